@@ -1,0 +1,238 @@
+"""Success and diversity of a policy, measured from its samples.
+
+Everything here is a function of how often things happened in the `n` samples of one question: `c` of them correct,
+`m_a` of them giving the answer `a`. All the figures have closed forms, so none is drawn at random.
+
+- `pass_at_k` and `diff_at_k` draw `k` of the `n` samples **without** replacement: unbiased for the policy itself.
+- `best_at_k` draws **with** replacement, as verl's validation does: biased low, kept for comparison with its logs.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypedDict, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from outcome_rl.outcomes.keys import NO_ANSWER
+
+
+@overload
+def pass_at_k(n: int, c: int, k: int) -> float: ...
+@overload
+def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]: ...
+def pass_at_k(n: Any, c: Any, k: int) -> Any:
+    """Probability that at least one of `k` samples is correct, estimated without bias from `n` samples.
+
+    `1 - C(n-c, k) / C(n, k)`, equivalent to `1 - prod((n - c - i) / (n - i) for i in range(k))` (Chen et al. 2021,
+    "Evaluating Large Language Models Trained on Code", equation 1); the product neither overflows nor cancels.
+
+    Args:
+        n: samples of each question, integers >= k; a scalar or any shape that broadcasts with `c`.
+        c: correct samples of each question, integers in [0, n].
+        k: samples drawn, at least 1.
+
+    Returns:
+        Probabilities in [0, 1], float64, in the broadcast shape of `n` and `c`; a scalar for scalars.
+
+    Raises:
+        TypeError: `n`, `c` or `k` is not made of integers.
+        ValueError: `k < 1`, `k > n`, `c < 0`, `c > n`, or shapes that do not broadcast.
+
+    Example:
+        >>> float(pass_at_k(n=4, c=1, k=2))
+        0.5
+    """
+    n, c, k = _check_counts(n, c, k)
+    if np.any(n < k):
+        raise ValueError(
+            f"k must be at most n, because the k samples are drawn without replacement; got k={k} and n={n.min()}. "
+            "Take more samples or a smaller k (ks_up_to(n) lists the powers of two that fit)."
+        )
+    miss = np.ones(np.broadcast_shapes(n.shape, c.shape))
+    for drawn in range(k):
+        # Fewer wrong samples than draws: one factor is zero, and the later ones, negative, must not undo it.
+        miss *= np.maximum(n - c - drawn, 0) / (n - drawn)
+    return 1.0 - miss
+
+
+@overload
+def best_at_k(n: int, c: int, k: int) -> float: ...
+@overload
+def best_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]: ...
+def best_at_k(n: Any, c: Any, k: int) -> Any:
+    """Expected best verdict of `k` draws **with** replacement from the `n` samples: what verl logs as `best@k/mean`.
+
+    `1 - (1 - c/n)^k`. verl estimates the same number from 1000 bootstrap draws (`bootstrap_metric` in its
+    `trainer/ppo/metric_utils.py`); this is their limit. A sample may be drawn twice, so the figure lies below
+    `pass_at_k` for every `k > 1` with `0 < c < n`: compare it with verl's logs, not with a pass@k.
+
+    Args:
+        n: samples of each question, integers >= 1; a scalar or any shape that broadcasts with `c`.
+        c: correct samples of each question, integers in [0, n].
+        k: draws, at least 1; it may exceed `n`.
+
+    Returns:
+        Probabilities in [0, 1], float64, in the broadcast shape of `n` and `c`; a scalar for scalars.
+
+    Raises:
+        TypeError: `n`, `c` or `k` is not made of integers.
+        ValueError: `k < 1`, `n < 1`, `c < 0`, `c > n`, or shapes that do not broadcast.
+    """
+    n, c, k = _check_counts(n, c, k)
+    return 1.0 - ((n - c) / n) ** k
+
+
+def diff_at_k(class_sizes: ArrayLike, k: int, *, n: int | None = None) -> float:
+    """Expected number of different answers among `k` of one question's `n` samples, drawn without replacement.
+
+    `sum_a 1 - C(n - m_a, k) / C(n, k)` with `m_a` the number of samples that gave answer `a`: the unbiased form of the
+    paper's diff@k (Song, Kempe and Munos 2025).
+
+    Args:
+        class_sizes: `m_a` for every answer of the question, shape (A,), integers >= 0.
+        k: samples drawn, in [1, n].
+        n: samples of the question, at least `sum(class_sizes)` (the default). Give it when some samples have no
+            answer: those are drawn like any other, but are not an answer that could be new.
+
+    Returns:
+        A number in [0, min(k, A)].
+
+    Raises:
+        TypeError: `class_sizes`, `k` or `n` is not made of integers.
+        ValueError: `class_sizes` is not one-dimensional or has a negative entry, `n` is below its sum, or `k` is not in
+            [1, n].
+
+    Example:
+        >>> diff_at_k([2, 1, 1], k=4)
+        3.0
+    """
+    sizes = _as_integers("class_sizes", class_sizes)
+    if sizes.ndim != 1:
+        raise ValueError(
+            f"class_sizes must have shape (A,), the sizes of one question's answer classes; got shape {sizes.shape}. "
+            "Call diff_at_k once per question."
+        )
+    total = int(sizes.sum())
+    if n is not None and n < total:
+        raise ValueError(f"n must be at least sum(class_sizes) = {total}; got {n}. n counts every sample.")
+    return float(pass_at_k(np.int64(total if n is None else n), sizes, k).sum())
+
+
+def ks_up_to(n: int) -> list[int]:
+    """The powers of two `1, 2, 4, ...` that are at most `n`: the `k` at which the figures are reported.
+
+    Raises:
+        ValueError: `n < 1`.
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1; got {n}.")
+    return [1 << power for power in range(int(n).bit_length())]
+
+
+class SampleSummary(TypedDict):
+    """What a set of sampled questions shows; `*_at_k` map "1", "2", "4", ... to the mean over questions."""
+
+    n_questions: int
+    n_samples: int
+    pass_at_k: dict[str, float]
+    best_at_k: dict[str, float]
+    diff_at_k: dict[str, float]
+    no_answer_rate: float
+    distinct_per_question: float
+    solved_fraction: float
+
+
+def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> SampleSummary:
+    """Reduce the outcomes of many questions to the report shared by `outcome-rl analyze` and the driver's evaluation.
+
+    Every question weighs the same, whatever its number of samples; `no_answer_rate` alone is a rate over samples.
+    `*_at_k` go up to the smallest number of samples of any question, so that each figure is over all the questions.
+    A response without an answer is a sample (it is drawn, and it is wrong) but not an answer: `diff_at_k` and
+    `distinct_per_question` count real answers only, and `no_answer_rate` stands beside them.
+
+    Args:
+        keys: for each of Q questions its samples' outcome keys, shape (n_q,), integers; `NO_ANSWER` marks no answer.
+        correct: for each question its samples' verdicts, shape (n_q,), bool.
+
+    Returns:
+        The report: `solved_fraction` is the share of questions with a correct sample, `distinct_per_question` the mean
+        number of different answers among all of a question's samples.
+
+    Raises:
+        TypeError: keys that are not integers, verdicts that are not bool.
+        ValueError: no question, a question without samples, shapes that differ, or a sample that is correct without an
+            answer.
+    """
+    if len(keys) != len(correct):
+        raise ValueError(f"keys and correct must list the same questions; got {len(keys)} and {len(correct)}.")
+    if len(keys) == 0:
+        raise ValueError("keys must hold at least one question; got none. There is nothing to average.")
+    samples, successes, distinct, unanswered = [], [], [], 0
+    class_sizes, class_samples = [], []
+    for index, (question_keys, question_correct) in enumerate(zip(keys, correct, strict=True)):
+        key_n, correct_n = _check_question(index, question_keys, question_correct)
+        sizes = np.unique(key_n[key_n != NO_ANSWER], return_counts=True)[1]
+        samples.append(len(key_n))
+        successes.append(int(correct_n.sum()))
+        distinct.append(len(sizes))
+        unanswered += int((key_n == NO_ANSWER).sum())
+        class_sizes.append(sizes)
+        class_samples.append(np.full(len(sizes), len(key_n)))
+    n, c = np.array(samples), np.array(successes)
+    m, n_of_m = np.concatenate(class_sizes), np.concatenate(class_samples)
+    ks = ks_up_to(int(n.min()))
+    return SampleSummary(
+        n_questions=len(n),
+        n_samples=int(n.sum()),
+        pass_at_k={str(k): float(pass_at_k(n, c, k).mean()) for k in ks},
+        best_at_k={str(k): float(best_at_k(n, c, k).mean()) for k in ks},
+        # diff@k sums over a question's classes and averages over questions: one sum over all classes does both.
+        diff_at_k={str(k): float(pass_at_k(n_of_m, m, k).sum() / len(n)) for k in ks},
+        no_answer_rate=unanswered / int(n.sum()),
+        distinct_per_question=float(np.mean(distinct)),
+        solved_fraction=float(np.mean(c > 0)),
+    )
+
+
+def _check_question(index: int, keys: ArrayLike, correct: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    key_n, correct_n = np.asarray(keys), np.asarray(correct)
+    if key_n.ndim != 1 or key_n.shape != correct_n.shape or key_n.size == 0:
+        raise ValueError(
+            f"question {index}: keys and correct must share one shape (n,) with n >= 1; got {key_n.shape} and "
+            f"{correct_n.shape}."
+        )
+    if correct_n.dtype != np.bool_:
+        raise TypeError(f"question {index}: correct must be bool; got {correct_n.dtype}. Use `rewards > 0`.")
+    key_n = _as_integers(f"question {index}: keys", key_n)
+    if np.any(correct_n & (key_n == NO_ANSWER)):
+        raise ValueError(f"question {index}: a sample is correct but has no answer (key {NO_ANSWER}).")
+    return key_n, correct_n
+
+
+def _check_counts(n: ArrayLike, c: ArrayLike, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    n_array, c_array = _as_integers("n", n), _as_integers("c", c)
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise TypeError(f"k must be an integer; got {k!r}.")
+    if k < 1:
+        raise ValueError(f"k must be at least 1; got {k}.")
+    if np.any(n_array < 1):
+        raise ValueError(f"n must be at least 1; got {n_array.min()}. A question without samples has no estimate.")
+    if np.any(c_array < 0):
+        raise ValueError(f"c must be at least 0; got {c_array.min()}.")
+    if np.any(c_array > n_array):
+        worst = int(np.argmax((c_array > n_array).ravel()))
+        c_flat, n_flat = (array.ravel() for array in np.broadcast_arrays(c_array, n_array))
+        raise ValueError(
+            f"c must be at most n: a question cannot have more correct samples than samples; got c={c_flat[worst]} "
+            f"with n={n_flat[worst]}. Are the arguments in the order (n, c, k)?"
+        )
+    return n_array, c_array, int(k)
+
+
+def _as_integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)  # An empty list has no dtype of its own.
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be made of integers (counts); got dtype {array.dtype}.")
+    return array.astype(np.int64, copy=False)
