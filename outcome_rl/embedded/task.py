@@ -1,0 +1,251 @@
+r"""Dialect arithmetic: a verifiable task whose answers spread over tens of outcomes per question.
+
+A question such as `D07 17 @ 5 # 3 =>` names a dialect, a start value and two steps of a symbol and a digit. What a
+symbol means in a dialect is a hidden rule, one of eight operations modulo 53. The response spells the reasoning out and
+boxes the result: `17 + 5 = 22 -- 3 = 16 \boxed{ 16 }`. A wrong belief about a rule shows as a wrong operation, hence as
+one of up to 53 answers.
+
+A policy is warm-started on the responses of a demonstrator that is imperfect on purpose. It follows a default meaning
+that each symbol has in all dialects, so it is right on easy rules, undecided on medium ones, and on hard ones almost
+always wrong in the same way: there a policy must explore to find the answer, and its first samples mislead it.
+
+A quarter of the rules never occurs in training questions, so the test split also shows what training does to questions
+that it could not reinforce.
+
+Everything is drawn with `random.Random(str).random()`, the one generator Python promises to keep unchanged, so that a
+task is the same on every machine and Python version.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import islice, product
+from random import Random
+from typing import Literal, NamedTuple, TypeVar, get_args
+
+Split = Literal["train", "validation", "test"]
+T = TypeVar("T")
+
+MODULUS = 53
+DIALECTS = tuple(f"D{i:02d}" for i in range(24))
+SYMBOLS = ("@", "#", "$", "%", "&", "?", "!", "^")
+DIGITS = tuple(range(1, 10))
+PROMPT_END = "=>"
+BOX_OPEN = r"\boxed{"
+BOX_CLOSE = "}"
+
+# How a response writes an operation on the value v and the digit d, and what it computes.
+OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "+": lambda v, d: (v + d) % MODULUS,
+    "-": lambda v, d: (v - d) % MODULUS,
+    "*": lambda v, d: (v * d) % MODULUS,
+    "r-": lambda v, d: (d - v) % MODULUS,
+    "++": lambda v, d: (v + 2 * d) % MODULUS,
+    "--": lambda v, d: (v - 2 * d) % MODULUS,
+    "2+": lambda v, d: (2 * v + d) % MODULUS,
+    "2-": lambda v, d: (2 * v - d) % MODULUS,
+}
+
+DEFAULT_COUNTS: dict[Split, int] = {"train": 512, "validation": 256, "test": 1024}
+MAX_COUNT = 100_000  # each split holds several times as many distinct questions, so rejection sampling stays fast
+
+
+class Difficulty(NamedTuple):
+    """A share of the rules, and how likely the demonstrator uses the true and the default operation on one of them."""
+
+    share: float
+    p_true: float
+    p_default: float
+
+
+EASY = Difficulty(share=0.5, p_true=0.85, p_default=0.85)  # the true operation is the default one
+MEDIUM = Difficulty(share=0.3, p_true=0.35, p_default=0.50)
+HARD = Difficulty(share=0.2, p_true=0.03, p_default=0.67)
+
+
+class Rule(NamedTuple):
+    """What one symbol means in one dialect: the true operation, and the operations the demonstrator believes in.
+
+    `beliefs` maps every operation to its probability. `held_out` rules never occur in training questions.
+    """
+
+    operation: str
+    beliefs: dict[str, float]
+    held_out: bool
+
+
+class Question(NamedTuple):
+    """A dialect, a start value, and two steps of (symbol, digit)."""
+
+    dialect: str
+    start: int
+    steps: tuple[tuple[str, int], tuple[str, int]]
+
+    @property
+    def text(self) -> str:
+        """The question as the policy reads it, words separated by single spaces."""
+        (symbol1, digit1), (symbol2, digit2) = self.steps
+        return f"{self.dialect} {self.start} {symbol1} {digit1} {symbol2} {digit2} {PROMPT_END}"
+
+    @property
+    def split(self) -> Split:
+        """The one split that may use this question: a hash of its text decides, whatever the size of the splits."""
+        bucket = sha256(self.text.encode()).digest()[0] % 8
+        if bucket == 0:
+            return "validation"
+        return "test" if bucket == 1 else "train"
+
+
+@dataclass(frozen=True)
+class DialectTask:
+    """One instance of dialect arithmetic: a table of 24 x 8 hidden rules, its questions and its demonstrations.
+
+    Args:
+        instance: number of the rule table, at least 0; the shipped policy was warm-started on instance 0.
+
+    Raises:
+        TypeError: `instance` is not an int.
+        ValueError: `instance` is negative.
+    """
+
+    instance: int = 0
+
+    def __post_init__(self) -> None:
+        _check_int("instance", self.instance, low=0)
+
+    @cached_property
+    def rules(self) -> dict[tuple[str, str], Rule]:
+        """The rule of every (dialect, symbol), with exact shares of easy, medium, hard and held-out rules."""
+        rng = self._rng("rules")
+        default = dict(zip(SYMBOLS, _shuffled(rng, list(OPERATIONS)), strict=True))
+        places = _shuffled(rng, list(product(DIALECTS, SYMBOLS)))
+        n_easy, n_medium = round(EASY.share * len(places)), round(MEDIUM.share * len(places))
+        levels = [EASY] * n_easy + [MEDIUM] * n_medium + [HARD] * (len(places) - n_easy - n_medium)
+        # Every fourth place of the shuffled list: a quarter of the easy, of the medium and of the hard rules.
+        return {
+            (dialect, symbol): _draw_rule(rng, default[symbol], level, held_out=index % 4 == 0)
+            for index, ((dialect, symbol), level) in enumerate(zip(places, levels, strict=True))
+        }
+
+    def problems(self, split: Split, count: int | None = None) -> list[dict[str, str]]:
+        """The first `count` problems of a split; a larger count extends the list and never changes its start.
+
+        Args:
+            split: `"train"` (no held-out rules), `"validation"` or `"test"` (all rules); splits share no question.
+            count: 1 to 100000; None means 512, 256 and 1024.
+
+        Returns:
+            Rows `{"id": "dialect0-train-17", "problem": "D07 17 @ 5 # 3 =>", "answer": "37"}`, all questions distinct.
+
+        Raises:
+            TypeError: `count` is not an int.
+            ValueError: the split is unknown or `count` is out of range.
+        """
+        if split not in get_args(Split):
+            raise ValueError(f"split must be one of {', '.join(get_args(Split))}; got {split!r}.")
+        if count is None:
+            count = DEFAULT_COUNTS[split]
+        _check_int("count", count, low=1, high=MAX_COUNT)
+        allowed = (q for q in self._questions(split) if q.split == split and (split != "train" or self._trainable(q)))
+        distinct = islice(_distinct(allowed), count)
+        return [
+            {"id": f"dialect{self.instance}-{split}-{index}", "problem": question.text, "answer": self.answer(question)}
+            for index, question in enumerate(distinct)
+        ]
+
+    def answer(self, question: Question) -> str:
+        """The correct answer: both steps under the true rules of the question's dialect."""
+        value = question.start
+        for symbol, digit in question.steps:
+            value = OPERATIONS[self.rules[question.dialect, symbol].operation](value, digit)
+        return str(value)
+
+    def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
+        r"""An endless stream of (problem, response) from the imperfect demonstrator.
+
+        Questions come from the training side of the split, but with all rules: a policy knows the held-out rules as
+        well as the others before reinforcement learning. Each step's operation is drawn from the rule's beliefs.
+
+        Args:
+            seed: seed of the stream, >= 0.
+
+        Returns:
+            Pairs such as `("D07 17 @ 5 # 3 =>", r"17 + 5 = 22 -- 3 = 16 \boxed{ 16 }")`.
+
+        Raises:
+            TypeError: `seed` is not an int.
+            ValueError: `seed` is negative.
+        """
+        _check_int("seed", seed, low=0)
+        rng = self._rng(f"demonstrator/{seed}")
+        questions = (q for q in self._questions(f"demonstrations/{seed}") if q.split == "train")
+        return ((question.text, self._demonstrate(question, rng)) for question in questions)
+
+    def _demonstrate(self, question: Question, rng: Random) -> str:
+        value, words = question.start, [str(question.start)]
+        for symbol, digit in question.steps:
+            operation = _draw(rng, self.rules[question.dialect, symbol].beliefs)
+            value = OPERATIONS[operation](value, digit)
+            words += [operation, str(digit), "=", str(value)]
+        return " ".join([*words, BOX_OPEN, str(value), BOX_CLOSE])
+
+    def _questions(self, stream: str) -> Iterator[Question]:
+        rng = self._rng(f"questions/{stream}")
+        while True:
+            dialect, start = _pick(rng, DIALECTS), int(rng.random() * MODULUS)
+            first = (_pick(rng, SYMBOLS), _pick(rng, DIGITS))
+            yield Question(dialect, start, (first, (_pick(rng, SYMBOLS), _pick(rng, DIGITS))))
+
+    def _trainable(self, question: Question) -> bool:
+        return not any(self.rules[question.dialect, symbol].held_out for symbol, _ in question.steps)
+
+    def _rng(self, purpose: str) -> Random:
+        return Random(f"dialect-arithmetic/{self.instance}/{purpose}")
+
+
+def _draw_rule(rng: Random, default: str, level: Difficulty, *, held_out: bool) -> Rule:
+    others = [operation for operation in OPERATIONS if operation != default]
+    operation = default if level is EASY else _pick(rng, others)
+    beliefs = {default: level.p_default, operation: level.p_true}
+    # The remaining probability is spread by a flat-ish Dirichlet(2): a Gamma(2) draw is the sum of two exponentials.
+    weights = {
+        other: -math.log((1 - rng.random()) * (1 - rng.random())) for other in OPERATIONS if other not in beliefs
+    }
+    remaining, total = 1 - sum(beliefs.values()), sum(weights.values())
+    spread = {other: remaining * weight / total for other, weight in weights.items()}
+    return Rule(operation, beliefs | spread, held_out)
+
+
+def _draw(rng: Random, probabilities: dict[str, float]) -> str:
+    point = rng.random() * sum(probabilities.values())
+    for item, probability in probabilities.items():
+        point -= probability
+        if point < 0:
+            return item
+    return item  # rounding left the point on the upper end
+
+
+def _pick(rng: Random, items: Sequence[T]) -> T:
+    return items[int(rng.random() * len(items))]
+
+
+def _shuffled(rng: Random, items: Sequence[T]) -> list[T]:
+    return sorted(items, key=lambda _: rng.random())
+
+
+def _distinct(questions: Iterator[Question]) -> Iterator[Question]:
+    seen: set[Question] = set()
+    for question in questions:
+        if question not in seen:
+            seen.add(question)
+            yield question
+
+
+def _check_int(name: str, value: int, *, low: int, high: int | None = None) -> None:
+    wanted = f"an int of at least {low}" if high is None else f"an int from {low} to {high}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be {wanted}; got {value!r} of type {type(value).__name__}.")
+    if value < low or (high is not None and value > high):
+        raise ValueError(f"{name} must be {wanted}; got {value}.")
