@@ -112,6 +112,8 @@ def diff_at_k(class_sizes: ArrayLike, k: int, *, n: int | None = None) -> float:
             f"class_sizes must have shape (A,), the sizes of one question's answer classes; got shape {sizes.shape}. "
             "Call diff_at_k once per question."
         )
+    if np.any(sizes < 0):
+        raise ValueError(f"class_sizes must be at least 0; got {sizes.min()}.")
     total = int(sizes.sum())
     if n is not None and n < total:
         raise ValueError(f"n must be at least sum(class_sizes) = {total}; got {n}. n counts every sample.")
