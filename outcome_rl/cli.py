@@ -1,0 +1,192 @@
+"""The `outcome-rl` command line: one function a command, and errors of the user's making on one line.
+
+Commands import what they need when they run, so that `outcome-rl --help` answers at once. Results go to stdout,
+progress and errors to stderr.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from outcome_rl.version import __version__
+
+if TYPE_CHECKING:
+    from outcome_rl.analyze import Report
+
+Progress = Callable[[int, int], None]
+
+
+class _Commands(TyperGroup):
+    """Prints errors in files, options and data as `error: ...` with exit status 2; `--debug` lets them through."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, OSError) as error:
+            if ctx.params["debug"]:
+                raise
+            print(f"error: {_one_line(error)}", file=sys.stderr)
+            raise typer.Exit(2) from error
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def main() -> None:
+    """The console entry point `outcome-rl`."""
+    app(prog_name="outcome-rl")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"outcome-rl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Outcome-based exploration for RL on reasoning models."""
+
+
+@app.command()
+def analyze(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="JSONL files of samples.", show_default=False)],
+    json_out: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="OUT", help="Write the report (several files: file -> report)."),
+    ] = None,
+    equivalence: Annotated[
+        Literal["canonical", "math_verify"],
+        typer.Option(help="How answers are compared: keys first, or math-verify for every pair."),
+    ] = "canonical",
+    from_text: Annotated[
+        bool, typer.Option("--from-text", help="Extract answers from the text even where a sample has an `answer`.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="math-verify processes.", show_default="one a core")
+    ] = None,
+) -> None:
+    """Report pass@k, best@k, diff@k and their companions for files of samples.
+
+    Rows are {question_id, gold, samples: [{text | answer}, ...]} or {question_id, gold, response}.
+    """
+    from outcome_rl.analyze import analyze_file
+
+    if json_out is not None and not json_out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"--json {json_out}: the folder {json_out.parent} does not exist.")
+    reports = {}
+    for file in files:
+        with _progress(file.name) as progress:
+            reports[str(file)] = analyze_file(
+                file, equivalence=equivalence, from_text=from_text, workers=workers, progress=progress
+            )
+    _print_reports(reports)
+    if json_out is not None:
+        content = next(iter(reports.values())) if len(reports) == 1 else reports
+        json_out.write_text(json.dumps(content, indent=2) + "\n")
+
+
+@app.command()
+def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show versions, devices, and for each operation which implementation runs and why."""
+    from outcome_rl.environment import describe_environment
+
+    environment = describe_environment()
+    if as_json:
+        print(json.dumps(environment, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    versions = Table("package", "version")
+    for name, version in environment["versions"].items():
+        versions.add_row(name, version)
+    operations = Table("operation", "implementation", "why")
+    for name, choice in environment["operations"].items():
+        operations.add_row(name, choice["implementation"], choice["reason"])
+    console = Console()
+    console.print(versions, operations, *environment["devices"], sep="\n", markup=False, highlight=False)
+
+
+def _print_reports(reports: dict[str, "Report"]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(show_lines=True)
+    table.add_column("file", ratio=1, overflow="fold")
+    for heading in ("k", "pass@k", "best@k", "diff@k"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for file, report in reports.items():
+        rates = [
+            "\n".join(f"{value:.3f}" for value in at_k.values())
+            for at_k in (report["pass_at_k"], report["best_at_k"], report["diff_at_k"])
+        ]
+        table.add_row(escape("\n".join(_facts(file, report))), "\n".join(report["pass_at_k"]), *rates)
+    console = Console()
+    console.print(table)
+    for file, report in reports.items():
+        for question_id, reason in report["unscored_questions"].items():
+            console.print(f"not scored: {file}: question {question_id!r}: {reason}", markup=False, highlight=False)
+
+
+def _facts(file: str, report: "Report") -> list[str]:
+    facts = [
+        Path(file).name,
+        f"{report['n_questions']} questions, {report['n_samples']} samples",
+        f"{report['solved_fraction']:.1%} of questions solved",
+        f"{report['distinct_per_question']:.2f} distinct answers a question",
+        f"{report['no_answer_rate']:.1%} of samples without answer",
+        f"{report['unresolved']} comparisons unresolved",
+    ]
+    if report["unscored_questions"]:
+        facts.append(f"{len(report['unscored_questions'])} questions not scored")
+    return facts
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Progress]:
+    """A bar on a terminal; elsewhere a line at the end of a stage, and every ten seconds of a long one."""
+    if not sys.stderr.isatty():
+        yield _plain_progress(label)
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(label, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _plain_progress(label: str) -> Progress:
+    last = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        if done == total or time.monotonic() - last >= 10:
+            last = time.monotonic()
+            print(f"{label}: {done}/{total}", file=sys.stderr)
+
+    return show
+
+
+def _one_line(error: ValueError | OSError) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
+if __name__ == "__main__":
+    main()

