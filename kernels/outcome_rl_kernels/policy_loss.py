@@ -1,0 +1,240 @@
+"""The policy loss of group-based RL, from logits or straight from hidden states.
+
+`linear_policy_loss` takes hidden (B, T, H) and the lm_head weight (V, H); `policy_loss` takes logits (B, T, V). Both
+compute log-probabilities, importance ratios, clipping, KL to a reference, answer masking and bonus-adjusted advantages,
+and reduce to a scalar. The maths is the head of `reference/policy_loss.py`.
+"""
+
+from torch import Tensor
+
+from outcome_rl_kernels.checks import (
+    FLOATS,
+    TokenLayout,
+    check_head,
+    check_labels,
+    check_tensor,
+    shape_text,
+    token_batch,
+)
+from outcome_rl_kernels.dispatch import Impl, check_impl
+from outcome_rl_kernels.logprobs import head_logits
+from outcome_rl_kernels.reference import (
+    AnswerMaskMode,
+    ImportanceLevel,
+    KLPenalty,
+    LossAggregation,
+    LossSettings,
+    PolicyLossOutput,
+    TokenBatch,
+    active_tokens,
+    policy_loss_from_logits,
+)
+
+
+def linear_policy_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    bonuses: Tensor | None = None,
+    answer_mask: Tensor | None = None,
+    answer_mask_mode: AnswerMaskMode = "policy",
+    bias: Tensor | None = None,
+    ref_logps: Tensor | None = None,
+    old_logps: Tensor | None = None,
+    rollout_weights: Tensor | None = None,
+    temperature: float = 1.0,
+    beta: float = 0.0,
+    kl_penalty: KLPenalty = "k3",
+    epsilon_low: float = 0.2,
+    epsilon_high: float = 0.2,
+    delta: float | None = None,
+    importance_level: ImportanceLevel = "token",
+    loss_agg: LossAggregation = "token-mean",
+    normalizer: float | Tensor | None = None,
+    entropy_coef: float = 0.0,
+    log_ratio_clamp: float | None = None,
+    kl_clamp: float | None = None,
+    cu_seqlens: Tensor | None = None,
+    impl: Impl = "auto",
+) -> PolicyLossOutput:
+    """Policy loss from the last hidden states and the lm_head weight, without the caller ever forming logits.
+
+    Equivalent to `policy_loss((hidden @ weight.T + bias), labels, ...)`: per token
+    `-min(r * A, clip(r, 1 - epsilon_low, 1 + epsilon_high) * A) + beta * k3 - entropy_coef * H` with `A = advantage +
+    bonus`.
+
+    Args:
+        hidden: (B, T, H), or packed (N, H) with `cu_seqlens`; `hidden[t]` predicts `labels[t]`, so the caller shifts.
+        weight: (V, H), the lm_head weight, in the dtype of `hidden`.
+        labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
+        advantages: one a sequence, (B,), or one a token; a prompt's advantage must be repeated for its samples.
+        mask: bool like `labels`, True on completion tokens. Nothing flows through the other rows, NaN included.
+        bonuses: exploration bonuses, already times their coefficient, (B,) or one a token; added to the advantages.
+        answer_mask: bool like `labels`, True on the tokens of the final answer.
+        answer_mask_mode: what `answer_mask` removes: "policy" the policy term, "bonus" only the bonus, "all" the token
+            itself with its share of the denominator, "none" nothing.
+        bias: (V,) or None.
+        ref_logps: log-probabilities of the labels under the reference policy, like `labels`; without them there is no
+            KL.
+        old_logps: log-probabilities under the policy that sampled; None is the on-policy step, with ratio 1.
+        rollout_weights: truncated importance weights of the rollout engine, one a sequence or a token; they multiply
+            the policy term only.
+        temperature: > 0, divides the logits.
+        beta: coefficient of the KL term.
+        kl_penalty: "k1", "k2" or "k3" estimator, with its own gradient (k3: `d/dlp = 1 - exp(ref - lp)`).
+        epsilon_low, epsilon_high: the ratio is clipped to `[1 - epsilon_low, 1 + epsilon_high]`.
+        delta: dual clip, > 1: with a negative advantage the loss is at most `-delta * A`. None is off.
+        importance_level: "token" (PPO, GRPO) or "sequence" (GSPO).
+        loss_agg: verl's names: "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean",
+            "seq-mean-token-sum-norm" (also divided by T: Dr. GRPO).
+        normalizer: replaces the denominator of `loss_agg`, so that micro-batches and ranks add up to the whole batch.
+        entropy_coef: coefficient of the entropy, which is subtracted.
+        log_ratio_clamp, kl_clamp: bounds on |log-ratio| and |KL| of a token; verl uses 20 and 10. None is off.
+        cu_seqlens: (S + 1,) int, bounds of the packed sequences; `B` above is then S.
+        impl: "auto" or "reference".
+
+    Returns:
+        `PolicyLossOutput(loss, logps, entropies, metrics)`; `loss` is differentiable in hidden, weight and bias, and is
+        0 with zero gradients where no token is active. Advantages, bonuses, `*_logps` and weights get no gradient.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range; on CPU also labels out of
+            range.
+
+    Sources: PPO (arXiv:1707.06347), GRPO (arXiv:2402.03300), answer masking from Song et al. 2025; aggregations as
+        verl's
+    `agg_loss`.
+    """
+    check_impl("linear_policy_loss", impl)
+    check_tensor("hidden", hidden, FLOATS, hidden.device)
+    settings = LossSettings(
+        answer_mask_mode=answer_mask_mode,
+        temperature=temperature,
+        beta=beta,
+        kl_penalty=kl_penalty,
+        epsilon_low=epsilon_low,
+        epsilon_high=epsilon_high,
+        delta=delta,
+        importance_level=importance_level,
+        loss_agg=loss_agg,
+        entropy_coef=entropy_coef,
+        log_ratio_clamp=log_ratio_clamp,
+        kl_clamp=kl_clamp,
+    )
+    batch, layout = token_batch(
+        labels,
+        advantages,
+        mask,
+        bonuses=bonuses,
+        answer_mask=answer_mask,
+        ref_logps=ref_logps,
+        old_logps=old_logps,
+        rollout_weights=rollout_weights,
+        cu_seqlens=cu_seqlens,
+        device=hidden.device,
+    )
+    check_head(hidden, weight, bias, layout.shape)
+    rows = _active_rows(batch, settings, vocab=weight.shape[0])
+    logits_NV = head_logits(hidden.reshape(-1, hidden.shape[-1])[rows], weight, bias)
+    return _loss_of_rows(logits_NV, rows, batch, layout, settings, normalizer)
+
+
+def policy_loss(
+    logits: Tensor,
+    labels: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    bonuses: Tensor | None = None,
+    answer_mask: Tensor | None = None,
+    answer_mask_mode: AnswerMaskMode = "policy",
+    ref_logps: Tensor | None = None,
+    old_logps: Tensor | None = None,
+    rollout_weights: Tensor | None = None,
+    temperature: float = 1.0,
+    beta: float = 0.0,
+    kl_penalty: KLPenalty = "k3",
+    epsilon_low: float = 0.2,
+    epsilon_high: float = 0.2,
+    delta: float | None = None,
+    importance_level: ImportanceLevel = "token",
+    loss_agg: LossAggregation = "token-mean",
+    normalizer: float | Tensor | None = None,
+    entropy_coef: float = 0.0,
+    log_ratio_clamp: float | None = None,
+    kl_clamp: float | None = None,
+    cu_seqlens: Tensor | None = None,
+    impl: Impl = "auto",
+) -> PolicyLossOutput:
+    """Policy loss from logits that the caller already has; see `linear_policy_loss` for the formula and the other
+    arguments.
+
+    Args:
+        logits: (B, T, V), or packed (N, V) with `cu_seqlens`, before the division by the temperature.
+
+    Returns:
+        `PolicyLossOutput(loss, logps, entropies, metrics)`; `loss` is differentiable in the logits.
+
+    Raises:
+        TypeError, ValueError: as `linear_policy_loss`.
+    """
+    check_impl("policy_loss", impl)
+    check_tensor("logits", logits, FLOATS, logits.device)
+    settings = LossSettings(
+        answer_mask_mode=answer_mask_mode,
+        temperature=temperature,
+        beta=beta,
+        kl_penalty=kl_penalty,
+        epsilon_low=epsilon_low,
+        epsilon_high=epsilon_high,
+        delta=delta,
+        importance_level=importance_level,
+        loss_agg=loss_agg,
+        entropy_coef=entropy_coef,
+        log_ratio_clamp=log_ratio_clamp,
+        kl_clamp=kl_clamp,
+    )
+    batch, layout = token_batch(
+        labels,
+        advantages,
+        mask,
+        bonuses=bonuses,
+        answer_mask=answer_mask,
+        ref_logps=ref_logps,
+        old_logps=old_logps,
+        rollout_weights=rollout_weights,
+        cu_seqlens=cu_seqlens,
+        device=logits.device,
+    )
+    if tuple(logits.shape[:-1]) != layout.shape:
+        raise ValueError(
+            f"logits must have shape (*labels.shape, V) = {(*layout.shape, 'V')}; got {shape_text(logits)}"
+        )
+    rows = _active_rows(batch, settings, vocab=logits.shape[-1])
+    return _loss_of_rows(logits.reshape(-1, logits.shape[-1])[rows], rows, batch, layout, settings, normalizer)
+
+
+def _active_rows(batch: TokenBatch, settings: LossSettings, vocab: int) -> Tensor:
+    active_N = active_tokens(batch, settings.answer_mask_mode)
+    check_labels(batch.labels_N, active_N, vocab)
+    return active_N.nonzero()[:, 0]
+
+
+def _loss_of_rows(
+    logits_RV: Tensor,
+    rows: Tensor,
+    batch: TokenBatch,
+    layout: TokenLayout,
+    settings: LossSettings,
+    normalizer: float | Tensor | None,
+) -> PolicyLossOutput:
+    """The loss of the R active rows, with their diagnostics put back where the labels are."""
+    output = policy_loss_from_logits(logits_RV, batch.select(rows), settings, normalizer)
+
+    def unflatten(values_R: Tensor) -> Tensor:
+        return values_R.new_zeros(batch.labels_N.numel()).index_put((rows,), values_R).reshape(layout.shape)
+
+    return output._replace(logps=unflatten(output.logps), entropies=unflatten(output.entropies))

@@ -1,0 +1,146 @@
+"""Group advantages with outcome-based exploration: the specification, in plain PyTorch.
+
+Shapes: B groups (one question each), n samples per group.
+
+    A_i = (r_i - mean(r)) / (std(r) + eps)             reward part, GRPO
+    A_i + sum_m c_m * S_i^(m)                          S: exploration signal of method m
+
+| method           | raw bonus b_i              | signal S_i                        | all answers correct |
+|------------------|----------------------------|-----------------------------------|---------------------|
+| `none`           |                            | 0                                 | 0                   |
+| `ucb`            | min(1, N(x, a_i)^(-1/2))   | b_i                               | unchanged           |
+| `ucb_mean`       | as above                   | b_i - mean of the other samples' b| 0                   |
+| `ucb_con`        | as above                   | b_i - b0                          | 0                   |
+| `batch`          |                            | -(1/n) #{j != i : a_j = a_i}      | unchanged           |
+| `batch_positive` |                            | 1 if a_i occurs once in the group | unchanged           |
+
+N(x, a) is the number of times outcome a was sampled for question x before this batch; N = 0 gives b = 1.
+Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3. The sum of several methods
+is
+ours: the paper calls historical and batch exploration complementary and gives no formula.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+BonusMethod = Literal["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive"]
+NoAnswerRule = Literal["no_bonus", "own_class"]
+Scale = Literal["std", "none"]
+
+BONUS_METHODS: tuple[BonusMethod, ...] = get_args(BonusMethod)
+COUNT_METHODS = frozenset({"ucb", "ucb_mean", "ucb_con"})  # need historical counts
+ZERO_WHEN_ALL_CORRECT = frozenset({"ucb_mean", "ucb_con"})  # the paper's rule: no pull away from a solved question
+NO_ANSWER = 0  # reserved outcome key: a response without an extractable answer
+
+
+def reward_advantages(rewards_Bn: Tensor, *, scale: Scale = "std", ddof: int = 1, eps: float = 1e-6) -> Tensor:
+    """Group-normalised rewards, `(r - mean) / (std + eps)`; a group with equal rewards gets exactly 0.
+
+    Args:
+        rewards_Bn: (B, n) floating point.
+        scale: "std" divides by the group's standard deviation (GRPO), "none" does not (Dr. GRPO).
+        ddof: 1 is the sample standard deviation (verl, TRL), 0 the population one.
+        eps: added to the standard deviation.
+
+    Returns:
+        (B, n), in the dtype of the rewards.
+    """
+    centred_Bn = rewards_Bn - rewards_Bn.mean(dim=1, keepdim=True)
+    equal_B1 = rewards_Bn.amax(dim=1, keepdim=True) == rewards_Bn.amin(dim=1, keepdim=True)
+    if scale == "std":
+        # Clamped so that n = ddof divides by 1: such a group is masked to 0 below and must not pass through NaN.
+        degrees_of_freedom = max(rewards_Bn.shape[1] - ddof, 1)
+        std_B1 = (centred_Bn.square().sum(dim=1, keepdim=True) / degrees_of_freedom).sqrt()
+        centred_Bn = centred_Bn / (std_B1 + eps)
+    return centred_Bn.masked_fill(equal_B1, 0.0)  # the mean of equal floats may differ from them by an ulp
+
+
+def historical_bonus(counts_Bn: Tensor, dtype: torch.dtype) -> Tensor:
+    """Raw UCB bonus `min(1, N^(-1/2))` of counts (B, n) int64 taken before the batch; N = 0 gives 1."""
+    return counts_Bn.clamp(min=1).to(dtype).rsqrt()
+
+
+def exploration_signal(
+    method: BonusMethod,
+    outcome_keys_Bn: Tensor,
+    counts_Bn: Tensor | None,
+    *,
+    baseline: float = 0.5,
+    no_answer: NoAnswerRule = "no_bonus",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Exploration signal S of one method, before its coefficient and before the all-correct rule.
+
+    Args:
+        method: see the table of this module.
+        outcome_keys_Bn: (B, n) int64 outcome classes, 0 for "no answer".
+        counts_Bn: (B, n) int64 counts before the batch; needed by the `ucb` methods only.
+        baseline: b0 of `ucb_con`; the paper uses 1 for easy and 0.5 for medium data.
+        no_answer: "no_bonus" gives a response without an answer the raw bonus 0, so that malformed text never earns
+            novelty; "own_class" treats it as an outcome like any other.
+
+    Returns:
+        (B, n) in `dtype`.
+    """
+    n = outcome_keys_Bn.shape[1]
+    if method == "none":
+        return torch.zeros_like(outcome_keys_Bn, dtype=dtype)
+    if method in COUNT_METHODS:
+        if counts_Bn is None:
+            raise ValueError(f"bonus {method!r} needs the historical counts of the group's outcomes; got counts=None")
+        bonus_Bn = historical_bonus(counts_Bn, dtype)
+        if no_answer == "no_bonus":
+            bonus_Bn = bonus_Bn.masked_fill(outcome_keys_Bn == NO_ANSWER, 0.0)
+        if method == "ucb":
+            return bonus_Bn
+        if method == "ucb_con":
+            return bonus_Bn - baseline
+        if n == 1:
+            return torch.zeros_like(bonus_Bn)
+        others_mean_Bn = (bonus_Bn.sum(dim=1, keepdim=True) - bonus_Bn) / (n - 1)
+        return bonus_Bn - others_mean_Bn
+    multiplicity_Bn = (outcome_keys_Bn[:, :, None] == outcome_keys_Bn[:, None, :]).sum(dim=2)
+    if method == "batch":
+        return -(multiplicity_Bn - 1).to(dtype) / n
+    unique_Bn = multiplicity_Bn == 1
+    if no_answer == "no_bonus":
+        unique_Bn = unique_Bn & (outcome_keys_Bn != NO_ANSWER)
+    return unique_Bn.to(dtype)
+
+
+def exploration_bonuses(
+    methods: Sequence[BonusMethod],
+    coefs: Sequence[float],
+    outcome_keys_Bn: Tensor,
+    counts_Bn: Tensor | None,
+    all_correct_B: Tensor,
+    *,
+    baseline: float = 0.5,
+    zero_when_all_correct: bool | None = None,
+    no_answer: NoAnswerRule = "no_bonus",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Sum over methods of `coef * signal`, with the rule for groups whose answers are all correct.
+
+    Args:
+        methods, coefs: as many of each.
+        all_correct_B: (B,) bool, whether every sample of the group is correct.
+        zero_when_all_correct: None follows the table (`ucb_mean` and `ucb_con` are zeroed); True or False decides for
+            every method.
+
+    Returns:
+        (B, n) in `dtype`, added to the reward advantages after their normalisation.
+    """
+    total_Bn = torch.zeros_like(outcome_keys_Bn, dtype=dtype)
+    for method, coef in zip(methods, coefs, strict=True):
+        signal_Bn = exploration_signal(
+            method, outcome_keys_Bn, counts_Bn, baseline=baseline, no_answer=no_answer, dtype=dtype
+        )
+        zeroed = method in ZERO_WHEN_ALL_CORRECT if zero_when_all_correct is None else zero_when_all_correct
+        if zeroed:
+            signal_Bn = signal_Bn.masked_fill(all_correct_B[:, None], 0.0)
+        total_Bn = total_Bn + coef * signal_Bn
+    return total_Bn

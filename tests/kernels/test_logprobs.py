@@ -1,0 +1,72 @@
+"""linear_logprobs against log_softmax, its gradients, masks and errors."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels import linear_logprobs
+
+H, V = 6, 13
+
+
+def data(*leading: int) -> tuple[Tensor, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    hidden = torch.randn(*leading, H, generator=g, dtype=torch.float64)
+    return hidden, torch.randn(V, H, generator=g, dtype=torch.float64), torch.randint(V, leading, generator=g)
+
+
+@pytest.mark.parametrize("leading", [(3, 4), (7,), (0, 4)])
+def test_matches_log_softmax(leading: tuple[int, ...]) -> None:
+    hidden, weight, labels = data(*leading)
+    logps, entropies = linear_logprobs(hidden, weight, labels, temperature=0.5, return_entropy=True)
+    log_probs = (hidden @ weight.T / 0.5).log_softmax(-1)
+    torch.testing.assert_close(logps, log_probs.gather(-1, labels[..., None])[..., 0])
+    torch.testing.assert_close(entropies, -(log_probs.exp() * log_probs).sum(-1))
+
+
+def test_entropy_only_on_request() -> None:
+    assert linear_logprobs(*data(2, 3))[1] is None
+
+
+def test_gradients() -> None:
+    hidden, weight, labels = data(2, 3)
+    bias = torch.zeros(V, dtype=torch.float64)
+    mask = torch.tensor([[True, False, True], [True, True, False]])
+
+    def function(hidden: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        logps, entropies = linear_logprobs(hidden, weight, labels, bias=bias, mask=mask, return_entropy=True)
+        assert entropies is not None
+        return logps, entropies
+
+    assert torch.autograd.gradcheck(function, (hidden.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()))
+
+
+def test_masked_rows_are_zero_and_never_read() -> None:
+    hidden, weight, labels = data(2, 3)
+    mask = torch.tensor([[True, False, True], [False, False, False]])
+    poisoned = hidden.masked_fill(~mask[..., None], math.nan)
+    logps, _ = linear_logprobs(poisoned, weight, labels.masked_fill(~mask, -100), mask=mask)
+    full, _ = linear_logprobs(hidden, weight, labels)
+    torch.testing.assert_close(logps, full.masked_fill(~mask, 0))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"temperature": 0.0}, "temperature must be > 0"),
+        ({"mask": torch.ones(2, 2, dtype=torch.bool)}, "mask must have the shape of labels"),
+        ({"impl": "native"}, "no 'native' implementation"),
+    ],
+)
+def test_errors(kwargs: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        linear_logprobs(*data(2, 3), **kwargs)  # type: ignore[arg-type]
+
+
+def test_label_out_of_range() -> None:
+    hidden, weight, labels = data(2, 3)
+    labels[1, 2] = V
+    with pytest.raises(ValueError, match=r"\[0, 13\); got 13 at flat position 5"):
+        linear_logprobs(hidden, weight, labels)

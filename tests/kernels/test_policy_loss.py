@@ -1,0 +1,260 @@
+"""The public policy losses: layouts, options crossed against float64, gradients, masks, and errors."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss, policy_loss
+
+B, T, H, V = 4, 5, 8, 11  # V is prime: no block size divides it
+
+
+def inputs(dtype: torch.dtype = torch.float64, seed: int = 0) -> dict[str, Any]:
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64).to(dtype)
+
+    mask = torch.rand(B, T, generator=g) < 0.7
+    mask[0] = False  # one sequence without a completion
+    return {
+        "hidden": normal(B, T, H),
+        "weight": normal(V, H),
+        "labels": torch.randint(V, (B, T), generator=g),
+        "advantages": normal(B),
+        "mask": mask,
+        "bonuses": 0.1 * normal(B),
+        "answer_mask": mask & (torch.rand(B, T, generator=g) < 0.4),
+        "ref_logps": normal(B, T) - 3,
+        "old_logps": normal(B, T) - 3,
+        "rollout_weights": torch.rand(B, generator=g, dtype=torch.float64).to(dtype),
+    }
+
+
+def grads(call: dict[str, Any], **options: Any) -> tuple[PolicyLossOutput, Tensor, Tensor]:
+    hidden, weight = call["hidden"].clone().requires_grad_(), call["weight"].clone().requires_grad_()
+    output = linear_policy_loss(**(call | {"hidden": hidden, "weight": weight}), **options)
+    output.loss.backward()
+    assert hidden.grad is not None
+    assert weight.grad is not None
+    return output, hidden.grad, weight.grad
+
+
+def by_hand(call: dict[str, Any], mode: str, loss_agg: str, beta: float, level: str) -> Tensor:
+    """The loss written out once more, padded and loop-free, from the design's formulas rather than from the library."""
+    lp = ((call["hidden"] @ call["weight"].T).log_softmax(-1)).gather(-1, call["labels"][..., None])[..., 0]
+    mask = call["mask"].double()
+    answer = call["answer_mask"].double()
+    if mode == "all":
+        mask = mask * (1 - answer)
+    advantage = call["advantages"][:, None] + call["bonuses"][:, None] * ((1 - answer) if mode == "bonus" else 1.0)
+    log_ratio = lp - call["old_logps"]
+    if level == "sequence":
+        log_ratio = ((log_ratio * mask).sum(1) / mask.sum(1).clamp(min=1)).detach()[:, None] + lp - lp.detach()
+    ratio = log_ratio.exp()
+    pg = torch.maximum(-ratio * advantage, -ratio.clamp(0.8, 1.2) * advantage) * call["rollout_weights"][:, None]
+    if mode == "policy":
+        pg = pg * (1 - answer)
+    log_ref = call["ref_logps"] - lp
+    per_token = (pg + beta * (log_ref.exp() - log_ref - 1)) * mask
+    lengths = mask.sum(1)
+    nonempty = (lengths > 0).sum()
+    return {
+        "token-mean": per_token.sum() / mask.sum(),
+        "token-sum": per_token.sum(),
+        "seq-mean-token-sum": per_token.sum() / nonempty,
+        "seq-mean-token-mean": (per_token.sum(1) / lengths.clamp(min=1)).sum() / nonempty,
+        "seq-mean-token-sum-norm": per_token.sum() / nonempty / T,
+    }[loss_agg]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mode=st.sampled_from(["policy", "bonus", "all", "none"]),
+    loss_agg=st.sampled_from(
+        ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+    ),
+    beta=st.sampled_from([0.0, 0.3]),
+    level=st.sampled_from(["token", "sequence"]),
+    seed=st.integers(0, 1000),
+)
+def test_value_and_gradient_follow_the_formulas(mode: str, loss_agg: str, beta: float, level: str, seed: int) -> None:
+    call = inputs(seed=seed)
+    output, dh, dw = grads(call, answer_mask_mode=mode, loss_agg=loss_agg, beta=beta, importance_level=level)
+    hidden, weight = call["hidden"].clone().requires_grad_(), call["weight"].clone().requires_grad_()
+    expected = by_hand(call | {"hidden": hidden, "weight": weight}, mode, loss_agg, beta, level)
+    expected.backward()
+    torch.testing.assert_close(output.loss, expected, atol=1e-10, rtol=1e-9)
+    torch.testing.assert_close(dh, hidden.grad, atol=1e-10, rtol=1e-9)
+    torch.testing.assert_close(dw, weight.grad, atol=1e-10, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_stays_near_float64(dtype: torch.dtype) -> None:
+    low = inputs(dtype)
+    high = {k: v.double() if v.is_floating_point() else v for k, v in low.items()}  # the same rounded numbers
+    got, dh, dw = grads(low, beta=0.1)
+    want, dh64, dw64 = grads(high, beta=0.1)
+    tolerance = 4 * torch.finfo(dtype).eps
+    assert got.loss.dtype == torch.float32
+    for a, b in ((got.loss, want.loss), (dh, dh64), (dw, dw64)):
+        assert (a.double() - b).norm() <= tolerance * b.norm(), f"{(a.double() - b).norm() / b.norm():.2e}"
+
+
+def test_logits_and_hidden_states_agree() -> None:
+    call = inputs()
+    logits = (call.pop("hidden") @ call.pop("weight").T).requires_grad_()
+    from_logits = policy_loss(logits, **call)
+    from_hidden = linear_policy_loss(**inputs())
+    torch.testing.assert_close(from_logits.loss, from_hidden.loss)
+    torch.testing.assert_close(from_logits.logps, from_hidden.logps)
+    from_logits.loss.backward()
+    assert logits.grad is not None
+    assert not logits.grad[~call["mask"]].any()
+
+
+def test_packed_equals_padded() -> None:
+    call = inputs()
+    keep = call["mask"]
+    lengths = keep.sum(1)
+    packed = {k: v[keep] if v.shape[:2] == (B, T) else v for k, v in call.items() if k != "weight"}
+    cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(torch.int32)
+    for loss_agg in ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean"):
+        for level in ("token", "sequence"):
+            options: dict[str, Any] = {"loss_agg": loss_agg, "importance_level": level, "beta": 0.1}
+            a = linear_policy_loss(**call, **options)
+            b = linear_policy_loss(**packed, weight=call["weight"], cu_seqlens=cu_seqlens, **options)
+            torch.testing.assert_close(a.loss, b.loss)
+            torch.testing.assert_close(a.logps[keep], b.logps)
+
+
+def test_micro_batches_add_up_to_the_batch() -> None:
+    call = inputs()
+    _, dh, dw = grads(call, loss_agg="token-mean", beta=0.1)
+    tokens = int(call["mask"].sum())
+    dw_sum, dh_parts = torch.zeros_like(dw), []
+    for part in (slice(0, 1), slice(1, 3), slice(3, 4)):
+        piece = {k: v[part] if k != "weight" else v for k, v in call.items()}
+        _, dh_part, dw_part = grads(piece, loss_agg="token-mean", beta=0.1, normalizer=tokens)
+        dw_sum += dw_part
+        dh_parts.append(dh_part)
+    torch.testing.assert_close(dw_sum, dw)
+    torch.testing.assert_close(torch.cat(dh_parts), dh)
+
+
+def test_token_advantages_and_sequence_advantages_agree() -> None:
+    call = inputs()
+    spread = call | {k: call[k][:, None].expand(B, T) for k in ("advantages", "bonuses", "rollout_weights")}
+    torch.testing.assert_close(linear_policy_loss(**call).loss, linear_policy_loss(**spread).loss)
+
+
+def test_nothing_flows_through_masked_rows() -> None:
+    call = inputs()
+    _, dh, dw = grads(call)
+    poisoned = call | {
+        "hidden": call["hidden"].masked_fill(~call["mask"][..., None], math.nan),
+        "labels": call["labels"].masked_fill(~call["mask"], -100),
+        "old_logps": call["old_logps"].masked_fill(~call["mask"], math.nan),
+    }
+    _, dh2, dw2 = grads(poisoned)
+    assert torch.equal(dw, dw2)
+    assert torch.equal(dh, dh2)
+
+
+def test_all_masked_batch_is_zero_with_zero_gradients() -> None:
+    call = inputs()
+    call["mask"] = torch.zeros_like(call["mask"])
+    for loss_agg in ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"):
+        output, dh, dw = grads(call, loss_agg=loss_agg, beta=0.1)
+        assert output.loss.item() == 0
+        assert not dh.any()
+        assert not dw.any()
+        assert all(value.isfinite() for value in output.metrics.values())
+
+
+def test_nan_in_an_active_row_reaches_the_loss() -> None:
+    call = inputs()
+    call["hidden"][1, int(call["mask"][1].nonzero()[0])] = math.nan
+    assert linear_policy_loss(**call).loss.isnan()
+
+
+def test_bias_and_temperature() -> None:
+    call = inputs()
+    bias = torch.randn(V, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    output = linear_policy_loss(**call, bias=bias, temperature=0.7)
+    logits = call["hidden"] @ call["weight"].T + bias
+    expected = (logits / 0.7).log_softmax(-1).gather(-1, call["labels"][..., None])[..., 0]
+    torch.testing.assert_close(output.logps, expected.masked_fill(~call["mask"], 0))
+    output.loss.backward()
+    assert bias.grad is not None
+    assert bias.grad.any()
+
+
+def test_on_policy_gradient_is_reinforce() -> None:
+    call = inputs()
+    for key in ("old_logps", "ref_logps", "rollout_weights", "bonuses", "answer_mask"):
+        call.pop(key)
+    output, _, dw = grads(call, loss_agg="token-sum")
+    weight = call["weight"].clone().requires_grad_()
+    lp = (call["hidden"] @ weight.T).log_softmax(-1).gather(-1, call["labels"][..., None])[..., 0]
+    (-(lp * call["advantages"][:, None])[call["mask"]].sum()).backward()
+    torch.testing.assert_close(dw, weight.grad)
+    assert output.metrics["ratio_mean"].item() == 1
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            ({"advantages": torch.ones(2, dtype=torch.float64)}, ValueError, r"advantages\.repeat_interleave\(2\)"),
+            ({"advantages": torch.ones(3, dtype=torch.float64)}, ValueError, r"advantages must have shape \(4,\)"),
+            ({"advantages": [1.0]}, TypeError, "advantages must be a torch.Tensor; got list"),
+            ({"mask": torch.ones(B, T)}, TypeError, "mask must have dtype bool; got float32"),
+            ({"mask": torch.ones(B, T + 1, dtype=torch.bool)}, ValueError, "mask must have the shape of labels"),
+            ({"labels": torch.zeros(B, T, dtype=torch.int32)}, TypeError, "labels must have dtype int64; got int32"),
+            ({"labels": torch.full((B, T), V)}, ValueError, r"must lie in \[0, 11\); got 11"),
+            ({"labels": torch.full((B, T), -100)}, ValueError, "got -100"),
+            ({"labels": torch.zeros(B * T, dtype=torch.int64)}, ValueError, "pass cu_seqlens"),
+            ({"weight": torch.zeros(H, V, dtype=torch.float64)}, ValueError, r"hidden must have shape \(4, 5, 11\)"),
+            ({"weight": torch.zeros(V, H)}, TypeError, "hidden and weight must have the same dtype"),
+            ({"bias": torch.zeros(H, dtype=torch.float64)}, ValueError, r"bias must have shape \(V,\)"),
+            ({"ref_logps": torch.zeros(B, dtype=torch.float64)}, ValueError, "ref_logps must have the shape of labels"),
+            ({"impl": "triton"}, ValueError, "no 'triton' implementation in this version"),
+            ({"impl": "cuda"}, ValueError, "impl must be one of 'auto'"),
+            ({"advantages": torch.ones(B, device="meta")}, ValueError, "advantages must be on cpu"),
+        ],
+    )
+    def test_names_the_argument(self, change: dict[str, Any], error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            linear_policy_loss(**(inputs() | change))
+
+    def test_logits_in_place_of_hidden(self) -> None:
+        call = inputs()
+        with pytest.raises(ValueError, match="policy_loss takes logits"):
+            linear_policy_loss(**(call | {"hidden": torch.zeros(B, T, V, dtype=torch.float64)}))
+
+    @pytest.mark.parametrize("cu_seqlens", [[0, 3], [1, 20], [0, 9, 5, 20]])
+    def test_cu_seqlens_must_cover_the_tokens(self, cu_seqlens: list[int]) -> None:
+        call = inputs()
+        flat = {k: call[k].reshape(B * T, *call[k].shape[2:]) for k in ("hidden", "labels", "mask")}
+        with pytest.raises(ValueError, match="cu_seqlens must rise from 0 to N = 20"):
+            linear_policy_loss(
+                **flat,
+                weight=call["weight"],
+                advantages=torch.ones(len(cu_seqlens) - 1, dtype=torch.float64),
+                cu_seqlens=torch.tensor(cu_seqlens),
+            )
+
+
+def test_autocast_decides_the_dtype_of_the_matmul() -> None:
+    call = inputs(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = linear_policy_loss(**call)
+    assert low.loss.dtype == torch.float32
+    assert low.loss.item() != linear_policy_loss(**call).loss.item()
+    torch.testing.assert_close(low.loss, linear_policy_loss(**call).loss, atol=0.1, rtol=0.1)
