@@ -1,3 +1,84 @@
-from setuptools import setup
+"""Builds the optional native library with CMake; everything else about the package is in pyproject.toml.
 
-setup()
+The environment variable OUTCOME_RL_NATIVE decides at build time:
+    auto (default)   build it, or else say why not and install without it
+    1                build it, or else fail
+    0                do not build it
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+ROOT = Path(__file__).resolve().parent
+MODE = os.environ.get("OUTCOME_RL_NATIVE", "auto")
+if MODE not in ("auto", "0", "1"):
+    raise SystemExit(f"OUTCOME_RL_NATIVE must be auto, 0 or 1, got {MODE!r}")
+
+
+class CMakeBuild(build_ext):
+    """Runs CMake; setuptools turns the failure of an optional extension into a warning."""
+
+    def run(self) -> None:
+        # A library of an earlier build must not pass for the result of this one.
+        for stale in [*self.get_outputs(), *self.get_output_mapping().values()]:
+            Path(stale).unlink(missing_ok=True)
+        super().run()
+
+    def build_extension(self, ext: Extension) -> None:
+        library = Path(self.get_ext_fullpath(ext.name)).resolve()
+        if MODE == "0":
+            raise CompileError("not wanted: OUTCOME_RL_NATIVE=0")
+        build = Path(self.build_temp).resolve() / "native"
+        shutil.rmtree(build, ignore_errors=True)  # its cache may name a compiler or a CMake that is gone
+        self._run("cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release")
+        self._run("cmake", "--build", build, "--config", "Release")
+        self._run("cmake", "--install", build, "--config", "Release", "--prefix", library.parent)
+
+    def get_ext_filename(self, fullname: str) -> str:
+        # ctypes opens the library by path: its name carries no Python version.
+        return os.path.join(*fullname.split(".")) + ".so"
+
+    def _run(self, *command: str | Path) -> None:
+        try:
+            done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except OSError as error:
+            raise CompileError(f"cannot run {command[0]}: {error}") from error
+        if done.returncode != 0:
+            raise CompileError(f"{' '.join(map(str, command))} failed:\n{done.stdout}")
+
+
+class NativeWheel(bdist_wheel):
+    """Tags the wheel by what was built: py3-none-<platform> with the native library, py3-none-any without."""
+
+    def run(self) -> None:
+        self.run_command("build_ext")
+        built = self.get_finalized_command("build_ext").get_outputs()
+        if not all(map(os.path.exists, built)):
+            self.distribution.ext_modules = None
+            self.root_is_pure = True
+        super().run()
+
+    def get_tag(self) -> tuple[str, str, str]:
+        _, _, platform = super().get_tag()
+        return "py3", "none", platform
+
+
+setup(
+    # `depends` puts the sources into the sdist.
+    ext_modules=[
+        Extension(
+            "outcome_rl_kernels._native",
+            sources=[],
+            depends=["CMakeLists.txt", *(str(path.relative_to(ROOT)) for path in (ROOT / "kernels/csrc").iterdir())],
+            optional=MODE != "1",
+        )
+    ],
+    cmdclass={"build_ext": CMakeBuild, "bdist_wheel": NativeWheel},
+)

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from outcome_rl_kernels.counts_native import NativeTable
 from outcome_rl_kernels.counts_snapshot import check_entries, check_rule, check_total, read_snapshot, write_snapshot
 from outcome_rl_kernels.counts_tables import CountEntries, CountTable, DictTable
 from outcome_rl_kernels.native import native_status
@@ -171,7 +172,7 @@ class OutcomeCounts:
         return f"OutcomeCounts({len(self)} pairs, device={self.device}, rule={self.rule!r}, impl={self.impl!r})"
 
     def _new_table(self) -> CountTable:
-        return DictTable()
+        return NativeTable(self._capacity) if self.impl == "native" else DictTable()
 
     def _replace(self, entries: CountEntries) -> None:
         table = self._new_table()
@@ -221,7 +222,9 @@ def _choose(impl: CountsImpl) -> tuple[Literal["reference", "native"], str]:
         return "reference", "asked for"
     available, reason = native_status()
     if impl == "auto":
-        return ("native", "available") if available else ("reference", reason)
+        if available:
+            return "native", "the native library is available"
+        return "reference", f"the native library is not available: {reason}"
     if impl == "native":
         if not available:
             raise RuntimeError(f"impl='native' cannot run: {reason}")

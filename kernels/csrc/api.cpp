@@ -1,0 +1,86 @@
+// The exported functions: plain C, called by ctypes. Arrays are contiguous and checked by the caller.
+// A change of any signature or of its meaning raises kAbiVersion, together with ABI_VERSION in native.py.
+
+#include <cstdint>
+#include <new>
+
+#include "count_table.h"
+
+#if defined(_WIN32)
+#define OUTCOME_RL_EXPORT extern "C" __declspec(dllexport)
+#elif defined(__GNUC__)
+#define OUTCOME_RL_EXPORT extern "C" __attribute__((visibility("default")))
+#else
+#define OUTCOME_RL_EXPORT extern "C"
+#endif
+
+namespace {
+
+constexpr int32_t kAbiVersion = 1;
+
+enum Status : int32_t { kOk = 0, kOutOfMemory = 1 };
+
+Status status_of(bool grown) { return grown ? kOk : kOutOfMemory; }
+
+}  // namespace
+
+using outcome_rl::CountTable;
+
+OUTCOME_RL_EXPORT int32_t outcome_rl_abi_version() { return kAbiVersion; }
+
+// Null: out of memory.
+OUTCOME_RL_EXPORT CountTable* count_table_create(int32_t log2_slots) {
+    auto* table = new (std::nothrow) CountTable(log2_slots);
+    if (table != nullptr && !table->allocated()) {
+        delete table;
+        return nullptr;
+    }
+    return table;
+}
+
+OUTCOME_RL_EXPORT void count_table_destroy(CountTable* table) { delete table; }
+
+OUTCOME_RL_EXPORT int64_t count_table_size(const CountTable* table) { return table->size(); }
+
+OUTCOME_RL_EXPORT int64_t count_table_pending_size(const CountTable* table) { return table->pending_size(); }
+
+OUTCOME_RL_EXPORT int64_t count_table_slot_count(const CountTable* table) { return table->slot_count(); }
+
+OUTCOME_RL_EXPORT int32_t count_table_observe(
+    CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* before) {
+    return status_of(table->observe(questions, outcomes, n, before));
+}
+
+OUTCOME_RL_EXPORT int32_t count_table_add(
+    CountTable* table,
+    const int64_t* questions,
+    const int64_t* outcomes,
+    const int64_t* counts,
+    int64_t n,
+    int32_t pending) {
+    return status_of(table->add(questions, outcomes, counts, n, pending != 0));
+}
+
+OUTCOME_RL_EXPORT void count_table_lookup(
+    const CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* counts) {
+    table->lookup(questions, outcomes, n, counts);
+}
+
+OUTCOME_RL_EXPORT void count_table_distinct(
+    const CountTable* table, const int64_t* questions, int64_t n, int64_t* outcomes) {
+    table->distinct(questions, n, outcomes);
+}
+
+OUTCOME_RL_EXPORT void count_table_entries(
+    const CountTable* table, int64_t* questions, int64_t* outcomes, int64_t* counts) {
+    table->entries(questions, outcomes, counts);
+}
+
+OUTCOME_RL_EXPORT void count_table_pending(
+    const CountTable* table, int64_t* questions, int64_t* outcomes, int64_t* counts) {
+    table->pending(questions, outcomes, counts);
+}
+
+OUTCOME_RL_EXPORT void count_table_clear_pending(CountTable* table) { table->clear_pending(); }
+
+OUTCOME_RL_EXPORT void count_table_clear(CountTable* table) { table->clear(); }

@@ -1,0 +1,72 @@
+// Exact counts of (question, outcome) pairs: the C++ twin of `DictTable` in outcome_rl_kernels/counts_tables.py.
+
+#pragma once
+
+#include <cstdint>
+
+#include "open_table.h"
+
+namespace outcome_rl {
+
+// 32 bytes, two to a cache line. A pair that was seen has a positive count, so `count == 0` marks an empty slot and
+// every pair of int64 stays a legal key.
+struct CountSlot {
+    int64_t question;
+    int64_t outcome;
+    int64_t count;
+    int64_t pending;  // the part of `count` that other ranks have not been told of
+
+    bool empty() const { return count == 0; }
+    bool same_key(const CountSlot& key) const { return question == key.question && outcome == key.outcome; }
+    // For one question this is a bijection of the outcome: its outcomes never share a hash.
+    uint64_t hash() const {
+        constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15u;
+        return mix64(mix64(static_cast<uint64_t>(question) + kGoldenRatio) + static_cast<uint64_t>(outcome));
+    }
+};
+static_assert(sizeof(CountSlot) == 32);
+
+struct QuestionSlot {
+    int64_t question;
+    int64_t distinct_outcomes;
+
+    bool empty() const { return distinct_outcomes == 0; }
+    bool same_key(const QuestionSlot& key) const { return question == key.question; }
+    uint64_t hash() const { return mix64(static_cast<uint64_t>(question)); }
+};
+
+class CountTable {
+  public:
+    explicit CountTable(int log2_slots);
+
+    bool allocated() const { return counts_.allocated() && questions_.allocated(); }
+    int64_t size() const { return counts_.size(); }
+    int64_t pending_size() const { return pending_size_; }
+    int64_t slot_count() const { return static_cast<int64_t>(counts_.slot_count()); }
+
+    // Where these return false there was no memory to grow, and the table is as it was.
+    bool observe(const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* before);
+    bool add(const int64_t* questions, const int64_t* outcomes, const int64_t* counts, int64_t n, bool pending);
+
+    // Returns how many of the `n` pairs are not in the table.
+    int64_t lookup(const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* counts) const;
+    void distinct(const int64_t* questions, int64_t n, int64_t* outcomes) const;
+
+    // Write size() or pending_size() entries, in the order of the slots.
+    void entries(int64_t* questions, int64_t* outcomes, int64_t* counts) const;
+    void pending(int64_t* questions, int64_t* outcomes, int64_t* counts) const;
+
+    void clear_pending();
+    void clear();
+
+  private:
+    // Adds without growing. `count_of(i)` is what row i adds.
+    template <class CountOf>
+    void add_reserved(const int64_t* questions, const int64_t* outcomes, int64_t n, bool pending, CountOf count_of);
+
+    OpenTable<CountSlot> counts_;
+    OpenTable<QuestionSlot> questions_;
+    int64_t pending_size_ = 0;
+};
+
+}  // namespace outcome_rl
