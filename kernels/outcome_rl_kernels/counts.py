@@ -112,7 +112,8 @@ class OutcomeCounts:
         (none given and none initialised) this rank counts as the only one.
 
         Raises:
-            ValueError: this rank is not in the group, or the ranks' outcome rules differ; the counts stay as they were.
+            ValueError: this rank is not in the group, or the ranks did not start equal or have different outcome rules;
+                the counts stay as they were.
         """
         if process_group is not None or (dist.is_available() and dist.is_initialized()):
             self._add_from_peers(process_group)
@@ -183,12 +184,19 @@ class OutcomeCounts:
         rank = dist.get_rank(process_group)
         if rank < 0:
             raise ValueError("process_group does not contain this rank; call sync on its members only")
+        pending = _sort(self._table.pending())
+        common = self._total - int(pending.counts.sum())
         gathered: list[Any] = [None] * dist.get_world_size(process_group)
-        dist.all_gather_object(gathered, (self.rule, _sort(self._table.pending())), group=process_group)
-        rules = sorted({rule for rule, _ in gathered})
-        if len(rules) > 1:
+        dist.all_gather_object(gathered, (self.rule, common, pending), group=process_group)
+        rules, commons, entries_of = zip(*gathered, strict=True)
+        if len(set(rules)) > 1:
             raise ValueError(f"the ranks count under different outcome rules, {rules}; construct all with one rule")
-        peers = [entries for peer, (_, entries) in enumerate(gathered) if peer != rank]
+        if len(set(commons)) > 1:
+            raise ValueError(
+                f"the ranks did not start from equal counts: without what is new, theirs add up to {commons}; "
+                "load one snapshot on all ranks, or none"
+            )
+        peers = [entries for peer, entries in enumerate(entries_of) if peer != rank]
         if not peers:
             return
         entries = _sort(CountEntries(*(torch.cat(columns) for columns in zip(*peers, strict=True))))

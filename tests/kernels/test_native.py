@@ -1,0 +1,242 @@
+"""The native library: how it is found or refused, and what only the C++ table can get wrong."""
+
+import _ctypes
+import copy
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+import torch
+
+from outcome_rl_kernels import native
+from outcome_rl_kernels.counts import OutcomeCounts
+from outcome_rl_kernels.counts_native import NativeTable
+from outcome_rl_kernels.native import native_library, native_status
+
+AVAILABLE, REASON = native_status()
+needs_native = pytest.mark.skipif(not AVAILABLE, reason=f"native library: {REASON}")
+
+
+@pytest.fixture
+def fresh_load():
+    native._load.cache_clear()
+    yield
+    native._load.cache_clear()
+
+
+# --- loading ---
+
+
+@needs_native
+def test_auto_takes_the_library_where_it_is_available():
+    counts = OutcomeCounts()
+    assert (counts.impl, counts.impl_reason) == ("native", "the native library is available")
+
+
+def test_the_environment_switches_it_off(monkeypatch):
+    monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
+    assert native_status() == (False, "switched off by OUTCOME_RL_NATIVE=0")
+    counts = OutcomeCounts()
+    assert counts.impl == "reference"
+    assert "switched off" in counts.impl_reason
+    with pytest.raises(RuntimeError, match="impl='native' cannot run: switched off by OUTCOME_RL_NATIVE=0"):
+        OutcomeCounts(impl="native")
+    with pytest.raises(RuntimeError, match="not available: switched off"):
+        native_library()
+
+
+def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load):
+    monkeypatch.setattr(native, "_PATH", tmp_path / "_native.so")
+    available, reason = native_status()
+    assert not available
+    assert "built without it" in reason
+    assert OutcomeCounts().impl == "reference"
+    with pytest.raises(RuntimeError, match=r"C\+\+17 compiler and reinstall with OUTCOME_RL_NATIVE=1"):
+        OutcomeCounts(impl="native")
+
+
+def test_a_damaged_library_is_explained(monkeypatch, tmp_path, fresh_load):
+    damaged = tmp_path / "_native.so"
+    damaged.write_bytes(b"not a library")
+    monkeypatch.setattr(native, "_PATH", damaged)
+    available, reason = native_status()
+    assert not available
+    assert "_native.so cannot be loaded" in reason
+
+
+@pytest.mark.skipif(getattr(_ctypes, "__file__", None) is None, reason="_ctypes is built into this interpreter")
+def test_another_library_is_explained(monkeypatch, fresh_load):
+    monkeypatch.setattr(native, "_PATH", type(native._PATH)(_ctypes.__file__))
+    available, reason = native_status()
+    assert not available
+    assert "outcome_rl_abi_version" in reason
+
+
+@needs_native
+def test_a_library_of_another_interface_version_is_refused(monkeypatch, fresh_load):
+    monkeypatch.setattr(native, "ABI_VERSION", native.ABI_VERSION + 1)
+    available, reason = native_status()
+    assert not available
+    assert f"interface version {native.ABI_VERSION - 1}, this code needs {native.ABI_VERSION}" in reason
+
+
+# --- the table ---
+
+MASK = 2**64 - 1
+
+
+def unshift(y, shift):
+    """Inverts y = x ^ (x >> shift) on 64-bit words."""
+    x = y
+    for _ in range(64 // shift):
+        x = y ^ (x >> shift)
+    return x
+
+
+def mix64(x):
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
+    return x ^ (x >> 31)
+
+
+def unmix64(x):
+    x = unshift(x, 31) * pow(0x94D049BB133111EB, -1, 2**64) & MASK
+    x = unshift(x, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) & MASK
+    return unshift(x, 30)
+
+
+def outcome_with_hash(question, wanted_hash):
+    outcome = (unmix64(wanted_hash) - mix64((question + 0x9E3779B97F4A7C15) & MASK)) & MASK
+    return outcome - 2**64 if outcome >= 2**63 else outcome
+
+
+@needs_native
+def test_keys_that_all_hash_to_the_last_slot_wrap_around_and_stay_apart():
+    assert unmix64(mix64(0x0123456789ABCDEF)) == 0x0123456789ABCDEF
+    questions = [question for question in (-5, 0, 7) for _ in range(200)]
+    # The high bits choose the slot: all ones is the last one of a table of any size. Questions share whole hashes.
+    outcomes = [outcome_with_hash(question, MASK - i % 200) for i, question in enumerate(questions)]
+    counts = OutcomeCounts(capacity=1, impl="native")
+    keys = torch.tensor(questions), torch.tensor(outcomes)
+    for times_seen in range(3):
+        assert counts.observe(*keys).tolist() == [times_seen] * 600
+    assert len(counts) == 600
+    assert counts.distinct(torch.tensor([-5, 0, 7, 8])).tolist() == [200, 200, 200, 0]
+    absent = [outcome_with_hash(3, MASK - i) for i in range(200)]
+    assert counts.lookup(torch.full((200,), 3), torch.tensor(absent)).sum() == 0
+
+
+@needs_native
+def test_it_grows_by_doubling_and_is_never_more_than_six_tenths_full():
+    counts = OutcomeCounts(capacity=1, impl="native")
+    sizes = set()
+    for key in range(3000):
+        counts.observe(torch.tensor([key]), torch.tensor([-key]))
+        slots = counts._table.slot_count
+        assert len(counts) <= 0.6 * slots
+        sizes.add(slots)
+    assert sizes == {8 << i for i in range(len(sizes))}
+    assert max(sizes) == 8192
+
+
+@needs_native
+def test_known_keys_do_not_grow_it():
+    counts = OutcomeCounts(capacity=8, impl="native")
+    counts.observe(torch.tensor([1]), torch.tensor([[1, 2]]))
+    for _ in range(50):
+        counts.observe(torch.tensor([1]), torch.tensor([[1, 2] * 10]))
+    assert counts._table.slot_count == 8
+
+
+@needs_native
+@pytest.mark.parametrize(("capacity", "slots"), [(1, 8), (8, 8), (9, 16), (2**20, 2**20), (2**20 + 1, 2**21)])
+def test_capacity_is_rounded_up_to_a_power_of_two(capacity, slots):
+    assert NativeTable(capacity).slot_count == slots
+
+
+@needs_native
+def test_calls_from_several_threads_lose_nothing():
+    counts = OutcomeCounts(capacity=1, impl="native")
+    generator = torch.Generator().manual_seed(0)
+    streams = [torch.randint(0, 500, (200, 2, 16), generator=generator) for _ in range(4)]
+    threads = [threading.Thread(target=lambda s=s: [counts.observe(q, o) for q, o in s]) for s in streams]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    oracle = Counter(pair for s in streams for q, o in s.tolist() for pair in zip(q, o, strict=True))
+    assert {(q, o): n for q, o, n in zip(*map(torch.Tensor.tolist, counts.items()), strict=True)} == dict(oracle)
+
+
+OUT_OF_MEMORY = """
+import resource
+import torch
+from outcome_rl_kernels.counts import OutcomeCounts
+
+counts = OutcomeCounts(capacity=2**16, impl="native")
+batch = torch.arange(2**16)
+counts.observe(batch, batch)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, used + 2**26))
+step = 1
+try:
+    while True:
+        counts.observe(batch + step * 2**16, batch)
+        step += 1
+except MemoryError as error:
+    print(error)
+else:
+    raise SystemExit("no MemoryError")
+assert 1 < step < 100, step
+assert len(counts) == step * 2**16, (step, len(counts))
+for known in range(step):
+    assert (counts.lookup(batch + known * 2**16, batch) == 1).all()
+assert (counts.lookup(batch + step * 2**16, batch) == 0).all()
+assert (counts.observe(batch, batch) == 1).all()
+assert (counts.distinct(batch) == 1).all()
+"""
+
+
+@needs_native
+@pytest.mark.skipif(sys.platform != "linux", reason="limits its own memory by way of Linux's /proc")
+def test_out_of_memory_leaves_the_table_as_it_was():
+    done = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "no memory to grow the count table" in done.stdout
+
+
+@needs_native
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems may promise memory that they do not have")
+def test_an_impossible_capacity_is_a_memory_error():
+    with pytest.raises(MemoryError, match=f"no memory for a count table of {2**40} slots"):
+        OutcomeCounts(capacity=2**40, impl="native")
+
+
+@needs_native
+def test_a_table_cannot_be_copied_by_accident():
+    # A copy would hold the same pointer and use it after it was freed.
+    with pytest.raises(ValueError, match="pointers cannot be pickled"):
+        copy.deepcopy(OutcomeCounts(capacity=1, impl="native"))
+
+
+@needs_native
+def test_it_is_much_faster_than_the_reference():
+    generator = torch.Generator().manual_seed(0)
+    questions = torch.randint(-(2**62), 2**62, (25_000,), generator=generator).repeat_interleave(8)
+    outcomes = torch.randint(-(2**62), 2**62, (200_000,), generator=generator)
+    seconds = {}
+    for impl in ("reference", "native"):
+        counts = OutcomeCounts(impl=impl)
+        counts.observe(questions, outcomes)
+        times = []
+        for start in range(0, 5 * 16_384, 16_384):
+            batch = questions[start : start + 16_384], outcomes[start : start + 16_384]
+            begin = time.perf_counter()
+            counts.observe(*batch)
+            times.append(time.perf_counter() - begin)
+        seconds[impl] = min(times)
+    # Measured: about 50 times; a wide margin for a busy machine.
+    assert seconds["native"] * 8 < seconds["reference"], seconds

@@ -1,0 +1,140 @@
+"""The wheel: what it holds and how it is tagged, with and without a C++ compiler."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = "outcome_rl_kernels/_native.so"
+
+needs_toolchain = pytest.mark.skipif(
+    shutil.which("cmake") is None or not any(map(shutil.which, ("c++", "g++", "clang++"))),
+    reason="building the native library needs cmake and a C++ compiler on the PATH",
+)
+
+pytest.importorskip("setuptools", "77", reason="builds without isolation, with the setuptools of this environment")
+
+
+@pytest.fixture
+def source(tmp_path):
+    """The files that a checkout has, without anything that an earlier build left."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: no list of the files that belong to the project")
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    target = tmp_path / "source"
+    for name in filter(None, listing.split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    return target
+
+
+def build_wheel(source, **environment):
+    """Returns (pip's result, path of the wheel or None, names of the files in it)."""
+    target = source.parent / "wheels"
+    shutil.rmtree(target, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "wheel", ".", "-v", "--no-deps", "--no-build-isolation", "-w", target]
+    inherited = {name: value for name, value in os.environ.items() if name not in ("CXX", "OUTCOME_RL_NATIVE")}
+    done = subprocess.run(command, cwd=source, env=inherited | environment, capture_output=True, text=True)
+    wheels = list(target.glob("*.whl"))
+    if not wheels:
+        return done, None, set()
+    return done, wheels[0], set(zipfile.ZipFile(wheels[0]).namelist())
+
+
+def check_packages(source, wheel, names):
+    """Checks that the wheel holds the two packages, whole, and nothing else; returns its WHEEL metadata."""
+    top_level = {name.split("/")[0] for name in names}
+    info = next(name for name in top_level if name.endswith(".dist-info"))
+    assert top_level == {"outcome_rl", "outcome_rl_kernels", info}
+    for parent, package in ((source, "outcome_rl"), (source / "kernels", "outcome_rl_kernels")):
+        expected = {path.relative_to(parent).as_posix() for path in (parent / package).rglob("*.py")}
+        assert expected | {f"{package}/py.typed"} <= names
+    return zipfile.ZipFile(wheel).read(f"{info}/WHEEL").decode()
+
+
+@needs_toolchain
+def test_with_a_compiler_the_wheel_is_native_and_runs(source, tmp_path):
+    done, wheel, names = build_wheel(source, OUTCOME_RL_NATIVE="1")
+    assert done.returncode == 0, done.stderr
+    metadata = check_packages(source, wheel, names)
+    assert LIBRARY in names
+    assert "-py3-none-" in wheel.name
+    assert not wheel.name.endswith("-any.whl")
+    assert "Root-Is-Purelib: false" in metadata
+
+    installed = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(installed)
+    code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r})\n"
+        "from outcome_rl_kernels import native\n"
+        "print(native.__file__, native.native_status())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == f"{installed / 'outcome_rl_kernels/native.py'} (True, 'available')"
+
+
+def test_without_a_compiler_the_wheel_is_pure_and_says_why(source):
+    done, wheel, names = build_wheel(source, CXX="/nonexistent/c++")
+    assert done.returncode == 0, done.stderr
+    metadata = check_packages(source, wheel, names)
+    assert LIBRARY not in names
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert "Root-Is-Purelib: true" in metadata
+    output = done.stdout + done.stderr
+    assert 'building extension "outcome_rl_kernels._native" failed' in output
+    assert "/nonexistent/c++" in output or "cannot run cmake" in output
+
+
+def test_a_native_wheel_that_was_demanded_fails_without_a_compiler(source):
+    done, wheel, _ = build_wheel(source, CXX="/nonexistent/c++", OUTCOME_RL_NATIVE="1")
+    assert done.returncode != 0
+    assert wheel is None
+    assert "/nonexistent/c++" in done.stdout + done.stderr
+
+
+@needs_toolchain
+def test_a_pure_wheel_on_demand_drops_what_an_earlier_build_left(source):
+    (source / "kernels" / LIBRARY).write_bytes(b"an editable installation leaves it here")
+    _, _, names = build_wheel(source, OUTCOME_RL_NATIVE="1")
+    assert LIBRARY in names
+    done, wheel, names = build_wheel(source, OUTCOME_RL_NATIVE="0")
+    assert done.returncode == 0, done.stderr
+    assert LIBRARY not in names
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
+@needs_toolchain
+def test_an_editable_installation_has_the_library_beside_the_code(source):
+    library = source / "kernels" / LIBRARY
+    code = "from setuptools.build_meta import build_editable; build_editable('wheels')"
+    for mode, present in (("1", True), ("0", False)):
+        environment = os.environ | {"OUTCOME_RL_NATIVE": mode}
+        done = subprocess.run([sys.executable, "-c", code], cwd=source, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert library.is_file() == present
+
+
+def test_the_sdist_holds_what_the_native_build_needs(source):
+    code = "from setuptools.build_meta import build_sdist; build_sdist('sdist')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(next((source / "sdist").glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    csrc = {path.relative_to(source).as_posix() for path in (source / "kernels/csrc").iterdir()}
+    assert {"CMakeLists.txt", "setup.py", "pyproject.toml", *csrc} <= names
+    assert csrc
+
+
+def test_an_unknown_mode_is_refused(source):
+    done, wheel, _ = build_wheel(source, OUTCOME_RL_NATIVE="yes")
+    assert done.returncode != 0
+    assert wheel is None
+    assert "OUTCOME_RL_NATIVE must be auto, 0 or 1, got 'yes'" in done.stdout + done.stderr
