@@ -1,0 +1,181 @@
+"""Find the final answer of a response: the last complete `\\boxed{...}`, else one of a few written-down forms.
+
+Every rule is a single pass over the text, so hostile responses (a megabyte of `\\boxed{`) cost linear time, and no
+string raises. The order of the rules, and why there is no "last number in the text" rule, is in `docs/outcomes.md`.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+AnswerSource = Literal["boxed", "tag", "hash", "phrase", "line", "given"]
+
+
+class Answer(NamedTuple):
+    """A final answer and where it stands: `text == response[start:end]`, without spaces at its edges.
+
+    `source` names the rule that found it; "given" marks an answer that was handed over without its response.
+    """
+
+    text: str
+    start: int
+    end: int
+    source: AnswerSource
+
+
+def extract_answer(response: str) -> Answer | None:
+    """Return the final answer of a response, or None if it has none.
+
+    Args:
+        response: any string; the completion as decoded, without the prompt.
+
+    Returns:
+        The answer of the first rule that applies: the last complete non-empty `\\boxed{...}` / `\\fbox{...}`;
+        `<answer>...</answer>`; `#### 42`; "the answer is ..." / "Answer: ..."; a last line `A: 42`.
+        A response that contains a box, but none that is complete and non-empty, has no answer.
+
+    Raises:
+        TypeError: if `response` is not a string.
+    """
+    if not isinstance(response, str):
+        raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
+    if _BOX.search(response):
+        return _last_box(response)
+    for rule in _FALLBACKS:
+        answer = rule(response)
+        if answer is not None:
+            return answer
+    return None
+
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+# Alternatives are tried in order: a box, an escaped character (so that `\{` is no brace), a brace.
+_BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
+_BARE_BOX = re.compile(r"(?:(?!\\[)\]])[^\s$])+")
+_MAX_BARE = 100
+
+
+def _last_box(response: str) -> Answer | None:
+    """The box that closes last, or the box inside it if that is all it holds."""
+    open_groups: list[tuple[int, int] | None] = []  # (start of the command, start of the content) of a box; else None
+    found: tuple[int, int] | None = None
+    extent = (-1, -1)  # of the command that holds `found`, braces included
+    for token in _BOX_TOKEN.finditer(response):
+        if token[1] is not None:
+            if token[2]:
+                open_groups.append((token.start(), token.end()))
+            elif bare := _bare_box(response, token.end()):
+                found, extent = bare, (token.start(), bare[1])
+        elif token[0] == "{":
+            open_groups.append(None)
+        elif token[0] == "}" and open_groups and (box := open_groups.pop()) is not None:
+            content = _strip(response, box[1], token.start())
+            if content != extent and content[0] < content[1]:
+                found = content
+            extent = (box[0], token.end())
+    return None if found is None else Answer(response[found[0] : found[1]], *found, "boxed")
+
+
+def _bare_box(response: str, start: int) -> tuple[int, int] | None:
+    """`\\boxed 5`, `\\boxed\\frac12`: the run up to a space, a `$` or the end of the formula, if it holds a digit."""
+    run = _BARE_BOX.match(response, start, start + _MAX_BARE)
+    if run is None:
+        return None
+    text = run[0].rstrip(".,;:")
+    if text.count("{") != text.count("}") or not any(c in "0123456789" for c in text):
+        return None
+    return start, start + len(text)
+
+
+def _strip(text: str, start: int, end: int) -> tuple[int, int]:
+    """Narrow [start, end) past the spaces at its edges."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+def _answer(response: str, start: int, end: int, source: AnswerSource) -> Answer | None:
+    """The span as an answer: inside its math delimiters, without Markdown emphasis and closing punctuation."""
+    while start < end and (response[start] in _EMPHASIS or response[start].isspace()):
+        start += 1
+    start, end = _formula(response, start, end) or (start, end)
+    while start < end and (response[end - 1] in _CLOSING or response[end - 1].isspace()):
+        end -= 1
+    start, end = _strip(response, start, end)
+    return Answer(response[start:end], start, end, source) if start < end else None
+
+
+_EMPHASIS = "*_`"
+_CLOSING = _EMPHASIS + ".,;:!"
+
+
+def _formula(response: str, start: int, end: int) -> tuple[int, int] | None:
+    """The inside of the formula that begins at `start`; a `$` that never closes on its line is a currency sign."""
+    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        if response.startswith(opening, start, end):
+            start += len(opening)
+            close = response.find(closing, start, end)
+            return None if close < 0 or (opening == "$" and "\n" in response[start:close]) else (start, close)
+    return None
+
+
+def _tag(response: str) -> Answer | None:
+    """The last complete `<answer>...</answer>`."""
+    close = response.rfind("</answer>")
+    opening = response.rfind("<answer>", 0, max(close, 0))
+    return None if opening < 0 else _answer(response, opening + len("<answer>"), close, "tag")
+
+
+# One token that holds a digit: `#### Step 1` is a Markdown heading, not a GSM8K answer.
+_HASH = re.compile(r"^####[ \t]*(?=\S*[0-9])(\S+)[ \t]*$", re.MULTILINE)
+
+
+def _hash(response: str) -> Answer | None:
+    """The last line of the form `#### 42` (GSM8K)."""
+    last = _last_match(_HASH, response)
+    return None if last is None else _answer(response, *last.span(1), "hash")
+
+
+_PHRASE = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*[:=])[\s*_]*", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)")
+
+
+def _phrase(response: str) -> Answer | None:
+    """What follows the last "answer is" / "answer:", up to the end of the formula, sentence or line."""
+    last = _last_match(_PHRASE, response)
+    if last is None:
+        return None
+    start = last.end()
+    if formula := _formula(response, start, len(response)):
+        return _answer(response, *formula, "phrase")
+    stop = _SENTENCE_END.search(response, start)
+    answer = _answer(response, start, len(response) if stop is None else stop.start(), "phrase")
+    return None if answer is None or _is_prose(answer.text) else answer
+
+
+def _is_prose(text: str) -> bool:
+    """Whether the phrase goes on in words ("the answer is consistent with the problem statement")."""
+    return len(text) > 100 or (len(text.split()) > 3 and not any(c in "0123456789" for c in text))
+
+
+_LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\n]*)")
+
+
+def _line(response: str) -> Answer | None:
+    """`A: 42` as the last line, the form of few-shot prompts that alternate `Q:` and `A:`."""
+    end = len(response.rstrip())
+    start = response.rfind("\n", 0, end) + 1
+    last = _LINE.match(response, start, end)
+    return None if last is None else _answer(response, *last.span(1), "line")
+
+
+def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    last = None
+    for last in pattern.finditer(text):  # noqa: B007 - the last one is wanted
+        pass
+    return last
+
+
+_FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (_tag, _hash, _phrase, _line)

@@ -1,0 +1,154 @@
+"""Remove from a LaTeX answer what does not change its meaning, and recognise a trailing unit.
+
+One pass over the tokens: delimiters, sizing and fonts go, spelling variants and Unicode signs become one command, and a
+group of one token loses its braces, as TeX reads `\\frac{1}{2}` and `\\frac12`, `x^{2}` and `x^2` alike. Text groups
+stay as `\\text{...}` until `unwrap_text`, because only there is a lone letter a unit: `5\\text{ m}` but not `5m`.
+"""
+
+import re
+
+_TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\.|\s+|.", re.DOTALL)
+
+_DROPPED = frozenset(
+    r"$ £ € \$ \( \) \[ \] \! \/ \left \right \middle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr"
+    r" \displaystyle \textstyle \limits \rm \bf \it \sf \tt".split()
+)
+_SPACE = frozenset((r"\,", r"\:", r"\;", r"\>", "~", r"\quad", r"\qquad", r"\enspace", r"\thinspace"))
+_TEXT = frozenset(r"\text \textrm \textbf \textit \textsf \texttt \textnormal \mathrm \mbox \hbox".split())
+_UNWRAPPED = frozenset(r"\mathbf \mathit \mathsf \mathtt \boldsymbol \operatorname \boxed \fbox".split())
+_RENAMED = {
+    r"\dfrac": r"\frac",
+    r"\tfrac": r"\frac",
+    r"\cfrac": r"\frac",
+    r"\le": r"\leq",
+    r"\ge": r"\geq",
+    r"\ne": r"\neq",
+    r"\leqslant": r"\leq",
+    r"\geqslant": r"\geq",
+    r"\lt": "<",
+    r"\gt": ">",
+    r"\%": "%",
+    r"\lbrace": r"\{",
+    r"\rbrace": r"\}",
+    r"\lvert": "|",
+    r"\rvert": "|",
+    r"\vert": "|",
+    "％": "%",
+    "，": ",",
+    "−": "-",
+    "–": "-",
+    "—": "-",
+    "－": "-",
+    "×": r"\times",
+    "·": r"\cdot",
+    "π": r"\pi",
+    "∞": r"\infty",
+    "√": r"\sqrt",
+    "≤": r"\leq",
+    "≥": r"\geq",
+    "≠": r"\neq",
+    "∪": r"\cup",
+    "∈": r"\in",
+}
+_DEGREE = frozenset(("°", r"\degree", r"\degrees"))
+
+
+def plain_latex(answer: str) -> str:
+    """Return the answer with redundant LaTeX removed.
+
+    Spaces remain only where they carry meaning: between two digits (`1 1/2`), between a comma and a digit (`1, 234` is
+    a list, `1,234` a number), between a command and a letter, and inside `\\text{...}`.
+
+    Args:
+        answer: any string, such as `\\left( \\dfrac{1}{2},\\, x^{2} \\right).`, which gives `(\\frac12,x^2)`.
+    """
+    out: list[str] = []
+    open_groups: list[tuple[str, int]] = []  # kind, and the index in `out` of the group's first token
+    last_group = (-1, -1)  # indices in `out` of the braces closed last
+    kind, space, sizing = "plain", False, False
+    for raw in _TOKEN.findall(answer):
+        token = _RENAMED.get(raw if raw.isspace() else raw.rstrip(), raw.rstrip())
+        invisible, sizing = sizing and token == ".", token in (r"\left", r"\right")
+        if token in _DROPPED or invisible:
+            continue
+        if token in _SPACE or token in ("", "\\"):  # the latter from `\ `
+            space = True
+            continue
+        if token in _TEXT or token in _UNWRAPPED:
+            kind = "text" if token in _TEXT else "unwrapped"
+            continue
+        if token == "{":
+            if kind != "unwrapped":
+                out.append(r"\text{" if kind == "text" else "{")
+            open_groups.append((kind, len(out)))
+        elif token == "}":
+            if open_groups:
+                last_group = _close_group(out, *open_groups.pop(), last_group)
+        else:
+            in_text = bool(open_groups) and open_groups[-1][0] == "text"
+            if space and (in_text or (out and out[-1][-1] in _BEFORE_SPACE and token in _DIGITS)):
+                out.append(" ")
+            out.extend(("^", r"\circ") if token in _DEGREE else (token,))
+        kind, space = "plain", False
+    if last_group == (0, len(out) - 1):
+        out = out[1:-1]
+    text = _join(out)
+    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
+
+
+_DIGITS = "0123456789"
+_BEFORE_SPACE = _DIGITS + ","
+
+
+def _close_group(out: list[str], kind: str, start: int, last_group: tuple[int, int]) -> tuple[int, int]:
+    """Close the group whose content is `out[start:]`; return the new `last_group`."""
+    if kind == "unwrapped":
+        return last_group
+    if kind == "plain" and (len(out) - start <= 1 or last_group == (start, len(out) - 1)):
+        del out[start - 1]  # one token, or one group: the braces say nothing
+        return (start - 1, len(out) - 1) if last_group == (start, len(out)) else last_group
+    out.append("}")
+    return (start - 1, len(out) - 1) if kind == "plain" else last_group
+
+
+def _join(tokens: list[str]) -> str:
+    """Concatenate, keeping a command apart from a letter that follows it."""
+    parts: list[str] = []
+    for previous, token in zip(["", *tokens], tokens, strict=False):
+        if len(previous) > 1 and previous[0] == "\\" and previous[-1].isalpha() and token[0].isalpha():
+            parts.append(" ")
+        parts.append(token)
+    return "".join(parts)
+
+
+_TEXT_GROUP = re.compile(r"([_^]|\\[A-Za-z]+ ?)?\\text\{([^{}]*)\}")
+
+
+def unwrap_text(text: str) -> str:
+    """Return plain LaTeX with `\\text{New York}` replaced by `NewYork`, in braces after `_` and `^`."""
+
+    def content(group: re.Match[str]) -> str:
+        before, inside = group[1] or "", group[2].replace(" ", "")
+        if before in ("_", "^"):
+            return before + (inside if len(inside) == 1 else f"{{{inside}}}")
+        return f"{before.rstrip()} {inside}" if before and inside else before + inside
+
+    return _TEXT_GROUP.sub(content, text)
+
+
+# Closed lists: dropping any word would also drop "million" and "p.m.". A lone letter is a unit in text mode only.
+_WORDS = (
+    r"(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?|(?:centi|milli|kilo)?met(?:er|re)s?"
+    r"|cm|mm|km)|degrees?|percent|radians?|dollars?|cents?|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
+    r"|(?:milli)?lit(?:er|re)s?|mL|ml|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
+    r"|mph|km/h|miles ?per ?hour|miles/hour"
+)
+_UNIT = re.compile(
+    rf"(?<=[0-9}}])(?:%|\^\\circ|(?:{_WORDS})|\\text\{{ ?(?:{_WORDS}|[mgsLhJNWVK]|in|yd|mi|Hz|m/s|ft/s)\.? ?\}})"
+    r"(?:\^[23])?$"
+)
+
+
+def strip_unit(text: str) -> str:
+    """Return plain LaTeX without one trailing unit, degree or percent sign that follows a number: `5\\text{ cm}^2`."""
+    return _UNIT.sub("", text)

@@ -1,0 +1,345 @@
+"""Classify answers into outcome classes per question, and judge them against the golds.
+
+Canonical texts decide almost everything. What they leave open (`x+1` and `1+x`) is asked of a pairwise judge, by default
+math-verify, which is no equivalence: it is neither symmetric nor transitive. Classes are made from it all the same by
+deciding every new text once: it is compared with the question's classes in a fixed order (gold first, then by key), takes
+the key of the first that it equals, and keeps it for ever. The new texts of one call are decided in sorted order, so that
+the order of the responses within a call does not matter; the state is saved with a checkpoint, so that a resumed run
+keeps its classes.
+"""
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcome_rl.outcomes.extraction import Answer, extract_answer
+from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
+from outcome_rl.outcomes.keys import (
+    MAX_ANSWER_CHARS,
+    NO_ANSWER,
+    OUTCOME_RULE,
+    canonical_text,
+    exact_latex,
+    hash_key,
+    is_exact,
+)
+
+logger = logging.getLogger(__name__)
+
+Judge = Callable[[str, str], bool]
+Equivalence = Literal["canonical", "math_verify"] | Judge
+Progress = Callable[[int, int], None]
+
+
+class Outcomes(NamedTuple):
+    """The outcomes of N responses.
+
+    - `keys` (N,) int64: the outcome class of each response; `NO_ANSWER` = 0 without an answer.
+    - `correct` (N,) bool: whether that is the class of the question's gold answer.
+    - `answers`, N entries: the extracted answers and their spans.
+    - `unresolved`: comparisons of this call that timed out or failed; each is in the log, and counts as "different".
+    """
+
+    keys: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+    answers: list[Answer | None]
+    unresolved: int
+
+
+class _Text(NamedTuple):
+    """An answer as it is compared: what identifies it, and what the judge is given."""
+
+    identity: str
+    form: str
+
+
+@dataclass
+class _Question:
+    """A question's gold answer, and the outcome class of every text seen so far."""
+
+    gold: _Text
+    key_of: dict[str, int] = field(default_factory=dict)  # identity -> key of its class
+    founders: dict[int, _Text] = field(default_factory=dict)  # key of a class -> the text that founded it
+
+
+class OutcomeMatcher:
+    """Maps responses to outcome keys and correctness, the same answer always to the same key.
+
+    Args:
+        equivalence: `"canonical"` (default) compares canonical texts, and asks math-verify only where at least one of
+            two different texts is not an exact rational number; `"math_verify"` asks it about every two texts that
+            differ, as the paper's code did; a function `(a, b) -> bool` is asked instead of math-verify, in this process.
+        workers: math-verify processes, by default one per CPU; they start with the first comparison.
+        timeout_s: seconds that one comparison may take.
+
+    Attributes:
+        bad_golds: question id -> why its gold answer cannot be used. No response to it is ever correct.
+        rule: version of the mapping from answers to keys; counts made under another rule do not belong to these.
+
+    Raises:
+        ValueError: if `equivalence` is unknown, or another argument is not positive.
+
+    Example:
+        >>> with OutcomeMatcher() as matcher:
+        ...     outcomes = matcher.classify(["q1", "q1"], [r"so \boxed{\frac12}", r"so \boxed{0.3}"], ["0.5", "0.5"])
+        >>> outcomes.correct.tolist()
+        [True, False]
+    """
+
+    def __init__(
+        self, equivalence: Equivalence = "canonical", workers: int | None = None, timeout_s: float = 5.0
+    ) -> None:
+        if not callable(equivalence) and equivalence not in ("canonical", "math_verify"):
+            raise ValueError(
+                f"equivalence must be 'canonical', 'math_verify' or a function (a, b) -> bool; got {equivalence!r}."
+            )
+        self._canonical = equivalence == "canonical"
+        self._judge = equivalence if callable(equivalence) else None
+        name = "custom" if callable(equivalence) else equivalence
+        self.rule = OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}"
+        self.bad_golds: dict[str, str] = {}
+        self._pool = MathVerifyPool(workers, timeout_s)
+        self._questions: dict[str, _Question] = {}
+        self._lock = threading.Lock()
+
+    def classify(
+        self,
+        question_ids: Sequence[str],
+        responses: Sequence[str],
+        golds: Sequence[str],
+        *,
+        progress: Progress | None = None,
+    ) -> Outcomes:
+        """Extract, classify and judge the answers of N responses.
+
+        Args:
+            question_ids: N stable ids; rows with the same id belong to the same question.
+            responses: N completions.
+            golds: N gold answers, the same for all rows of a question.
+            progress: called as `progress(done, total)` while answers are compared pairwise, which is what takes time;
+                `total` grows once, when the comparisons that are left after those with the golds are known.
+
+        Returns:
+            The `Outcomes`, row by row.
+
+        Raises:
+            ValueError: if lengths differ, or a question comes with a gold other than before.
+            TypeError: if an id, response or gold is not a string.
+        """
+        answers = [extract_answer(response) for response in responses]
+        return self._classify(question_ids, answers, golds, progress)
+
+    def classify_answers(
+        self,
+        question_ids: Sequence[str],
+        answers: Sequence[str | None],
+        golds: Sequence[str],
+        *,
+        progress: Progress | None = None,
+    ) -> Outcomes:
+        """Like `classify`, for answers that were extracted before; None is no answer."""
+        given = [None if answer is None else Answer(answer, 0, len(answer), "given") for answer in answers]
+        return self._classify(question_ids, given, golds, progress)
+
+    def _classify(
+        self, question_ids: Sequence[str], answers: list[Answer | None], golds: Sequence[str], progress: Progress | None
+    ) -> Outcomes:
+        if not len(question_ids) == len(answers) == len(golds):
+            raise ValueError(
+                f"question_ids, responses and golds must have one entry per response; "
+                f"got {len(question_ids)}, {len(answers)} and {len(golds)}."
+            )
+        with self._lock:
+            questions = [self._question(i, gold) for i, gold in zip(question_ids, golds, strict=True)]
+            texts = [None if answer is None else self._text(answer.text) for answer in answers]
+            new: dict[str, dict[str, _Text]] = {}
+            for question_id, question, text in zip(question_ids, questions, texts, strict=True):
+                if text and text.identity and text.identity not in question.key_of:
+                    seen = new.setdefault(question_id, {})
+                    seen[text.identity] = min(text, seen.get(text.identity, text))  # whatever the order of arrival
+            unresolved = self._decide(new, progress)
+            rows = zip(questions, texts, strict=True)
+            keys = [q.key_of[text.identity] if text and text.identity else NO_ANSWER for q, text in rows]
+            gold_keys = [q.key_of.get(q.gold.identity, NO_ANSWER) for q in questions]
+        keys_N = np.array(keys, dtype=np.int64)
+        correct_N = (keys_N == np.array(gold_keys, dtype=np.int64)) & (keys_N != NO_ANSWER)
+        return Outcomes(keys_N, correct_N, answers, unresolved)
+
+    def _text(self, answer: str) -> _Text:
+        identity = canonical_text(answer)
+        if self._canonical and is_exact(identity):
+            return _Text(identity, exact_latex(identity))
+        if self._canonical or not identity or len(answer) > MAX_ANSWER_CHARS:
+            return _Text(identity, answer.strip())
+        return _Text(f"r:{answer.strip()}", answer.strip())  # every two texts that differ go to the judge
+
+    def _question(self, question_id: str, gold: str) -> _Question:
+        if not isinstance(question_id, str) or not isinstance(gold, str):
+            kinds = f"{type(question_id).__name__} and {type(gold).__name__}"
+            raise TypeError(
+                f"question_ids and golds must be strings; got {kinds} ({question_id!r}, {gold!r}). Use str()."
+            )
+        text = self._text(gold)
+        question = self._questions.get(question_id)
+        if question is None:
+            question = self._questions[question_id] = _Question(text)
+            if text.identity:
+                _found_class(question, text)
+            else:
+                self._report_bad_gold(question_id, gold)
+        elif question.gold.identity != text.identity:
+            raise ValueError(
+                f"question {question_id!r} came with the gold answer {question.gold.form!r} before and with {gold!r} now. "
+                "Give different questions different ids, or correct the data."
+            )
+        return question
+
+    def _report_bad_gold(self, question_id: str, gold: str) -> None:
+        self.bad_golds[question_id] = f"the gold answer {gold!r} is empty"
+        warnings.warn(
+            f"question {question_id!r}: {self.bad_golds[question_id]}; no response to it will count as correct.",
+            stacklevel=5,  # the caller of `classify`
+        )
+
+    def _decide(self, new: dict[str, dict[str, _Text]], progress: Progress | None) -> int:
+        """Give every new text of every question its class; return the number of comparisons without a verdict."""
+        comparisons = _Comparisons(self._compare, progress)
+        # Exact numbers come first, so that they rather than a text equal to them found classes.
+        order = {
+            i: sorted(texts.values(), key=lambda text: (not is_exact(text.identity), text)) for i, texts in new.items()
+        }
+        for question_id, texts in order.items():
+            gold = self._questions[question_id].gold
+            comparisons.ask(question_id, ((gold, text) for text in texts if gold.identity))
+        comparisons.run()
+        for question_id, texts in order.items():
+            question = self._questions[question_id]
+            wrong = [text for text in texts if not comparisons.equal(question.gold, text)]
+            others = [founder for founder in question.founders.values() if founder != question.gold]
+            for position, text in enumerate(wrong):
+                comparisons.ask(question_id, ((other, text) for other in [*others, *wrong[:position]]))
+        comparisons.run()
+        for question_id, texts in order.items():
+            question = self._questions[question_id]
+            for text in texts:
+                gold_first = sorted(question.founders, key=lambda key: (question.founders[key] != question.gold, key))
+                matches = (key for key in gold_first if comparisons.equal(question.founders[key], text))
+                key = next(matches, None)
+                if key is None:
+                    _found_class(question, text)
+                else:
+                    question.key_of[text.identity] = key
+        return comparisons.unresolved
+
+    def _compare(self, pairs: Sequence[tuple[str, str]], progress: Progress | None) -> list[Verdict]:
+        if self._judge is None:
+            return self._pool.compare(pairs, progress)
+        return ["equal" if self._judge(a, b) else "different" for a, b in pairs]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on with the same classes, as JSON-able values."""
+        with self._lock:
+            questions = {
+                question_id: {
+                    "gold": list(question.gold),
+                    "key_of": dict(question.key_of),
+                    "founders": [[key, *text] for key, text in question.founders.items()],
+                }
+                for question_id, question in self._questions.items()
+            }
+            return {"rule": self.rule, "questions": questions, "bad_golds": dict(self.bad_golds)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Replace this matcher's classes by saved ones.
+
+        Raises:
+            ValueError: if they were made under another rule, since their keys would not fit the answers' keys.
+        """
+        if state.get("rule") != self.rule:
+            raise ValueError(
+                f"the saved outcome classes follow the rule {state.get('rule')!r}, this matcher {self.rule!r}. "
+                "Use the equivalence and version they were made with, or start without them."
+            )
+        questions = {
+            question_id: _Question(
+                gold=_Text(*saved["gold"]),
+                key_of={identity: int(key) for identity, key in saved["key_of"].items()},
+                founders={int(key): _Text(*text) for key, *text in saved["founders"]},
+            )
+            for question_id, saved in state["questions"].items()
+        }
+        with self._lock:
+            self._questions = questions
+            self.bad_golds = dict(state["bad_golds"])
+
+    def close(self) -> None:
+        """End the math-verify processes; classes are kept, and a later call would start new processes."""
+        self._pool.close()
+
+    def __enter__(self) -> "OutcomeMatcher":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Comparisons:
+    """Pairwise comparisons of one call: collected for all questions, run together, then looked up."""
+
+    def __init__(
+        self, compare: Callable[[Sequence[tuple[str, str]], Progress | None], list[Verdict]], progress: Progress | None
+    ) -> None:
+        self.unresolved = 0
+        self._compare = compare
+        self._progress = progress
+        self._asked: dict[tuple[_Text, _Text], str] = {}  # pair -> question id
+        self._verdicts: dict[tuple[_Text, _Text], Verdict] = {}
+
+    def ask(self, question_id: str, pairs: Iterable[tuple[_Text, _Text]]) -> None:
+        for a, b in pairs:
+            if _is_open(a, b) and (a, b) not in self._verdicts:
+                self._asked[a, b] = question_id
+
+    def run(self) -> None:
+        """Compare what was asked since the last run."""
+        done = len(self._verdicts)
+        total = done + len(self._asked)
+        progress = self._progress and (lambda judged, _: self._progress(done + judged, total))
+        verdicts = self._compare([(a.form, b.form) for a, b in self._asked], progress) if self._asked else []
+        for ((a, b), question_id), verdict in zip(self._asked.items(), verdicts, strict=True):
+            self._verdicts[a, b] = verdict
+            if verdict in ("timeout", "error"):
+                self.unresolved += 1
+                logger.warning(
+                    "question %r: no verdict (%s) on whether %r equals %r; they stay different outcomes.",
+                    question_id,
+                    verdict,
+                    b.form[:MAX_LOGGED_CHARS],
+                    a.form[:MAX_LOGGED_CHARS],
+                )
+        self._asked.clear()
+
+    def equal(self, a: _Text, b: _Text) -> bool:
+        return a.identity == b.identity or self._verdicts.get((a, b)) == "equal"
+
+
+def _is_open(a: _Text, b: _Text) -> bool:
+    """Whether only the judge can tell if two texts are equal: not for exact numbers, nor for overlong answers."""
+    if a.identity == b.identity or (is_exact(a.identity) and is_exact(b.identity)):
+        return False
+    return max(len(a.form), len(b.form)) <= MAX_ANSWER_CHARS
+
+
+def _found_class(question: _Question, text: _Text) -> None:
+    key = hash_key(text.identity)
+    question.key_of[text.identity] = key
+    question.founders[key] = text

@@ -1,0 +1,115 @@
+"""Which tokens of a completion spell its final answer.
+
+The mask is taken from the ids that were sampled, never from re-tokenised text: for each edge of the answer's character
+span, a binary search over prefixes of the ids finds the token whose text crosses it. This needs nothing from the
+tokenizer but `decode`, so it holds for byte-level, byte-fallback, Metaspace and word-level vocabularies alike.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from outcome_rl.outcomes.extraction import Answer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Tokenizer(Protocol):
+    """What is needed of a Hugging Face tokenizer."""
+
+    def decode(self, token_ids: Any, *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> Any: ...
+
+
+def decode_completion(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """Return the text of a completion, as answers must be extracted from it for `answer_mask` to fit.
+
+    Special tokens are left out, spaces stay as they are, and bytes that are no UTF-8 (a character that the length limit
+    cut off) appear as U+FFFD.
+    """
+    text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
+def answer_mask(
+    tokenizer: Tokenizer, completion_ids: "Sequence[Sequence[int]] | Tensor", answers: Sequence[Answer | None]
+) -> "Tensor":
+    """Return which tokens of each completion overlap its final answer.
+
+    A token that straddles an edge of the answer belongs to it, and so do all tokens of a character whose bytes are
+    spread over several. Special tokens (padding among them) have no text, and belong to it only between its tokens.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer.
+        completion_ids: the sampled ids without the prompt, (B, T) or B sequences of up to T ids.
+        answers: B answers, extracted from `decode_completion(tokenizer, completion_ids[i])`; None masks nothing.
+
+    Returns:
+        (B, T) bool, True on answer tokens, on the device of `completion_ids` (a sequence: on the CPU).
+
+    Raises:
+        ValueError: if there is not one answer per completion, or an answer does not stand in its completion's text.
+    """
+    import torch
+
+    device = completion_ids.device if isinstance(completion_ids, torch.Tensor) else "cpu"
+    rows = (
+        completion_ids.tolist() if isinstance(completion_ids, torch.Tensor) else [list(row) for row in completion_ids]
+    )
+    if len(rows) != len(answers):
+        raise ValueError(
+            f"answers must have one entry per completion: {len(rows)} completions, {len(answers)} answers."
+        )
+    mask = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.bool)
+    for i, (ids, answer) in enumerate(zip(rows, answers, strict=True)):
+        if answer is not None:
+            first, stop = _token_span(tokenizer, ids, answer, row=i)
+            mask[i, first:stop] = True
+    return mask.to(device)
+
+
+def _token_span(tokenizer: Tokenizer, ids: list[int], answer: Answer, row: int) -> tuple[int, int]:
+    """The range of tokens that overlap the answer's characters."""
+    text = decode_completion(tokenizer, ids)
+    if text[answer.start : answer.end] != answer.text or not answer.text:
+        raise ValueError(
+            f"answers[{row}] says that {answer.text!r} stands at [{answer.start}, {answer.end}) of its completion, where "
+            f"there is {text[answer.start : answer.end]!r}. Extract answers from decode_completion(tokenizer, ids)."
+        )
+    prefixes = _Prefixes(tokenizer, ids, text)
+    first = prefixes.count_up_to(answer.start)
+    while first > 0 and not prefixes.ends_whole(first):
+        first -= 1  # into the token where the bytes of the character at the edge begin
+    return first, prefixes.count_up_to(answer.end - 1, first) + 1
+
+
+class _Prefixes:
+    """Character lengths of the prefixes of a completion, decoded when needed."""
+
+    def __init__(self, tokenizer: Tokenizer, ids: list[int], text: str) -> None:
+        self._tokenizer, self._ids, self._text = tokenizer, ids, text
+        self._known: dict[int, tuple[int, bool]] = {0: (0, True), len(ids): (len(text), True)}
+
+    def count_up_to(self, position: int, low: int = 0) -> int:
+        """The largest number of tokens whose text ends at or before a position (monotone, hence a binary search)."""
+        high = len(self._ids)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._measure(middle)[0] <= position:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def ends_whole(self, count: int) -> bool:
+        """Whether so many tokens end between two characters, not between the bytes of one."""
+        return self._measure(count)[1]
+
+    def _measure(self, count: int) -> tuple[int, bool]:
+        """Length of the part of the first `count` tokens' text that later tokens leave unchanged, and if that is all."""
+        if count not in self._known:
+            prefix = decode_completion(self._tokenizer, self._ids[:count])
+            whole = self._text.startswith(prefix)
+            length = len(prefix) if whole else len(os.path.commonprefix((prefix, self._text)))
+            self._known[count] = (length, whole)
+        return self._known[count]
