@@ -39,8 +39,8 @@ def extract_answer(response: str) -> Answer | None:
     """
     if not isinstance(response, str):
         raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
-    if _BOX.search(response):
-        return _last_box(response)
+    if first_box := _BOX.search(response):
+        return _last_box(response, first_box.start())
     for rule in _FALLBACKS:
         answer = rule(response)
         if answer is not None:
@@ -55,12 +55,12 @@ _BARE_BOX = re.compile(r"(?:(?!\\[)\]])[^\s$])+")
 _MAX_BARE = 100
 
 
-def _last_box(response: str) -> Answer | None:
-    """The box that closes last, or the box inside it if that is all it holds."""
+def _last_box(response: str, first: int) -> Answer | None:
+    """The box that closes last, or the box inside it if that is all it holds; the first box begins at `first`."""
     open_groups: list[tuple[int, int] | None] = []  # (start of the command, start of the content) of a box; else None
     found: tuple[int, int] | None = None
     extent = (-1, -1)  # of the command that holds `found`, braces included
-    for token in _BOX_TOKEN.finditer(response):
+    for token in _BOX_TOKEN.finditer(response, first):
         if token[1] is not None:
             if token[2]:
                 open_groups.append((token.start(), token.end()))

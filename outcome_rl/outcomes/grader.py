@@ -1,8 +1,8 @@
 """math-verify behind worker processes that can be killed.
 
-math-verify evaluates what a model wrote: `9^{9^{9}}` froze a process for ten minutes with its timeouts off, and with them
-on it needs the main thread and takes over the caller's alarm signal. Only a process boundary is sound, so each worker
-(`grader_worker`) is a plain subprocess with a memory limit, under the parent's clock and killed when that runs out.
+math-verify evaluates what a model wrote: `9^{9^{9}}` froze a process for ten minutes with its timeouts off, and with
+them on it needs the main thread and takes over the caller's alarm signal. Only a process boundary is sound, so each
+worker (`grader_worker`) is a plain subprocess with a memory limit, under the parent's clock and killed when time is up.
 A pair that could not be judged is "timeout" or "error", logged, and never silently "different".
 """
 
@@ -17,7 +17,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 logger = logging.getLogger(__name__)
@@ -104,9 +103,7 @@ class MathVerifyPool:
     def __enter__(self) -> "MathVerifyPool":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _adopt(self) -> None:

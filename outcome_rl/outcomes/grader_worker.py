@@ -1,8 +1,8 @@
 """One math-verify process: reads pairs of answers, writes verdicts, one JSON line each.
 
-Run by `outcome_rl.outcomes.grader` as `python -m outcome_rl.outcomes.grader_worker MEMORY_MIB ALARM_S`. It may be killed
-at any moment, and makes sure to end with its parent: it leaves when its input closes or its parent is gone, and while it
-computes the kernel's alarm (not Python's, which a long big-integer operation would hold up) bounds its life.
+Run by `outcome_rl.outcomes.grader` as `python -m outcome_rl.outcomes.grader_worker MEMORY_MIB ALARM_S`. It may be
+killed at any moment, and ends with its parent: it leaves when its input closes or its parent is gone, and while it
+computes the kernel's alarm bounds its life (not a Python handler, which a long big-integer operation would hold up).
 """
 
 import json

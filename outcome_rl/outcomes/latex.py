@@ -9,13 +9,14 @@ import re
 
 _TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\.|\s+|.", re.DOTALL)
 
-_DROPPED = frozenset(
-    r"$ £ € \$ \( \) \[ \] \! \/ \left \right \middle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr"
-    r" \displaystyle \textstyle \limits \rm \bf \it \sf \tt".split()
-)
+_DROPPED = frozenset(("$", "£", "€", r"\$", r"\(", r"\)", r"\[", r"\]", r"\!", r"\/", r"\left", r"\right", r"\middle"))
+_DROPPED |= frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r", "m"))
+_DROPPED |= frozenset((r"\displaystyle", r"\textstyle", r"\limits", r"\rm", r"\bf", r"\it", r"\sf", r"\tt"))
 _SPACE = frozenset((r"\,", r"\:", r"\;", r"\>", "~", r"\quad", r"\qquad", r"\enspace", r"\thinspace"))
-_TEXT = frozenset(r"\text \textrm \textbf \textit \textsf \texttt \textnormal \mathrm \mbox \hbox".split())
-_UNWRAPPED = frozenset(r"\mathbf \mathit \mathsf \mathtt \boldsymbol \operatorname \boxed \fbox".split())
+_TEXT = frozenset(rf"\text{style}" for style in ("", "rm", "bf", "it", "sf", "tt", "normal"))
+_TEXT |= frozenset((r"\mathrm", r"\mbox", r"\hbox"))
+_UNWRAPPED = frozenset((r"\mathbf", r"\mathit", r"\mathsf", r"\mathtt", r"\boldsymbol", r"\operatorname"))
+_UNWRAPPED |= frozenset((r"\boxed", r"\fbox"))
 _RENAMED = {
     r"\dfrac": r"\frac",
     r"\tfrac": r"\frac",
@@ -138,8 +139,8 @@ def unwrap_text(text: str) -> str:
 
 # Closed lists: dropping any word would also drop "million" and "p.m.". A lone letter is a unit in text mode only.
 _WORDS = (
-    r"(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?|(?:centi|milli|kilo)?met(?:er|re)s?"
-    r"|cm|mm|km)|degrees?|percent|radians?|dollars?|cents?|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
+    r"(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?"
+    r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent|radians?|dollars?|cents?|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
     r"|(?:milli)?lit(?:er|re)s?|mL|ml|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
     r"|mph|km/h|miles ?per ?hour|miles/hour"
 )

@@ -1,11 +1,11 @@
 """Classify answers into outcome classes per question, and judge them against the golds.
 
-Canonical texts decide almost everything. What they leave open (`x+1` and `1+x`) is asked of a pairwise judge, by default
-math-verify, which is no equivalence: it is neither symmetric nor transitive. Classes are made from it all the same by
-deciding every new text once: it is compared with the question's classes in a fixed order (gold first, then by key), takes
-the key of the first that it equals, and keeps it for ever. The new texts of one call are decided in sorted order, so that
-the order of the responses within a call does not matter; the state is saved with a checkpoint, so that a resumed run
-keeps its classes.
+Canonical texts decide almost everything. What they leave open (`x+1` and `1+x`) is asked of a pairwise judge, by
+default math-verify, which is no equivalence: it is neither symmetric nor transitive. Classes are made from it all the
+same by deciding every new text once: it is compared with the question's classes in a fixed order (gold first, then by
+key), takes the key of the first that it equals, and keeps it for ever. The new texts of one call are decided in sorted
+order, so that the order of the responses within a call does not matter; the state is saved with a checkpoint, so that a
+resumed run keeps its classes.
 """
 
 import logging
@@ -13,7 +13,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -75,7 +74,7 @@ class OutcomeMatcher:
     Args:
         equivalence: `"canonical"` (default) compares canonical texts, and asks math-verify only where at least one of
             two different texts is not an exact rational number; `"math_verify"` asks it about every two texts that
-            differ, as the paper's code did; a function `(a, b) -> bool` is asked instead of math-verify, in this process.
+            differ, as the paper's code did; a function `(a, b) -> bool` is asked instead of it, in this process.
         workers: math-verify processes, by default one per CPU; they start with the first comparison.
         timeout_s: seconds that one comparison may take.
 
@@ -182,9 +181,9 @@ class OutcomeMatcher:
 
     def _question(self, question_id: str, gold: str) -> _Question:
         if not isinstance(question_id, str) or not isinstance(gold, str):
-            kinds = f"{type(question_id).__name__} and {type(gold).__name__}"
             raise TypeError(
-                f"question_ids and golds must be strings; got {kinds} ({question_id!r}, {gold!r}). Use str()."
+                f"question_ids and golds must be strings; got {question_id!r} ({type(question_id).__name__}) "
+                f"and {gold!r} ({type(gold).__name__}). Use str()."
             )
         text = self._text(gold)
         question = self._questions.get(question_id)
@@ -196,7 +195,7 @@ class OutcomeMatcher:
                 self._report_bad_gold(question_id, gold)
         elif question.gold.identity != text.identity:
             raise ValueError(
-                f"question {question_id!r} came with the gold answer {question.gold.form!r} before and with {gold!r} now. "
+                f"question {question_id!r} came with the gold answer {question.gold.form!r} before, with {gold!r} now. "
                 "Give different questions different ids, or correct the data."
             )
         return question
@@ -205,7 +204,7 @@ class OutcomeMatcher:
         self.bad_golds[question_id] = f"the gold answer {gold!r} is empty"
         warnings.warn(
             f"question {question_id!r}: {self.bad_golds[question_id]}; no response to it will count as correct.",
-            stacklevel=5,  # the caller of `classify`
+            stacklevel=2,
         )
 
     def _decide(self, new: dict[str, dict[str, _Text]], progress: Progress | None) -> int:
@@ -286,9 +285,7 @@ class OutcomeMatcher:
     def __enter__(self) -> "OutcomeMatcher":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -313,8 +310,12 @@ class _Comparisons:
         """Compare what was asked since the last run."""
         done = len(self._verdicts)
         total = done + len(self._asked)
-        progress = self._progress and (lambda judged, _: self._progress(done + judged, total))
-        verdicts = self._compare([(a.form, b.form) for a, b in self._asked], progress) if self._asked else []
+
+        def report(judged: int, _: int) -> None:
+            if self._progress is not None:
+                self._progress(done + judged, total)
+
+        verdicts = self._compare([(a.form, b.form) for a, b in self._asked], report) if self._asked else []
         for ((a, b), question_id), verdict in zip(self._asked.items(), verdicts, strict=True):
             self._verdicts[a, b] = verdict
             if verdict in ("timeout", "error"):

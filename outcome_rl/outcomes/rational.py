@@ -1,8 +1,8 @@
 """Read a rational number, exactly, in the spellings that answers use.
 
 Integers with thousands separators, terminating decimals, fractions (`\\frac{a}{b}`, `\\frac12`, `a/b`), mixed numbers,
-scientific notation with an exponent of at most two digits, each optionally signed and behind `x=`. The grammar is closed
-and works on digits only: no arithmetic expression is ever evaluated.
+scientific notation with an exponent of at most two digits, each optionally signed and behind `x=`. The grammar is
+closed and works on digits only: no arithmetic expression is ever evaluated.
 """
 
 import re

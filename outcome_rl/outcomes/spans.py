@@ -5,7 +5,6 @@ span, a binary search over prefixes of the ids finds the token whose text crosse
 tokenizer but `decode`, so it holds for byte-level, byte-fallback, Metaspace and word-level vocabularies alike.
 """
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -52,14 +51,10 @@ def answer_mask(
     """
     import torch
 
-    device = completion_ids.device if isinstance(completion_ids, torch.Tensor) else "cpu"
-    rows = (
-        completion_ids.tolist() if isinstance(completion_ids, torch.Tensor) else [list(row) for row in completion_ids]
-    )
+    device = completion_ids.device if isinstance(completion_ids, torch.Tensor) else torch.device("cpu")
+    rows = completion_ids.tolist() if isinstance(completion_ids, torch.Tensor) else list(map(list, completion_ids))
     if len(rows) != len(answers):
-        raise ValueError(
-            f"answers must have one entry per completion: {len(rows)} completions, {len(answers)} answers."
-        )
+        raise ValueError(f"answers must have one entry per completion; got {len(answers)} for {len(rows)} completions.")
     mask = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.bool)
     for i, (ids, answer) in enumerate(zip(rows, answers, strict=True)):
         if answer is not None:
@@ -73,8 +68,8 @@ def _token_span(tokenizer: Tokenizer, ids: list[int], answer: Answer, row: int) 
     text = decode_completion(tokenizer, ids)
     if text[answer.start : answer.end] != answer.text or not answer.text:
         raise ValueError(
-            f"answers[{row}] says that {answer.text!r} stands at [{answer.start}, {answer.end}) of its completion, where "
-            f"there is {text[answer.start : answer.end]!r}. Extract answers from decode_completion(tokenizer, ids)."
+            f"answers[{row}] must be {answer.text!r} at characters [{answer.start}, {answer.end}) of its completion; "
+            f"there stands {text[answer.start : answer.end]!r}. Extract it from decode_completion(tokenizer, ids)."
         )
     prefixes = _Prefixes(tokenizer, ids, text)
     first = prefixes.count_up_to(answer.start)
@@ -106,10 +101,14 @@ class _Prefixes:
         return self._measure(count)[1]
 
     def _measure(self, count: int) -> tuple[int, bool]:
-        """Length of the part of the first `count` tokens' text that later tokens leave unchanged, and if that is all."""
+        """How much of the first `count` tokens' text later tokens leave unchanged, and whether that is all of it."""
         if count not in self._known:
             prefix = decode_completion(self._tokenizer, self._ids[:count])
             whole = self._text.startswith(prefix)
-            length = len(prefix) if whole else len(os.path.commonprefix((prefix, self._text)))
+            length = len(prefix) if whole else _common_length(prefix, self._text)
             self._known[count] = (length, whole)
         return self._known[count]
+
+
+def _common_length(a: str, b: str) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
