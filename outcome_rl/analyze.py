@@ -11,7 +11,7 @@ since published `text` is often cut short or left out. `from_text=True` extracts
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,7 @@ import numpy as np
 
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.extraction import extract_answer
-from outcome_rl.outcomes.keys import OUTCOME_RULE
-from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher
+from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher, Progress
 
 
 class Question(NamedTuple):
@@ -34,7 +33,6 @@ class Question(NamedTuple):
 class Report(SampleSummary):
     """A `SampleSummary` of the scored questions, how they were judged, and what could not be judged."""
 
-    equivalence: str
     outcome_rule: str
     unresolved: int
     unscored_questions: dict[str, str]
@@ -46,7 +44,7 @@ def analyze_file(
     equivalence: Equivalence = "canonical",
     from_text: bool = False,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Report pass@k, best@k, diff@k and their companions for one file of samples.
 
@@ -55,7 +53,7 @@ def analyze_file(
         equivalence: when two answers are the same, see `OutcomeMatcher`.
         from_text: extract every answer from the sample's text, even where the sample has an `answer`.
         workers: math-verify processes; None chooses.
-        progress: called with (samples classified, samples in all).
+        progress: called as `progress(done, total)` while answers are compared pairwise; not at all where keys decide.
 
     Returns:
         The report. `unresolved` counts comparisons that ran out of time or failed: each left its answer in a class of
@@ -74,7 +72,7 @@ def analyze_file(
             [question.gold for question in questions for _ in question.answers],
             progress=progress,
         )
-        bad_golds = dict(matcher.bad_golds)
+        bad_golds, rule = dict(matcher.bad_golds), matcher.rule
     ends = np.cumsum([len(question.answers) for question in questions])[:-1]
     scored = [
         (keys, correct)
@@ -87,8 +85,7 @@ def analyze_file(
         raise ValueError(f"{path}: no question has a gold to judge by; e.g. {next(iter(bad_golds.items()))}.")
     return Report(
         **summarise([keys for keys, _ in scored], [correct for _, correct in scored]),
-        equivalence=equivalence,
-        outcome_rule=OUTCOME_RULE,
+        outcome_rule=rule,
         unresolved=outcomes.unresolved,
         unscored_questions=bad_golds,
     )
@@ -135,9 +132,11 @@ def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line.decode("utf-8-sig"))
-            except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
-                raise ValueError(f"{path}:{number}: not valid JSON: {error}.") from error
+                row = json.loads(line.strip().decode("utf-8-sig"))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}:{number}: not valid JSON: {error.msg} (column {error.colno}).") from error
+            except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, deep nesting
+                raise ValueError(f"{path}:{number}: not readable as JSON: {error}.") from error
             if not isinstance(row, dict):
                 raise ValueError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
             yield number, row

@@ -7,7 +7,8 @@ progress and errors to stderr.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,8 +20,7 @@ from outcome_rl.version import __version__
 
 if TYPE_CHECKING:
     from outcome_rl.analyze import Report
-
-Progress = Callable[[int, int], None]
+    from outcome_rl.outcomes.matcher import Progress
 
 
 class _Commands(TyperGroup):
@@ -41,6 +41,7 @@ app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pre
 
 def main() -> None:
     """The console entry point `outcome-rl`."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     app(prog_name="outcome-rl")
 
 
@@ -135,11 +136,7 @@ def _print_reports(reports: dict[str, "Report"]) -> None:
             for at_k in (report["pass_at_k"], report["best_at_k"], report["diff_at_k"])
         ]
         table.add_row(escape("\n".join(_facts(file, report))), "\n".join(report["pass_at_k"]), *rates)
-    console = Console()
-    console.print(table)
-    for file, report in reports.items():
-        for question_id, reason in report["unscored_questions"].items():
-            console.print(f"not scored: {file}: question {question_id!r}: {reason}", markup=False, highlight=False)
+    Console().print(table)
 
 
 def _facts(file: str, report: "Report") -> list[str]:
@@ -152,32 +149,33 @@ def _facts(file: str, report: "Report") -> list[str]:
         f"{report['unresolved']} comparisons unresolved",
     ]
     if report["unscored_questions"]:
-        facts.append(f"{len(report['unscored_questions'])} questions not scored")
+        facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
     return facts
 
 
 @contextmanager
-def _progress(label: str) -> Iterator[Progress]:
-    """A bar on a terminal; elsewhere a line at the end of a stage, and every ten seconds of a long one."""
+def _progress(label: str) -> Iterator["Progress"]:
+    """A bar on a terminal; elsewhere plain lines, the first at once and another every ten seconds."""
     if not sys.stderr.isatty():
         yield _plain_progress(label)
         return
     from rich.console import Console
-    from rich.progress import Progress as Bars
+    from rich.progress import Progress as Bar
 
-    with Bars(console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(label, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _plain_progress(label: str) -> Progress:
-    last = time.monotonic()
+def _plain_progress(label: str) -> "Progress":
+    print(f"{label} ...", file=sys.stderr, flush=True)
+    shown_at = time.monotonic()
 
     def show(done: int, total: int) -> None:
-        nonlocal last
-        if done == total or time.monotonic() - last >= 10:
-            last = time.monotonic()
-            print(f"{label}: {done}/{total}", file=sys.stderr)
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= 10:
+            shown_at = time.monotonic()
+            print(f"{label}: {done} of {total} comparisons", file=sys.stderr, flush=True)
 
     return show
 

@@ -7,6 +7,7 @@ Everything here is a function of how often things happened in the `n` samples of
 - `best_at_k` draws **with** replacement, as verl's validation does: biased low, kept for comparison with its logs.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypedDict, overload
 
@@ -117,7 +118,7 @@ def diff_at_k(class_sizes: ArrayLike, k: int, *, n: int | None = None) -> float:
     total = int(sizes.sum())
     if n is not None and n < total:
         raise ValueError(f"n must be at least sum(class_sizes) = {total}; got {n}. n counts every sample.")
-    return float(pass_at_k(np.int64(total if n is None else n), sizes, k).sum())
+    return math.fsum(pass_at_k(np.int64(total if n is None else n), sizes, k))
 
 
 def ks_up_to(n: int) -> list[int]:
@@ -183,13 +184,14 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
     n, c = np.array(samples), np.array(successes)
     m, n_of_m = np.concatenate(class_sizes), np.concatenate(class_samples)
     ks = ks_up_to(int(n.min()))
+    # fsum rounds once, so that the order of the questions does not show in the last digit.
     return SampleSummary(
         n_questions=len(n),
         n_samples=int(n.sum()),
-        pass_at_k={str(k): float(pass_at_k(n, c, k).mean()) for k in ks},
-        best_at_k={str(k): float(best_at_k(n, c, k).mean()) for k in ks},
+        pass_at_k={str(k): math.fsum(pass_at_k(n, c, k)) / len(n) for k in ks},
+        best_at_k={str(k): math.fsum(best_at_k(n, c, k)) / len(n) for k in ks},
         # diff@k sums over a question's classes and averages over questions: one sum over all classes does both.
-        diff_at_k={str(k): float(pass_at_k(n_of_m, m, k).sum() / len(n)) for k in ks},
+        diff_at_k={str(k): math.fsum(pass_at_k(n_of_m, m, k)) / len(n) for k in ks},
         no_answer_rate=unanswered / int(n.sum()),
         distinct_per_question=float(np.mean(distinct)),
         solved_fraction=float(np.mean(c > 0)),

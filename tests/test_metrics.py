@@ -2,6 +2,7 @@
 
 import json
 from math import comb
+from random import Random
 
 import numpy as np
 import pytest
@@ -151,6 +152,13 @@ def test_summary_sums_what_the_single_question_functions_say(keys: list[list[int
         ]
         assert summary["diff_at_k"][str(k)] == pytest.approx(np.mean(per_question))
         assert summary["pass_at_k"][str(k)] <= summary["diff_at_k"][str(k)] + 1e-9  # a correct answer is an answer
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=9), min_size=2, max_size=9), st.randoms())
+def test_the_order_of_questions_and_samples_does_not_show_in_any_digit(keys: list[list[int]], random: Random) -> None:
+    shuffled = [random.sample(question, len(question)) for question in random.sample(keys, len(keys))]
+    verdicts, shuffled_verdicts = ([[key == 1 for key in question] for question in rows] for rows in (keys, shuffled))
+    assert summarise(keys, verdicts) == summarise(shuffled, shuffled_verdicts)
 
 
 def test_responses_without_any_answer_are_no_outcome() -> None:

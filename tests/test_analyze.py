@@ -1,0 +1,185 @@
+"""Reading of samples, the refusals, and agreement with verdicts that published generations carry."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outcome_rl.analyze import Question, analyze_file, read_samples
+
+GENERATIONS = Path(__file__).resolve().parents[2] / "shared" / "data" / "generations"
+
+
+def write_rows(path: Path, rows: Iterable[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def row(samples: Any, question_id: Any = "q", gold: Any = "4") -> dict[str, Any]:
+    return {"question_id": question_id, "gold": gold, "samples": samples}
+
+
+def test_both_layouts_read_the_same(tmp_path: Path) -> None:
+    texts = {"a": ["so \\boxed{4}", "I give up"], "b": ["\\boxed{1} then \\boxed{\\frac{1}{2}}", "\\boxed{7}"]}
+    golds = {"a": "4", "b": "1/2"}
+    nested = write_rows(
+        tmp_path / "nested.jsonl", [row([{"text": text} for text in texts[id]], id, golds[id]) for id in texts]
+    )
+    # Flat rows may come in the order of sampling, one pass over the questions after another.
+    flat = write_rows(
+        tmp_path / "flat.jsonl",
+        [{"question_id": id, "gold": golds[id], "response": texts[id][sample]} for sample in (0, 1) for id in texts],
+    )
+    expected = [Question("a", "4", ["4", None]), Question("b", "1/2", ["\\frac{1}{2}", "7"])]
+    assert read_samples(nested) == expected
+    assert read_samples(flat) == expected
+
+
+def test_the_sources_own_answer_comes_first_unless_told_otherwise(tmp_path: Path) -> None:
+    samples = [
+        {"text": "\\boxed{5}", "answer": "4"},
+        {"text": "\\boxed{5}", "answer": None},
+        {"text": "\\boxed{5}"},
+    ]
+    path = write_rows(tmp_path / "samples.jsonl", [row(samples)])
+    assert read_samples(path)[0].answers == ["4", None, "5"]
+    assert read_samples(path, from_text=True)[0].answers == ["5", "5", "5"]
+
+
+def test_numbers_serve_as_ids_golds_and_answers(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "numbers.jsonl", [row([{"answer": 4}, {"answer": 0.5}], question_id=0, gold=4)])
+    assert read_samples(path) == [Question("0", "4", ["4", "0.5"])]
+
+
+def test_windows_lines_a_byte_order_mark_and_empty_lines_are_no_trouble(tmp_path: Path) -> None:
+    path = tmp_path / "windows.jsonl"
+    lines = [json.dumps(row([{"answer": "4"}], id)) for id in ("a", "b")]
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n\r\n".join(lines).encode() + b"\r\n")
+    assert [question.question_id for question in read_samples(path)] == ["a", "b"]
+
+
+def test_a_line_separator_inside_a_string_does_not_break_the_row(tmp_path: Path) -> None:
+    path = tmp_path / "separator.jsonl"
+    path.write_text(json.dumps(row([{"answer": "1\u20282\x85"}]), ensure_ascii=False) + "\n", encoding="utf-8")
+    assert read_samples(path)[0].answers == ["1\u20282"]  # a trailing next-line character is white space
+
+
+GOOD = json.dumps(row([{"answer": "4"}]))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"question_id": "x", "gold": "4", "sam', r"not valid JSON: Unterminated string starting at \(column 35\)"),
+        (b'{"question_id": "\xff"}', r"not readable as JSON: 'utf-8' codec"),
+        ("[" * 100_000, r"not readable as JSON: maximum recursion"),
+        ('{"question_id": ' + "9" * 5000 + "}", r"not readable as JSON: Exceeds the limit"),
+        ("[1, 2]", r"expected a JSON object, got list"),
+        ({"gold": "4", "response": "4"}, r"lacks the field 'question_id'. It has gold, response"),
+        ({"question_id": "x", "response": "4"}, r"lacks the field 'gold'"),
+        (row([{"answer": "4"}], question_id=""), r"field 'question_id' is empty"),
+        (row([{"answer": "4"}], question_id=None), r"field 'question_id' must be a string or a number; got NoneType"),
+        (row([{"answer": "4"}], question_id="x", gold=["4"]), r"field 'gold' must be a string or a number; got list"),
+        (row([{"answer": "4"}], question_id="x", gold=float("nan")), r"field 'gold' is nan"),
+        (row([{"answer": "4"}], gold="5"), r"question_id 'q' has gold '5', but '4' in row 1"),
+        ({"question_id": "x", "gold": "4"}, r"has neither 'samples' nor 'response'"),
+        ({"question_id": "x", "gold": "4", "samples": [], "response": ""}, r"has both 'samples' and 'response'"),
+        ({"question_id": "x", "gold": "4", "response": None}, r"field 'response' must be a string; got NoneType"),
+        (row([]), r"field 'samples' must be a list of at least one sample"),
+        (row({"answer": "4"}), r"field 'samples' must be a list"),
+        (row(["4"]), r"samples\[0\]: expected a JSON object with 'text' or 'answer', got str"),
+        (row([{"answer": "4"}, {"model": "m"}]), r"samples\[1\]: lacks either 'text' or 'answer'. It has model"),
+        (row([{"answer": True}]), r"samples\[0\]: field 'answer' must be a string or a number; got bool"),
+        (row([{"text": 4}]), r"samples\[0\]: field 'text' must be a string; got int"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_number_and_field(tmp_path: Path, line: Any, words: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    text = line if isinstance(line, str | bytes) else json.dumps(line)
+    # The empty line is a row of the file, so that the number is the one an editor shows.
+    path.write_bytes(GOOD.encode() + b"\n\n" + (text if isinstance(text, bytes) else text.encode()) + b"\n")
+    with pytest.raises(ValueError, match=rf"bad\.jsonl:3: {words}"):
+        read_samples(path)
+
+
+def test_from_text_needs_text(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "answers.jsonl", [row([{"answer": "4"}])])
+    with pytest.raises(ValueError, match=r"answers\.jsonl:1: samples\[0\]: lacks 'text', which from_text needs"):
+        read_samples(path, from_text=True)
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"empty\.jsonl: holds no rows"):
+        read_samples(write_rows(tmp_path / "empty.jsonl", []))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"missing\.jsonl"):
+        read_samples(tmp_path / "missing.jsonl")
+
+
+def test_report_by_hand(tmp_path: Path) -> None:
+    answers_a, answers_b = ["4", "4.0", "5", None], ["7", "8", "7", "9"]
+    path = write_rows(
+        tmp_path / "samples.jsonl",
+        [row([{"answer": answer} for answer in answers], id) for id, answers in (("a", answers_a), ("b", answers_b))],
+    )
+    report = analyze_file(path)
+    assert report["n_questions"] == 2
+    assert report["n_samples"] == 8
+    assert report["pass_at_k"] == pytest.approx({"1": 1 / 4, "2": 5 / 12, "4": 1 / 2})
+    assert report["diff_at_k"] == pytest.approx({"1": 7 / 8, "2": (8 / 6 + 11 / 6) / 2, "4": 5 / 2})
+    assert report["no_answer_rate"] == 1 / 8
+    assert report["distinct_per_question"] == 5 / 2
+    assert report["solved_fraction"] == 1 / 2
+    assert report["unresolved"] == 0
+    assert report["unscored_questions"] == {}
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_the_order_of_rows_and_samples_does_not_matter(tmp_path: Path) -> None:
+    rows = [
+        row([{"answer": answer} for answer in ("x^2+1", "1+x^2", "\\sqrt{8}", "2\\sqrt{2}", "9")], id, gold)
+        for id, gold in (("a", "x^2+1"), ("b", "2\\sqrt{2}"))
+    ]
+    mirrored = [row(question["samples"][::-1], question["question_id"], question["gold"]) for question in rows[::-1]]
+    calls: list[tuple[int, int]] = []
+    report = analyze_file(
+        write_rows(tmp_path / "rows.jsonl", rows), progress=lambda done, total: calls.append((done, total))
+    )
+    assert calls
+    assert all(0 < done <= total for done, total in calls)
+    assert report == analyze_file(write_rows(tmp_path / "mirrored.jsonl", mirrored))
+    assert report["distinct_per_question"] == 3
+    assert report["pass_at_k"]["1"] == pytest.approx(2 / 5)
+
+
+def test_questions_without_a_usable_gold_are_reported_and_not_scored(tmp_path: Path) -> None:
+    samples = [{"answer": "4"}, {"answer": "5"}]
+    path = write_rows(tmp_path / "golds.jsonl", [row(samples, "a"), row(samples, "b", ""), row(samples, "c", None)])
+    with pytest.warns(UserWarning, match="gold"):
+        report = analyze_file(path)
+    assert report["n_questions"] == 1
+    assert report["n_samples"] == 2
+    assert report["pass_at_k"]["1"] == 1 / 2
+    assert set(report["unscored_questions"]) == {"b", "c"}
+
+
+def test_a_file_without_any_usable_gold_is_refused(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "golds.jsonl", [row([{"answer": "4"}], gold="")])
+    with pytest.warns(UserWarning, match="gold"), pytest.raises(ValueError, match="no question has a gold"):
+        analyze_file(path)
+
+
+@pytest.mark.skipif(not GENERATIONS.is_dir(), reason="the published generations are not beside this checkout")
+@pytest.mark.parametrize("name", ["math500_3models", "nemo_math50x3", "dc_aime2024"])
+def test_pass_at_1_agrees_with_the_verdicts_in_the_file(name: str) -> None:
+    path = GENERATIONS / f"{name}.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    verdicts = [np.mean([sample["math_verify"] or 0.0 for sample in question["samples"]]) for question in rows]
+    report = analyze_file(path)
+    assert report["n_samples"] == sum(len(question["samples"]) for question in rows)
+    assert report["pass_at_k"]["1"] == pytest.approx(np.mean(verdicts), abs=0.01)

@@ -1,0 +1,161 @@
+"""The command line as a user meets it: output, files, exit status, and one-line errors."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from outcome_rl import cli
+from outcome_rl.version import __version__
+
+REQUIRED_KEYS = {"n_questions", "n_samples", "pass_at_k", "diff_at_k", "no_answer_rate", "distinct_per_question"}
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "outcome_rl.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    path = tmp_path / "samples.jsonl"
+    answers: list[list[str | None]] = [["4", "4", "5", None], ["7", "8", "7", "9"]]
+    rows = [
+        {"question_id": str(index), "gold": "4", "samples": [{"answer": answer} for answer in question]}
+        for index, question in enumerate(answers)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_analyze_prints_the_table_and_writes_the_report(samples: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    result = invoke("analyze", samples, "--json", out)
+    assert result.exit_code == 0, result.output
+    report = json.loads(out.read_text())
+    assert set(report) >= REQUIRED_KEYS
+    assert report["pass_at_k"] == pytest.approx({"1": 1 / 4, "2": 5 / 12, "4": 1 / 2})
+    for shown in ("samples.jsonl", "2 questions, 8 samples", "0.417", "2.50 distinct", "12.5% of samples", "pass@k"):
+        assert shown in result.stdout
+
+
+def test_several_files_are_told_apart(samples: Path, tmp_path: Path) -> None:
+    other, out = tmp_path / "other.jsonl", tmp_path / "report.json"
+    other.write_text('{"question_id": 1, "gold": "4", "response": "so \\\\boxed{4}"}\n')
+    result = invoke("analyze", samples, other, "--json", out)
+    assert result.exit_code == 0, result.output
+    reports = json.loads(out.read_text())
+    assert list(reports) == [str(samples), str(other)]
+    assert reports[str(other)]["pass_at_k"] == {"1": 1.0}
+    assert reports[str(samples)]["n_questions"] == 2
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_the_table_fits_the_terminal_with_long_names_and_many_k(
+    samples: Path, tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    path = tmp_path / f"{'long-name-' * 15}[bold].jsonl"
+    answers = [{"answer": str(index)} for index in range(256)]
+    path.write_text(json.dumps({"question_id": "q", "gold": "4", "samples": answers}))
+    lines = invoke("analyze", path).stdout.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    # Every k stands on one line with its three figures; a wrapped cell would shift them against one another.
+    assert any("256" in line and "1.000" in line and "256.000" in line for line in lines)
+    assert "[bold]" in "".join(line[1:].split("│")[0].strip() for line in lines)
+
+
+def test_stdout_holds_the_result_alone(samples: Path) -> None:
+    result = run("analyze", samples)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "samples.jsonl ...\n"
+    assert "samples.jsonl ..." not in result.stdout
+
+
+def test_a_question_that_is_not_scored_is_shown(samples: Path) -> None:
+    with samples.open("a") as file:
+        file.write('{"question_id": "no gold", "gold": "", "samples": [{"answer": "4"}]}\n')
+    result = run("analyze", samples)
+    assert result.returncode == 0, result.stderr
+    assert "1 not scored" in result.stdout
+    assert "\nwarning: question 'no gold': the gold answer '' is empty" in result.stderr
+    assert ".py" not in result.stderr  # where a warning was raised says nothing to a user
+
+
+def test_a_bad_row_is_one_line_and_status_2(samples: Path) -> None:
+    with samples.open("a") as file:
+        file.write('{"question_id": "x", "samples": []}\n')
+    result = run("analyze", samples)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    progress, error = result.stderr.splitlines()
+    assert progress == "samples.jsonl ..."
+    assert error.startswith(f"error: {samples}:3: lacks the field 'gold'")
+
+
+def test_debug_shows_the_traceback(samples: Path) -> None:
+    samples.write_text("{")
+    result = run("--debug", "analyze", samples)
+    assert result.returncode != 0
+    assert "Traceback" in result.stderr
+    assert "read_samples" in result.stderr
+
+
+def test_files_that_cannot_be_opened_are_named(samples: Path, tmp_path: Path) -> None:
+    result = invoke("analyze", tmp_path / "missing.jsonl")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == f"error: {tmp_path / 'missing.jsonl'}: No such file or directory"
+    assert "Is a directory" in invoke("analyze", tmp_path).stderr
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_the_work(samples: Path, tmp_path: Path) -> None:
+    result = invoke("analyze", samples, "--json", tmp_path / "missing" / "report.json")
+    assert result.exit_code == 2
+    assert "does not exist" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [("analyze",), ("analyze", "x", "--workers", "0"), ("analyse", "x")])
+def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
+    assert invoke(*arguments).exit_code == 2
+
+
+def test_env_prints_what_it_knows() -> None:
+    result = invoke("env")
+    assert result.exit_code == 0
+    for shown in ("torch", "safetensors", "OutcomeCounts", "outcome grader", "cpu: "):
+        assert shown in result.stdout
+
+
+def test_env_json() -> None:
+    result = invoke("env", "--json")
+    assert result.exit_code == 0
+    assert set(json.loads(result.stdout)) == {"versions", "devices", "operations"}
+
+
+def test_version() -> None:
+    assert invoke("--version").stdout == f"outcome-rl {__version__}\n"
+
+
+def test_help_is_quick_and_loads_nothing_heavy() -> None:
+    start = time.perf_counter()
+    result = run("--help")
+    seconds = time.perf_counter() - start
+    assert result.returncode == 0
+    assert "analyze" in result.stdout
+    # Measured at 0.3 s; importing torch alone takes longer than this limit.
+    assert seconds < 1.0
+    script = (
+        "import sys, outcome_rl.cli, outcome_rl.metrics, outcome_rl.analyze, outcome_rl.environment;"
+        "print({'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "set()"
