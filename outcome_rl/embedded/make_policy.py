@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import functional as F
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    get_cosine_schedule_with_warmup,
+)
 
 from outcome_rl.embedded.task import DialectTask
 from outcome_rl.embedded.tokenizer import build_tokenizer
@@ -28,7 +34,8 @@ from outcome_rl.outcomes.keys import NO_ANSWER, outcome_key
 CARD_NAME = "policy_card.json"
 THREADS = 2  # sums differ in their last bits with the number of threads, and training amplifies that
 BATCH_SIZE = 256
-LEARNING_RATE = 2e-3
+LEARNING_RATE = 4e-3
+WARMUP_STEPS = 50
 RESPONSE_TOKENS = 13  # nine of reasoning, three of the box, one <eos>
 MAX_LENGTH = 2048  # room for real mathematics problems, which this policy can read only as unknown words
 
@@ -46,6 +53,7 @@ def new_policy(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalL
         head_dim=32,  # the smallest head that vLLM's CPU attention supports
         max_position_embeddings=MAX_LENGTH,
         tie_word_embeddings=True,
+        initializer_range=0.05,  # 0.02, made for wide models, leaves one this narrow on a plateau for hundreds of steps
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -82,8 +90,8 @@ def imitate(
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1; got {steps}.")
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95))
+    schedule = get_cosine_schedule_with_warmup(optimizer, WARMUP_STEPS, steps)
     demonstrations = task.demonstrations(seed)
     policy.train()
     for step in range(1, steps + 1):
@@ -95,7 +103,7 @@ def imitate(
         logits = policy(tokens[:, :-1]).logits[:, -RESPONSE_TOKENS:]
         loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
         schedule.step()
