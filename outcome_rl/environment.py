@@ -60,7 +60,7 @@ def package_versions() -> dict[str, str]:
 
 def _grader(versions: dict[str, str]) -> tuple[str, str]:
     if versions["math-verify"] == "not installed":
-        return "canonical keys", "math-verify is not installed, so answers that no key settles count as different"
+        return "canonical keys", "math-verify is not installed: answers that keys do not settle raise an error"
     return "canonical keys + math-verify", "keys settle rational answers; killable worker processes compare the rest"
 
 

@@ -1,9 +1,9 @@
 """The command line as a user meets it: output, files, exit status, and one-line errors."""
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -146,12 +146,14 @@ def test_version() -> None:
 
 
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
-    start = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     result = run("--help")
-    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Processor time, so that a busy machine does not fail the test.
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert result.returncode == 0
     assert "analyze" in result.stdout
-    # Measured at 0.3 s; importing torch alone takes longer than this limit.
+    # Measured at 0.2 s; importing torch alone takes longer than this limit.
     assert seconds < 1.0
     script = (
         "import sys, outcome_rl.cli, outcome_rl.metrics, outcome_rl.analyze, outcome_rl.environment;"
