@@ -14,8 +14,10 @@ from outcome_rl.embedded.tokenizer import build_tokenizer
 
 
 @pytest.fixture(autouse=True)
-def _threads():
+def _one_thread():
+    """Models this small gain little from a second thread, and lose much when the cores are busy."""
     threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 
@@ -93,8 +95,6 @@ def test_measure_repeats_for_a_seed():
 
 
 def test_imitation_learns_and_repeats_bit_for_bit():
-    torch.set_num_threads(1)
-
     def trained(seed: int) -> LlamaForCausalLM:
         tokenizer = build_tokenizer(max_length=64)
         policy = new_policy(tokenizer, seed)
