@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         group_advantages,
         linear_logprobs,
         linear_policy_loss,
+        loss_normalizer,
         policy_loss,
     )
 
@@ -33,6 +34,7 @@ _HOME = {
         "group_advantages",
         "linear_logprobs",
         "linear_policy_loss",
+        "loss_normalizer",
         "policy_loss",
     ),
     "outcome_rl.metrics": ("best_at_k", "diff_at_k", "pass_at_k"),
@@ -51,6 +53,7 @@ __all__ = [  # noqa: RUF022 - grouped by module
     "group_advantages",
     "linear_logprobs",
     "linear_policy_loss",
+    "loss_normalizer",
     "policy_loss",
     "best_at_k",
     "diff_at_k",

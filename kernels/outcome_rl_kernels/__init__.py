@@ -7,7 +7,7 @@ from outcome_rl_kernels.advantages import GroupAdvantages, group_advantages, par
 from outcome_rl_kernels.counts import OutcomeCounts
 from outcome_rl_kernels.dispatch import implementations
 from outcome_rl_kernels.logprobs import linear_logprobs
-from outcome_rl_kernels.policy_loss import linear_policy_loss, policy_loss
+from outcome_rl_kernels.policy_loss import linear_policy_loss, loss_normalizer, policy_loss
 from outcome_rl_kernels.reference import PolicyLossOutput
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "implementations",
     "linear_logprobs",
     "linear_policy_loss",
+    "loss_normalizer",
     "parse_bonus",
     "policy_loss",
 ]

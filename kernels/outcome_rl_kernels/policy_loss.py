@@ -5,6 +5,7 @@ compute log-probabilities, importance ratios, clipping, KL to a reference, answe
 and reduce to a scalar. The maths is the head of `reference/policy_loss.py`.
 """
 
+import torch
 from torch import Tensor
 
 from outcome_rl_kernels.checks import (
@@ -27,6 +28,7 @@ from outcome_rl_kernels.reference import (
     PolicyLossOutput,
     TokenBatch,
     active_tokens,
+    denominator,
     policy_loss_from_logits,
 )
 
@@ -215,6 +217,44 @@ def policy_loss(
         )
     rows = _active_rows(batch, settings, vocab=logits.shape[-1])
     return _loss_of_rows(logits.reshape(-1, logits.shape[-1])[rows], rows, batch, layout, settings, normalizer)
+
+
+def loss_normalizer(
+    mask: Tensor,
+    answer_mask: Tensor | None = None,
+    *,
+    answer_mask_mode: AnswerMaskMode = "policy",
+    loss_agg: LossAggregation = "token-mean",
+    horizon: float | None = None,
+) -> Tensor:
+    """The denominator of the policy loss over a whole batch, to be passed as `normalizer` for each of its
+    micro-batches.
+
+    Args:
+        mask: (B, T) bool, True on completion tokens.
+        answer_mask: (B, T) bool or None; counts only with `answer_mask_mode="all"`.
+        answer_mask_mode, loss_agg: as the loss is called with.
+        horizon: what "seq-mean-token-sum-norm" divides by; default T. A constant such as the longest allowed completion
+            keeps the scale of the loss over training.
+
+    Returns:
+        A 0-d tensor on the device of `mask`; the sum over ranks is the denominator of all of them.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type, dtype, shape or device.
+    """
+    check_tensor("mask", mask, (torch.bool,), mask.device)
+    if mask.dim() != 2:
+        raise ValueError(f"mask must have shape (B, T); got {shape_text(mask)}")
+    settings = LossSettings(answer_mask_mode=answer_mask_mode, loss_agg=loss_agg)
+    if answer_mask is not None and settings.answer_mask_mode == "all":
+        check_tensor("answer_mask", answer_mask, (torch.bool,), mask.device)
+        if answer_mask.shape != mask.shape:
+            raise ValueError(
+                f"answer_mask must have the shape of mask, {shape_text(mask)}; got {shape_text(answer_mask)}"
+            )
+        mask = mask & ~answer_mask
+    return denominator(mask.sum(dim=1), settings.loss_agg, mask.shape[1] if horizon is None else horizon)
 
 
 def _active_rows(batch: TokenBatch, settings: LossSettings, vocab: int) -> Tensor:

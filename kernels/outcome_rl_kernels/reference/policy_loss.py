@@ -203,20 +203,25 @@ def aggregate(losses_N: Tensor, batch: TokenBatch, settings: LossSettings, norma
     The numerator is the sum over tokens, or over sequences of their token mean for "seq-mean-token-mean". `normalizer`
     replaces the denominator, so that the losses of micro-batches and of ranks add up to the loss of the whole batch.
     """
-    mode = settings.loss_agg
     tokens_S = _sum_by_sequence(torch.ones_like(losses_N), batch)
-    if mode == "seq-mean-token-mean":
+    if settings.loss_agg == "seq-mean-token-mean":
         total = (_sum_by_sequence(losses_N, batch) / tokens_S.clamp(min=1)).sum()
     else:
         total = losses_N.sum()
-    if normalizer is not None:
-        return total / normalizer
-    if mode == "token-sum":
-        return total
-    if mode == "token-mean":
-        return total / max(losses_N.numel(), 1)
+    if normalizer is None:
+        normalizer = denominator(tokens_S, settings.loss_agg, batch.horizon)
+    return total / normalizer
+
+
+def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Tensor) -> Tensor:
+    """What the aggregation divides by, of the number of counted tokens in each of S sequences; at least 1 token or
+    sequence."""
+    if loss_agg == "token-sum":
+        return tokens_S.new_ones(())
+    if loss_agg == "token-mean":
+        return tokens_S.sum().clamp(min=1)
     sequences = (tokens_S > 0).sum().clamp(min=1)
-    return total / sequences / batch.horizon if mode == "seq-mean-token-sum-norm" else total / sequences
+    return sequences * horizon if loss_agg == "seq-mean-token-sum-norm" else sequences
 
 
 def policy_loss_from_logits(

@@ -1,0 +1,343 @@
+"""Typed configuration of a run: dataclasses, YAML files and `key=value` overrides.
+
+Names follow verl where it has one (leaf names; the sections are flatter). The defaults are the paper's hyperparameters;
+`configs/embedded.yaml` holds those of the embedded default. An unknown key is an error that names the nearest valid
+one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from outcome_rl_kernels.advantages import parse_bonus
+
+PRESETS = Path(__file__).parent / "configs"
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The policy; its initial weights are also the reference of the KL term."""
+
+    # Folder or hub name of a causal language model; "embedded" is the tiny policy shipped with the package.
+    path: str = ""
+    # Of weights and arithmetic.
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    # "auto" takes a GPU where there is one.
+    device: str = "auto"
+    # Whether code from the hub may run.
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Problems: JSONL or parquet files, "embedded:train|validation|test", or a Hugging Face "name[:config]@split"."""
+
+    train_files: list[str] = field(default_factory=list)
+    # Evaluated every trainer.test_freq steps.
+    val_files: list[str] = field(default_factory=list)
+    # Evaluated before the first and after the last step, for the table of base against trained.
+    test_files: list[str] = field(default_factory=list)
+    # Use only the first so many problems; -1 uses all.
+    train_max_samples: int = -1
+    val_max_samples: int = -1
+    # Column names; empty tries id, question_id, unique_id / problem, question, prompt / answer, gold.
+    id_key: str = ""
+    prompt_key: str = ""
+    answer_key: str = ""
+    # Python format string around the problem text.
+    prompt_template: str = "{problem}"
+    # Wrap the prompt as a user message; "auto" does so where the tokenizer has a chat template.
+    apply_chat_template: Literal["auto", "true", "false"] = "auto"
+    # Questions a step.
+    train_batch_size: int = 256
+    max_prompt_length: int = 1024
+    # What to do with prompts that are longer: stop, or leave them out and say how many.
+    overlong_prompts: Literal["error", "filter"] = "error"
+    max_response_length: int = 4096
+    shuffle: bool = True
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How responses are sampled."""
+
+    # Samples a prompt.
+    n: int = 8
+    temperature: float = 1.0
+    top_p: float = 1.0
+    # -1 is off.
+    top_k: int = -1
+
+
+@dataclass(frozen=True)
+class RolloutConfig(SamplingConfig):
+    """The rollout engine and the sampling of training responses."""
+
+    engine: Literal["transformers"] = "transformers"
+    # Sequences generated at a time.
+    micro_batch_size: int = 512
+    # Sampling in evaluation.
+    val_kwargs: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW and its schedule."""
+
+    lr: float = 1e-6
+    lr_warmup_steps: int = 0
+    # Any schedule of transformers.get_scheduler, such as "constant_with_warmup", "linear", "cosine".
+    lr_scheduler_type: str = "constant_with_warmup"
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.999)
+
+
+@dataclass(frozen=True)
+class ActorConfig:
+    """The policy update: one step on each batch, so the ratio is 1 and clipping idle; see `linear_policy_loss`."""
+
+    # Sequences of one forward and backward pass; gradients add up to those of the whole batch.
+    ppo_micro_batch_size_per_gpu: int = 8
+    clip_ratio_low: float = 0.2
+    clip_ratio_high: float = 0.2
+    # Dual clip; null is off.
+    clip_ratio_c: float | None = None
+    loss_agg_mode: Literal[
+        "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+    ] = "token-mean"
+    # 0 leaves out the KL term and the reference policy.
+    kl_loss_coef: float = 0.001
+    kl_loss_type: Literal["k1", "k2", "k3"] = "k3"
+    entropy_coeff: float = 0.0
+    # Largest norm of the gradient.
+    grad_clip: float = 1.0
+    optim: OptimConfig = field(default_factory=OptimConfig)
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """The reward part of the advantage."""
+
+    # False is Dr. GRPO.
+    norm_adv_by_std_in_grpo: bool = True
+
+
+@dataclass(frozen=True)
+class ExplorationConfig:
+    """Outcome-based exploration; see `group_advantages`."""
+
+    # none, ucb, ucb_mean, ucb_con, batch, batch_positive, or several joined by "+".
+    bonus: str = "ucb_con"
+    # One coefficient, or one for each method of a sum.
+    coef: list[float] = field(default_factory=lambda: [0.1])
+    # b0 of ucb_con.
+    baseline: float = 0.5
+    # Null follows the paper: yes for ucb_mean and ucb_con.
+    zero_when_all_correct: bool | None = None
+    no_answer: Literal["no_bonus", "own_class"] = "no_bonus"
+    # What the answer tokens are kept out of: the policy term, only the bonus, the whole loss, or nothing.
+    answer_mask_mode: Literal["policy", "bonus", "all", "none"] = "policy"
+
+
+@dataclass(frozen=True)
+class OutcomesConfig:
+    """When two final answers are the same; see `OutcomeMatcher`."""
+
+    equivalence: Literal["canonical", "math_verify"] = "canonical"
+    # math-verify processes; null is one a core.
+    workers: int | None = None
+    # Of one comparison.
+    timeout_s: float = 5.0
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """The run: its length, place, records and checkpoints. The run's folder is default_local_dir/experiment_name."""
+
+    experiment_name: str = ""
+    default_local_dir: str = "runs"
+    # Updates in all; null is total_epochs over the data.
+    total_training_steps: int | None = None
+    total_epochs: int = 1
+    # Evaluate on val_files every so many steps; -1 only at the end.
+    test_freq: int = -1
+    # Checkpoint every so many steps; -1 only at the end.
+    save_freq: int = -1
+    max_ckpt_to_keep: int = 2
+    # "auto" continues from the newest checkpoint in the run's folder; "disable" refuses a folder that holds a run.
+    resume_mode: Literal["auto", "disable"] = "auto"
+    seed: int = 0
+    # Threads of PyTorch on the CPU; null leaves them alone.
+    num_threads: int | None = None
+    # TensorBoard is written where it is installed.
+    tensorboard: bool = True
+    # Rows of sample completions shown and stored every test_freq steps.
+    log_generations: int = 8
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that `outcome-rl train` reads."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    actor: ActorConfig = field(default_factory=ActorConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    outcomes: OutcomesConfig = field(default_factory=OutcomesConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.trainer.default_local_dir) / self.trainer.experiment_name
+
+
+def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
+    """The defaults, then a YAML file or preset, then `key=value` overrides.
+
+    Args:
+        source: path of a YAML file, or the name of a preset in this package (`embedded`).
+        overrides: such as `rollout.n=16` or `data.train_files=[a.jsonl,b.jsonl]`.
+
+    Raises:
+        FileNotFoundError: no such file or preset.
+        ValueError: an unknown key (with the nearest valid one), a value of the wrong type, or settings that contradict
+            each other.
+    """
+    schema = OmegaConf.structured(TrainConfig)
+    known = dict(_leaves(asdict(TrainConfig())))
+    layers = []
+    if source is not None:
+        layers.append((str(source), _read_yaml(_find(source))))
+    for override in overrides:
+        if "=" not in override:
+            raise ValueError(f"override {override!r} must have the form key=value, such as rollout.n=16")
+        layers.append((f"override {override!r}", OmegaConf.from_dotlist([override])))
+    merged = schema
+    for origin, layer in layers:
+        content = OmegaConf.to_container(layer)
+        _check_keys(content, known, origin)
+        try:
+            merged = OmegaConf.merge(merged, _listed(content, known))
+        except OmegaConfBaseException as error:
+            raise ValueError(f"{origin}: {error.full_key}: {str(error).splitlines()[0]}") from error
+    config: TrainConfig = OmegaConf.to_object(merged)
+    _check(config)
+    return config
+
+
+def to_yaml(config: TrainConfig) -> str:
+    """The resolved configuration, readable by `load_config`."""
+    return str(OmegaConf.to_yaml(OmegaConf.structured(config)))
+
+
+def _find(source: str | Path) -> Path:
+    path = Path(source)
+    preset = PRESETS / f"{source}.yaml"
+    if path.suffix not in (".yaml", ".yml") and preset.is_file():
+        return preset
+    if not path.is_file():
+        presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
+        raise FileNotFoundError(f"no configuration file {source}; give a YAML file or one of the presets: {presets}")
+    return path
+
+
+def _read_yaml(path: Path) -> DictConfig:
+    content = OmegaConf.load(path)
+    if not isinstance(content, DictConfig):
+        raise ValueError(f"{path}: expected sections such as 'model:' and 'data:'; got a list")
+    return content
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _check_keys(content: Any, known: Mapping[str, Any], origin: str) -> None:
+    sections = {key.rpartition(".")[0] for key in known}
+    for key, value in _leaves(content):
+        if key in known or (key in sections and value is None):
+            continue
+        # A right name in the wrong section is nearer than a similar name in the right one.
+        leaf = key.rpartition(".")[2]
+        same_leaf = [name for name in known if name.rpartition(".")[2] == leaf]
+        nearest = same_leaf or get_close_matches(key, known, n=1, cutoff=0.5)
+        hint = (
+            f"; did you mean {nearest[0]!r}?"
+            if nearest
+            else f"; sections are {', '.join(sorted(asdict(TrainConfig())))}"
+        )
+        raise ValueError(f"{origin}: unknown config key {key!r}{hint}")
+
+
+def _listed(content: Any, known: Mapping[str, Any], prefix: str = "") -> Any:
+    """A single value given for a list becomes a list of one: `data.train_files=a.jsonl`."""
+    listed = {}
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            listed[key] = _listed(value, known, f"{name}.")
+        elif isinstance(known.get(name), list) and not isinstance(value, list) and value is not None:
+            listed[key] = [value]
+        else:
+            listed[key] = value
+    return listed
+
+
+def _check(config: TrainConfig) -> None:
+    """What types cannot say: required fields, ranges, and settings that exclude each other."""
+    required = {
+        "model.path": (config.model.path, "a model folder or hub name, or 'embedded'"),
+        "data.train_files": (config.data.train_files, "a JSONL or parquet file, or 'embedded:train'"),
+        "trainer.experiment_name": (config.trainer.experiment_name, "a name for the run's folder"),
+    }
+    for key, (value, wanted) in required.items():
+        if not value:
+            raise ValueError(f"{key} is not set: give {wanted}, or start from --config embedded")
+    positive = {
+        "data.train_batch_size": config.data.train_batch_size,
+        "data.max_prompt_length": config.data.max_prompt_length,
+        "data.max_response_length": config.data.max_response_length,
+        "rollout.n": config.rollout.n,
+        "rollout.temperature": config.rollout.temperature,
+        "rollout.micro_batch_size": config.rollout.micro_batch_size,
+        "rollout.val_kwargs.n": config.rollout.val_kwargs.n,
+        "rollout.val_kwargs.temperature": config.rollout.val_kwargs.temperature,
+        "actor.ppo_micro_batch_size_per_gpu": config.actor.ppo_micro_batch_size_per_gpu,
+        "actor.grad_clip": config.actor.grad_clip,
+        "actor.optim.lr": config.actor.optim.lr,
+        "trainer.total_epochs": config.trainer.total_epochs,
+        "trainer.max_ckpt_to_keep": config.trainer.max_ckpt_to_keep,
+    }
+    if config.trainer.total_training_steps is not None:
+        positive["trainer.total_training_steps"] = config.trainer.total_training_steps
+    for key, number in positive.items():
+        if not number > 0:
+            raise ValueError(f"{key} must be > 0; got {number}")
+    if "/" in config.trainer.experiment_name:
+        raise ValueError(f"trainer.experiment_name must be a folder name; got {config.trainer.experiment_name!r}")
+    if "{problem}" not in config.data.prompt_template:
+        raise ValueError(f"data.prompt_template must contain {{problem}}; got {config.data.prompt_template!r}")
+    methods = parse_bonus(config.exploration.bonus)
+    if len(config.exploration.coef) not in (1, len(methods)):
+        raise ValueError(
+            f"exploration.coef must hold one number or {len(methods)}, one for each of {config.exploration.bonus!r}; "
+            f"got {config.exploration.coef}"
+        )
+    if config.rollout.n == 1:
+        why = (
+            "the leave-one-out mean of ucb_mean needs other samples"
+            if "ucb_mean" in methods
+            else ("the advantage of a group of one is always 0")
+        )
+        raise ValueError(f"rollout.n must be at least 2, got 1: {why}")

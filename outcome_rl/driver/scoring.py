@@ -1,0 +1,91 @@
+"""From response texts to advantages: extract, classify, count, and reward what is correct or rarely seen."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.data import Problem
+from outcome_rl.driver.rollout import Rollouts
+from outcome_rl.driver.update import ScoredRollouts
+from outcome_rl.outcomes.extraction import Answer
+from outcome_rl.outcomes.keys import NO_ANSWER, question_key
+from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.outcomes.spans import Tokenizer, answer_mask
+from outcome_rl_kernels import GroupAdvantages, OutcomeCounts, group_advantages
+
+
+class Scores(NamedTuple):
+    """A scored batch: B questions with n responses each."""
+
+    batch: ScoredRollouts
+    groups: GroupAdvantages  # (B, n) each
+    question_keys: Tensor  # (B,) int64
+    outcome_keys: Tensor  # (B, n) int64
+    correct: Tensor  # (B, n) bool
+    answers: list[Answer | None]  # B * n
+    unresolved: int  # comparisons that timed out or failed
+
+
+class Scorer:
+    """Scores rollouts against historical counts, which it updates."""
+
+    def __init__(
+        self, config: TrainConfig, tokenizer: Tokenizer, matcher: OutcomeMatcher, counts: OutcomeCounts
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.matcher = matcher
+        self.counts = counts
+
+    def score(self, problems: Sequence[Problem], rollouts: Rollouts) -> Scores:
+        """Score the n responses to each problem.
+
+        Outcomes and counts stay on the CPU; advantages, bonuses and masks go to the device of the rollouts.
+        """
+        n = self.config.rollout.n
+        shape = (len(problems), n)
+        outcomes = self.matcher.classify(
+            [f"train:{problem.id}" for problem in problems for _ in range(n)],
+            rollouts.texts,
+            [problem.answer for problem in problems for _ in range(n)],
+        )
+        question_keys = torch.tensor([question_key(problem.id) for problem in problems])
+        outcome_keys = torch.as_tensor(outcomes.keys).reshape(shape)
+        correct = torch.as_tensor(outcomes.correct).reshape(shape)
+        exploration = self.config.exploration
+        groups = group_advantages(
+            correct.float(),
+            question_keys,
+            outcome_keys,
+            self.counts,
+            correct=correct,
+            bonus=exploration.bonus,
+            coef=exploration.coef if len(exploration.coef) > 1 else exploration.coef[0],
+            baseline=exploration.baseline,
+            zero_when_all_correct=exploration.zero_when_all_correct,
+            no_answer=exploration.no_answer,
+            scale="std" if self.config.algorithm.norm_adv_by_std_in_grpo else "none",
+        )
+        device = rollouts.completion_ids.device
+        batch = ScoredRollouts(
+            rollouts=rollouts,
+            advantages=groups.advantages.reshape(-1).to(device),
+            bonuses=groups.bonuses.reshape(-1).to(device),
+            answer_mask=self._answer_mask(rollouts, outcomes.answers).to(device),
+            correct=correct.reshape(-1).to(device),
+        )
+        return Scores(batch, groups, question_keys, outcome_keys, correct, outcomes.answers, outcomes.unresolved)
+
+    def _answer_mask(self, rollouts: Rollouts, answers: list[Answer | None]) -> Tensor:
+        if self.config.exploration.answer_mask_mode == "none":
+            return torch.zeros_like(rollouts.completion_mask)
+        return answer_mask(self.tokenizer, rollouts.completion_ids, answers)
+
+
+def distinct_answers(counts: OutcomeCounts, question_keys: Tensor) -> Tensor:
+    """Number of different answers seen so far for each question (Q,); "no answer" is not one."""
+    no_answer = counts.lookup(question_keys, torch.full_like(question_keys, NO_ANSWER)) > 0
+    return counts.distinct(question_keys) - no_answer.long()

@@ -1,0 +1,424 @@
+"""The GRPO loop: rollout -> answer -> key -> count -> bonus -> advantage -> loss -> step.
+
+problems (B) --engine--> responses (B * n, T) --matcher--> outcome keys, correct (B, n)
+  --counts--> N before the batch (B, n) --> advantages + bonuses (B, n) --fused loss--> gradient --AdamW--> policy
+"""
+
+import json
+import logging
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from outcome_rl.driver.checkpoint import check_same_run, latest_checkpoint, read_state, write_checkpoint
+from outcome_rl.driver.config import TrainConfig, to_yaml
+from outcome_rl.driver.data import BatchOrder, Problem, ProblemSet, derive_seed, load_problems
+from outcome_rl.driver.display import Display
+from outcome_rl.driver.evaluation import evaluate
+from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.prompts import Prompts, build_prompts
+from outcome_rl.driver.records import Records
+from outcome_rl.driver.rollout import RolloutEngine, TransformersEngine
+from outcome_rl.driver.scoring import Scorer, Scores, distinct_answers
+from outcome_rl.driver.update import Updater, UpdateStats
+from outcome_rl.outcomes.keys import question_key
+from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl_kernels import OutcomeCounts
+
+logger = logging.getLogger(__name__)
+
+# Settings that a resumed run may change: they decide where it runs and what it writes down, not what it computes.
+FREE_ON_RESUME = frozenset(
+    {
+        "model.device",
+        "trainer.default_local_dir",
+        "trainer.experiment_name",
+        "trainer.test_freq",
+        "trainer.save_freq",
+        "trainer.max_ckpt_to_keep",
+        "trainer.resume_mode",
+        "trainer.num_threads",
+        "trainer.tensorboard",
+        "trainer.log_generations",
+    }
+)
+# These too where the learning rate does not depend on the length of the run.
+LENGTH = frozenset({"trainer.total_training_steps", "trainer.total_epochs"})
+CONSTANT_SCHEDULES = ("constant", "constant_with_warmup")
+
+
+class Interrupted(Exception):
+    """The run was stopped by a signal, after a checkpoint."""
+
+    def __init__(self, signum: int, step: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name} after step {step}")
+        self.signum = signum
+
+
+class Trainer:
+    """One run: everything it holds in memory, and the loop."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        """Read data and model, and continue from the newest checkpoint of the run's folder if there is one.
+
+        Raises:
+            FileNotFoundError, ValueError: bad data, model or settings, a folder that another process trains in, or a
+                checkpoint of another run.
+        """
+        self.config = config
+        if config.trainer.num_threads is not None:
+            torch.set_num_threads(config.trainer.num_threads)
+        self._resources = ExitStack()
+        self._resources.enter_context(_only_run_in(config.run_dir))
+        with self._resources:  # released here if anything below raises
+            self._load()
+            self._resources = self._resources.pop_all()
+
+    def _load(self) -> None:
+        config = self.config
+        checkpoint = latest_checkpoint(self.checkpoint_root)
+        if checkpoint is not None and config.trainer.resume_mode == "disable":
+            raise ValueError(
+                f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
+                "trainer.experiment_name"
+            )
+        self.train_set = load_problems(config.data.train_files, config.data, config.data.train_max_samples)
+        self.policy = Policy.load(config.model)
+        self.prompts = build_prompts(self.train_set, self.policy.tokenizer, config.data)
+        self.question_keys = torch.tensor([question_key(problem.id) for problem in self.prompts.problems])
+        self.order = BatchOrder(
+            len(self.prompts.problems),
+            config.data.train_batch_size,
+            shuffle=config.data.shuffle,
+            seed=config.trainer.seed,
+        )
+        self.total_steps = (
+            config.trainer.total_training_steps or config.trainer.total_epochs * self.order.steps_per_epoch
+        )
+        self.validation = self._evaluation_sets(config.data.val_files)
+        self.test = self._evaluation_sets(config.data.test_files)
+        self.engine: RolloutEngine = TransformersEngine(self.policy, config.rollout.micro_batch_size)
+        self.matcher = self._resources.enter_context(
+            OutcomeMatcher(config.outcomes.equivalence, config.outcomes.workers, config.outcomes.timeout_s)
+        )
+        self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
+        self.counts = OutcomeCounts(rule=self.matcher.rule)
+        self.solved: set[str] = set()
+        self.step = 0
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        self.scorer = Scorer(config, self.policy.tokenizer, self.matcher, self.counts)
+        self.records = Records(
+            config.run_dir,
+            last_step=self.step if checkpoint is not None else -1,
+            tensorboard=config.trainer.tensorboard,
+        )
+        self._resources.callback(self.records.close)
+        (config.run_dir / "config.yaml").write_text(to_yaml(config))
+
+    @property
+    def checkpoint_root(self) -> Path:
+        return self.config.run_dir / "checkpoints"
+
+    def close(self) -> None:
+        """Release the run's folder, its files and its worker processes."""
+        self._resources.close()
+
+    def run(self) -> None:
+        """Train to the last step, with evaluations and checkpoints on the way.
+
+        Raises:
+            Interrupted: SIGINT or SIGTERM came; the state is in a checkpoint. A second SIGINT stops at once.
+        """
+        trainer = self.config.trainer
+        with Display(self.total_steps, self.step) as display, _signals() as received:
+            display.say(self._headline())
+            evaluated = {row["dataset"] for row in self.records.rows("evaluations")}
+            if self.step == 0 and not evaluated:
+                self._evaluate([*self.validation, *self.test], display)
+            while self.step < self.total_steps:
+                scores, row = self._train_step(self.step + 1)
+                self.step += 1
+                self.records.append("metrics", row)
+                display.step(row)
+                last = self.step == self.total_steps
+                if last or _due(self.step, trainer.test_freq):
+                    samples = self._sample_rows(scores)
+                    for sample in samples:
+                        self.records.append("samples", sample)
+                    self._evaluate([*self.validation, *self.test] if last else self.validation, display)
+                    if last and samples:
+                        display.samples(samples)
+                if last or received or _due(self.step, trainer.save_freq):
+                    self._save()
+                if received and not last:
+                    raise Interrupted(received[0], self.step)
+            self._finish(display)
+
+    def _train_step(self, step: int) -> tuple[Scores, dict[str, Any]]:
+        """One update; nothing of it depends on more than the state and the step's number."""
+        start = time.perf_counter()
+        chosen = self.order.batch(step)
+        problems = [self.prompts.problems[i] for i in chosen]
+        rollouts = self.engine.generate(
+            [self.prompts.ids[i] for i in chosen],
+            self.config.rollout,
+            self.config.data.max_response_length,
+            derive_seed(self.config.trainer.seed, "rollout", step),
+        )
+        rolled_out = time.perf_counter()
+        scores = self.scorer.score(problems, rollouts)
+        self.solved.update(
+            problem.id for problem, solved in zip(problems, scores.correct.any(dim=1).tolist(), strict=True) if solved
+        )
+        scored = time.perf_counter()
+        update = self.updater.step(scores.batch)
+        self.engine.update_weights(self.policy)
+        end = time.perf_counter()
+        num_tokens = rollouts.num_tokens
+        times = {
+            "time/rollout_s": rolled_out - start,
+            "time/outcomes_s": scored - rolled_out,
+            "time/reference_s": update.reference_s,
+            "time/update_s": update.update_s,
+            "time/step_s": end - start,
+            "time/outcomes_share": (scored - rolled_out) / (end - start),
+            "perf/tokens_per_s": num_tokens / (end - start),
+        }
+        lengths = rollouts.completion_mask.sum(dim=1)
+        return scores, {
+            "step": step,
+            "epoch": (step - 1) // self.order.steps_per_epoch,
+            **self._outcome_metrics(scores),
+            **self._history_metrics(),
+            **_update_metrics(update),
+            "response/tokens_mean": num_tokens / len(lengths),
+            "response/at_limit": int((lengths == self.config.data.max_response_length).sum()) / len(lengths),
+            **{name: round(value, 6) for name, value in times.items()},
+        }
+
+    def _outcome_metrics(self, scores: Scores) -> dict[str, float]:
+        """What this batch shows; "distinct" counts different answers within a group."""
+        n = scores.correct.shape[1]
+        ordered = torch.where(scores.outcome_keys == 0, scores.outcome_keys.new_tensor(0), scores.outcome_keys)
+        ordered = ordered.sort(dim=1).values
+        distinct = (ordered[:, 1:] != ordered[:, :-1]).sum(dim=1) + 1 - (scores.outcome_keys == 0).any(dim=1).long()
+        num_correct = scores.correct.sum(dim=1)
+        metrics = {
+            "reward/mean": scores.correct.float().mean().item(),
+            "reward/all_correct_groups": (num_correct == n).float().mean().item(),
+            "reward/all_wrong_groups": (num_correct == 0).float().mean().item(),
+            "outcomes/no_answer_rate": (scores.outcome_keys == 0).float().mean().item(),
+            "outcomes/unresolved": scores.unresolved,
+            "outcomes/distinct_in_group": distinct.float().mean().item(),
+            "exploration/bonus_mean": scores.groups.bonuses.mean().item(),
+            "exploration/bonus_abs_mean": scores.groups.bonuses.abs().mean().item(),
+        }
+        for name, groups in (("solved", num_correct > 0), ("unsolved", num_correct == 0)):
+            if groups.any():
+                metrics[f"outcomes/distinct_in_group_{name}"] = distinct[groups].float().mean().item()
+        return metrics
+
+    def _history_metrics(self) -> dict[str, float]:
+        """What all batches so far have found, over the questions of the training set that were sampled."""
+        answers = distinct_answers(self.counts, self.question_keys)
+        seen = self.counts.distinct(self.question_keys) > 0
+        solved = torch.tensor([problem.id in self.solved for problem in self.prompts.problems])
+        metrics = {
+            "train/solved_fraction": len(self.solved) / len(self.prompts.problems),
+            "train/distinct_answers": answers[seen].float().mean().item(),
+        }
+        if (seen & ~solved).any():
+            metrics["train/distinct_answers_unsolved"] = answers[seen & ~solved].float().mean().item()
+        return metrics
+
+    def _sample_rows(self, scores: Scores) -> list[dict[str, Any]]:
+        """The first samples of the batch, with everything that decided their advantage."""
+        n = scores.correct.shape[1]
+        chosen = self.order.batch(self.step)
+        rows = []
+        for index in range(min(self.config.trainer.log_generations, len(chosen) * n)):
+            group, sample = divmod(index, n)
+            problem: Problem = self.prompts.problems[chosen[group]]
+            answer = scores.answers[index]
+            counts = scores.groups.counts
+            assert counts is not None
+            rows.append(
+                {
+                    "step": self.step,
+                    "question_id": problem.id,
+                    "question": problem.problem,
+                    "gold": problem.answer,
+                    "completion": scores.batch.rollouts.texts[index],
+                    "outcome": None if answer is None else answer.text,
+                    "reward": float(scores.correct[group, sample]),
+                    "count": int(counts[group, sample]),
+                    "bonus": float(scores.groups.bonuses[group, sample]),
+                    "advantage": float(scores.groups.advantages[group, sample]),
+                }
+            )
+        return rows
+
+    def _evaluation_sets(self, sources: Sequence[str]) -> list[tuple[ProblemSet, Prompts]]:
+        """One set for each source, so that each has its own figures."""
+        sets = [
+            load_problems([source], self.config.data, self.config.data.val_max_samples)
+            for source in dict.fromkeys(sources)
+        ]
+        return [(dataset, build_prompts(dataset, self.policy.tokenizer, self.config.data)) for dataset in sets]
+
+    def _evaluate(self, sets: Sequence[tuple[ProblemSet, Prompts]], display: Display) -> None:
+        for dataset, prompts in sets:
+            evaluation = evaluate(
+                self.engine,
+                self.matcher,
+                dataset,
+                prompts,
+                self.config.rollout.val_kwargs,
+                self.config.data.max_response_length,
+                self.config.trainer.seed,
+            )
+            row = {
+                "step": self.step,
+                "dataset": evaluation.dataset,
+                **evaluation.summary,
+                "time/evaluate_s": round(evaluation.seconds, 6),
+            }
+            self.records.append("evaluations", row)
+            display.evaluation(row)
+
+    def _headline(self) -> str:
+        origin = f"continues after step {self.step}" if self.step else "starts"
+        parameters = sum(parameter.numel() for parameter in self.policy.model.parameters())
+        return (
+            f"{self.config.run_dir} {origin}: {parameters:,} parameters on {self.policy.device}, "
+            f"{len(self.prompts.problems)} training questions, {self.config.data.train_batch_size} x "
+            f"{self.config.rollout.n} samples a step, bonus {self.config.exploration.bonus}"
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint and the run that continues it must share."""
+        free = FREE_ON_RESUME
+        if self.config.actor.optim.lr_scheduler_type in CONSTANT_SCHEDULES:
+            free = free | LENGTH
+        settings = {name: value for name, value in _flat(asdict(self.config)) if name not in free}
+        return {**settings, "training data": self.train_set.fingerprint[:16], "outcome rule": self.matcher.rule}
+
+    def _save(self) -> None:
+        def fill(folder: Path) -> None:
+            self.policy.save(folder / "model")
+            torch.save(self.updater.state_dict(), folder / "optimizer.pt")
+            self.counts.save(folder / "counts.safetensors")
+            state = {
+                "step": self.step,
+                "identity": self._identity(),
+                "solved": sorted(self.solved),
+                "matcher": self.matcher.state_dict(),
+            }
+            (folder / "state.json").write_text(json.dumps(state))
+
+        write_checkpoint(self.checkpoint_root, self.step, fill, keep=self.config.trainer.max_ckpt_to_keep)
+
+    def _restore(self, checkpoint: Path) -> None:
+        state = read_state(checkpoint)
+        # Through JSON, as the saved one went: tuples become lists.
+        check_same_run(state["identity"], json.loads(json.dumps(self._identity())), checkpoint)
+        self.counts = OutcomeCounts.load(checkpoint / "counts.safetensors", rule=self.matcher.rule)
+        self.matcher.load_state_dict(state["matcher"])
+        self.policy.load_weights(checkpoint / "model")
+        self.updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
+        self.solved = set(state["solved"])
+        self.step = state["step"]
+
+    def _finish(self, display: Display) -> None:
+        """Plots and the table of base against trained, from the records."""
+        from outcome_rl.driver.plots import plot_comparison, plot_training
+
+        run_dir = self.config.run_dir
+        plot_training(self.records.rows("metrics"), run_dir / "training.png")
+        evaluations = self.records.rows("evaluations")
+        for dataset, _ in self.test or self.validation:
+            rows = [row for row in evaluations if row["dataset"] == dataset.name]
+            plot_comparison(rows[0], rows[-1], run_dir / f"{dataset.name.replace(':', '-')}.png")
+            display.comparison(rows[0], rows[-1])
+        display.say(
+            f"{run_dir}/ holds config.yaml, metrics.jsonl, evaluations.jsonl, samples.jsonl, plots, and the model in "
+            f"{latest_checkpoint(self.checkpoint_root)}/model"
+        )
+
+
+def train(config: TrainConfig) -> None:
+    """Run `config` to its end, continuing where an earlier process stopped.
+
+    Raises:
+        FileNotFoundError, ValueError: bad data, model or settings, or a checkpoint of another run.
+        Interrupted: stopped by a signal, after a checkpoint.
+    """
+    trainer = Trainer(config)
+    try:
+        trainer.run()
+    finally:
+        trainer.close()
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _update_metrics(update: UpdateStats) -> dict[str, float]:
+    return {
+        "actor/loss": update.loss,
+        "actor/kl": update.kl,
+        "actor/grad_norm": update.grad_norm,
+        "actor/lr": update.lr,
+        **{f"entropy/{name}": value for name, value in update.entropy.items()},
+    }
+
+
+@contextmanager
+def _only_run_in(run_dir: Path) -> Iterator[None]:
+    """Hold the run's folder against a second process; the lock ends with the process, however it ends."""
+    import fcntl
+
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"another process trains in {run_dir}; wait for it, or choose another trainer.experiment_name"
+            ) from error
+        yield
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM instead of dying from them, so that the step ends and a checkpoint is written."""
+    received: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        received.append(signum)
+        signal.signal(signal.SIGINT, before[signal.SIGINT])  # a second Ctrl-C stops at once
+        logger.warning("%s: finishing the step, then a checkpoint", signal.Signals(signum).name)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

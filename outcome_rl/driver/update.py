@@ -1,0 +1,166 @@
+"""The policy update: one gradient step on a batch of scored rollouts, in micro-batches that add up to the batch."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.rollout import Rollouts
+from outcome_rl_kernels import linear_logprobs, linear_policy_loss, loss_normalizer
+
+
+class ScoredRollouts(NamedTuple):
+    """Rollouts with what the loss needs to know of them, on the policy's device."""
+
+    rollouts: Rollouts  # N responses
+    advantages: Tensor  # (N,) reward part
+    bonuses: Tensor  # (N,) exploration part
+    answer_mask: Tensor  # (N, T) bool
+    correct: Tensor  # (N,) bool
+
+
+class UpdateStats(NamedTuple):
+    """What one update did: host numbers."""
+
+    loss: float
+    kl: float  # mean over the completion tokens
+    grad_norm: float  # before clipping
+    lr: float
+    entropy: dict[str, float]  # mean over the tokens of "all", "correct" and "incorrect" completions
+    reference_s: float
+    update_s: float
+
+
+class Updater:
+    """Optimizer and schedule of the policy, and the reference policy that the KL term pulls towards."""
+
+    def __init__(self, policy: Policy, config: TrainConfig, total_steps: int) -> None:
+        from transformers import get_scheduler
+
+        self.policy = policy
+        self.config = config
+        self.reference = policy.frozen_copy() if config.actor.kl_loss_coef else None
+        optim = config.actor.optim
+        self.optimizer = torch.optim.AdamW(
+            policy.model.parameters(), lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
+        )
+        self.scheduler = get_scheduler(
+            optim.lr_scheduler_type,
+            self.optimizer,
+            num_warmup_steps=optim.lr_warmup_steps,
+            num_training_steps=total_steps,
+        )
+
+    def step(self, batch: ScoredRollouts) -> UpdateStats:
+        """One AdamW step on the whole batch.
+
+        Raises:
+            RuntimeError: the gradient is not finite; the weights are as they were.
+        """
+        actor = self.config.actor
+        normalizer = loss_normalizer(
+            batch.rollouts.completion_mask,
+            batch.answer_mask,
+            answer_mask_mode=self.config.exploration.answer_mask_mode,
+            loss_agg=actor.loss_agg_mode,
+            horizon=self.config.data.max_response_length,
+        )
+        num_samples = len(batch.advantages)
+        device = self.policy.device
+        loss = torch.zeros((), device=device)
+        kl = torch.zeros((), device=device)
+        entropy_of_sample = torch.zeros(num_samples, device=device)
+        reference_s = 0.0
+        start = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=True)
+        for rows in _micro_batches(num_samples, actor.ppo_micro_batch_size_per_gpu):
+            rollouts = batch.rollouts.rows(rows)
+            mask = rollouts.completion_mask
+            reference_start = time.perf_counter()
+            ref_logps = self._reference_logps(rollouts)
+            reference_s += time.perf_counter() - reference_start
+            output = linear_policy_loss(
+                _completion_hidden(self.policy, rollouts),
+                self.policy.head_weight,
+                rollouts.completion_ids,
+                batch.advantages[rows],
+                mask,
+                bias=self.policy.head_bias,
+                bonuses=batch.bonuses[rows],
+                answer_mask=batch.answer_mask[rows, : mask.shape[1]],
+                answer_mask_mode=self.config.exploration.answer_mask_mode,
+                ref_logps=ref_logps,
+                temperature=self.config.rollout.temperature,
+                beta=actor.kl_loss_coef,
+                kl_penalty=actor.kl_loss_type,
+                epsilon_low=actor.clip_ratio_low,
+                epsilon_high=actor.clip_ratio_high,
+                delta=actor.clip_ratio_c,
+                loss_agg=actor.loss_agg_mode,
+                normalizer=normalizer,
+                entropy_coef=actor.entropy_coeff,
+            )
+            output.loss.backward()  # type: ignore[no-untyped-call]
+            loss += output.loss.detach()
+            kl += output.metrics["kl"] * output.metrics["active_tokens"]
+            entropy_of_sample[rows] = output.entropies.sum(dim=1).to(entropy_of_sample.dtype)
+        grad_norm = torch.nn.utils.clip_grad_norm_(
+            self.policy.model.parameters(), actor.grad_clip, error_if_nonfinite=True
+        )
+        self.optimizer.step()
+        lr = self.scheduler.get_last_lr()[0]
+        self.scheduler.step()
+        tokens_of_sample = batch.rollouts.completion_mask.sum(dim=1)
+        return UpdateStats(
+            loss=loss.item(),
+            kl=(kl / tokens_of_sample.sum()).item(),
+            grad_norm=grad_norm.item(),
+            lr=lr,
+            entropy=_split_entropy(entropy_of_sample, tokens_of_sample, batch.correct),
+            reference_s=reference_s,
+            update_s=time.perf_counter() - start - reference_s,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "scheduler": self.scheduler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+
+    @torch.no_grad()
+    def _reference_logps(self, rollouts: Rollouts) -> Tensor | None:
+        if self.reference is None:
+            return None
+        logps, _ = linear_logprobs(
+            _completion_hidden(self.reference, rollouts),
+            self.reference.head_weight,
+            rollouts.completion_ids,
+            bias=self.reference.head_bias,
+            temperature=self.config.rollout.temperature,
+            mask=rollouts.completion_mask,
+        )
+        return logps
+
+
+def _micro_batches(total: int, size: int) -> Iterator[slice]:
+    for start in range(0, total, size):
+        yield slice(start, min(start + size, total))
+
+
+def _completion_hidden(policy: Policy, rollouts: Rollouts) -> Tensor:
+    """(N, T, H): the state at each position that predicts a completion token."""
+    ids = torch.cat([rollouts.prompt_ids, rollouts.completion_ids], dim=1)
+    mask = torch.cat([rollouts.prompt_mask, rollouts.completion_mask], dim=1).long()
+    return policy.hidden(ids, mask)[:, rollouts.prompt_ids.shape[1] - 1 : -1]
+
+
+def _split_entropy(entropy_N: Tensor, tokens_N: Tensor, correct_N: Tensor) -> dict[str, float]:
+    """Mean token entropy over all, correct and incorrect completions; a group without completions is left out."""
+    groups = {"all": torch.ones_like(correct_N), "correct": correct_N, "incorrect": ~correct_N}
+    sums = torch.stack([torch.stack([entropy_N[group].sum(), tokens_N[group].sum()]) for group in groups.values()])
+    return {name: total / tokens for name, (total, tokens) in zip(groups, sums.tolist(), strict=True) if tokens}
