@@ -32,6 +32,10 @@ from outcome_rl.outcomes.keys import (
 
 logger = logging.getLogger(__name__)
 
+MAX_JUDGED_CHARS = 300
+"""Longer answers are compared by their canonical texts alone. The longest of 13,286 gold answers has 139 characters; what
+is longer is prose, which math-verify reads as a product of letters for seconds."""
+
 Judge = Callable[[str, str], bool]
 Equivalence = Literal["canonical", "math_verify"] | Judge
 Progress = Callable[[int, int], None]
@@ -334,10 +338,10 @@ class _Comparisons:
 
 
 def _is_open(a: _Text, b: _Text) -> bool:
-    """Whether only the judge can tell if two texts are equal: not for exact numbers, nor for overlong answers."""
+    """Whether only the judge can tell if two texts are equal: not for exact numbers, nor for prose."""
     if a.identity == b.identity or (is_exact(a.identity) and is_exact(b.identity)):
         return False
-    return max(len(a.form), len(b.form)) <= MAX_ANSWER_CHARS
+    return max(len(a.form), len(b.form)) <= MAX_JUDGED_CHARS
 
 
 def _found_class(question: _Question, text: _Text) -> None:
