@@ -91,10 +91,11 @@ def plain_latex(answer: str) -> str:
                 out.append(" ")
             out.extend(("^", r"\circ") if token in _DEGREE else (token,))
         kind, space = "plain", False
+    _strip_end(out)
     if last_group == (0, len(out) - 1):
         out = out[1:-1]
-    text = _join(out)
-    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
+        _strip_end(out)
+    return _join(out)
 
 
 _DIGITS = "0123456789"
@@ -110,6 +111,12 @@ def _close_group(out: list[str], kind: str, start: int, last_group: tuple[int, i
         return (start - 1, len(out) - 1) if last_group == (start, len(out)) else last_group
     out.append("}")
     return (start - 1, len(out) - 1) if kind == "plain" else last_group
+
+
+def _strip_end(tokens: list[str]) -> None:
+    """Remove a space and a full stop, but not the dots of `0.33...`."""
+    while tokens[-1:] == [" "] or (tokens[-1:] == ["."] and tokens[-2:] != [".", "."]):
+        tokens.pop()
 
 
 def _join(tokens: list[str]) -> str:

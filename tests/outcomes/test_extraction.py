@@ -1,0 +1,134 @@
+"""Extraction: each rule, the order of the rules, spans, hostile input, and agreement with published extractions."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcome_rl.outcomes.extraction import extract_answer
+
+GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generations"
+
+
+@pytest.mark.parametrize(
+    ("response", "text", "source"),
+    [
+        (r"so \boxed{42}.", "42", "boxed"),
+        (r"\boxed{1} or rather \boxed{2}", "2", "boxed"),
+        (r"\fbox{\frac{1}{2}}", r"\frac{1}{2}", "boxed"),
+        (r"\boxed { 7 }", "7", "boxed"),
+        (r"$\boxed 5$ apples", "5", "boxed"),
+        (r"\(\boxed\frac{3}{56}\)", r"\frac{3}{56}", "boxed"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}", "boxed"),
+        # An escaped brace is a character: counting it would never close this box.
+        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right.", "boxed"),
+        (r"\boxed{\boxed{5}}", "5", "boxed"),
+        (r"\boxed{\boxed{3}, \boxed{4}}", r"\boxed{3}, \boxed{4}", "boxed"),
+        # A response cut off inside its last box still has the complete one before, or inside, it.
+        (r"\boxed{5}, so the final \boxed{12", "5", "boxed"),
+        (r"\boxed{x = \boxed{5}", "5", "boxed"),
+        (r"\boxed{5} and \boxed{}", "5", "boxed"),
+        (r"f(x) = {2 } } \boxed{3}", "3", "boxed"),
+        (r"<answer>1</answer> \boxed{2}", "2", "boxed"),
+        ("FINAL ANSWER:\n<answer>\n26\n</answer>", "26", "tag"),
+        ("<answer>1</answer> wait <answer>2</answer> <answer>3", "2", "tag"),
+        ("6*7 = 42\n#### 42", "42", "hash"),
+        ("#### 1,000 \n", "1,000", "hash"),
+        ("The answer is 5.\n#### 6", "6", "hash"),
+        ("#### Step 2\nThe answer is 7.", "7", "phrase"),
+        ("The answer is 3. No, the answer is: 4.5. I am sure.", "4.5", "phrase"),
+        ("Final Answer: The final answer is $x+1$. I hope it is correct.", "x+1", "phrase"),
+        ("**Answer:** 12\n\nBye", "12", "phrase"),
+        ("### Final Answer:\n\\[\n 17. \n\\]", "17", "phrase"),
+        ("The answer is $5 per head.", "$5 per head", "phrase"),
+        ("The answer is B", "B", "phrase"),
+        ("Q: 1+1?\nA: 2\n", "2", "line"),
+    ],
+)
+def test_rules(response: str, text: str, source: str) -> None:
+    answer = extract_answer(response)
+    assert answer is not None
+    assert (answer.text, answer.source) == (text, source)
+    assert response[answer.start : answer.end] == text
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "",
+        "x = 5, hence 17",  # no "last number" rule
+        r"The answer is \boxed{12",  # a truncated box: the phrase would read a fragment of it
+        r"\boxed{}",
+        r"\boxed{   }",
+        r"put it in \boxed and stop",
+        "The answer is consistent with the problem statement.",
+        "#### Step 2",
+        "A: 1\nB: 2",  # options, not a last line
+        "<answer></answer>",
+        "</answer> 5 <answer>",
+    ],
+)
+def test_no_answer(response: str) -> None:
+    assert extract_answer(response) is None
+
+
+@given(st.text(alphabet=r"\{}boxedf 5$#A:answer is.<>/" + "\n", max_size=60) | st.text(max_size=60))
+def test_never_raises_and_spans_are_exact(response: str) -> None:
+    answer = extract_answer(response)
+    if answer is not None:
+        assert response[answer.start : answer.end] == answer.text == answer.text.strip() != ""
+
+
+@given(st.text(alphabet="ab5{}\\,", max_size=30), st.text(alphabet="ab5{}", max_size=10))
+def test_a_balanced_box_is_found_behind_any_text(before: str, inside: str) -> None:
+    content = f"x{inside.replace('{', '').replace('}', '')}"
+    assert extract_answer(f"{before}\n\\boxed{{{content}}}").text == content  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["\\boxed{", "\\boxed{ }", "\\boxed ", "\\boxed{\\boxed{5}}", "{", "answer is $", "answer", "#### 1", "A: \n", "<answer>", "$", " "],
+)
+def test_hostile_text_takes_linear_time(unit: str) -> None:
+    def seconds(size: int) -> float:
+        start = time.perf_counter()
+        extract_answer((unit * (size // len(unit) + 1))[:size])
+        return time.perf_counter() - start
+
+    # Quadratic behaviour takes minutes at a megabyte, and 100 times as long for 10 times the text.
+    assert seconds(1_000_000) < max(2.0, 40 * seconds(100_000))
+
+
+def test_type_error_says_what_came() -> None:
+    with pytest.raises(TypeError, match="response must be a str; got list"):
+        extract_answer([1, 2])  # type: ignore[arg-type]
+
+
+# The source's own extraction; the rest are texts cut off before their answer, or its own fallbacks.
+@pytest.mark.parametrize(
+    ("file", "agreement"),
+    [
+        ("gsm8k_14runs", 0.998),
+        ("math500_3models", 0.998),
+        ("mathcoder_mathematics", 0.998),
+        ("mathcoder_simuleq", 0.998),
+        ("qwen25math_math100x8", 1.0),
+        ("nemo_math50x3", 0.98),
+        ("dc_aime2020_2024", 0.95),
+        ("dc_aime2024", 0.92),
+    ],
+)
+def test_agrees_with_published_extractions(file: str, agreement: float) -> None:
+    path = GENERATIONS / f"{file}.jsonl"
+    if not path.exists():
+        pytest.skip(f"needs {path}")
+    samples = [sample for line in path.read_text().splitlines() for sample in json.loads(line)["samples"]]
+    extracted = [extract_answer(sample["text"]) for sample in samples]
+    same = sum(
+        (answer.text if answer else "").replace(" ", "") == (sample["answer"] or "").replace(" ", "")
+        for answer, sample in zip(extracted, samples, strict=True)
+    )
+    assert same / len(samples) >= agreement
