@@ -100,6 +100,40 @@ def analyze(
 
 
 @app.command()
+def train(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings, such as rollout.n=16 data.train_files=problems.jsonl."),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE|PRESET", help="YAML file, or the preset `embedded`.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")] = False,
+) -> None:
+    """Train a policy with outcome-based exploration; continues where an earlier call with the same name stopped.
+
+    `outcome-rl train --config embedded` trains the tiny policy of this package in minutes on a CPU.
+    """
+    from outcome_rl.driver.config import load_config, to_yaml
+
+    settings = load_config(config, overrides or [])
+    if dry_run:
+        print(to_yaml(settings), end="")
+        return
+    from transformers.utils import logging as transformers_logging
+
+    from outcome_rl.driver.trainer import Interrupted
+    from outcome_rl.driver.trainer import train as run
+
+    transformers_logging.disable_progress_bar()  # one progress bar a run: ours
+    try:
+        run(settings)
+    except Interrupted as interruption:
+        print(f"{interruption}; the same command continues it", file=sys.stderr)
+        raise typer.Exit(128 + interruption.signum) from interruption
+
+
+@app.command()
 def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show versions, devices, and for each operation which implementation runs and why."""
     from outcome_rl.environment import describe_environment

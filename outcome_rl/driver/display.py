@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -69,11 +70,13 @@ class Display:
 
     def samples(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Show sample completions with what they earned."""
-        table = Table(title=f"samples of step {rows[0]['step']}", title_justify="left")
-        table.add_column("question", overflow="fold", ratio=2)
-        table.add_column("completion", overflow="fold", ratio=4)
+        table = Table(
+            title=f"samples of step {rows[0]['step']}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+        )
+        table.add_column("question", overflow="fold", ratio=3)
+        table.add_column("completion", overflow="fold", ratio=5)
         for name in ("gold", "outcome"):
-            table.add_column(name, overflow="fold", ratio=1)
+            table.add_column(name, overflow="fold", max_width=16)
         for name in ("reward", "count", "bonus", "advantage"):
             table.add_column(name, justify="right", no_wrap=True)
         for row in rows:
@@ -94,6 +97,8 @@ class Display:
         table = Table(
             title=f"{trained['dataset']}: {trained['n_questions']} questions, base against step {trained['step']}",
             title_justify="left",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
         )
         table.add_column("")
         for name in ("base", "trained", "change"):

@@ -19,7 +19,7 @@ import torch
 
 from outcome_rl.driver.checkpoint import check_same_run, latest_checkpoint, read_state, write_checkpoint
 from outcome_rl.driver.config import TrainConfig, to_yaml
-from outcome_rl.driver.data import BatchOrder, Problem, ProblemSet, derive_seed, load_problems
+from outcome_rl.driver.data import BatchOrder, ProblemSet, derive_seed, load_problems
 from outcome_rl.driver.display import Display
 from outcome_rl.driver.evaluation import evaluate
 from outcome_rl.driver.policy import Policy
@@ -28,7 +28,7 @@ from outcome_rl.driver.records import Records
 from outcome_rl.driver.rollout import RolloutEngine, TransformersEngine
 from outcome_rl.driver.scoring import Scorer, Scores, distinct_answers
 from outcome_rl.driver.update import Updater, UpdateStats
-from outcome_rl.outcomes.keys import question_key
+from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
 
@@ -75,6 +75,7 @@ class Trainer:
         self.config = config
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
+        self.train_set = load_problems(config.data.train_files, config.data, config.data.train_max_samples)
         self._resources = ExitStack()
         self._resources.enter_context(_only_run_in(config.run_dir))
         with self._resources:  # released here if anything below raises
@@ -89,7 +90,6 @@ class Trainer:
                 f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
                 "trainer.experiment_name"
             )
-        self.train_set = load_problems(config.data.train_files, config.data, config.data.train_max_samples)
         self.policy = Policy.load(config.model)
         self.prompts = build_prompts(self.train_set, self.policy.tokenizer, config.data)
         self.question_keys = torch.tensor([question_key(problem.id) for problem in self.prompts.problems])
@@ -207,15 +207,15 @@ class Trainer:
     def _outcome_metrics(self, scores: Scores) -> dict[str, float]:
         """What this batch shows; "distinct" counts different answers within a group."""
         n = scores.correct.shape[1]
-        ordered = torch.where(scores.outcome_keys == 0, scores.outcome_keys.new_tensor(0), scores.outcome_keys)
-        ordered = ordered.sort(dim=1).values
-        distinct = (ordered[:, 1:] != ordered[:, :-1]).sum(dim=1) + 1 - (scores.outcome_keys == 0).any(dim=1).long()
+        no_answer = scores.outcome_keys == NO_ANSWER
+        ordered = scores.outcome_keys.sort(dim=1).values
+        distinct = 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(dim=1) - no_answer.any(dim=1).long()
         num_correct = scores.correct.sum(dim=1)
         metrics = {
             "reward/mean": scores.correct.float().mean().item(),
             "reward/all_correct_groups": (num_correct == n).float().mean().item(),
             "reward/all_wrong_groups": (num_correct == 0).float().mean().item(),
-            "outcomes/no_answer_rate": (scores.outcome_keys == 0).float().mean().item(),
+            "outcomes/no_answer_rate": no_answer.float().mean().item(),
             "outcomes/unresolved": scores.unresolved,
             "outcomes/distinct_in_group": distinct.float().mean().item(),
             "exploration/bonus_mean": scores.groups.bonuses.mean().item(),
@@ -240,13 +240,12 @@ class Trainer:
         return metrics
 
     def _sample_rows(self, scores: Scores) -> list[dict[str, Any]]:
-        """The first samples of the batch, with everything that decided their advantage."""
+        """The first sample of some groups, with everything that decided its advantage."""
         n = scores.correct.shape[1]
-        chosen = self.order.batch(self.step)
         rows = []
-        for index in range(min(self.config.trainer.log_generations, len(chosen) * n)):
-            group, sample = divmod(index, n)
-            problem: Problem = self.prompts.problems[chosen[group]]
+        for group, chosen in enumerate(self.order.batch(self.step)[: self.config.trainer.log_generations]):
+            problem = self.prompts.problems[chosen]
+            index = group * n
             answer = scores.answers[index]
             counts = scores.groups.counts
             assert counts is not None
@@ -258,10 +257,10 @@ class Trainer:
                     "gold": problem.answer,
                     "completion": scores.batch.rollouts.texts[index],
                     "outcome": None if answer is None else answer.text,
-                    "reward": float(scores.correct[group, sample]),
-                    "count": int(counts[group, sample]),
-                    "bonus": float(scores.groups.bonuses[group, sample]),
-                    "advantage": float(scores.groups.advantages[group, sample]),
+                    "reward": float(scores.correct[group, 0]),
+                    "count": int(counts[group, 0]),
+                    "bonus": float(scores.groups.bonuses[group, 0]),
+                    "advantage": float(scores.groups.advantages[group, 0]),
                 }
             )
         return rows
