@@ -1,0 +1,148 @@
+"""Quality of the embedded policy under each bonus: pass@k and diff@k after training, several seeds, against the base.
+
+    python bench/exploration.py --methods none ucb_con batch --seeds 0 1 2
+
+Every run is `outcome-rl train --config embedded` with another bonus and seed and nothing else changed, so plain GRPO
+(`none`) is trained with the same answer mask. The test split is evaluated once before and once after training; no checkpoint
+is chosen. Runs lie in runs/exploration/ and are continued or reused by the next call.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from record import ROOT, write_result
+
+RUNS = ROOT / "runs" / "exploration"
+TEST = "embedded:test"
+LABELS = {
+    "none": "GRPO",
+    "ucb": "UCB",
+    "ucb_mean": "UCB-Mean",
+    "ucb_con": "UCB-Con",
+    "batch": "Batch",
+    "batch_positive": "Batch-Positive",
+}
+COLOURS = ["#d1495b", "#0b6e99", "#e9a03b", "#4f9d69", "#7b5ea7", "#555555"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--methods", nargs="+", default=["none", "ucb_con", "batch"], help="values of exploration.bonus"
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every run")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
+    parser.add_argument("--plot", type=Path, default=ROOT / "docs" / "exploration.png")
+    arguments = parser.parse_args()
+    runs = [(method, seed) for method in arguments.methods for seed in arguments.seeds]
+    with ThreadPoolExecutor(arguments.processes) as pool:
+        rows = dict(zip(runs, pool.map(lambda run: train(*run, arguments.set), runs), strict=True))
+    figures = {
+        method: [{"seed": seed, **rows[method, seed]} for seed in arguments.seeds] for method in arguments.methods
+    }
+    config = {"preset": "embedded", "settings": arguments.set, "seeds": arguments.seeds}
+    print(f"wrote {write_result('exploration', config, figures)}")
+    plot(figures, arguments.plot)
+    print(f"wrote {arguments.plot}")
+    report(figures)
+
+
+def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
+    """Run one training to its end and return its first and last evaluation on the test split."""
+    name = f"{method}-seed{seed}"
+    command = [
+        *(sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded"),
+        *(f"exploration.bonus={method}", f"trainer.seed={seed}", "trainer.num_threads=1"),
+        *(f"trainer.default_local_dir={RUNS}", f"trainer.experiment_name={name}", "trainer.tensorboard=false"),
+        *settings,
+    ]
+    log = RUNS / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as file:
+        done = subprocess.run(
+            command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with status {done.returncode}; see {log}")
+    print(f"{name}: done", flush=True)
+    lines = (RUNS / name / "evaluations.jsonl").read_text().splitlines()
+    tests = [row for row in map(json.loads, lines) if row["dataset"] == TEST]
+    last = json.loads((RUNS / name / "metrics.jsonl").read_text().splitlines()[-1])
+    return {"base": tests[0], "trained": tests[-1], "last_step": last}
+
+
+def plot(figures: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """pass@k and diff@k: mean over seeds, the band from the lowest to the highest seed."""
+    figure = Figure(figsize=(9.5, 3.9), layout="constrained")
+    base = next(iter(figures.values()))
+    for axes, metric, title in zip(
+        figure.subplots(1, 2),
+        ("pass_at_k", "diff_at_k"),
+        ("pass@k", "diff@k: distinct answers in k samples"),
+        strict=True,
+    ):
+        _curve(axes, [run["base"][metric] for run in base], "base policy", "#999999", "o--")
+        for colour, (method, runs) in zip(COLOURS, figures.items(), strict=False):
+            _curve(axes, [run["trained"][metric] for run in runs], LABELS.get(method, method), colour, "o-")
+        axes.set_xscale("log", base=2)
+        ks = [int(k) for k in base[0]["base"][metric]]
+        axes.set_xticks(ks, [str(k) for k in ks])
+        axes.set_xlabel("k samples")
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
+    first = base[0]["trained"]
+    figure.suptitle(
+        f"Embedded task, {first['n_questions']} test questions, {first['step']} steps, {len(base)} seeds", fontsize=11
+    )
+    figure.savefig(path, dpi=140)
+
+
+def _curve(axes: Axes, curves: Sequence[dict[str, float]], label: str, colour: str, style: str) -> None:
+    ks = [int(k) for k in curves[0]]
+    columns = [[curve[str(k)] for curve in curves] for k in ks]
+    axes.plot(ks, [statistics.mean(column) for column in columns], style, color=colour, label=label, markersize=4)
+    axes.fill_between(ks, list(map(min, columns)), list(map(max, columns)), color=colour, alpha=0.15, linewidth=0)
+
+
+def report(figures: dict[str, list[dict[str, Any]]]) -> None:
+    """Mean and range over seeds, as a Markdown table."""
+    print("| | pass@1 | pass@8 | pass@32 | diff@32 | training questions solved |\n|---|---|---|---|---|---|")
+    first = next(iter(figures.values()))
+    lines = {"base policy": [run["base"] for run in first]}
+    lines |= {LABELS.get(method, method): [run["trained"] for run in runs] for method, runs in figures.items()}
+    solved = {
+        LABELS.get(m, m): [run["last_step"]["train/solved_fraction"] for run in runs] for m, runs in figures.items()
+    }
+    for label, rows in lines.items():
+        cells = [
+            _range([row[metric][k] for row in rows], digits)
+            for metric, k, digits in (
+                ("pass_at_k", "1", 3),
+                ("pass_at_k", "8", 3),
+                ("pass_at_k", "32", 3),
+                ("diff_at_k", "32", 2),
+            )
+        ]
+        print(f"| {label} | {' | '.join(cells)} | {_range(solved[label], 3) if label in solved else ''} |")
+
+
+def _range(values: Sequence[float], digits: int) -> str:
+    mean, low, high = statistics.mean(values), min(values), max(values)
+    return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+if __name__ == "__main__":
+    main()
