@@ -2,7 +2,9 @@
 
 The mask is taken from the ids that were sampled, never from re-tokenised text: for each edge of the answer's character
 span, a binary search over prefixes of the ids finds the token whose text crosses it. This needs nothing from the
-tokenizer but `decode`, so it holds for byte-level, byte-fallback, Metaspace and word-level vocabularies alike.
+tokenizer but `decode`, so it holds for byte-level, byte-fallback, Metaspace and word-level vocabularies alike. The one
+inexactness: byte-fallback decoders rewrite a whole run of bytes once one of them is no UTF-8, so an edge inside such
+garbage may fall a few bytes beside it.
 """
 
 from collections.abc import Sequence

@@ -90,7 +90,20 @@ def test_a_balanced_box_is_found_behind_any_text(before: str, inside: str) -> No
 
 @pytest.mark.parametrize(
     "unit",
-    ["\\boxed{", "\\boxed{ }", "\\boxed ", "\\boxed{\\boxed{5}}", "{", "answer is $", "answer", "#### 1", "A: \n", "<answer>", "$", " "],
+    [
+        "\\boxed{",
+        "\\boxed{ }",
+        "\\boxed ",
+        "\\boxed{\\boxed{5}}",
+        "{",
+        "answer is $",
+        "answer",
+        "#### 1",
+        "A: \n",
+        "<answer>",
+        "$",
+        " ",
+    ],
 )
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     def seconds(size: int) -> float:

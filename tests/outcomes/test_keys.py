@@ -21,7 +21,20 @@ from outcome_rl.outcomes.keys import (
 )
 
 SPELLINGS = [
-    ["27", "27.0", "027", "$27$", r"\boxed{27}", "27.", "x=27", r"x = 27", r"27\text{ cm}", r"\$27", r"27\%", r"27^\circ"],
+    [
+        "27",
+        "27.0",
+        "027",
+        "$27$",
+        r"\boxed{27}",
+        "27.",
+        "x=27",
+        r"x = 27",
+        r"27\text{ cm}",
+        r"\$27",
+        r"27\%",
+        r"27^\circ",
+    ],
     ["1/2", r"\frac12", r"\dfrac{1}{2}", "0.5", ".50", r"\frac{2}{4}", r"50.0/100"],
     ["-3/2", r"-1\frac{1}{2}", r"-\frac{3}{2}", r"\frac{-3}{2}", "-1.5", "−1.5", "-1 1/2"],
     ["1234567", "1,234,567", r"1{,}234{,}567", r"1,\!234,\!567", "1 234 567"],
@@ -41,8 +54,37 @@ def test_spellings_share_a_key_with_each_other_and_with_nothing_else(spellings: 
 
 
 def test_neighbours_stay_apart() -> None:
-    answers = ["1/3", "0.333333", "0.5%", "50", "2^{99}", "2^{99}+1", "10_2", "10_3", "5m", r"5\text{ million}", "5", "5i"]
-    answers += ["(1,2)", "[1,2]", r"\{1,2\}", "1,2", "x+1", "1+x", "12", "1 2", "9^{9^{9}}", "٣", "3", "1_0", "10", "True", "true"]
+    answers = [
+        "1/3",
+        "0.333333",
+        "0.5%",
+        "50",
+        "2^{99}",
+        "2^{99}+1",
+        "10_2",
+        "10_3",
+        "5m",
+        r"5\text{ million}",
+        "5",
+        "5i",
+    ]
+    answers += [
+        "(1,2)",
+        "[1,2]",
+        r"\{1,2\}",
+        "1,2",
+        "x+1",
+        "1+x",
+        "12",
+        "1 2",
+        "9^{9^{9}}",
+        "٣",
+        "3",
+        "1_0",
+        "10",
+        "True",
+        "true",
+    ]
     assert len({outcome_key(answer) for answer in answers}) == len(answers)
 
 
@@ -76,7 +118,9 @@ def test_known_keys_never_change() -> None:
 
 def test_the_same_in_a_process_with_another_hash_seed() -> None:
     code = "from outcome_rl.outcomes.keys import outcome_key; print(outcome_key('x+1'))"
-    output = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
+    output = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True
+    )
     assert int(output.stdout) == outcome_key("x+1")
 
 

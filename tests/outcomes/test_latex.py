@@ -52,7 +52,9 @@ def test_unwrap_text(text: str, unwrapped: str) -> None:
     assert unwrap_text(plain_latex(text)) == unwrapped
 
 
-@pytest.mark.parametrize("unit", [r"\text{ cm}", r"\text{ cm}^2", "%", r"\%", r"^\circ", " degrees", " square units", r"\text{ m}"])
+@pytest.mark.parametrize(
+    "unit", [r"\text{ cm}", r"\text{ cm}^2", "%", r"\%", r"^\circ", " degrees", " square units", r"\text{ m}"]
+)
 def test_units_are_dropped_after_a_number(unit: str) -> None:
     assert strip_unit(plain_latex(f"5{unit}")) == "5"
 
@@ -62,7 +64,9 @@ def test_other_words_stay(answer: str) -> None:
     assert strip_unit(plain_latex(answer)) == plain_latex(answer)
 
 
-LATEX = st.lists(st.sampled_from([*r"\{}$ ,.^_5x", r"\frac", r"\text", r"\left", r"\,", r"\boxed", "\n", "é"])).map("".join)
+LATEX = st.lists(st.sampled_from([*r"\{}$ ,.^_5x", r"\frac", r"\text", r"\left", r"\,", r"\boxed", "\n", "é"])).map(
+    "".join
+)
 
 
 @given(LATEX | st.text())

@@ -1,0 +1,241 @@
+"""The worker pool: verdicts, and every way in which a worker can fail."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outcome_rl.outcomes import grader
+from outcome_rl.outcomes.grader import MathVerifyPool
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[MathVerifyPool]:
+    with MathVerifyPool(workers=2, timeout_s=30) as pool:
+        yield pool
+
+
+def fake_worker(tmp_path: Path, body: str) -> list[str]:
+    """The command of a worker that runs `body` for every pair, after it has said that it is ready."""
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import json, os, sys, time\n"
+        "print(json.dumps({'ready': True}), flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    a, b = json.loads(line)\n" + textwrap.indent(textwrap.dedent(body), "    ")
+    )
+    return [sys.executable, str(script)]
+
+
+def test_verdicts_in_order_and_symmetric(pool: MathVerifyPool) -> None:
+    pairs = [("x+1", "1+x"), ("x", "y"), (r"\sqrt{4}", "2"), ("(1,2)", "1<x<2"), ("2", "2")]
+    assert pool.compare(pairs) == ["equal", "different", "equal", "equal", "equal"]
+    assert pool.compare([(b, a) for a, b in pairs]) == pool.compare(pairs)
+    assert pool.compare([]) == []
+
+
+def test_verdicts_are_cached(pool: MathVerifyPool) -> None:
+    pool.compare([("x+2", "2+x")])
+    judged: list[int] = []
+    assert pool.compare([("2+x", "x+2")] * 3, progress=lambda done, _: judged.append(done)) == ["equal"] * 3
+    assert judged == []
+
+
+def test_works_from_any_thread_and_leaves_signals_alone(pool: MathVerifyPool) -> None:
+    handler = signal.getsignal(signal.SIGALRM)
+    verdicts: list[str] = []
+    threads = [
+        threading.Thread(target=lambda i=i: verdicts.extend(pool.compare([(f"y+{i}", f"{i}+y")]))) for i in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert verdicts == ["equal"] * 4
+    assert signal.getsignal(signal.SIGALRM) is handler
+
+
+def test_odd_text_does_not_break_the_protocol(pool: MathVerifyPool) -> None:
+    pairs = [("a\nb", "a"), ("\x00", "é"), ("{", "}"), ("\ud800", "1"), ("x" * 5000, "2")]
+    assert set(pool.compare(pairs)) <= {"equal", "different"}
+
+
+def test_a_hanging_pair_times_out_is_logged_and_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    with MathVerifyPool(workers=2, timeout_s=2) as pool, caplog.at_level(logging.WARNING):
+        verdicts = pool.compare([("9^{9^{9}}", "3"), ("x+1", "1+x"), ("y+1", "1+y")])
+        assert verdicts == ["timeout", "equal", "equal"]
+        assert "9^{9^{9}}" in caplog.text
+        assert "timeout" in caplog.text
+        assert pool.compare([("z+1", "1+z")]) == ["equal"]
+
+
+def test_a_worker_short_of_memory_is_not_believed() -> None:
+    with MathVerifyPool(workers=1, timeout_s=60, memory_mib=120) as pool:
+        assert pool.compare([("2^{4000000000}", "3")]) == ["error"]
+
+
+@pytest.mark.parametrize("death", ["os._exit(3)", "os.kill(os.getpid(), 9)", "sys.stdout.close(); os._exit(0)"])
+def test_a_dying_worker_is_an_error_and_is_replaced(tmp_path: Path, death: str) -> None:
+    pool = MathVerifyPool(workers=2, timeout_s=10)
+    pool._command = fake_worker(
+        tmp_path,
+        f"""
+        if a == "die":
+            {death}
+        print(json.dumps({{"verdict": "equal"}}), flush=True)
+        """,
+    )
+    with pool:
+        assert pool.compare([("die", "x"), ("a", "b"), ("c", "d"), ("die", "y"), ("e", "f")]) == [
+            "error",
+            "equal",
+            "equal",
+            "error",
+            "equal",
+        ]
+
+
+def test_failures_are_not_cached(tmp_path: Path) -> None:
+    marker = tmp_path / "tried"
+    pool = MathVerifyPool(workers=1, timeout_s=10)
+    pool._command = fake_worker(
+        tmp_path,
+        f"""
+        if not os.path.exists({str(marker)!r}):
+            open({str(marker)!r}, "w")
+            os._exit(1)
+        print(json.dumps({{"verdict": "equal"}}), flush=True)
+        """,
+    )
+    with pool:
+        assert pool.compare([("a", "b")]) == ["error"]
+        assert pool.compare([("a", "b")]) == ["equal"]
+
+
+def test_replies_in_pieces_are_put_together(tmp_path: Path) -> None:
+    pool = MathVerifyPool(workers=1, timeout_s=10)
+    pool._command = fake_worker(
+        tmp_path,
+        """
+        for piece in ('{"verd', 'ict": "eq', 'ual"}', chr(10)):
+            sys.stdout.write(piece); sys.stdout.flush(); time.sleep(0.02)
+        """,
+    )
+    with pool:
+        assert pool.compare([("a", "b"), ("c", "d")]) == ["equal", "equal"]
+
+
+def test_a_worker_that_died_while_idle_costs_no_pair(pool: MathVerifyPool) -> None:
+    pool.compare([("u+1", "1+u")])
+    for worker in pool._pool:
+        worker.process.kill()
+        worker.process.wait()
+    assert pool.compare([("u+2", "2+u")]) == ["equal"]
+
+
+def test_workers_that_do_not_start_raise() -> None:
+    pool = MathVerifyPool(workers=2)
+    pool._command = [sys.executable, "-c", "raise SystemExit(7)"]
+    with pytest.raises(RuntimeError, match="do not start: the worker ended with status 7, 3 times in a row"):
+        pool.compare([("a", "b")])
+    assert pool._pool == []
+
+
+def test_workers_that_start_too_slowly_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grader, "START_TIMEOUT_S", 0.1)
+    pool = MathVerifyPool(workers=1)
+    pool._command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with pytest.raises(RuntimeError, match=r"0\.1 s to start"):
+        pool.compare([("a", "b")])
+
+
+def test_an_interrupted_call_leaves_no_stale_answer(pool: MathVerifyPool) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.compare([("v+1", "1+v"), ("v+2", "3+v")], progress=interrupt)
+    assert pool.compare([("v+4", "5+v"), ("v+6", "6+v")]) == ["different", "equal"]
+
+
+def test_no_process_before_the_first_pair_and_none_after_close() -> None:
+    pool = MathVerifyPool(workers=1)
+    assert pool._pool == []
+    pool.compare([("a+b", "b+a")])
+    process = pool._pool[0].process
+    pool.close()
+    assert process.poll() is not None
+    assert pool.compare([("a+c", "c+a")]) == ["equal"]
+    pool.close()
+
+
+def test_a_fork_starts_workers_of_its_own_and_leaves_its_parents_alone(pool: MathVerifyPool) -> None:
+    pool.compare([("p+1", "1+p")])
+    child = os.fork()
+    if child == 0:  # no test machinery in the child: it reports by its exit status
+        try:
+            verdicts = pool.compare([("p+2", "2+p"), ("p", "q")])
+            pool.close()
+            os._exit(0 if verdicts == ["equal", "different"] else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert all(worker.process.poll() is None for worker in pool._pool)
+    assert pool.compare([("p+3", "3+p")]) == ["equal"]
+
+
+PARENT = """
+import signal, sys
+from outcome_rl.outcomes.grader import MathVerifyPool
+pool = MathVerifyPool(workers=1, timeout_s=1)
+pool.compare([("a+b", "b+a")])
+print(pool._pool[0].process.pid, flush=True)
+{ending}
+"""
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",  # interpreter exit
+        "signal.raise_signal(signal.SIGKILL)",  # while the worker is idle
+        "import threading; threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGKILL)).start()\n"
+        "pool.timeout_s = 60; pool.compare([('9^{9^{9}}', '3')])",  # while it computes: its alarm ends it
+    ],
+    ids=["exit", "killed idle", "killed busy"],
+)
+def test_no_worker_outlives_its_parent(ending: str) -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT.format(ending=ending)], capture_output=True, text=True, timeout=60
+    )
+    worker = int(parent.stdout)
+    deadline = time.monotonic() + 15  # the alarm of a worker is 2 * timeout_s + 5
+    while _is_running(worker) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _is_running(worker)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_workers_do_not_load_torch() -> None:
+    code = "import sys; import outcome_rl.outcomes.grader_worker as w; w.judge('1', '2'); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(("name", "value"), [("workers", 0), ("timeout_s", 0.0), ("memory_mib", -1)])
+def test_arguments_must_be_positive(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be positive; got {value}"):
+        MathVerifyPool(**{name: value})  # type: ignore[arg-type]
