@@ -3,8 +3,8 @@
     python bench/exploration.py --methods none ucb_con batch --seeds 0 1 2
 
 Every run is `outcome-rl train --config embedded` with another bonus and seed and nothing else changed, so plain GRPO
-(`none`) is trained with the same answer mask. The test split is evaluated once before and once after training; no checkpoint
-is chosen. Runs lie in runs/exploration/ and are continued or reused by the next call.
+(`none`) is trained with the same answer mask. The test split is evaluated once before and once after training; no
+checkpoint is chosen. Runs lie in runs/exploration/ and are continued or reused by the next call.
 """
 
 import argparse

@@ -1,0 +1,36 @@
+# make train and make test are each enough alone on a fresh machine with Python 3.11 or newer: they install what is missing.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ARGS   ?=
+
+.PHONY: help install train test lint clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(READY) ## Make .venv with the package, editable, and everything the tests need, at the pinned versions
+
+$(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Call make PYTHON=python3.12, say."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+train: install ## Train the embedded policy: about four minutes on two cores; ARGS="exploration.bonus=batch" changes settings
+	$(BIN)/outcome-rl train --config embedded $(ARGS)
+
+test: install ## Run every test; ARGS="-k counts" selects
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+lint: install ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## Remove what make and the builds left; runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find kernels outcome_rl tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -f kernels/outcome_rl_kernels/_native.so
