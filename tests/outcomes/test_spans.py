@@ -56,12 +56,9 @@ def byte_fallback() -> PreTrainedTokenizerFast:
 
 def word_level() -> PreTrainedTokenizerFast:
     """One token a word, joined by spaces."""
-    words = sorted({word for line in LINES for word in line.split()} | set("0123456789")) + [
-        "\\boxed{ 42 }",
-        "\\boxed{",
-        "}",
-    ]
-    names = dict.fromkeys([*SPECIAL, "<unk>", *words])
+    words = {word for line in LINES for word in line.split()} | set("0123456789")
+    words |= {"\\boxed{ 42 }", "\\boxed{", "}"}
+    names = [*SPECIAL, "<unk>", *sorted(words)]
     tokenizer = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return wrap(tokenizer)
@@ -83,7 +80,7 @@ def mask_of(tokenizer: PreTrainedTokenizerFast, ids: list[int], answer: Answer |
 
 
 def owners(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[set[int]]:
-    """For each character the tokens without which it is not there: found by the prefix in which it first appears for good."""
+    """For each character the tokens that spell it: those of the prefix in which it first appears for good."""
     text = decode_completion(tokenizer, ids)
     prefixes = [decode_completion(tokenizer, ids[:i]) for i in range(len(ids) + 1)]
     stable = [
