@@ -37,28 +37,35 @@ class ModelConfig:
 class DataConfig:
     """Problems: JSONL or parquet files, "embedded:train|validation|test", or a Hugging Face "name[:config]@split"."""
 
+    # What to train on, as the section's first line says.
     train_files: list[str] = field(default_factory=list)
     # Evaluated every trainer.test_freq steps.
     val_files: list[str] = field(default_factory=list)
     # Evaluated before the first and after the last step, for the table of base against trained.
     test_files: list[str] = field(default_factory=list)
-    # Use only the first so many problems; -1 uses all.
+    # Use only the first so many training problems; -1 uses all.
     train_max_samples: int = -1
+    # The same for each validation and test source.
     val_max_samples: int = -1
-    # Column names; empty tries id, question_id, unique_id / problem, question, prompt / answer, gold.
+    # Column of the stable id; empty tries id, question_id, unique_id.
     id_key: str = ""
+    # Column of the problem; empty tries problem, question, prompt.
     prompt_key: str = ""
+    # Column of the reference answer; empty tries answer, gold.
     answer_key: str = ""
-    # Python format string around the problem text.
+    # Text around the problem.
     prompt_template: str = "{problem}"
     # Wrap the prompt as a user message; "auto" does so where the tokenizer has a chat template.
     apply_chat_template: Literal["auto", "true", "false"] = "auto"
     # Questions a step.
     train_batch_size: int = 256
+    # In tokens.
     max_prompt_length: int = 1024
     # What to do with prompts that are longer: stop, or leave them out and say how many.
     overlong_prompts: Literal["error", "filter"] = "error"
+    # In tokens; longer responses are cut off.
     max_response_length: int = 4096
+    # Every epoch in its own random order.
     shuffle: bool = True
 
 
@@ -68,7 +75,9 @@ class SamplingConfig:
 
     # Samples a prompt.
     n: int = 8
+    # The loss divides the logits by it too.
     temperature: float = 1.0
+    # Nucleus sampling; 1 is off.
     top_p: float = 1.0
     # -1 is off.
     top_k: int = -1
@@ -78,6 +87,7 @@ class SamplingConfig:
 class RolloutConfig(SamplingConfig):
     """The rollout engine and the sampling of training responses."""
 
+    # What samples.
     engine: Literal["transformers"] = "transformers"
     # Sequences generated at a time.
     micro_batch_size: int = 512
@@ -89,11 +99,15 @@ class RolloutConfig(SamplingConfig):
 class OptimConfig:
     """AdamW and its schedule."""
 
+    # Peak learning rate.
     lr: float = 1e-6
+    # Steps of linear warm-up.
     lr_warmup_steps: int = 0
     # Any schedule of transformers.get_scheduler, such as "constant_with_warmup", "linear", "cosine".
     lr_scheduler_type: str = "constant_with_warmup"
+    # Decoupled, of AdamW.
     weight_decay: float = 0.01
+    # Of AdamW.
     betas: tuple[float, float] = (0.9, 0.999)
 
 
@@ -103,16 +117,21 @@ class ActorConfig:
 
     # Sequences of one forward and backward pass; gradients add up to those of the whole batch.
     ppo_micro_batch_size_per_gpu: int = 8
+    # The ratio is clipped at 1 minus this.
     clip_ratio_low: float = 0.2
+    # The ratio is clipped at 1 plus this.
     clip_ratio_high: float = 0.2
     # Dual clip; null is off.
     clip_ratio_c: float | None = None
+    # How tokens add up to the loss, in verl's names.
     loss_agg_mode: Literal[
         "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
     ] = "token-mean"
     # 0 leaves out the KL term and the reference policy.
     kl_loss_coef: float = 0.001
+    # Estimator of the KL to the reference.
     kl_loss_type: Literal["k1", "k2", "k3"] = "k3"
+    # Coefficient of the entropy bonus.
     entropy_coeff: float = 0.0
     # Largest norm of the gradient.
     grad_clip: float = 1.0
@@ -139,6 +158,7 @@ class ExplorationConfig:
     baseline: float = 0.5
     # Null follows the paper: yes for ucb_mean and ucb_con.
     zero_when_all_correct: bool | None = None
+    # Whether a response without an answer can earn a bonus.
     no_answer: Literal["no_bonus", "own_class"] = "no_bonus"
     # What the answer tokens are kept out of: the policy term, only the bonus, the whole loss, or nothing.
     answer_mask_mode: Literal["policy", "bonus", "all", "none"] = "policy"
@@ -148,10 +168,11 @@ class ExplorationConfig:
 class OutcomesConfig:
     """When two final answers are the same; see `OutcomeMatcher`."""
 
+    # Canonical keys first, or math-verify for every pair as the paper did.
     equivalence: Literal["canonical", "math_verify"] = "canonical"
     # math-verify processes; null is one a core.
     workers: int | None = None
-    # Of one comparison.
+    # Seconds that one comparison may take.
     timeout_s: float = 5.0
 
 
@@ -159,18 +180,23 @@ class OutcomesConfig:
 class TrainerConfig:
     """The run: its length, place, records and checkpoints. The run's folder is default_local_dir/experiment_name."""
 
+    # Name of the run, and of its folder.
     experiment_name: str = ""
+    # Where the folders of runs are.
     default_local_dir: str = "runs"
     # Updates in all; null is total_epochs over the data.
     total_training_steps: int | None = None
+    # Used where total_training_steps is null.
     total_epochs: int = 1
     # Evaluate on val_files every so many steps; -1 only at the end.
     test_freq: int = -1
     # Checkpoint every so many steps; -1 only at the end.
     save_freq: int = -1
+    # Older checkpoints are removed.
     max_ckpt_to_keep: int = 2
     # "auto" continues from the newest checkpoint in the run's folder; "disable" refuses a folder that holds a run.
     resume_mode: Literal["auto", "disable"] = "auto"
+    # Of the order of batches and of sampling.
     seed: int = 0
     # Threads of PyTorch on the CPU; null leaves them alone.
     num_threads: int | None = None
