@@ -33,8 +33,8 @@ from outcome_rl.outcomes.keys import (
 logger = logging.getLogger(__name__)
 
 MAX_JUDGED_CHARS = 300
-"""Longer answers are compared by their canonical texts alone. The longest of 13,286 gold answers has 139 characters; what
-is longer is prose, which math-verify reads as a product of letters for seconds."""
+"""Longer answers are compared by their canonical texts alone. The longest of 13,286 gold answers has 139 characters;
+what is longer is prose, which math-verify reads as a product of letters, for seconds."""
 
 Judge = Callable[[str, str], bool]
 Equivalence = Literal["canonical", "math_verify"] | Judge

@@ -2,9 +2,7 @@
 
 The mask is taken from the ids that were sampled, never from re-tokenised text: for each edge of the answer's character
 span, a binary search over prefixes of the ids finds the token whose text crosses it. This needs nothing from the
-tokenizer but `decode`, so it holds for byte-level, byte-fallback, Metaspace and word-level vocabularies alike. The one
-inexactness: byte-fallback decoders rewrite a whole run of bytes once one of them is no UTF-8, so an edge inside such
-garbage may fall a few bytes beside it.
+tokenizer but `decode`, so it holds for byte-level, byte-fallback, Metaspace and word-level vocabularies alike.
 """
 
 from collections.abc import Sequence
@@ -74,9 +72,7 @@ def _token_span(tokenizer: Tokenizer, ids: list[int], answer: Answer, row: int) 
             f"there stands {text[answer.start : answer.end]!r}. Extract it from decode_completion(tokenizer, ids)."
         )
     prefixes = _Prefixes(tokenizer, ids, text)
-    first = prefixes.count_up_to(answer.start)
-    while first > 0 and not prefixes.ends_whole(first):
-        first -= 1  # into the token where the bytes of the character at the edge begin
+    first, _ = prefixes.settled(prefixes.count_up_to(answer.start))
     return first, prefixes.count_up_to(answer.end - 1, first) + 1
 
 
@@ -85,32 +81,33 @@ class _Prefixes:
 
     def __init__(self, tokenizer: Tokenizer, ids: list[int], text: str) -> None:
         self._tokenizer, self._ids, self._text = tokenizer, ids, text
-        self._known: dict[int, tuple[int, bool]] = {0: (0, True), len(ids): (len(text), True)}
+        self._known: dict[int, tuple[int, int]] = {0: (0, 0), len(ids): (len(ids), len(text))}
 
     def count_up_to(self, position: int, low: int = 0) -> int:
-        """The largest number of tokens whose text ends at or before a position (monotone, hence a binary search)."""
+        """The largest number of tokens that settle no more than the characters before a position."""
         high = len(self._ids)
         while low < high:
             middle = (low + high + 1) // 2
-            if self._measure(middle)[0] <= position:
+            if self.settled(middle)[1] <= position:
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    def ends_whole(self, count: int) -> bool:
-        """Whether so many tokens end between two characters, not between the bytes of one."""
-        return self._measure(count)[1]
+    def settled(self, count: int) -> tuple[int, int]:
+        """The longest prefix of at most `count` tokens whose text later tokens leave unchanged: its tokens, characters.
 
-    def _measure(self, count: int) -> tuple[int, bool]:
-        """How much of the first `count` tokens' text later tokens leave unchanged, and whether that is all of it."""
-        if count not in self._known:
+        A prefix that ends among the bytes of a character decodes to U+FFFD there, which the next bytes replace; a
+        byte-fallback decoder even takes back the complete characters of the same run of bytes. Over settled prefixes
+        the length grows with the count, as the binary search needs.
+        """
+        passed = []
+        while count not in self._known:
+            passed.append(count)
             prefix = decode_completion(self._tokenizer, self._ids[:count])
-            whole = self._text.startswith(prefix)
-            length = len(prefix) if whole else _common_length(prefix, self._text)
-            self._known[count] = (length, whole)
+            if self._text.startswith(prefix):
+                self._known[count] = (count, len(prefix))
+            else:
+                count -= 1
+        self._known.update(dict.fromkeys(passed, self._known[count]))
         return self._known[count]
-
-
-def _common_length(a: str, b: str) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

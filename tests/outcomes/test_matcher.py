@@ -3,7 +3,10 @@
 import json
 import logging
 import random
+import subprocess
+import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,6 +174,7 @@ def test_an_empty_gold_is_reported_once_and_never_correct() -> None:
     matcher = OutcomeMatcher()
     with pytest.warns(UserWarning, match="'q': the gold answer '' is empty") as caught:
         outcomes = matcher.classify_answers(["q", "q", "q"], ["5", "", None], [""] * 3)
+    with warnings.catch_warnings(action="error"):
         matcher.classify_answers(["q"], ["6"], [""])
     assert len(caught) == 1
     assert outcomes.correct.tolist() == [False] * 3
@@ -240,3 +244,12 @@ def test_agrees_with_published_verdicts(file: str, agreement: float, matcher: Ou
     outcomes = matcher.classify_answers(ids, answers, golds)
     assert outcomes.unresolved == 0
     assert np.mean(outcomes.correct == np.array(verdicts, dtype=bool)) >= agreement
+
+
+def test_classifying_loads_neither_torch_nor_transformers_nor_sympy() -> None:
+    code = (
+        "import sys; from outcome_rl.outcomes import spans; from outcome_rl import OutcomeMatcher;"
+        "OutcomeMatcher().classify(['q'], ['#### 5'], ['5']);"
+        "print({'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
