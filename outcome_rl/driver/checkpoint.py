@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 _NAME = re.compile(r"global_step_(\d+)")
 _SCRATCH = ".unfinished-"
 
@@ -47,13 +49,13 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
             _remove(place)
         scratch.rename(place)
         _flush(root)
-    except OSError as error:
+    # On a full disk safetensors raises its own error and torch.save a RuntimeError.
+    except (OSError, SafetensorError, RuntimeError) as error:
         shutil.rmtree(scratch, ignore_errors=True)
         previous = latest_checkpoint(root)
         raise OSError(
-            error.errno,
-            f"checkpoint at step {step} failed: {error.strerror or error}; "
-            f"{'no earlier checkpoint exists' if previous is None else f'the last good one is {previous}'}",
+            f"checkpoint at step {step} failed: {error}; "
+            f"{'no earlier checkpoint exists' if previous is None else f'the last good one is {previous}'}"
         ) from error
     for old in _checkpoints(root)[:-keep]:
         _remove(old)

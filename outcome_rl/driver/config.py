@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -103,8 +104,8 @@ class OptimConfig:
     lr: float = 1e-6
     # Steps of linear warm-up.
     lr_warmup_steps: int = 0
-    # Any schedule of transformers.get_scheduler, such as "constant_with_warmup", "linear", "cosine".
-    lr_scheduler_type: str = "constant_with_warmup"
+    # Schedules of transformers.get_scheduler.
+    lr_scheduler_type: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     # Decoupled, of AdamW.
     weight_decay: float = 0.01
     # Of AdamW.
@@ -229,7 +230,8 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
 
     Args:
         source: path of a YAML file, or the name of a preset in this package (`embedded`).
-        overrides: such as `rollout.n=16` or `data.train_files=[a.jsonl,b.jsonl]`.
+        overrides: such as `rollout.n=16` or `data.train_files=[a.jsonl,b.jsonl]`; text is taken as it stands, so that
+            a prompt template may hold braces and colons.
 
     Raises:
         FileNotFoundError: no such file or preset.
@@ -244,16 +246,14 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
     for override in overrides:
         if "=" not in override:
             raise ValueError(f"override {override!r} must have the form key=value, such as rollout.n=16")
-        layers.append((f"override {override!r}", OmegaConf.from_dotlist([override])))
-    merged = schema
+        layers.append((f"override {override!r}", _parse_override(override, known)))
     for origin, layer in layers:
         content = OmegaConf.to_container(layer)
         _check_keys(content, known, origin)
-        try:
-            merged = OmegaConf.merge(merged, _listed(content, known))
-        except OmegaConfBaseException as error:
-            raise ValueError(f"{origin}: {error.full_key}: {str(error).splitlines()[0]}") from error
-    config: TrainConfig = OmegaConf.to_object(merged)
+        for key, value in _leaves(content):
+            if key in known:
+                schema = _merged(schema, key, value, known[key], origin)
+    config: TrainConfig = OmegaConf.to_object(schema)
     _check(config)
     return config
 
@@ -275,10 +275,38 @@ def _find(source: str | Path) -> Path:
 
 
 def _read_yaml(path: Path) -> DictConfig:
-    content = OmegaConf.load(path)
+    try:
+        content = OmegaConf.load(path)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(content, DictConfig):
         raise ValueError(f"{path}: expected sections such as 'model:' and 'data:'; got a list")
     return content
+
+
+def _parse_override(override: str, known: Mapping[str, Any]) -> DictConfig:
+    key, _, text = override.partition("=")
+    if isinstance(known.get(key), str):
+        layer = OmegaConf.create()
+        OmegaConf.update(layer, key, text)
+        return layer
+    try:
+        return OmegaConf.from_dotlist([override])
+    except yaml.YAMLError as error:
+        raise ValueError(f"override {override!r}: the value is not valid YAML: {error}") from error
+
+
+def _merged(schema: DictConfig, key: str, value: Any, default: Any, origin: str) -> Any:
+    if isinstance(default, list) and isinstance(value, str | int | float):
+        value = [value]  # data.train_files=a.jsonl
+    elif isinstance(default, str) and isinstance(value, bool):
+        value = str(value).lower()  # apply_chat_template: true
+    layer = OmegaConf.create()
+    OmegaConf.update(layer, key, value)
+    try:
+        return OmegaConf.merge(schema, layer)
+    except OmegaConfBaseException as error:
+        raise ValueError(f"{origin}: {key}: {str(error).splitlines()[0]}") from error
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -304,20 +332,6 @@ def _check_keys(content: Any, known: Mapping[str, Any], origin: str) -> None:
             else f"; sections are {', '.join(sorted(asdict(TrainConfig())))}"
         )
         raise ValueError(f"{origin}: unknown config key {key!r}{hint}")
-
-
-def _listed(content: Any, known: Mapping[str, Any], prefix: str = "") -> Any:
-    """A single value given for a list becomes a list of one: `data.train_files=a.jsonl`."""
-    listed = {}
-    for key, value in content.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            listed[key] = _listed(value, known, f"{name}.")
-        elif isinstance(known.get(name), list) and not isinstance(value, list) and value is not None:
-            listed[key] = [value]
-        else:
-            listed[key] = value
-    return listed
 
 
 def _check(config: TrainConfig) -> None:
@@ -350,11 +364,22 @@ def _check(config: TrainConfig) -> None:
     for key, number in positive.items():
         if not number > 0:
             raise ValueError(f"{key} must be > 0; got {number}")
-    if "/" in config.trainer.experiment_name:
+    for key, share in (
+        ("rollout.top_p", config.rollout.top_p),
+        ("rollout.val_kwargs.top_p", config.rollout.val_kwargs.top_p),
+    ):
+        if not 0 < share <= 1:
+            raise ValueError(f"{key} must be in (0, 1]; got {share}")
+    if not config.actor.kl_loss_coef >= 0:
+        raise ValueError(f"actor.kl_loss_coef must be >= 0; got {config.actor.kl_loss_coef}")
+    if "/" in config.trainer.experiment_name or config.trainer.experiment_name in (".", ".."):
         raise ValueError(f"trainer.experiment_name must be a folder name; got {config.trainer.experiment_name!r}")
     if "{problem}" not in config.data.prompt_template:
         raise ValueError(f"data.prompt_template must contain {{problem}}; got {config.data.prompt_template!r}")
-    methods = parse_bonus(config.exploration.bonus)
+    try:
+        methods = parse_bonus(config.exploration.bonus)
+    except ValueError as error:
+        raise ValueError(f"exploration.{error}") from error
     if len(config.exploration.coef) not in (1, len(methods)):
         raise ValueError(
             f"exploration.coef must hold one number or {len(methods)}, one for each of {config.exploration.bonus!r}; "

@@ -82,9 +82,7 @@ def _rows(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if Path(source).suffix != ".parquet":
             yield from _json_rows(Path(source))
             return
-        import pyarrow.parquet
-
-        rows = pyarrow.parquet.read_table(source).to_pylist()
+        rows = _parquet_rows(source)
     else:
         rows = _hub_rows(source)
     for number, row in enumerate(rows, start=1):
@@ -106,6 +104,15 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield where, row
 
 
+def _parquet_rows(source: str) -> Sequence[Any]:
+    import pyarrow.parquet
+
+    try:
+        return cast(Sequence[Any], pyarrow.parquet.read_table(source).to_pylist())
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{source}: not valid parquet: {error}") from error
+
+
 def _hub_rows(source: str) -> Sequence[Any]:
     import datasets
 
@@ -117,7 +124,10 @@ def _hub_rows(source: str) -> Sequence[Any]:
             f"{source}@train; for the embedded task use embedded:train"
         )
     if Path(path).is_dir() and (Path(path) / "dataset_dict.json").is_file():
-        return cast(Sequence[Any], datasets.load_from_disk(path)[split])
+        splits = datasets.load_from_disk(path)
+        if split not in splits:
+            raise ValueError(f"{source}: the dataset has no split {split!r}; it has {', '.join(splits)}")
+        return cast(Sequence[Any], splits[split])
     return cast(Sequence[Any], datasets.load_dataset(path, subset or None, split=split))
 
 

@@ -71,18 +71,16 @@ class Display:
     def samples(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Show sample completions with what they earned."""
         table = Table(
-            title=f"samples of step {rows[0]['step']}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+            title=f"samples of step {rows[0]['step']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
         )
-        table.add_column("question", overflow="fold", ratio=3)
-        table.add_column("completion", overflow="fold", ratio=5)
+        table.add_column("question and completion", overflow="fold")
         for name in ("gold", "outcome"):
-            table.add_column(name, overflow="fold", max_width=16)
+            table.add_column(name, overflow="fold", max_width=12)
         for name in ("reward", "count", "bonus", "advantage"):
             table.add_column(name, justify="right", no_wrap=True)
         for row in rows:
             table.add_row(
-                escape(_shortened(row["question"])),
-                escape(_shortened(row["completion"], end=True)),
+                f"[dim]{escape(_shortened(row['question']))}[/]\n{escape(_shortened(row['completion'], end=True))}",
                 escape(_shortened(row["gold"])),
                 "none" if row["outcome"] is None else escape(_shortened(row["outcome"])),
                 f"{row['reward']:.0f}",
@@ -94,12 +92,8 @@ class Display:
 
     def comparison(self, base: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
         """Show base against trained policy on one dataset."""
-        table = Table(
-            title=f"{trained['dataset']}: {trained['n_questions']} questions, base against step {trained['step']}",
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            pad_edge=False,
-        )
+        self.say(f"{trained['dataset']}: {trained['n_questions']} questions, base against step {trained['step']}")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("")
         for name in ("base", "trained", "change"):
             table.add_column(name, justify="right")

@@ -95,20 +95,29 @@ class Policy:
 
     def load_weights(self, folder: Path) -> None:
         """Replace the weights by those of a folder that `save` wrote."""
-        from transformers import AutoModelForCausalLM
-
-        saved = AutoModelForCausalLM.from_pretrained(folder, dtype=self.model.dtype)
+        saved = type(self.model).from_pretrained(folder, dtype=self.model.dtype)
         self.model.load_state_dict(saved.state_dict())
 
     @torch.no_grad()
     def _check_head(self) -> None:
-        ids = torch.arange(4, device=self.device)[None] % self.head_weight.shape[0]
-        logits = self.model(input_ids=ids, use_cache=False).logits
-        rebuilt = nn.functional.linear(self.hidden(ids, torch.ones_like(ids)), self.head_weight, self.head_bias)
-        scale = logits.float().abs().max().clamp(min=1.0)
-        if not (logits.float() - rebuilt.float()).abs().max() <= 1e-2 * scale:
+        """Replace what the head puts out by values large enough for any soft-capping to show, and see what comes out of
+        the model; and compare what the head receives with `hidden`."""
+        vocab = self.head_weight.shape[0]
+        ids = torch.arange(4, device=self.device)[None] % vocab
+        probe = torch.linspace(-100, 100, vocab, device=self.device).expand(1, 4, vocab)
+        received: list[Tensor] = []
+
+        def replace(head: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            received.append(inputs[0])
+            return probe
+
+        with self._head.register_forward_hook(replace):
+            logits = self.model(input_ids=ids, use_cache=False).logits
+        hidden = self.hidden(ids, torch.ones_like(ids)).float()
+        unchanged = bool(received) and torch.equal(logits.float(), probe.float())
+        if not unchanged or not (received[0].float() - hidden).abs().max() <= 1e-2 * hidden.abs().max():
             raise ValueError(
-                f"{type(self.model).__name__} changes its logits after the lm_head (soft-capping or scaling), so a "
-                "loss from hidden states would train another policy than the one that samples; use "
-                "outcome_rl.policy_loss on its logits instead of this driver"
+                f"{type(self.model).__name__} changes its logits after the lm_head (soft-capping or scaling) or its "
+                "hidden states before, so a loss from hidden states would train another policy than the one that "
+                "samples; use outcome_rl.policy_loss on its logits instead of this driver"
             )

@@ -4,7 +4,8 @@ The seam is `RolloutEngine`. The transformers engine samples with the policy tha
 engine with weights of its own receives them by `update_weights` after every step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -118,7 +119,6 @@ class TransformersEngine:
         from transformers import GenerationConfig
 
         pad, end = self._special_ids()
-        # A configuration of our own: the model's may hold a temperature or penalties that the loss does not know of.
         settings: dict[str, Any] = {
             "do_sample": True,
             "temperature": sampling.temperature,
@@ -128,7 +128,18 @@ class TransformersEngine:
             "pad_token_id": pad,
             "eos_token_id": end,
         }
-        sequences: Tensor = self.policy.model.generate(
-            input_ids=prompt_ids, attention_mask=prompt_mask.long(), generation_config=GenerationConfig(**settings)
-        )
+        with _only_setting(self.policy.model, GenerationConfig(**settings)):
+            sequences: Tensor = self.policy.model.generate(input_ids=prompt_ids, attention_mask=prompt_mask.long())
         return sequences[:, prompt_ids.shape[1] :]
+
+
+@contextmanager
+def _only_setting(model: Any, config: Any) -> Iterator[None]:
+    """Sample by `config` alone: `generate` fills what a configuration leaves open from the model's own, whose
+    repetition penalty or the like the loss would know nothing of."""
+    own = model.generation_config
+    model.generation_config = config
+    try:
+        yield
+    finally:
+        model.generation_config = own

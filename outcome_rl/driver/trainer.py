@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 FREE_ON_RESUME = frozenset(
     {
         "model.device",
+        "outcomes.workers",
         "trainer.default_local_dir",
         "trainer.experiment_name",
         "trainer.test_freq",
@@ -85,7 +86,8 @@ class Trainer:
     def _load(self) -> None:
         config = self.config
         checkpoint = latest_checkpoint(self.checkpoint_root)
-        if checkpoint is not None and config.trainer.resume_mode == "disable":
+        used = checkpoint is not None or (config.run_dir / "metrics.jsonl").exists()
+        if used and config.trainer.resume_mode == "disable":
             raise ValueError(
                 f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
                 "trainer.experiment_name"
@@ -104,6 +106,7 @@ class Trainer:
         )
         self.validation = self._evaluation_sets(config.data.val_files)
         self.test = self._evaluation_sets(config.data.test_files)
+        self._all_sets()  # names clash now rather than after training
         self.engine: RolloutEngine = TransformersEngine(self.policy, config.rollout.micro_batch_size)
         self.matcher = self._resources.enter_context(
             OutcomeMatcher(config.outcomes.equivalence, config.outcomes.workers, config.outcomes.timeout_s)
@@ -142,7 +145,7 @@ class Trainer:
             display.say(self._headline())
             evaluated = {row["dataset"] for row in self.records.rows("evaluations")}
             if self.step == 0 and not evaluated:
-                self._evaluate([*self.validation, *self.test], display)
+                self._evaluate(self._all_sets(), display)
             while self.step < self.total_steps:
                 scores, row = self._train_step(self.step + 1)
                 self.step += 1
@@ -153,7 +156,7 @@ class Trainer:
                     samples = self._sample_rows(scores)
                     for sample in samples:
                         self.records.append("samples", sample)
-                    self._evaluate([*self.validation, *self.test] if last else self.validation, display)
+                    self._evaluate(self._all_sets() if last else self.validation, display)
                     if last and samples:
                         display.samples(samples)
                 if last or received or _due(self.step, trainer.save_freq):
@@ -272,6 +275,21 @@ class Trainer:
             for source in dict.fromkeys(sources)
         ]
         return [(dataset, build_prompts(dataset, self.policy.tokenizer, self.config.data)) for dataset in sets]
+
+    def _all_sets(self) -> list[tuple[ProblemSet, Prompts]]:
+        """Validation and test sets, each once.
+
+        Raises:
+            ValueError: two sources share a name, so that their figures could not be told apart.
+        """
+        by_name: dict[str, tuple[ProblemSet, Prompts]] = {}
+        for dataset, prompts in [*self.validation, *self.test]:
+            known, _ = by_name.setdefault(dataset.name, (dataset, prompts))
+            if known.fingerprint != dataset.fingerprint:
+                raise ValueError(
+                    f"data.val_files and data.test_files hold two different sources named {dataset.name!r}; rename one"
+                )
+        return list(by_name.values())
 
     def _evaluate(self, sets: Sequence[tuple[ProblemSet, Prompts]], display: Display) -> None:
         for dataset, prompts in sets:

@@ -27,10 +27,10 @@ class UpdateStats(NamedTuple):
     """What one update did: host numbers."""
 
     loss: float
-    kl: float  # mean over the completion tokens
+    kl: float  # mean over the tokens of the loss
     grad_norm: float  # before clipping
     lr: float
-    entropy: dict[str, float]  # mean over the tokens of "all", "correct" and "incorrect" completions
+    entropy: dict[str, float]  # the same, over "all", "correct" and "incorrect" completions
     reference_s: float
     update_s: float
 
@@ -114,10 +114,13 @@ class Updater:
         self.optimizer.step()
         lr = self.scheduler.get_last_lr()[0]
         self.scheduler.step()
-        tokens_of_sample = batch.rollouts.completion_mask.sum(dim=1)
+        counted = batch.rollouts.completion_mask
+        if self.config.exploration.answer_mask_mode == "all":  # the loss leaves these out of its statistics too
+            counted = counted & ~batch.answer_mask
+        tokens_of_sample = counted.sum(dim=1)
         return UpdateStats(
             loss=loss.item(),
-            kl=(kl / tokens_of_sample.sum()).item(),
+            kl=(kl / tokens_of_sample.sum().clamp(min=1)).item(),
             grad_norm=grad_norm.item(),
             lr=lr,
             entropy=_split_entropy(entropy_of_sample, tokens_of_sample, batch.correct),
