@@ -26,7 +26,12 @@ def decode_completion(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     Special tokens are left out, spaces stay as they are, and bytes that are no UTF-8 (a character that the length limit
     cut off) appear as U+FFFD.
     """
-    text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    # The same text as by `tokenizer.decode`, whose wrapper takes longer than the decoding of a short completion.
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        text: str = backend.decode(ids, skip_special_tokens=True)
+    else:
+        text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text
 
 
@@ -56,9 +61,13 @@ def answer_mask(
     if len(rows) != len(answers):
         raise ValueError(f"answers must have one entry per completion; got {len(answers)} for {len(rows)} completions.")
     mask = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.bool)
+    spans: dict[tuple[Answer, tuple[int, ...]], tuple[int, int]] = {}  # samples of one question often repeat
     for i, (ids, answer) in enumerate(zip(rows, answers, strict=True)):
         if answer is not None:
-            first, stop = _token_span(tokenizer, ids, answer, row=i)
+            known = (answer, tuple(ids))
+            if known not in spans:
+                spans[known] = _token_span(tokenizer, ids, answer, row=i)
+            first, stop = spans[known]
             mask[i, first:stop] = True
     return mask.to(device)
 
