@@ -101,14 +101,14 @@ class Display:
             for k in trained[metric]:
                 before, after = base[metric][k], trained[metric][k]
                 table.add_row(
-                    f"{label}{k}", f"{before:.{digits}f}", f"{after:.{digits}f}", f"{after - before:+.{digits}f}"
+                    f"{label}{k}", f"{before:.{digits}f}", f"{after:.{digits}f}", f"{after - before:+z.{digits}f}"
                 )
             table.add_section()
         table.add_row(
             "no answer",
             f"{base['no_answer_rate']:.1%}",
             f"{trained['no_answer_rate']:.1%}",
-            f"{trained['no_answer_rate'] - base['no_answer_rate']:+.1%}",
+            f"{trained['no_answer_rate'] - base['no_answer_rate']:+z.1%}",
         )
         self.console.print(table)
 

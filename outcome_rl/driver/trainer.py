@@ -326,7 +326,12 @@ class Trainer:
         if self.config.actor.optim.lr_scheduler_type in CONSTANT_SCHEDULES:
             free = free | LENGTH
         settings = {name: value for name, value in _flat(asdict(self.config)) if name not in free}
-        return {**settings, "training data": self.train_set.fingerprint[:16], "outcome rule": self.matcher.rule}
+        data = {
+            "training data": [self.train_set.fingerprint[:16]],
+            "validation data": [dataset.fingerprint[:16] for dataset, _ in self.validation],
+            "test data": [dataset.fingerprint[:16] for dataset, _ in self.test],
+        }
+        return {**settings, **data, "outcome rule": self.matcher.rule}
 
     def _save(self) -> None:
         def fill(folder: Path) -> None:
