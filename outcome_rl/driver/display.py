@@ -69,11 +69,11 @@ class Display:
         )
 
     def samples(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show sample completions with what they earned."""
+        """Show sample completions, each under its question, with what they earned."""
         table = Table(
             title=f"samples of step {rows[0]['step']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
         )
-        table.add_column("question and completion", overflow="fold")
+        table.add_column("sample", overflow="fold")
         for name in ("gold", "outcome"):
             table.add_column(name, overflow="fold", max_width=12)
         for name in ("reward", "count", "bonus", "advantage"):

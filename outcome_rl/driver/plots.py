@@ -28,6 +28,7 @@ def plot_training(metrics: Sequence[Mapping[str, Any]], path: Path) -> None:
     ):
         axes.set_title(title, fontsize=11, loc="left")
         axes.set_xlabel("step")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in (distinct, entropy):
@@ -61,4 +62,5 @@ def plot_comparison(base: Mapping[str, Any], trained: Mapping[str, Any], path: P
 def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, colour: str, label: str) -> None:
     points = [(row["step"], row[name]) for row in rows if name in row]
     if points:
-        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.5, label=label)
+        marker = "o" if len(points) == 1 else ""  # a line of one point would not show
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.5, marker=marker, label=label)

@@ -1,0 +1,60 @@
+"""Settings of a run that takes a second, the embedded policy, and PyTorch on one thread."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from outcome_rl.driver.config import ModelConfig, TrainConfig, load_config
+from outcome_rl.driver.policy import Policy
+
+SMALL = (
+    "data.train_batch_size=8",
+    "data.train_max_samples=16",
+    "data.val_max_samples=8",
+    "rollout.n=4",
+    "rollout.val_kwargs.n=4",
+    "trainer.total_training_steps=6",
+    "trainer.test_freq=2",
+    "trainer.save_freq=2",
+    "trainer.tensorboard=false",
+    "trainer.num_threads=1",
+    "trainer.experiment_name=run",
+)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    """Models this small run slower on two threads, and much slower where another process uses the second core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def small() -> Callable[..., list[str]]:
+    """Overrides of the embedded preset for a run of six steps in a folder; later overrides win."""
+
+    def overrides(folder: Path, *more: str) -> list[str]:
+        return [*SMALL, f"trainer.default_local_dir={folder}", *more]
+
+    return overrides
+
+
+@pytest.fixture(scope="session")
+def small_config(small: Callable[..., list[str]]) -> Callable[..., TrainConfig]:
+    return lambda folder, *more: load_config("embedded", small(folder, *more))
+
+
+@pytest.fixture(scope="session")
+def shared_policy() -> Policy:
+    """The embedded policy, for tests that do not change it."""
+    return Policy.load(ModelConfig(path="embedded", device="cpu"))
+
+
+@pytest.fixture
+def policy() -> Policy:
+    """A fresh copy of the embedded policy, to be trained."""
+    return Policy.load(ModelConfig(path="embedded", device="cpu"))

@@ -1,0 +1,148 @@
+"""Hidden states times the head's weight are the model's logits, or the model is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    CohereConfig,
+    Gemma2Config,
+    GPT2Config,
+    GPTNeoXConfig,
+    GraniteConfig,
+    LlamaConfig,
+    LlamaModel,
+    PreTrainedConfig,
+    Qwen2Config,
+)
+
+from outcome_rl.driver.config import ModelConfig
+from outcome_rl.driver.policy import Policy, choose_device
+
+SIZES = {
+    "vocab_size": 80,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "eos_token_id": 2,
+    "bos_token_id": 1,
+    "pad_token_id": 0,
+}
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+Saved = Callable[[PreTrainedConfig], Path]
+
+
+@pytest.fixture
+def saved(tmp_path: Path, shared_policy: Policy) -> Saved:
+    """Writes a random model of a configuration, with the embedded tokenizer."""
+
+    def save(config: PreTrainedConfig) -> Path:
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+        shared_policy.tokenizer.save_pretrained(tmp_path)
+        return tmp_path
+
+    return save
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(**GROUPED, tie_word_embeddings=False),
+        LlamaConfig(**GROUPED, tie_word_embeddings=True),
+        Qwen2Config(**GROUPED),
+        GPTNeoXConfig(**SIZES),
+        GPT2Config(vocab_size=80, n_embd=16, n_layer=1, n_head=2, eos_token_id=2, bos_token_id=1),
+    ],
+    ids=["llama", "llama, tied", "qwen2", "gpt-neox", "gpt2"],
+)
+def test_hidden_times_head_is_logits(config: PreTrainedConfig, saved: Saved) -> None:
+    policy = Policy.load(ModelConfig(path=str(saved(config)), device="cpu"))
+    ids = torch.arange(24).reshape(2, 12) % 80
+    mask = torch.ones_like(ids)
+    with torch.no_grad():
+        rebuilt = nn.functional.linear(policy.hidden(ids, mask), policy.head_weight, policy.head_bias)
+        torch.testing.assert_close(rebuilt, policy.model(ids).logits)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=30.0),
+        GraniteConfig(**GROUPED, logits_scaling=8.0),
+        CohereConfig(**GROUPED, logit_scale=0.0625),
+    ],
+    ids=["soft-capped", "divided", "scaled"],
+)
+def test_logits_that_are_processed_after_the_head_are_refused(config: PreTrainedConfig, saved: Saved) -> None:
+    # Random weights give logits near 0, where a soft cap is invisible: the check must not depend on them.
+    with pytest.raises(ValueError, match=r"ForCausalLM changes its logits after the lm_head.*policy_loss"):
+        Policy.load(ModelConfig(path=str(saved(config)), device="cpu"))
+
+
+def test_the_same_architecture_without_a_cap_is_taken(saved: Saved) -> None:
+    config = Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=None)
+    assert Policy.load(ModelConfig(path=str(saved(config)), device="cpu")).head_bias is None
+
+
+def test_a_model_without_a_head_is_refused(shared_policy: Policy) -> None:
+    with pytest.raises(ValueError, match="LlamaModel has no lm_head"):
+        Policy(LlamaModel(LlamaConfig(**GROUPED)), shared_policy.tokenizer)
+
+
+def test_hidden_does_not_see_padding(shared_policy: Policy) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, 90, (3, 12), generator=generator)
+    with torch.no_grad():
+        plain = shared_policy.hidden(ids, torch.ones_like(ids))
+        for left, right in ((5, 0), (0, 4), (7, 3)):
+            padded = nn.functional.pad(ids, (left, right), value=0)
+            mask = nn.functional.pad(torch.ones_like(ids), (left, right), value=0)
+            hidden = shared_policy.hidden(padded, mask)[:, left : left + 12]
+            torch.testing.assert_close(hidden, plain, rtol=1e-4, atol=1e-5)
+        # The model does see its tokens.
+        other = ids.clone()
+        other[:, 0] += 1
+        assert (shared_policy.hidden(other, torch.ones_like(ids)) - plain).abs().max() > 1e-2
+
+
+def test_the_frozen_copy_stays_behind(policy: Policy) -> None:
+    frozen = policy.frozen_copy()
+    before = frozen.head_weight.clone()
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(1.0)
+    assert torch.equal(frozen.head_weight, before)
+    assert not any(parameter.requires_grad for parameter in frozen.model.parameters())
+    assert all(parameter.requires_grad for parameter in policy.model.parameters())
+
+
+def test_save_and_load_are_exact(policy: Policy, tmp_path: Path) -> None:
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.1)
+    policy.save(tmp_path)
+    fresh = Policy.load(ModelConfig(path="embedded", device="cpu"))
+    weight = fresh.head_weight  # loading must keep the tensors that an optimizer holds
+    fresh.load_weights(tmp_path)
+    assert fresh.head_weight is weight
+    wanted: dict[str, Any] = policy.model.state_dict()
+    assert wanted.keys() == fresh.model.state_dict().keys()
+    assert all(torch.equal(value, wanted[name]) for name, value in fresh.model.state_dict().items())
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"model\.path='.*missing' cannot be loaded"):
+        Policy.load(ModelConfig(path=str(tmp_path / "missing")))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_told() -> None:
+    with pytest.raises(ValueError, match=r"model\.device='cuda', but PyTorch sees no GPU"):
+        choose_device("cuda")
+    assert choose_device("auto").type == "cpu"
