@@ -5,6 +5,7 @@
 #include <new>
 
 #include "count_table.h"
+#include "logit_rows.h"
 
 #if defined(_WIN32)
 #define OUTCOME_RL_EXPORT extern "C" __declspec(dllexport)
@@ -16,14 +17,21 @@
 
 namespace {
 
-constexpr int32_t kAbiVersion = 1;
+constexpr int32_t kAbiVersion = 2;
 
 enum Status : int32_t { kOk = 0, kOutOfMemory = 1 };
 
 Status status_of(bool grown) { return grown ? kOk : kOutOfMemory; }
 
+template <class Logit>
+outcome_rl::LogitRows<Logit> rows_of(
+    void* logits, const int64_t* labels, int64_t rows, int64_t vocabulary, float inverse_temperature) {
+    return {static_cast<Logit*>(logits), labels, rows, vocabulary, inverse_temperature};
+}
+
 }  // namespace
 
+using outcome_rl::Bfloat16;
 using outcome_rl::CountTable;
 
 OUTCOME_RL_EXPORT int32_t outcome_rl_abi_version() { return kAbiVersion; }
@@ -84,3 +92,50 @@ OUTCOME_RL_EXPORT void count_table_pending(
 OUTCOME_RL_EXPORT void count_table_clear_pending(CountTable* table) { table->clear_pending(); }
 
 OUTCOME_RL_EXPORT void count_table_clear(CountTable* table) { table->clear(); }
+
+// `bfloat16` says whether the logits are bfloat16 or float32. See logit_rows.h.
+OUTCOME_RL_EXPORT void logit_rows_statistics(
+    int32_t bfloat16,
+    void* logits,
+    const int64_t* labels,
+    int64_t rows,
+    int64_t vocabulary,
+    float inverse_temperature,
+    float* maximum,
+    float* log_sum,
+    float* logp,
+    float* entropy,
+    int32_t threads) {
+    const outcome_rl::RowStatistics statistics{maximum, log_sum, logp, entropy};
+    if (bfloat16 != 0) {
+        const auto input = rows_of<Bfloat16>(logits, labels, rows, vocabulary, inverse_temperature);
+        outcome_rl::row_statistics(input, statistics, threads);
+    } else {
+        const auto input = rows_of<float>(logits, labels, rows, vocabulary, inverse_temperature);
+        outcome_rl::row_statistics(input, statistics, threads);
+    }
+}
+
+OUTCOME_RL_EXPORT void logit_rows_gradients(
+    int32_t bfloat16,
+    void* logits,
+    const int64_t* labels,
+    int64_t rows,
+    int64_t vocabulary,
+    float inverse_temperature,
+    float* maximum,
+    float* log_sum,
+    float* logp,
+    float* entropy,
+    const float* logp_grad,
+    const float* entropy_grad,
+    int32_t threads) {
+    const outcome_rl::RowStatistics statistics{maximum, log_sum, logp, entropy};
+    if (bfloat16 != 0) {
+        const auto input = rows_of<Bfloat16>(logits, labels, rows, vocabulary, inverse_temperature);
+        outcome_rl::row_gradients(input, statistics, logp_grad, entropy_grad, threads);
+    } else {
+        const auto input = rows_of<float>(logits, labels, rows, vocabulary, inverse_temperature);
+        outcome_rl::row_gradients(input, statistics, logp_grad, entropy_grad, threads);
+    }
+}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.checks import FLOATS, check_tensor, shape_text
 from outcome_rl_kernels.counts import OutcomeCounts
-from outcome_rl_kernels.dispatch import Impl, check_impl
+from outcome_rl_kernels.dispatch import Impl, choose
 from outcome_rl_kernels.reference import (
     BONUS_METHODS,
     COUNT_METHODS,
@@ -99,7 +99,7 @@ def group_advantages(
 
     Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3; normalisation as verl.
     """
-    check_impl("group_advantages", impl)
+    choose("group_advantages", impl)
     check_tensor("rewards", rewards, FLOATS, rewards.device)
     check_tensor("question_keys", question_keys, (torch.int64,), rewards.device)
     check_tensor("outcome_keys", outcome_keys, (torch.int64,), rewards.device)

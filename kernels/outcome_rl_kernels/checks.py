@@ -171,3 +171,12 @@ def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, leading: tup
         check_tensor("bias", bias, FLOATS, hidden.device)
         if tuple(bias.shape) != (weight.shape[0],):
             raise ValueError(f"bias must have shape (V,) = ({weight.shape[0]},); got {shape_text(bias)}")
+
+
+def autocast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The operands in the dtype in which the matmul of the head runs: that of torch.autocast where it is on."""
+    kind = hidden.device.type
+    if not torch.is_autocast_enabled(kind):
+        return hidden, weight, bias
+    dtype = torch.get_autocast_dtype(kind)
+    return hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)

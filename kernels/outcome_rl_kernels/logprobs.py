@@ -3,14 +3,10 @@
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import check_head, check_labels, check_tensor, shape_text
-from outcome_rl_kernels.dispatch import Impl, check_impl
+from outcome_rl_kernels.checks import autocast, check_head, check_labels, check_tensor, shape_text
+from outcome_rl_kernels.dispatch import Impl, choose
+from outcome_rl_kernels.fused_policy_loss import fused_logprobs
 from outcome_rl_kernels.reference import logps_and_entropies
-
-
-def head_logits(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """(N, V) logits of the rows, in the dtype of the matmul (autocast included)."""
-    return torch.nn.functional.linear(hidden_NH, weight, bias)
 
 
 def linear_logprobs(
@@ -37,7 +33,8 @@ def linear_logprobs(
         temperature: > 0, divides the logits.
         mask: bool like `labels`; rows where it is False cost nothing and return 0.
         return_entropy: also return `-sum_v p_v log p_v` in nats.
-        impl: "auto" or "reference".
+        impl: "reference" is plain PyTorch; "native", on the CPU in float32 and bfloat16 and without gradient, never
+            holds more than a chunk of logits; "auto" takes native where it can.
 
     Returns:
         `(logps, entropies or None)`, both shaped like `labels`, float32 (float64 for float64 inputs), differentiable in
@@ -47,25 +44,31 @@ def linear_logprobs(
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range; on CPU also labels out of
             range.
     """
-    check_impl("linear_logprobs", impl)
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}")
     check_tensor("labels", labels, (torch.int64,), hidden.device)
     check_head(hidden, weight, bias, tuple(labels.shape))
+    hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
     labels_N = labels.reshape(-1)
-    hidden_NH = hidden.reshape(-1, hidden.shape[-1])
-    mask_N = None
+    rows = None
     if mask is not None:
         check_tensor("mask", mask, (torch.bool,), hidden.device)
         if mask.shape != labels.shape:
             raise ValueError(f"mask must have the shape of labels, {shape_text(labels)}; got {shape_text(mask)}")
-        mask_N = mask.reshape(-1)
-    check_labels(labels_N, mask_N, weight.shape[0])
-    rows = None
-    if mask_N is not None:
-        rows = mask_N.nonzero()[:, 0]
+        rows = mask.reshape(-1).nonzero()[:, 0]
+    check_labels(labels_N, None if mask is None else mask.reshape(-1), weight.shape[0])
+    if rows is not None:
         labels_N, hidden_NH = labels_N[rows], hidden_NH[rows]
-    logps_N, entropies_N = logps_and_entropies(head_logits(hidden_NH, weight, bias), labels_N, temperature)
+    wants_grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden_NH, weight, bias))
+    if wants_grad and impl == "native":
+        raise ValueError(
+            "linear_logprobs(impl='native') has no gradient in this version; use impl='auto' or torch.no_grad()"
+        )
+    if choose("linear_logprobs", "reference" if wants_grad else impl, hidden_NH) == "native":
+        logps_N, entropies_N = fused_logprobs(hidden_NH, weight, bias, labels_N, temperature)
+    else:
+        logits_NV = torch.nn.functional.linear(hidden_NH, weight, bias)
+        logps_N, entropies_N = logps_and_entropies(logits_NV, labels_N, temperature)
 
     def unflatten(values_N: Tensor) -> Tensor:
         if rows is not None:

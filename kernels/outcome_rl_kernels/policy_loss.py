@@ -5,20 +5,23 @@ compute log-probabilities, importance ratios, clipping, KL to a reference, answe
 and reduce to a scalar. The maths is the head of `reference/policy_loss.py`.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.checks import (
     FLOATS,
     TokenLayout,
+    autocast,
     check_head,
     check_labels,
     check_tensor,
     shape_text,
     token_batch,
 )
-from outcome_rl_kernels.dispatch import Impl, check_impl
-from outcome_rl_kernels.logprobs import head_logits
+from outcome_rl_kernels.dispatch import Impl, choose
+from outcome_rl_kernels.fused_policy_loss import fused_policy_loss
 from outcome_rl_kernels.reference import (
     AnswerMaskMode,
     ImportanceLevel,
@@ -96,7 +99,9 @@ def linear_policy_loss(
         entropy_coef: coefficient of the entropy, which is subtracted.
         log_ratio_clamp, kl_clamp: bounds on |log-ratio| and |KL| of a token; verl uses 20 and 10. None is off.
         cu_seqlens: (S + 1,) int, bounds of the packed sequences; `B` above is then S.
-        impl: "auto" or "reference".
+        impl: "reference" is plain PyTorch on all logits at once; "native", on the CPU in float32 and bfloat16, takes
+            the gradients in the forward pass, in three matrix products and chunks of logits; "auto" takes native where
+            it can.
 
     Returns:
         `PolicyLossOutput(loss, logps, entropies, metrics)`; `loss` is differentiable in hidden, weight and bias, and is
@@ -110,7 +115,6 @@ def linear_policy_loss(
         verl's
     `agg_loss`.
     """
-    check_impl("linear_policy_loss", impl)
     check_tensor("hidden", hidden, FLOATS, hidden.device)
     settings = LossSettings(
         answer_mask_mode=answer_mask_mode,
@@ -139,9 +143,16 @@ def linear_policy_loss(
         device=hidden.device,
     )
     check_head(hidden, weight, bias, layout.shape)
+    hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
+    chosen = choose("linear_policy_loss", impl, hidden_NH)
     rows = _active_rows(batch, settings, vocab=weight.shape[0])
-    logits_NV = head_logits(hidden.reshape(-1, hidden.shape[-1])[rows], weight, bias)
-    return _loss_of_rows(logits_NV, rows, batch, layout, settings, normalizer)
+    active = batch.select(rows)
+    if chosen == "native":
+        output = fused_policy_loss(hidden_NH[rows], weight, bias, active, settings, normalizer)
+    else:
+        logits_RV = torch.nn.functional.linear(hidden_NH[rows], weight, bias)
+        output = policy_loss_from_logits(logits_RV, active, settings, normalizer)
+    return _put_back(output, rows, layout)
 
 
 def policy_loss(
@@ -183,7 +194,7 @@ def policy_loss(
     Raises:
         TypeError, ValueError: as `linear_policy_loss`.
     """
-    check_impl("policy_loss", impl)
+    choose("policy_loss", impl)
     check_tensor("logits", logits, FLOATS, logits.device)
     settings = LossSettings(
         answer_mask_mode=answer_mask_mode,
@@ -216,7 +227,8 @@ def policy_loss(
             f"logits must have shape (*labels.shape, V) = {(*layout.shape, 'V')}; got {shape_text(logits)}"
         )
     rows = _active_rows(batch, settings, vocab=logits.shape[-1])
-    return _loss_of_rows(logits.reshape(-1, logits.shape[-1])[rows], rows, batch, layout, settings, normalizer)
+    logits_RV = logits.reshape(-1, logits.shape[-1])[rows]
+    return _put_back(policy_loss_from_logits(logits_RV, batch.select(rows), settings, normalizer), rows, layout)
 
 
 def loss_normalizer(
@@ -263,18 +275,10 @@ def _active_rows(batch: TokenBatch, settings: LossSettings, vocab: int) -> Tenso
     return active_N.nonzero()[:, 0]
 
 
-def _loss_of_rows(
-    logits_RV: Tensor,
-    rows: Tensor,
-    batch: TokenBatch,
-    layout: TokenLayout,
-    settings: LossSettings,
-    normalizer: float | Tensor | None,
-) -> PolicyLossOutput:
-    """The loss of the R active rows, with their diagnostics put back where the labels are."""
-    output = policy_loss_from_logits(logits_RV, batch.select(rows), settings, normalizer)
+def _put_back(output: PolicyLossOutput, rows: Tensor, layout: TokenLayout) -> PolicyLossOutput:
+    """The diagnostics of the active rows where the labels are, 0 elsewhere."""
 
     def unflatten(values_R: Tensor) -> Tensor:
-        return values_R.new_zeros(batch.labels_N.numel()).index_put((rows,), values_R).reshape(layout.shape)
+        return values_R.new_zeros(math.prod(layout.shape)).index_put((rows,), values_R).reshape(layout.shape)
 
     return output._replace(logps=unflatten(output.logps), entropies=unflatten(output.entropies))

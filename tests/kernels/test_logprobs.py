@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs
+from outcome_rl_kernels.native import native_status
 
 H, V = 6, 13
 
@@ -57,7 +58,7 @@ def test_masked_rows_are_zero_and_never_read() -> None:
     [
         ({"temperature": 0.0}, "temperature must be > 0"),
         ({"mask": torch.ones(2, 2, dtype=torch.bool)}, "mask must have the shape of labels"),
-        ({"impl": "native"}, "no 'native' implementation"),
+        ({"impl": "triton"}, "no 'triton' implementation"),
     ],
 )
 def test_errors(kwargs: dict[str, object], message: str) -> None:
@@ -70,3 +71,32 @@ def test_label_out_of_range() -> None:
     labels[1, 2] = V
     with pytest.raises(ValueError, match=r"\[0, 13\); got 13 at flat position 5"):
         linear_logprobs(hidden, weight, labels)
+
+
+@pytest.mark.skipif(not native_status()[0], reason="the native library is not available")
+class TestNative:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_matches_the_reference(self, dtype: torch.dtype) -> None:
+        hidden, weight, labels = data(3, 5)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+        kwargs = {"temperature": 0.7, "return_entropy": True, "bias": torch.randn(V, dtype=dtype)}
+        with torch.no_grad():
+            got = linear_logprobs(hidden, weight, labels, impl="native", **kwargs)  # type: ignore[arg-type]
+            want = linear_logprobs(hidden, weight, labels, impl="reference", **kwargs)  # type: ignore[arg-type]
+        for a, b in zip(got, want, strict=True):
+            torch.testing.assert_close(a, b, atol=2e-5 if dtype == torch.float32 else 2e-2, rtol=1e-4)
+
+    def test_labels_may_be_a_strided_view(self) -> None:
+        hidden, weight, _ = data(6)
+        labels = torch.arange(12)[::2]
+        with torch.no_grad():
+            got, _ = linear_logprobs(hidden.float(), weight.float(), labels)
+        torch.testing.assert_close(got, linear_logprobs(hidden, weight, labels)[0].float(), atol=1e-5, rtol=1e-5)
+
+    def test_a_gradient_takes_the_reference(self) -> None:
+        hidden, weight, labels = data(2, 3)
+        hidden, weight = hidden.float().requires_grad_(), weight.float()
+        linear_logprobs(hidden, weight, labels)[0].sum().backward()
+        assert hidden.grad is not None
+        with pytest.raises(ValueError, match="has no gradient in this version"):
+            linear_logprobs(hidden, weight, labels, impl="native")

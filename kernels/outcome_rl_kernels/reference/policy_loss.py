@@ -102,8 +102,8 @@ class TokenBatch(NamedTuple):
     old_logps_N: Tensor | None = None
     rollout_weights_N: Tensor | None = None
 
-    def select(self, rows: Tensor) -> "TokenBatch":
-        """The batch restricted to the tokens `rows` (int64 indices)."""
+    def select(self, rows: Tensor | slice) -> "TokenBatch":
+        """The batch restricted to the tokens `rows`, indices or a range."""
         chosen = {
             name: value[rows] for name, value in self._asdict().items() if name.endswith("_N") and value is not None
         }
@@ -197,20 +197,18 @@ def policy_gradient_losses(ratios_N: Tensor, advantages_N: Tensor, settings: Los
     return losses_N, is_clipped_N
 
 
-def aggregate(losses_N: Tensor, batch: TokenBatch, settings: LossSettings, normalizer: float | Tensor | None) -> Tensor:
-    """Reduce active tokens to the scalar loss.
+def token_weights(batch: TokenBatch, settings: LossSettings, normalizer: float | Tensor | None) -> Tensor:
+    """What each active token's loss is multiplied by, so that the scalar loss is `(losses_N * weights_N).sum()`.
 
-    The numerator is the sum over tokens, or over sequences of their token mean for "seq-mean-token-mean". `normalizer`
+    That is 1 over the denominator, and for "seq-mean-token-mean" also 1 over the tokens of the sequence. `normalizer`
     replaces the denominator, so that the losses of micro-batches and of ranks add up to the loss of the whole batch.
     """
-    tokens_S = _sum_by_sequence(torch.ones_like(losses_N), batch)
-    if settings.loss_agg == "seq-mean-token-mean":
-        total = (_sum_by_sequence(losses_N, batch) / tokens_S.clamp(min=1)).sum()
-    else:
-        total = losses_N.sum()
+    tokens_S = _sum_by_sequence(torch.ones_like(batch.advantages_N), batch)
     if normalizer is None:
         normalizer = denominator(tokens_S, settings.loss_agg, batch.horizon)
-    return total / normalizer
+    if settings.loss_agg == "seq-mean-token-mean":
+        return 1 / (tokens_S[batch.sequence_ids_N] * normalizer)
+    return torch.ones_like(batch.advantages_N) / normalizer
 
 
 def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Tensor) -> Tensor:
@@ -224,21 +222,24 @@ def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Te
     return sequences * horizon if loss_agg == "seq-mean-token-sum-norm" else sequences
 
 
-def policy_loss_from_logits(
-    logits_NV: Tensor, batch: TokenBatch, settings: LossSettings, normalizer: float | Tensor | None = None
-) -> PolicyLossOutput:
-    """The loss of this module's head for a batch whose tokens are all active; see `active_tokens` and
-    `TokenBatch.select`.
+class TokenSums(NamedTuple):
+    """The loss of some tokens and the sums behind its metrics, 0-d each."""
 
-    Args:
-        logits_NV: (N, V), before the division by the temperature.
-        batch: inputs of the same N tokens.
-        normalizer: see `aggregate`.
+    loss: Tensor
+    kl: Tensor
+    ratio: Tensor
+    clipped: Tensor  # policy tokens whose ratio is clipped
+    policy_tokens: Tensor  # tokens that have a policy term
+    entropy: Tensor
 
-    Returns:
-        PolicyLossOutput with (N,) logps and entropies.
+
+def token_sums(
+    logps_N: Tensor, entropies_N: Tensor, batch: TokenBatch, weights_N: Tensor, settings: LossSettings
+) -> TokenSums:
+    """The loss of active tokens as a function of their log-probabilities and entropies, differentiable in both.
+
+    Tokens may be a part of the batch; with `importance_level="sequence"` whole sequences of it.
     """
-    logps_N, entropies_N = logps_and_entropies(logits_NV, batch.labels_N, settings.temperature)
     dtype = logps_N.dtype
     advantages_N = batch.advantages_N.to(dtype)
     if batch.bonuses_N is not None:
@@ -250,11 +251,10 @@ def policy_loss_from_logits(
     losses_N, is_clipped_N = policy_gradient_losses(ratios_N, advantages_N, settings)
     if batch.rollout_weights_N is not None:
         losses_N = losses_N * batch.rollout_weights_N.to(dtype)
-    policy_tokens: int | Tensor = max(losses_N.numel(), 1)
+    is_policy_N = torch.ones_like(is_clipped_N)
     if settings.answer_mask_mode == "policy" and batch.answer_mask_N is not None:
+        is_policy_N = ~batch.answer_mask_N
         losses_N = losses_N.masked_fill(batch.answer_mask_N, 0.0)
-        is_clipped_N = is_clipped_N & ~batch.answer_mask_N
-        policy_tokens = (~batch.answer_mask_N).sum().clamp(min=1)
     kl_N = torch.zeros_like(logps_N)
     if batch.ref_logps_N is not None:
         kl_N = kl_divergence(logps_N, batch.ref_logps_N.to(dtype), settings)
@@ -262,17 +262,43 @@ def policy_loss_from_logits(
             losses_N = losses_N + settings.beta * kl_N
     if settings.entropy_coef != 0:
         losses_N = losses_N - settings.entropy_coef * entropies_N
-    tokens = max(losses_N.numel(), 1)
-    metrics = {
-        "kl": kl_N.detach().sum() / tokens,
-        "ratio_mean": ratios_N.detach().sum() / tokens,
-        "clip_fraction": is_clipped_N.sum().to(dtype) / policy_tokens,
-        "entropy": entropies_N.detach().sum() / tokens,
-        "active_tokens": torch.tensor(losses_N.numel(), dtype=torch.int64, device=losses_N.device),
-    }
-    return PolicyLossOutput(
-        loss=aggregate(losses_N, batch, settings, normalizer),
-        logps=logps_N.detach(),
-        entropies=entropies_N.detach(),
-        metrics=metrics,
+    return TokenSums(
+        loss=(losses_N * weights_N.to(dtype)).sum(),
+        kl=kl_N.detach().sum(),
+        ratio=ratios_N.detach().sum(),
+        clipped=(is_clipped_N & is_policy_N).sum(),
+        policy_tokens=is_policy_N.sum(),
+        entropy=entropies_N.detach().sum(),
     )
+
+
+def policy_loss_from_logits(
+    logits_NV: Tensor, batch: TokenBatch, settings: LossSettings, normalizer: float | Tensor | None = None
+) -> PolicyLossOutput:
+    """The loss of this module's head for a batch whose tokens are all active; see `active_tokens` and
+    `TokenBatch.select`.
+
+    Args:
+        logits_NV: (N, V), before the division by the temperature.
+        batch: inputs of the same N tokens.
+        normalizer: see `token_weights`.
+
+    Returns:
+        PolicyLossOutput with (N,) logps and entropies.
+    """
+    logps_N, entropies_N = logps_and_entropies(logits_NV, batch.labels_N, settings.temperature)
+    weights_N = token_weights(batch, settings, normalizer)
+    sums = token_sums(logps_N, entropies_N, batch, weights_N, settings)
+    return PolicyLossOutput(sums.loss, logps_N.detach(), entropies_N.detach(), metrics(sums, logps_N.numel()))
+
+
+def metrics(sums: TokenSums, num_tokens: int) -> dict[str, Tensor]:
+    """The metrics of a `PolicyLossOutput` from the sums over all its tokens."""
+    tokens = max(num_tokens, 1)
+    return {
+        "kl": sums.kl / tokens,
+        "ratio_mean": sums.ratio / tokens,
+        "clip_fraction": sums.clipped / sums.policy_tokens.clamp(min=1),
+        "entropy": sums.entropy / tokens,
+        "active_tokens": torch.tensor(num_tokens, dtype=torch.int64, device=sums.loss.device),
+    }

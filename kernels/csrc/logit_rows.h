@@ -1,0 +1,52 @@
+// Passes over rows of logits: what the policy loss needs of a row, and its gradient written over the row.
+//
+//     s_v = logit_v / temperature,   maximum = max_v s_v,   log_sum = log sum_v exp(s_v - maximum)
+//     log p_v = s_v - maximum - log_sum
+//     logp = log p_label,            entropy = -sum_v p_v log p_v
+//     d logp / d logit_v    = (1[v = label] - p_v) / temperature
+//     d entropy / d logit_v = -p_v (log p_v + entropy) / temperature
+//
+// The log-sum-exp stays in its two parts: as one float32 near 20 it would be off by 1e-6, and every p_v with it.
+// Sums are in float32 lanes and combined in double. Rows are shared out over threads whole, so results do not depend on
+// the number of threads.
+
+#pragma once
+
+#include <cstdint>
+
+namespace outcome_rl {
+
+struct Bfloat16 {
+    uint16_t bits;
+};
+
+template <class Logit>
+struct LogitRows {
+    Logit* logits;  // (rows, vocabulary), contiguous
+    const int64_t* labels;
+    int64_t rows;
+    int64_t vocabulary;
+    float inverse_temperature;
+};
+
+// (rows,) each.
+struct RowStatistics {
+    float* maximum;
+    float* log_sum;
+    float* logp;
+    float* entropy;
+};
+
+template <class Logit>
+void row_statistics(const LogitRows<Logit>& input, const RowStatistics& statistics, int threads);
+
+// Overwrites every row with `logp_grad * d logp + entropy_grad * d entropy`. `entropy_grad` null: zero.
+template <class Logit>
+void row_gradients(
+    const LogitRows<Logit>& input,
+    const RowStatistics& statistics,
+    const float* logp_grad,
+    const float* entropy_grad,
+    int threads);
+
+}  // namespace outcome_rl
