@@ -1,10 +1,11 @@
 """Quality of the embedded policy under each bonus: pass@k and diff@k after training, several seeds, against the base.
 
-    python bench/exploration.py --methods none ucb_con batch --seeds 0 1 2
+    python bench/exploration.py --methods none ucb_con@0.2 batch@1 --seeds 0 1
 
-Every run is `outcome-rl train --config embedded` with another bonus and seed and nothing else changed, so plain GRPO
-(`none`) is trained with the same answer mask. The test split is evaluated once before and once after training; no
-checkpoint is chosen. Runs lie in runs/exploration/ and are continued or reused by the next call.
+A method is a value of exploration.bonus with its coefficient. Every run is `outcome-rl train --config embedded` with
+another bonus and seed and nothing else changed, so plain GRPO (`none`) is trained with the same answer mask. The test
+split is evaluated once before and once after training; no checkpoint is chosen. Runs lie in runs/exploration/ and are
+continued or reused by the next call.
 """
 
 import argparse
@@ -37,9 +38,7 @@ COLOURS = ["#d1495b", "#0b6e99", "#e9a03b", "#4f9d69", "#7b5ea7", "#555555"]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--methods", nargs="+", default=["none", "ucb_con", "batch"], help="values of exploration.bonus"
-    )
+    parser.add_argument("--methods", nargs="+", default=["none", "ucb_con@0.2", "batch@0.2"], help="bonus@coefficient")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every run")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
@@ -60,10 +59,12 @@ def main() -> None:
 
 def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
     """Run one training to its end and return its first and last evaluation on the test split."""
+    bonus, _, coef = method.partition("@")
     name = f"{method}-seed{seed}"
     command = [
         *(sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded"),
-        *(f"exploration.bonus={method}", f"trainer.seed={seed}", "trainer.num_threads=1"),
+        *(f"exploration.bonus={bonus}", f"trainer.seed={seed}", "trainer.num_threads=1"),
+        *([f"exploration.coef={coef}"] if coef else []),
         *(f"trainer.default_local_dir={RUNS}", f"trainer.experiment_name={name}", "trainer.tensorboard=false"),
         *settings,
     ]
@@ -82,6 +83,11 @@ def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
     return {"base": tests[0], "trained": tests[-1], "last_step": last}
 
 
+def name_of(method: str) -> str:
+    bonus, _, coef = method.partition("@")
+    return LABELS.get(bonus, bonus) + (f", c = {coef}" if coef else "")
+
+
 def plot(figures: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """pass@k and diff@k: mean over seeds, the band from the lowest to the highest seed."""
     figure = Figure(figsize=(9.5, 3.9), layout="constrained")
@@ -94,7 +100,7 @@ def plot(figures: dict[str, list[dict[str, Any]]], path: Path) -> None:
     ):
         _curve(axes, [run["base"][metric] for run in base], "base policy", "#999999", "o--")
         for colour, (method, runs) in zip(COLOURS, figures.items(), strict=False):
-            _curve(axes, [run["trained"][metric] for run in runs], LABELS.get(method, method), colour, "o-")
+            _curve(axes, [run["trained"][metric] for run in runs], name_of(method), colour, "o-")
         axes.set_xscale("log", base=2)
         ks = [int(k) for k in base[0]["base"][metric]]
         axes.set_xticks(ks, [str(k) for k in ks])
@@ -122,10 +128,8 @@ def report(figures: dict[str, list[dict[str, Any]]]) -> None:
     print("| | pass@1 | pass@8 | pass@32 | diff@32 | training questions solved |\n|---|---|---|---|---|---|")
     first = next(iter(figures.values()))
     lines = {"base policy": [run["base"] for run in first]}
-    lines |= {LABELS.get(method, method): [run["trained"] for run in runs] for method, runs in figures.items()}
-    solved = {
-        LABELS.get(m, m): [run["last_step"]["train/solved_fraction"] for run in runs] for m, runs in figures.items()
-    }
+    lines |= {name_of(method): [run["trained"] for run in runs] for method, runs in figures.items()}
+    solved = {name_of(m): [run["last_step"]["train/solved_fraction"] for run in runs] for m, runs in figures.items()}
     for label, rows in lines.items():
         cells = [
             _range([row[metric][k] for row in rows], digits)

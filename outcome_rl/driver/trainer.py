@@ -34,10 +34,14 @@ from outcome_rl_kernels import OutcomeCounts
 
 logger = logging.getLogger(__name__)
 
-# Settings that a resumed run may change: they decide where it runs and what it writes down, not what it computes.
+# Settings that a resumed run may change: they decide where it runs and what it writes down, not what it computes. Data
+# files may move; their contents are checked instead.
 FREE_ON_RESUME = frozenset(
     {
         "model.device",
+        "data.train_files",
+        "data.val_files",
+        "data.test_files",
         "outcomes.workers",
         "trainer.default_local_dir",
         "trainer.experiment_name",
@@ -327,9 +331,9 @@ class Trainer:
             free = free | LENGTH
         settings = {name: value for name, value in _flat(asdict(self.config)) if name not in free}
         data = {
-            "training data": [self.train_set.fingerprint[:16]],
-            "validation data": [dataset.fingerprint[:16] for dataset, _ in self.validation],
-            "test data": [dataset.fingerprint[:16] for dataset, _ in self.test],
+            "training data": _contents([self.train_set]),
+            "validation data": _contents([dataset for dataset, _ in self.validation]),
+            "test data": _contents([dataset for dataset, _ in self.test]),
         }
         return {**settings, **data, "outcome rule": self.matcher.rule}
 
@@ -388,6 +392,10 @@ def train(config: TrainConfig) -> None:
         trainer.run()
     finally:
         trainer.close()
+
+
+def _contents(sets: Sequence[ProblemSet]) -> str:
+    return ", ".join(f"{len(dataset.problems)} problems with SHA-256 {dataset.fingerprint[:16]}" for dataset in sets)
 
 
 def _due(step: int, every: int) -> bool:

@@ -1,0 +1,517 @@
+"""Whole runs: what they leave behind, and that stopping one changes nothing of it."""
+
+import errno
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from outcome_rl import cli
+from outcome_rl.driver.checkpoint import latest_checkpoint
+from outcome_rl.driver.config import ModelConfig, TrainConfig, load_config
+from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.trainer import Interrupted, Trainer, train
+from outcome_rl.driver.update import Updater
+from outcome_rl.embedded import DialectTask
+from outcome_rl_kernels import OutcomeCounts
+
+PROBLEMS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "problems"
+STREAMS = ("metrics", "evaluations", "samples")
+MakeConfig = Callable[..., TrainConfig]
+MakeOverrides = Callable[..., list[str]]
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, ["train", *arguments])
+
+
+def rows(run_dir: Path, stream: str) -> list[dict[str, Any]]:
+    """The rows of a stream without what depends on the clock."""
+    lines = (run_dir / f"{stream}.jsonl").read_text().splitlines()
+    timed = ("time/", "perf/")
+    return [{key: value for key, value in json.loads(line).items() if not key.startswith(timed)} for line in lines]
+
+
+def files(checkpoint: Path) -> dict[str, bytes]:
+    return {name: (checkpoint / name).read_bytes() for name in ("model/model.safetensors", "counts.safetensors")}
+
+
+def assert_same_run(run_dir: Path, other: Path) -> None:
+    for stream in STREAMS:
+        assert rows(run_dir, stream) == rows(other, stream), stream
+    left, right = latest_checkpoint(run_dir / "checkpoints"), latest_checkpoint(other / "checkpoints")
+    assert left is not None
+    assert right is not None
+    assert left.name == right.name
+    assert files(left) == files(right)
+    states = [json.loads((place / "state.json").read_text()) for place in (left, right)]
+    for state in states:
+        del state["identity"]
+    assert states[0] == states[1]
+
+
+@pytest.fixture(scope="module")
+def finished(small_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of six steps that nothing stopped; not to be changed."""
+    config = small_config(tmp_path_factory.mktemp("finished"))
+    train(config)
+    return config.run_dir
+
+
+@pytest.fixture(scope="module")
+def two_steps(small_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The parent folder of a run of two steps on problems from a file."""
+    folder = tmp_path_factory.mktemp("two-steps")
+    problems = DialectTask().problems("train", 16)
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
+    train(small_config(folder, *on_file(folder)))
+    return folder
+
+
+def on_file(folder: Path) -> list[str]:
+    return [f"data.train_files={folder / 'problems.jsonl'}", "data.val_files=[]", "trainer.total_training_steps=2"]
+
+
+def test_the_folder_holds_the_run(finished: Path) -> None:
+    assert {path.name for path in finished.iterdir() if path.name != ".lock"} == {
+        "config.yaml",
+        "metrics.jsonl",
+        "evaluations.jsonl",
+        "samples.jsonl",
+        "training.png",
+        "embedded-test.png",
+        "checkpoints",
+    }
+    assert load_config(finished / "config.yaml").run_dir == finished
+    for plot in ("training.png", "embedded-test.png"):
+        with Image.open(finished / plot) as image:
+            image.verify()
+    assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["global_step_4", "global_step_6"]
+
+
+def test_the_trained_model_is_a_model(finished: Path) -> None:
+    policy = Policy.load(ModelConfig(path=str(finished / "checkpoints" / "global_step_6" / "model"), device="cpu"))
+    base = Policy.load(ModelConfig(path="embedded", device="cpu"))
+    assert not torch.equal(policy.head_weight, base.head_weight)
+    assert policy.tokenizer("D01 1")["input_ids"] == base.tokenizer("D01 1")["input_ids"]
+
+
+def test_every_sample_was_counted_once(finished: Path) -> None:
+    counts = OutcomeCounts.load(finished / "checkpoints" / "global_step_6" / "counts.safetensors")
+    questions, _, numbers = counts.items()
+    assert int(numbers.sum()) == 6 * 8 * 4
+    assert len(set(questions.tolist())) == 16
+
+
+def test_metrics_agree_with_one_another(finished: Path) -> None:
+    metrics = rows(finished, "metrics")
+    assert [row["step"] for row in metrics] == [1, 2, 3, 4, 5, 6]
+    assert [row["epoch"] for row in metrics] == [0, 0, 1, 1, 2, 2]
+    solved = [row["train/solved_fraction"] for row in metrics]
+    distinct = [row["train/distinct_answers"] for row in metrics[1:]]
+    assert solved == sorted(solved)
+    assert distinct == sorted(distinct)
+    state = json.loads((finished / "checkpoints" / "global_step_6" / "state.json").read_text())
+    assert solved[-1] == len(state["solved"]) / 16
+    for row in metrics:
+        assert 0 < row["reward/mean"] < 1
+        assert row["outcomes/unresolved"] == 0
+        assert row["actor/grad_norm"] > 0
+    assert metrics[0]["actor/kl"] == pytest.approx(0, abs=1e-9)
+    assert metrics[5]["actor/kl"] > 0
+
+
+def test_the_time_of_a_step_is_broken_down(finished: Path) -> None:
+    for line in (finished / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        parts = [row[f"time/{part}_s"] for part in ("rollout", "outcomes", "reference", "update")]
+        assert sum(parts) == pytest.approx(row["time/step_s"], rel=0.2)
+        assert row["time/outcomes_share"] == pytest.approx(row["time/outcomes_s"] / row["time/step_s"], abs=1e-3)
+        assert 0 < row["time/outcomes_share"] < 0.5  # under 0.02 on the batches of the preset; these are tiny
+
+
+def test_evaluations_are_at_their_steps(finished: Path) -> None:
+    evaluations = [(row["step"], row["dataset"]) for row in rows(finished, "evaluations")]
+    validation, test = "embedded:validation", "embedded:test"
+    assert evaluations == [(0, validation), (0, test), (2, validation), (4, validation), (6, validation), (6, test)]
+    assert all(row["n_questions"] == 8 and row["n_samples"] == 32 for row in rows(finished, "evaluations"))
+
+
+def test_samples_show_what_decided_their_advantage(finished: Path) -> None:
+    samples = rows(finished, "samples")
+    assert [row["step"] for row in samples] == [2] * 8 + [4] * 8 + [6] * 8
+    golds = {row["id"]: row["answer"] for row in DialectTask().problems("train", 16)}
+    for row in samples:
+        assert row["gold"] == golds[row["question_id"]]
+        assert row["reward"] == float(row["outcome"] == row["gold"])
+        assert row["outcome"] is None or rf"\boxed{{ {row['outcome']} }}" in row["completion"]
+
+
+def test_the_same_run_twice_is_the_same(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+def test_another_seed_is_another_run(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, "trainer.seed=1", "trainer.total_training_steps=2")
+    train(config)
+    assert rows(config.run_dir, "metrics") != rows(finished, "metrics")[:2]
+
+
+class Process:
+    """`outcome-rl train` in a process of its own, to be stopped once it has done so many steps."""
+
+    def __init__(self, run_dir: Path, overrides: list[str]) -> None:
+        command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded", *overrides]
+        self.metrics = run_dir / "metrics.jsonl"
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def stop(self, signum: int, after_steps: int) -> tuple[int, str, str]:
+        """Signal the whole process group, as a terminal does; return exit status, stdout and stderr."""
+        while self.process.poll() is None and not self._has_done(after_steps):
+            time.sleep(0.002)
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signum)
+        return self.finish()
+
+    def finish(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=120)
+        return self.process.returncode, out, err
+
+    def _has_done(self, steps: int) -> bool:
+        return self.metrics.exists() and self.metrics.read_bytes().count(b"\n") >= steps
+
+
+@pytest.mark.slow
+def test_a_run_stopped_three_times_equals_one_that_was_not(
+    small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    """SIGKILL between checkpoints, SIGKILL again, then Ctrl-C, then to the end. Answers are compared by processes of
+    math-verify, which a signal to the process group must not reach."""
+    longer = [
+        "trainer.total_training_steps=12",
+        "trainer.save_freq=3",
+        "data.val_files=[]",
+        "data.val_max_samples=2",
+        "outcomes.equivalence=math_verify",
+        "outcomes.workers=1",
+    ]
+    config = small_config(tmp_path / "whole", *longer)
+    train(config)
+    overrides = small(tmp_path / "stopped", *longer)
+    run_dir = tmp_path / "stopped" / "run"
+    for steps in (2, 5):
+        status, _, err = Process(run_dir, overrides).stop(signal.SIGKILL, steps)
+        assert status == -signal.SIGKILL, err
+    status, out, err = Process(run_dir, overrides).stop(signal.SIGINT, 8)
+    assert status == 128 + signal.SIGINT, err
+    assert "continues after step" in out
+    assert "stopped by SIGINT after step" in err
+    assert "Traceback" not in err
+    status, out, err = Process(run_dir, overrides).finish()
+    assert status == 0, err
+    assert err == ""  # no warnings, no progress bars of libraries
+    assert_same_run(run_dir, config.run_dir)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
+    signum: signal.Signals,
+    finished: Path,
+    small: MakeOverrides,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = Updater.step
+
+    def signalled(self: Updater, batch: Any) -> Any:
+        if self.scheduler.last_epoch == 2:  # in the third update
+            os.kill(os.getpid(), signum)
+        return step(self, batch)
+
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patched:
+        patched.setattr(Updater, "step", signalled)
+        result = invoke("--config", "embedded", *small(tmp_path))
+    assert result.exit_code == 128 + signum
+    assert f"stopped by {signum.name} after step 3; the same command continues it" in result.stderr
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert [row["step"] for row in rows(tmp_path / "run", "metrics")] == [1, 2, 3]
+    resumed = invoke("--config", "embedded", *small(tmp_path))
+    assert resumed.exit_code == 0, resumed.output
+    assert "continues after step 3" in resumed.stdout
+    assert_same_run(tmp_path / "run", finished)
+
+
+def test_a_full_disk_at_a_checkpoint(
+    finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(tmp_path)
+    save = OutcomeCounts.save
+
+    def full(self: OutcomeCounts, path: Any) -> None:
+        if ".unfinished-4" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(self, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OutcomeCounts, "save", full)
+        with pytest.raises(OSError, match=r"step 4 failed: .*No space left.*last good one is .*global_step_2"):
+            train(config)
+    assert [path.name for path in (config.run_dir / "checkpoints").iterdir()] == ["global_step_2"]
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+def test_a_finished_run_shows_its_table_again(finished: Path, small: MakeOverrides, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    result = invoke("--config", "embedded", *small(tmp_path))
+    assert result.exit_code == 0, result.output
+    for shown in ("continues after step 6", "base against step 6", "pass@4", "diff@4", "no answer"):
+        assert shown in result.stdout
+    assert "step 6/6" not in result.stdout
+    assert_same_run(tmp_path / "run", finished)
+
+
+def test_one_process_a_folder(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    first = Trainer(config)
+    try:
+        with pytest.raises(ValueError, match=r"another process trains in .*run; wait for it"):
+            Trainer(config)
+    finally:
+        first.close()
+    Trainer(config).close()
+
+
+def test_a_failed_start_lets_go_of_the_folder(small_config: MakeConfig, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data\.train_batch_size must be at most"):
+        Trainer(small_config(tmp_path, "data.train_batch_size=17"))
+    Trainer(small_config(tmp_path)).close()
+
+
+def test_a_used_folder_is_refused_where_resuming_is_off(two_steps: Path, small_config: MakeConfig) -> None:
+    config = small_config(two_steps, *on_file(two_steps), "trainer.resume_mode=disable")
+    before = (two_steps / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match=r"run already holds a run. Continue it with trainer\.resume_mode=auto"):
+        train(config)
+    assert (two_steps / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_records_without_a_checkpoint_are_a_used_folder_too(small_config: MakeConfig, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n')
+    with pytest.raises(ValueError, match="already holds a run"):
+        train(small_config(tmp_path, "trainer.resume_mode=disable"))
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("actor.optim.lr=1e-5", r"actor\.optim\.lr: 0\.0002 in the checkpoint, 1e-05 now"),
+        ("outcomes.equivalence=math_verify", r"outcome rule: .* in the checkpoint, .*math_verify' now"),
+        ("exploration.bonus=ucb", r"exploration\.bonus: 'ucb_con' in the checkpoint, 'ucb' now"),
+        ("data.train_max_samples=12", r"training data: "),
+        ("trainer.seed=1", r"trainer\.seed: 0 in the checkpoint, 1 now"),
+    ],
+)
+def test_another_run_is_not_continued(override: str, named: str, two_steps: Path, small_config: MakeConfig) -> None:
+    before = {path: path.read_bytes() for path in (two_steps / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=rf"global_step_2 belongs to another run: .*{named}"):
+        train(small_config(two_steps, *on_file(two_steps), override))
+    assert {path: path.read_bytes() for path in (two_steps / "run").rglob("*") if path.is_file()} == before
+
+
+def test_changed_data_under_the_same_name_is_not_continued(
+    two_steps: Path, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(two_steps, tmp_path / "copy")
+    lines = (copy / "problems.jsonl").read_text().splitlines()
+    lines[3] = json.dumps({**json.loads(lines[3]), "answer": "52"})
+    (copy / "problems.jsonl").write_text("\n".join(lines))
+    with pytest.raises(
+        ValueError, match=r"run: training data: '16 problems .*' in the checkpoint, '16 problems .*' now\. Restore"
+    ):
+        train(small_config(copy, *on_file(copy)))
+
+
+def test_changed_evaluation_data_is_not_continued(two_steps: Path, small_config: MakeConfig) -> None:
+    settings = [*on_file(two_steps), "data.test_files=embedded:validation"]
+    with pytest.raises(ValueError, match=r"run: test data: .* in the checkpoint, .* now\. Restore"):
+        train(small_config(two_steps, *settings))
+
+
+def test_a_longer_run_goes_on(small_config: MakeConfig, tmp_path: Path) -> None:
+    data = ("data.val_files=[]", "data.test_files=[]")
+    short = small_config(tmp_path / "a", *data, "trainer.total_training_steps=3")
+    train(short)
+    train(small_config(tmp_path / "a", *data, "trainer.total_training_steps=5"))
+    whole = small_config(tmp_path / "b", *data, "trainer.total_training_steps=5")
+    train(whole)
+    assert rows(short.run_dir, "metrics") == rows(whole.run_dir, "metrics")
+    places = [config.run_dir / "checkpoints" / "global_step_5" for config in (short, whole)]
+    assert files(places[0]) == files(places[1])
+
+
+def test_a_schedule_that_depends_on_the_length_keeps_it(small_config: MakeConfig, tmp_path: Path) -> None:
+    settings = ("data.val_files=[]", "data.test_files=[]", "actor.optim.lr_scheduler_type=cosine")
+    train(small_config(tmp_path, *settings, "trainer.total_training_steps=2"))
+    with pytest.raises(ValueError, match=r"trainer\.total_training_steps: 2 in the checkpoint, 3 now"):
+        train(small_config(tmp_path, *settings, "trainer.total_training_steps=3"))
+
+
+def test_a_run_may_move_and_record_otherwise(two_steps: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    shutil.copytree(two_steps / "run", tmp_path / "renamed")
+    shutil.copy(two_steps / "problems.jsonl", tmp_path)
+    more = ("trainer.experiment_name=renamed", "trainer.save_freq=1", "outcomes.workers=2", "trainer.log_generations=0")
+    train(small_config(tmp_path, *on_file(tmp_path), *more, "trainer.total_training_steps=3"))
+    assert [row["step"] for row in rows(tmp_path / "renamed", "metrics")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["exploration.bonus=none"],
+        ["exploration.bonus=ucb"],
+        ["exploration.bonus=ucb_mean"],
+        ["exploration.bonus=batch"],
+        ["exploration.bonus=batch_positive"],
+        ["exploration.bonus=ucb_con+batch", "exploration.coef=[0.1,0.2]"],
+        [
+            "exploration.no_answer=own_class",
+            "exploration.answer_mask_mode=all",
+            "actor.loss_agg_mode=seq-mean-token-mean",
+        ],
+        ["actor.kl_loss_coef=0", "algorithm.norm_adv_by_std_in_grpo=false", "rollout.temperature=0.8"],
+    ],
+    ids=lambda overrides: overrides[0],
+)
+def test_every_way_to_explore_runs(overrides: list[str], small_config: MakeConfig, tmp_path: Path) -> None:
+    bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=3"]
+    config = small_config(tmp_path, *bare, *overrides)
+    train(config)
+    metrics = rows(config.run_dir, "metrics")
+    assert len(metrics) == 3
+    # The third step sees questions again; before, ucb_mean has nothing to compare.
+    assert (metrics[2]["exploration/bonus_abs_mean"] > 0) == (overrides != ["exploration.bonus=none"])
+
+
+def test_a_terminal_sees_one_progress_bar(
+    small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = io.StringIO()
+    console = partial(Console, file=output, force_terminal=True, width=100, _environ={})
+    monkeypatch.setattr("outcome_rl.driver.display.Console", console)
+    train(small_config(tmp_path, "trainer.total_training_steps=2"))
+    bars = {line for line in output.getvalue().replace("\r", "\n").splitlines() if "tok/s" in line}
+    assert bars
+    assert all("\u2501" in line for line in bars)  # every line of a step holds the bar
+    assert any("2/2" in line for line in bars)
+    assert "base against step 2" in output.getvalue()
+
+
+def test_validation_and_test_may_be_one_set(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, "data.test_files=embedded:validation", "trainer.total_training_steps=2")
+    train(config)
+    assert [row["step"] for row in rows(config.run_dir, "evaluations")] == [0, 2]
+
+
+def test_two_sets_of_one_name_are_refused(small_config: MakeConfig, tmp_path: Path) -> None:
+    for index, name in enumerate("ab"):
+        (tmp_path / name).mkdir()
+        row = {"id": index, "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}
+        (tmp_path / name / "test.jsonl").write_text(json.dumps(row))
+    sets = f"data.val_files=[{tmp_path}/a/test.jsonl,{tmp_path}/b/test.jsonl]"
+    with pytest.raises(ValueError, match="two different sources named 'test'"):
+        Trainer(small_config(tmp_path, sets, "data.val_max_samples=-1"))
+
+
+def test_an_interruption_in_the_last_step_is_a_finished_run(
+    small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Updater.step
+
+    def signalled(self: Updater, batch: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, batch)
+
+    monkeypatch.setattr(Updater, "step", signalled)
+    bare = ["data.val_files=[]", "data.test_files=[]"]
+    train(small_config(tmp_path / "a", *bare, "trainer.total_training_steps=1"))
+    with pytest.raises(Interrupted, match="stopped by SIGTERM after step 1"):
+        train(small_config(tmp_path / "b", *bare, "trainer.total_training_steps=2"))
+
+
+@pytest.mark.skipif(not PROBLEMS.is_dir(), reason=f"needs the problem sets in {PROBLEMS}")
+@pytest.mark.slow
+def test_real_problems_run_and_resume(small: MakeOverrides, tmp_path: Path) -> None:
+    overrides = [
+        *small(tmp_path),
+        f"data.train_files={PROBLEMS / 'math_train.jsonl'}",
+        f"data.val_files={PROBLEMS / 'math500.jsonl'}",
+        "data.test_files=[]",
+        "data.max_prompt_length=1024",
+        "data.overlong_prompts=filter",
+        "data.max_response_length=16",
+        "data.prompt_template={problem} Put your final answer within \\boxed{}.",
+    ]
+    for steps in (2, 3):
+        result = invoke("--config", "embedded", *overrides, f"trainer.total_training_steps={steps}")
+        assert result.exit_code == 0, result.output
+    assert "continues after step 2" in result.stdout
+    whole = [*overrides, "trainer.experiment_name=whole", "trainer.test_freq=-1", "trainer.total_training_steps=3"]
+    assert invoke("--config", "embedded", *whole).exit_code == 0
+    assert rows(tmp_path / "run", "metrics") == rows(tmp_path / "whole", "metrics")
+    evaluation = rows(tmp_path / "run", "evaluations")[-1]
+    assert (evaluation["step"], evaluation["dataset"], evaluation["n_questions"]) == (3, "math500", 8)
+
+
+def test_dry_run_prints_the_settings_and_stops(tmp_path: Path, small: MakeOverrides) -> None:
+    result = invoke("--config", "embedded", "--dry-run", *small(tmp_path, "rollout.n=5"))
+    assert result.exit_code == 0
+    (tmp_path / "printed.yaml").write_text(result.stdout)
+    assert load_config(tmp_path / "printed.yaml").rollout.n == 5
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["rollout.m=3"], "unknown config key 'rollout.m'; did you mean 'rollout.n'?"),
+        (["data.train_files=missing.jsonl"], "data file missing.jsonl does not exist"),
+        (["model.path=no/such/folder"], "model.path='no/such/folder' cannot be loaded"),
+        (["data.train_batch_size=17"], "data.train_batch_size must be at most the number of training problems, 16"),
+        (["data.max_prompt_length=3"], "16 of 16 prompts are longer than data.max_prompt_length = 3"),
+    ],
+)
+def test_errors_are_one_line_and_status_2(
+    overrides: list[str], message: str, tmp_path: Path, small: MakeOverrides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result = invoke("--config", "embedded", *small(tmp_path), *overrides)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
