@@ -29,7 +29,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, FloatingPointError) as error:
             if ctx.params["debug"]:
                 raise
             print(f"error: {_one_line(error)}", file=sys.stderr)
@@ -122,7 +122,7 @@ def train(
         return
     from transformers.utils import logging as transformers_logging
 
-    from outcome_rl.driver.trainer import Interrupted
+    from outcome_rl.driver.guards import Interrupted
     from outcome_rl.driver.trainer import train as run
 
     transformers_logging.disable_progress_bar()  # one progress bar a run: ours
@@ -214,7 +214,7 @@ def _plain_progress(label: str) -> "Progress":
     return show
 
 
-def _one_line(error: ValueError | OSError) -> str:
+def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())

@@ -5,14 +5,11 @@ problems (B) --engine--> responses (B * n, T) --matcher--> outcome keys, correct
 """
 
 import json
-import logging
-import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -22,17 +19,17 @@ from outcome_rl.driver.config import TrainConfig, to_yaml
 from outcome_rl.driver.data import BatchOrder, ProblemSet, derive_seed, load_problems
 from outcome_rl.driver.display import Display
 from outcome_rl.driver.evaluation import evaluate
+from outcome_rl.driver.guards import Interrupted, collect_signals, only_run_in
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.prompts import Prompts, build_prompts
 from outcome_rl.driver.records import Records
 from outcome_rl.driver.rollout import RolloutEngine, TransformersEngine
-from outcome_rl.driver.scoring import Scorer, Scores, distinct_answers
-from outcome_rl.driver.update import Updater, UpdateStats
-from outcome_rl.outcomes.keys import NO_ANSWER, question_key
+from outcome_rl.driver.scoring import Scorer, Scores
+from outcome_rl.driver.step_metrics import history_metrics, outcome_metrics, sample_rows, update_metrics
+from outcome_rl.driver.update import Updater
+from outcome_rl.outcomes.keys import question_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
-
-logger = logging.getLogger(__name__)
 
 # Settings that a resumed run may change: they decide where it runs and what it writes down, not what it computes. Data
 # files may move; their contents are checked instead.
@@ -59,14 +56,6 @@ LENGTH = frozenset({"trainer.total_training_steps", "trainer.total_epochs"})
 CONSTANT_SCHEDULES = ("constant", "constant_with_warmup")
 
 
-class Interrupted(Exception):
-    """The run was stopped by a signal, after a checkpoint."""
-
-    def __init__(self, signum: int, step: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name} after step {step}")
-        self.signum = signum
-
-
 class Trainer:
     """One run: everything it holds in memory, and the loop."""
 
@@ -82,7 +71,7 @@ class Trainer:
             torch.set_num_threads(config.trainer.num_threads)
         self.train_set = load_problems(config.data.train_files, config.data, config.data.train_max_samples)
         self._resources = ExitStack()
-        self._resources.enter_context(_only_run_in(config.run_dir))
+        self._resources.enter_context(only_run_in(config.run_dir))
         with self._resources:  # released here if anything below raises
             self._load()
             self._resources = self._resources.pop_all()
@@ -145,7 +134,7 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM came; the state is in a checkpoint. A second SIGINT stops at once.
         """
         trainer = self.config.trainer
-        with Display(self.total_steps, self.step) as display, _signals() as received:
+        with Display(self.total_steps, self.step) as display, collect_signals() as received:
             display.say(self._headline())
             evaluated = {row["dataset"] for row in self.records.rows("evaluations")}
             if self.step == 0 and not evaluated:
@@ -157,7 +146,8 @@ class Trainer:
                 display.step(row)
                 last = self.step == self.total_steps
                 if last or _due(self.step, trainer.test_freq):
-                    samples = self._sample_rows(scores)
+                    problems = [self.prompts.problems[i] for i in self.order.batch(self.step)]
+                    samples = sample_rows(scores, problems, self.step, trainer.log_generations)
                     for sample in samples:
                         self.records.append("samples", sample)
                     self._evaluate(self._all_sets() if last else self.validation, display)
@@ -203,74 +193,13 @@ class Trainer:
         return scores, {
             "step": step,
             "epoch": (step - 1) // self.order.steps_per_epoch,
-            **self._outcome_metrics(scores),
-            **self._history_metrics(),
-            **_update_metrics(update),
+            **outcome_metrics(scores),
+            **history_metrics(self.counts, self.question_keys, self.prompts.problems, self.solved),
+            **update_metrics(update),
             "response/tokens_mean": num_tokens / len(lengths),
             "response/at_limit": int((lengths == self.config.data.max_response_length).sum()) / len(lengths),
             **{name: round(value, 6) for name, value in times.items()},
         }
-
-    def _outcome_metrics(self, scores: Scores) -> dict[str, float]:
-        """What this batch shows; "distinct" counts different answers within a group."""
-        n = scores.correct.shape[1]
-        no_answer = scores.outcome_keys == NO_ANSWER
-        ordered = scores.outcome_keys.sort(dim=1).values
-        distinct = 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(dim=1) - no_answer.any(dim=1).long()
-        num_correct = scores.correct.sum(dim=1)
-        metrics = {
-            "reward/mean": scores.correct.float().mean().item(),
-            "reward/all_correct_groups": (num_correct == n).float().mean().item(),
-            "reward/all_wrong_groups": (num_correct == 0).float().mean().item(),
-            "outcomes/no_answer_rate": no_answer.float().mean().item(),
-            "outcomes/unresolved": scores.unresolved,
-            "outcomes/distinct_in_group": distinct.float().mean().item(),
-            "exploration/bonus_mean": scores.groups.bonuses.mean().item(),
-            "exploration/bonus_abs_mean": scores.groups.bonuses.abs().mean().item(),
-        }
-        for name, groups in (("solved", num_correct > 0), ("unsolved", num_correct == 0)):
-            if groups.any():
-                metrics[f"outcomes/distinct_in_group_{name}"] = distinct[groups].float().mean().item()
-        return metrics
-
-    def _history_metrics(self) -> dict[str, float]:
-        """What all batches so far have found, over the questions of the training set that were sampled."""
-        answers = distinct_answers(self.counts, self.question_keys)
-        seen = self.counts.distinct(self.question_keys) > 0
-        solved = torch.tensor([problem.id in self.solved for problem in self.prompts.problems])
-        metrics = {
-            "train/solved_fraction": len(self.solved) / len(self.prompts.problems),
-            "train/distinct_answers": answers[seen].float().mean().item(),
-        }
-        if (seen & ~solved).any():
-            metrics["train/distinct_answers_unsolved"] = answers[seen & ~solved].float().mean().item()
-        return metrics
-
-    def _sample_rows(self, scores: Scores) -> list[dict[str, Any]]:
-        """The first sample of some groups, with everything that decided its advantage."""
-        n = scores.correct.shape[1]
-        rows = []
-        for group, chosen in enumerate(self.order.batch(self.step)[: self.config.trainer.log_generations]):
-            problem = self.prompts.problems[chosen]
-            index = group * n
-            answer = scores.answers[index]
-            counts = scores.groups.counts
-            assert counts is not None
-            rows.append(
-                {
-                    "step": self.step,
-                    "question_id": problem.id,
-                    "question": problem.problem,
-                    "gold": problem.answer,
-                    "completion": scores.batch.rollouts.texts[index],
-                    "outcome": None if answer is None else answer.text,
-                    "reward": float(scores.correct[group, 0]),
-                    "count": int(counts[group, 0]),
-                    "bonus": float(scores.groups.bonuses[group, 0]),
-                    "advantage": float(scores.groups.advantages[group, 0]),
-                }
-            )
-        return rows
 
     def _evaluation_sets(self, sources: Sequence[str]) -> list[tuple[ProblemSet, Prompts]]:
         """One set for each source, so that each has its own figures."""
@@ -408,47 +337,3 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
-
-
-def _update_metrics(update: UpdateStats) -> dict[str, float]:
-    return {
-        "actor/loss": update.loss,
-        "actor/kl": update.kl,
-        "actor/grad_norm": update.grad_norm,
-        "actor/lr": update.lr,
-        **{f"entropy/{name}": value for name, value in update.entropy.items()},
-    }
-
-
-@contextmanager
-def _only_run_in(run_dir: Path) -> Iterator[None]:
-    """Hold the run's folder against a second process; the lock ends with the process, however it ends."""
-    import fcntl
-
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with (run_dir / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(
-                f"another process trains in {run_dir}; wait for it, or choose another trainer.experiment_name"
-            ) from error
-        yield
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying from them, so that the step ends and a checkpoint is written."""
-    received: list[int] = []
-
-    def note(signum: int, frame: FrameType | None) -> None:
-        received.append(signum)
-        signal.signal(signal.SIGINT, before[signal.SIGINT])  # a second Ctrl-C stops at once
-        logger.warning("%s: finishing the step, then a checkpoint", signal.Signals(signum).name)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -59,7 +59,7 @@ class Updater:
         """One AdamW step on the whole batch.
 
         Raises:
-            RuntimeError: the gradient is not finite; the weights are as they were.
+            FloatingPointError: the gradient is not finite; the weights are as they were.
         """
         actor = self.config.actor
         normalizer = loss_normalizer(
@@ -108,9 +108,12 @@ class Updater:
             loss += output.loss.detach()
             kl += output.metrics["kl"] * output.metrics["active_tokens"]
             entropy_of_sample[rows] = output.entropies.sum(dim=1).to(entropy_of_sample.dtype)
-        grad_norm = torch.nn.utils.clip_grad_norm_(
-            self.policy.model.parameters(), actor.grad_clip, error_if_nonfinite=True
-        )
+        grad_norm = torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), actor.grad_clip)
+        if not grad_norm.isfinite():
+            raise FloatingPointError(
+                f"the gradient is not finite (norm {grad_norm.item()}, loss {loss.item()}); the weights are as they "
+                "were. Lower actor.optim.lr or actor.kl_loss_coef, or look for non-finite weights in the model"
+            )
         self.optimizer.step()
         lr = self.scheduler.get_last_lr()[0]
         self.scheduler.step()

@@ -23,8 +23,9 @@ from typer.testing import CliRunner, Result
 from outcome_rl import cli
 from outcome_rl.driver.checkpoint import latest_checkpoint
 from outcome_rl.driver.config import ModelConfig, TrainConfig, load_config
+from outcome_rl.driver.guards import Interrupted
 from outcome_rl.driver.policy import Policy
-from outcome_rl.driver.trainer import Interrupted, Trainer, train
+from outcome_rl.driver.trainer import Trainer, train
 from outcome_rl.driver.update import Updater
 from outcome_rl.embedded import DialectTask
 from outcome_rl_kernels import OutcomeCounts

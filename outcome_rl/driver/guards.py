@@ -1,0 +1,52 @@
+"""What protects a run: its folder is one process's alone, and signals wait for the end of a step."""
+
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+logger = logging.getLogger(__name__)
+
+
+class Interrupted(Exception):
+    """The run was stopped by a signal, after a checkpoint."""
+
+    def __init__(self, signum: int, step: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name} after step {step}")
+        self.signum = signum
+
+
+@contextmanager
+def only_run_in(run_dir: Path) -> Iterator[None]:
+    """Hold the run's folder against a second process; the lock ends with the process, however it ends."""
+    import fcntl
+
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"another process trains in {run_dir}; wait for it, or choose another trainer.experiment_name"
+            ) from error
+        yield
+
+
+@contextmanager
+def collect_signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM instead of dying from them, so that the step ends and a checkpoint is written."""
+    received: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        received.append(signum)
+        signal.signal(signal.SIGINT, before[signal.SIGINT])  # a second Ctrl-C stops at once
+        logger.warning("%s: finishing the step, then a checkpoint", signal.Signals(signum).name)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
