@@ -21,9 +21,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from record import ROOT, write_result
+from record import RESULTS, ROOT, write_result
 
 RUNS = ROOT / "runs" / "exploration"
+RECORD = RESULTS / "exploration.json"
 TEST = "embedded:test"
 LABELS = {
     "none": "GRPO",
@@ -43,7 +44,17 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every run")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
     parser.add_argument("--plot", type=Path, default=ROOT / "docs" / "exploration.png")
+    parser.add_argument("--from-record", action="store_true", help="plot and table of the last record; trains nothing")
     arguments = parser.parse_args()
+    if not arguments.from_record:
+        measure(arguments)
+    figures = json.loads(RECORD.read_text())["figures"]
+    plot(figures, arguments.plot)
+    print(f"wrote {arguments.plot}\n\n{table(figures)}")
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Train every method with every seed and record the evaluations."""
     runs = [(method, seed) for method in arguments.methods for seed in arguments.seeds]
     with ThreadPoolExecutor(arguments.processes) as pool:
         rows = dict(zip(runs, pool.map(lambda run: train(*run, arguments.set), runs), strict=True))
@@ -51,10 +62,7 @@ def main() -> None:
         method: [{"seed": seed, **rows[method, seed]} for seed in arguments.seeds] for method in arguments.methods
     }
     config = {"preset": "embedded", "settings": arguments.set, "seeds": arguments.seeds}
-    print(f"wrote {write_result('exploration', config, figures)}")
-    plot(figures, arguments.plot)
-    print(f"wrote {arguments.plot}")
-    report(figures)
+    print(f"wrote {write_result(RECORD.stem, config, figures)}")
 
 
 def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
@@ -123,24 +131,20 @@ def _curve(axes: Axes, curves: Sequence[dict[str, float]], label: str, colour: s
     axes.fill_between(ks, list(map(min, columns)), list(map(max, columns)), color=colour, alpha=0.15, linewidth=0)
 
 
-def report(figures: dict[str, list[dict[str, Any]]]) -> None:
-    """Mean and range over seeds, as a Markdown table."""
-    print("| | pass@1 | pass@8 | pass@32 | diff@32 | training questions solved |\n|---|---|---|---|---|---|")
-    first = next(iter(figures.values()))
-    lines = {"base policy": [run["base"] for run in first]}
-    lines |= {name_of(method): [run["trained"] for run in runs] for method, runs in figures.items()}
-    solved = {name_of(m): [run["last_step"]["train/solved_fraction"] for run in runs] for m, runs in figures.items()}
-    for label, rows in lines.items():
-        cells = [
-            _range([row[metric][k] for row in rows], digits)
-            for metric, k, digits in (
-                ("pass_at_k", "1", 3),
-                ("pass_at_k", "8", 3),
-                ("pass_at_k", "32", 3),
-                ("diff_at_k", "32", 2),
-            )
+def table(figures: dict[str, list[dict[str, Any]]]) -> str:
+    """Mean and range over seeds, in Markdown."""
+    rows = {"base policy": [{"test": run["base"]} for run in next(iter(figures.values()))]}
+    for method, runs in figures.items():
+        rows[name_of(method)] = [
+            {"test": run["trained"], "solved": run["last_step"]["train/solved_fraction"]} for run in runs
         ]
-        print(f"| {label} | {' | '.join(cells)} | {_range(solved[label], 3) if label in solved else ''} |")
+    lines = ["| | pass@1 | pass@8 | pass@32 | diff@32 | training questions solved |", "|---|---|---|---|---|---|"]
+    for label, runs in rows.items():
+        cells = [_range([run["test"]["pass_at_k"][k] for run in runs], 3) for k in ("1", "8", "32")]
+        cells.append(_range([run["test"]["diff_at_k"]["32"] for run in runs], 2))
+        cells.append(_range([run["solved"] for run in runs], 3) if "solved" in runs[0] else "")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _range(values: Sequence[float], digits: int) -> str:
