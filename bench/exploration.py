@@ -4,8 +4,8 @@
 
 A method is a value of exploration.bonus with its coefficient. Every run is `outcome-rl train --config embedded` with
 another bonus and seed and nothing else changed, so plain GRPO (`none`) is trained with the same answer mask. The test
-split is evaluated once before and once after training; no checkpoint is chosen. Runs lie in runs/exploration/ and are
-continued or reused by the next call.
+split is evaluated once before and once after training; no checkpoint is chosen. Runs lie in runs/exploration/COMMIT/
+and are continued or reused by the next call at the same commit.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from record import RESULTS, ROOT, write_result
+from record import RESULTS, ROOT, commit, write_result
 
 RUNS = ROOT / "runs" / "exploration"
 RECORD = RESULTS / "exploration.json"
@@ -69,14 +69,15 @@ def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
     """Run one training to its end and return its first and last evaluation on the test split."""
     bonus, _, coef = method.partition("@")
     name = f"{method}-seed{seed}"
+    runs = RUNS / commit()[:12]  # a run is reused only by the code that made it
     command = [
         *(sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded"),
         *(f"exploration.bonus={bonus}", f"trainer.seed={seed}", "trainer.num_threads=1"),
         *([f"exploration.coef={coef}"] if coef else []),
-        *(f"trainer.default_local_dir={RUNS}", f"trainer.experiment_name={name}", "trainer.tensorboard=false"),
+        *(f"trainer.default_local_dir={runs}", f"trainer.experiment_name={name}", "trainer.tensorboard=false"),
         *settings,
     ]
-    log = RUNS / f"{name}.log"
+    log = runs / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as file:
         done = subprocess.run(
@@ -85,9 +86,9 @@ def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with status {done.returncode}; see {log}")
     print(f"{name}: done", flush=True)
-    lines = (RUNS / name / "evaluations.jsonl").read_text().splitlines()
+    lines = (runs / name / "evaluations.jsonl").read_text().splitlines()
     tests = [row for row in map(json.loads, lines) if row["dataset"] == TEST]
-    last = json.loads((RUNS / name / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((runs / name / "metrics.jsonl").read_text().splitlines()[-1])
     return {"base": tests[0], "trained": tests[-1], "last_step": last}
 
 

@@ -1,15 +1,12 @@
 """Results of benchmarks as data files: figures, and what is needed to read or repeat them."""
 
 import json
-import platform
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from outcome_rl.environment import package_versions
+from outcome_rl.environment import describe_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -21,14 +18,14 @@ def write_result(name: str, config: dict[str, Any], figures: Any) -> Path:
     Raises:
         RuntimeError: the checkout's commit cannot be told; a result that names no code is worth nothing.
     """
+    environment = describe_environment()
     path = RESULTS / f"{name}.json"
     content = {
         "config": config,
         "figures": figures,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _cpu(),
-        "threads": torch.get_num_threads(),
-        "versions": package_versions(),
-        "commit": _commit(),
+        "devices": environment["devices"],
+        "versions": environment["versions"],
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,15 +33,9 @@ def write_result(name: str, config: dict[str, Any], figures: Any) -> Path:
     return path
 
 
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+def commit() -> str:
+    """The checkout's commit, and whether files differ from it."""
 
-
-def _commit() -> str:
     def git(*command: str) -> str:
         done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True)
         if done.returncode != 0:
