@@ -26,7 +26,7 @@ class ModelConfig:
 
     # Folder or hub name of a causal language model; "embedded" is the tiny policy shipped with the package.
     path: str = ""
-    # Of weights and arithmetic.
+    # Of the arithmetic, by torch.autocast; weights, optimizer and checkpoints are float32.
     dtype: Literal["float32", "bfloat16"] = "float32"
     # "auto" takes a GPU where there is one.
     device: str = "auto"
