@@ -44,8 +44,9 @@ class Policy:
         """Read model and tokenizer, and check that hidden states times lm_head are this architecture's logits.
 
         Raises:
-            ValueError: there is no such model, its tokenizer lacks what generation needs, or its logits are processed
-                after the head (soft-capped or scaled), which a loss from hidden states would miss.
+            ValueError: there is no such model, its tokenizer lacks what generation needs, its generation settings
+                cannot be saved, or its logits are processed after the head (soft-capped or scaled), which a loss from
+                hidden states would miss.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -64,6 +65,7 @@ class Policy:
             )
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
+        _make_savable(model, config.path)
         policy = cls(model.to(device), tokenizer, getattr(torch, config.dtype))
         policy._check_head()
         return policy
@@ -131,3 +133,20 @@ class Policy:
                 "hidden states before, so a loss from hidden states would train another policy than the one that "
                 "samples; use outcome_rl.policy_loss on its logits instead of this driver"
             )
+
+
+def _make_savable(model: Any, path: str) -> None:
+    """Models are published with settings that `save_pretrained` refuses, most often a temperature beside
+    do_sample=false; the first checkpoint is too late to find out."""
+    settings = model.generation_config
+    try:
+        settings.validate(strict=True)
+    except ValueError:
+        settings.do_sample = True
+        try:
+            settings.validate(strict=True)
+        except ValueError as error:
+            raise ValueError(
+                f"model.path={path!r}: correct or remove its generation_config.json, with which no checkpoint could be "
+                f"saved: {error}"
+            ) from error

@@ -1,6 +1,7 @@
 """Hidden states times the head's weight are the model's logits, or the model is refused."""
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -157,6 +158,39 @@ def test_weights_stored_in_half_precision_are_trained_in_full(
     policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", dtype="bfloat16"))
     assert policy.head_weight.dtype == torch.float32
     assert torch.equal(policy.head_weight, shared_policy.head_weight.to(stored).float())
+
+
+@pytest.fixture
+def with_generation(shared_policy: Policy, tmp_path: Path) -> Callable[..., Path]:
+    """Writes the embedded policy with other generation settings."""
+
+    def write(**settings: Any) -> Path:
+        shared_policy.save(tmp_path / "model")
+        (tmp_path / "model" / "generation_config.json").write_text(json.dumps(settings))
+        return tmp_path / "model"
+
+    return write
+
+
+def test_a_temperature_beside_greedy_decoding_can_be_saved(
+    with_generation: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = with_generation(do_sample=False, temperature=0.6, top_p=0.9)
+    policy = Policy.load(ModelConfig(path=str(path), device="cpu"))
+    policy.save(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert (saved["do_sample"], saved["temperature"], saved["top_p"]) == (True, 0.6, 0.9)
+
+
+def test_valid_generation_settings_stay_as_they_are(with_generation: Callable[..., Path], tmp_path: Path) -> None:
+    Policy.load(ModelConfig(path=str(with_generation(do_sample=False)), device="cpu")).save(tmp_path / "saved")
+    assert not json.loads((tmp_path / "saved" / "generation_config.json").read_text()).get("do_sample")
+
+
+def test_generation_settings_that_cannot_be_saved_are_refused_at_once(with_generation: Callable[..., Path]) -> None:
+    path = with_generation(length_penalty=0.5)
+    with pytest.raises(ValueError, match=r"(?s)correct or remove its generation_config\.json.*length_penalty"):
+        Policy.load(ModelConfig(path=str(path), device="cpu"))
 
 
 def test_save_and_load_are_exact(policy: Policy, tmp_path: Path) -> None:
