@@ -192,7 +192,7 @@ class TrainerConfig:
     # Evaluate on val_files every so many steps; -1 only at the end.
     test_freq: int = -1
     # Checkpoint every so many steps; -1 only at the end.
-    save_freq: int = -1
+    save_freq: int = 25
     # Older checkpoints are removed.
     max_ckpt_to_keep: int = 2
     # "auto" continues from the newest checkpoint in the run's folder; "disable" refuses a folder that holds a run.

@@ -206,9 +206,7 @@ def test_a_small_step_in_bfloat16_changes_the_weights(batch: ScoredRollouts, mak
     assert torch.cat(changed).float().mean() > 0.95
 
 
-def test_bfloat16_follows_the_gradient_of_float32(
-    base: Policy, batch: ScoredRollouts, make_config: MakeConfig
-) -> None:
+def test_bfloat16_follows_the_gradient_of_float32(base: Policy, batch: ScoredRollouts, make_config: MakeConfig) -> None:
     policies = [Policy(copy.deepcopy(base.model).float(), base.tokenizer, dtype) for dtype in (FLOAT, BFLOAT)]
     stats = [Updater(policy, make_config("actor.grad_clip=1e9"), 2).step(batch) for policy in policies]
     full, half = (torch.cat([p.grad.flatten() for p in policy.model.parameters()]) for policy in policies)
