@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from outcome_rl.driver.checkpoint import check_same_run, latest_checkpoint, read_state, write_checkpoint
-from outcome_rl.driver.config import TrainConfig, to_yaml
+from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.config_loading import to_yaml
 from outcome_rl.driver.data import BatchOrder, ProblemSet, derive_seed, load_problems
 from outcome_rl.driver.display import Display
 from outcome_rl.driver.evaluation import evaluate

@@ -22,7 +22,8 @@ from typer.testing import CliRunner, Result
 
 from outcome_rl import cli
 from outcome_rl.driver.checkpoint import latest_checkpoint
-from outcome_rl.driver.config import ModelConfig, TrainConfig, load_config
+from outcome_rl.driver.config import ModelConfig, TrainConfig
+from outcome_rl.driver.config_loading import load_config
 from outcome_rl.driver.evaluation import Evaluation, evaluate
 from outcome_rl.driver.guards import Interrupted
 from outcome_rl.driver.policy import Policy
@@ -212,8 +213,8 @@ class Process:
 def test_a_run_stopped_four_times_equals_one_that_was_not(
     small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
 ) -> None:
-    """SIGKILL between checkpoints, SIGKILL again, then Ctrl-C, then SIGKILL in the last evaluation. Answers are compared by processes of
-    math-verify, which a signal to the process group must not reach."""
+    """SIGKILL between checkpoints, SIGKILL again, then Ctrl-C, then SIGKILL in the last evaluation, then to the end.
+    Answers are compared by processes of math-verify, which a signal to the process group must not reach."""
     longer = [
         "trainer.total_training_steps=12",
         "trainer.save_freq=3",
