@@ -26,10 +26,9 @@ from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.prompts import Prompts, build_prompts
 from outcome_rl.driver.records import Records, has_records, set_aside
 from outcome_rl.driver.rollout import RolloutEngine, TransformersEngine
-from outcome_rl.driver.scoring import Scorer, Scores
-from outcome_rl.driver.step_metrics import history_metrics, outcome_metrics, sample_rows, update_metrics
+from outcome_rl.driver.scoring import Scorer, Scores, question_keys
+from outcome_rl.driver.step_metrics import history_metrics, length_metrics, outcome_metrics, sample_rows, update_metrics
 from outcome_rl.driver.update import Updater
-from outcome_rl.outcomes.keys import question_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
 
@@ -89,9 +88,16 @@ class Trainer:
                 f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
                 "trainer.experiment_name"
             )
+        if config.rollout.top_p < 1 or config.rollout.top_k > 0:
+            logger.warning(
+                "rollout.top_p=%s and rollout.top_k=%s leave out tokens that the loss takes to be sampled too, so "
+                "training is off-policy; use 1 and -1, or lower rollout.temperature, which the loss knows of",
+                config.rollout.top_p,
+                config.rollout.top_k,
+            )
         self.policy = Policy.load(config.model)
         self.prompts = build_prompts(self.train_set, self.policy.tokenizer, config.data)
-        self.question_keys = torch.tensor([question_key(problem.id) for problem in self.prompts.problems])
+        self.question_keys = question_keys(self.prompts.problems)
         self.order = BatchOrder(
             len(self.prompts.problems),
             config.data.train_batch_size,
@@ -170,7 +176,6 @@ class Trainer:
         update = self.updater.step(scores.batch)
         self.engine.update_weights(self.policy)
         end = time.perf_counter()
-        num_tokens = rollouts.num_tokens
         times = {
             "time/rollout_s": rolled_out - start,
             "time/outcomes_s": scored - rolled_out,
@@ -178,17 +183,15 @@ class Trainer:
             "time/update_s": update.update_s,
             "time/step_s": end - start,
             "time/outcomes_share": (scored - rolled_out) / (end - start),
-            "perf/tokens_per_s": num_tokens / (end - start),
+            "perf/tokens_per_s": rollouts.num_tokens / (end - start),
         }
-        lengths = rollouts.completion_mask.sum(dim=1)
         return scores, {
             "step": step,
             "epoch": (step - 1) // self.order.steps_per_epoch,
             **outcome_metrics(scores),
             **history_metrics(self.counts, self.question_keys, self.prompts.problems, self.solved),
             **update_metrics(update),
-            "response/tokens_mean": num_tokens / len(lengths),
-            "response/at_limit": int((lengths == self.config.data.max_response_length).sum()) / len(lengths),
+            **length_metrics(rollouts, self.config.data.max_response_length),
             **{name: round(value, 6) for name, value in times.items()},
         }
 

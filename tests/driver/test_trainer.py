@@ -409,6 +409,15 @@ def test_a_model_with_invalid_generation_settings_is_trained(
     assert (config.run_dir / "checkpoints" / "global_step_1" / "model" / "generation_config.json").exists()
 
 
+@pytest.mark.parametrize("setting", ["top_p=0.9", "top_k=20", "val_kwargs.top_p=0.9"])
+def test_sampling_that_the_loss_does_not_know_is_told(
+    setting: str, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Trainer(small_config(tmp_path, f"rollout.{setting}")).close()
+    told = [message for message in caplog.messages if "training is off-policy" in message]
+    assert len(told) == (0 if "val_kwargs" in setting else 1)
+
+
 def test_a_full_disk_at_a_checkpoint(
     finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
