@@ -11,6 +11,7 @@ help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## Make .venv with the package, editable, and everything the tests need, at the pinned versions
+	@$(BIN)/python -c "from outcome_rl_kernels.native import native_status; print('native library:', native_status()[1])"
 
 $(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -19,7 +20,7 @@ $(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kern
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
-train: install ## Train the embedded policy: about four minutes on two cores; ARGS="exploration.bonus=batch" changes settings
+train: install ## Train the embedded policy, about four minutes; ARGS="exploration.bonus=batch trainer.experiment_name=batch" changes it
 	$(BIN)/outcome-rl train --config embedded $(ARGS)
 
 test: install ## Run every test; ARGS="-k counts" selects

@@ -114,7 +114,7 @@ def train(
 
     `outcome-rl train --config embedded` trains the tiny policy of this package in minutes on a CPU.
     """
-    from outcome_rl.driver.config import load_config, to_yaml
+    from outcome_rl.driver.config_loading import load_config, to_yaml
 
     settings = load_config(config, overrides or [])
     if dry_run:

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 _NAME = re.compile(r"global_step_(\d+)")
 _SCRATCH = ".unfinished-"
 
@@ -29,12 +27,13 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
 
     Args:
         root: the run's folder of checkpoints.
-        step: number of updates done.
+        step: number of updates done; no checkpoint of this step may exist.
         fill: writes the contents into a folder it is given.
         keep: >= 1.
 
     Raises:
-        OSError: the disk is full, or the like; earlier checkpoints are as they were.
+        OSError: anything went wrong, be it a full disk or contents that cannot be written; earlier checkpoints are as
+            they were.
     """
     root.mkdir(parents=True, exist_ok=True)
     place, scratch = root / f"global_step_{step}", root / f"{_SCRATCH}{step}"
@@ -45,18 +44,17 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
         fill(scratch)
         for path in [*scratch.rglob("*"), scratch]:
             _flush(path)
-        if place.exists():  # the same step again, after a resume with nothing left to do
-            _remove(place)
         scratch.rename(place)
         _flush(root)
-    # On a full disk safetensors raises its own error and torch.save a RuntimeError.
-    except (OSError, SafetensorError, RuntimeError) as error:
-        shutil.rmtree(scratch, ignore_errors=True)
+    except Exception as error:  # of a full disk alone, every library has its own
         previous = latest_checkpoint(root)
         raise OSError(
             f"checkpoint at step {step} failed: {error}; "
             f"{'no earlier checkpoint exists' if previous is None else f'the last good one is {previous}'}"
         ) from error
+    finally:
+        if scratch.exists():
+            shutil.rmtree(scratch, ignore_errors=True)
     for old in _checkpoints(root)[:-keep]:
         _remove(old)
     return place

@@ -1,23 +1,12 @@
-"""Typed configuration of a run: dataclasses, YAML files and `key=value` overrides.
+"""Typed configuration of a run: one dataclass a section.
 
 Names follow verl where it has one (leaf names; the sections are flatter). The defaults are the paper's hyperparameters;
-`configs/embedded.yaml` holds those of the embedded default. An unknown key is an error that names the nearest valid
-one.
+`configs/embedded.yaml` holds those of the embedded default. Files and overrides are read by `config_loading.py`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-import yaml  # type: ignore[import-untyped]
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from outcome_rl_kernels.advantages import parse_bonus
-
-PRESETS = Path(__file__).parent / "configs"
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -26,7 +15,7 @@ class ModelConfig:
 
     # Folder or hub name of a causal language model; "embedded" is the tiny policy shipped with the package.
     path: str = ""
-    # Of weights and arithmetic.
+    # Of the arithmetic, by torch.autocast; weights, optimizer and checkpoints are float32.
     dtype: Literal["float32", "bfloat16"] = "float32"
     # "auto" takes a GPU where there is one.
     device: str = "auto"
@@ -36,7 +25,8 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Problems: JSONL or parquet files, "embedded:train|validation|test", or a Hugging Face "name[:config]@split"."""
+    """Problems: .jsonl files (a JSON object a line), .parquet files, "embedded:train|validation|test", or a Hugging
+    Face "name[:config]@split"."""
 
     # What to train on, as the section's first line says.
     train_files: list[str] = field(default_factory=list)
@@ -78,9 +68,9 @@ class SamplingConfig:
     n: int = 8
     # The loss divides the logits by it too.
     temperature: float = 1.0
-    # Nucleus sampling; 1 is off.
+    # Nucleus sampling; 1 is off. Made for evaluation: the loss takes every token to be sampled from all of them.
     top_p: float = 1.0
-    # -1 is off.
+    # Sampling from so many tokens; -1 is off. Made for evaluation, as top_p is.
     top_k: int = -1
 
 
@@ -192,7 +182,7 @@ class TrainerConfig:
     # Evaluate on val_files every so many steps; -1 only at the end.
     test_freq: int = -1
     # Checkpoint every so many steps; -1 only at the end.
-    save_freq: int = -1
+    save_freq: int = 25
     # Older checkpoints are removed.
     max_ckpt_to_keep: int = 2
     # "auto" continues from the newest checkpoint in the run's folder; "disable" refuses a folder that holds a run.
@@ -223,172 +213,3 @@ class TrainConfig:
     @property
     def run_dir(self) -> Path:
         return Path(self.trainer.default_local_dir) / self.trainer.experiment_name
-
-
-def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
-    """The defaults, then a YAML file or preset, then `key=value` overrides.
-
-    Args:
-        source: path of a YAML file, or the name of a preset in this package (`embedded`).
-        overrides: such as `rollout.n=16` or `data.train_files=[a.jsonl,b.jsonl]`; text is taken as it stands, so that
-            a prompt template may hold braces and colons.
-
-    Raises:
-        FileNotFoundError: no such file or preset.
-        ValueError: an unknown key (with the nearest valid one), a value of the wrong type, or settings that contradict
-            each other.
-    """
-    schema = OmegaConf.structured(TrainConfig)
-    known = dict(_leaves(asdict(TrainConfig())))
-    layers = []
-    if source is not None:
-        layers.append((str(source), _read_yaml(_find(source))))
-    for override in overrides:
-        if "=" not in override:
-            raise ValueError(f"override {override!r} must have the form key=value, such as rollout.n=16")
-        layers.append((f"override {override!r}", _parse_override(override, known)))
-    for origin, layer in layers:
-        content = OmegaConf.to_container(layer)
-        _check_keys(content, known, origin)
-        for key, value in _leaves(content):
-            if key in known:
-                schema = _merged(schema, key, value, known[key], origin)
-    config: TrainConfig = OmegaConf.to_object(schema)
-    _check(config)
-    return config
-
-
-def to_yaml(config: TrainConfig) -> str:
-    """The resolved configuration, readable by `load_config`."""
-    return str(OmegaConf.to_yaml(OmegaConf.structured(config)))
-
-
-def _find(source: str | Path) -> Path:
-    path = Path(source)
-    preset = PRESETS / f"{source}.yaml"
-    if path.suffix not in (".yaml", ".yml") and preset.is_file():
-        return preset
-    if not path.is_file():
-        presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
-        raise FileNotFoundError(f"no configuration file {source}; give a YAML file or one of the presets: {presets}")
-    return path
-
-
-def _read_yaml(path: Path) -> DictConfig:
-    try:
-        content = OmegaConf.load(path)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(content, DictConfig):
-        raise ValueError(f"{path}: expected sections such as 'model:' and 'data:'; got a list")
-    return content
-
-
-def _parse_override(override: str, known: Mapping[str, Any]) -> DictConfig:
-    key, _, text = override.partition("=")
-    if isinstance(known.get(key), str):
-        layer = OmegaConf.create()
-        OmegaConf.update(layer, key, text)
-        return layer
-    try:
-        return OmegaConf.from_dotlist([override])
-    except yaml.YAMLError as error:
-        raise ValueError(f"override {override!r}: the value is not valid YAML: {error}") from error
-
-
-def _merged(schema: DictConfig, key: str, value: Any, default: Any, origin: str) -> Any:
-    if isinstance(default, list) and isinstance(value, str | int | float):
-        value = [value]  # data.train_files=a.jsonl
-    elif isinstance(default, str) and isinstance(value, bool):
-        value = str(value).lower()  # apply_chat_template: true
-    layer = OmegaConf.create()
-    OmegaConf.update(layer, key, value)
-    try:
-        return OmegaConf.merge(schema, layer)
-    except OmegaConfBaseException as error:
-        raise ValueError(f"{origin}: {key}: {str(error).splitlines()[0]}") from error
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _check_keys(content: Any, known: Mapping[str, Any], origin: str) -> None:
-    sections = {key.rpartition(".")[0] for key in known}
-    for key, value in _leaves(content):
-        if key in known or (key in sections and value is None):
-            continue
-        # A right name in the wrong section is nearer than a similar name in the right one.
-        leaf = key.rpartition(".")[2]
-        same_leaf = [name for name in known if name.rpartition(".")[2] == leaf]
-        nearest = same_leaf or get_close_matches(key, known, n=1, cutoff=0.5)
-        hint = (
-            f"; did you mean {nearest[0]!r}?"
-            if nearest
-            else f"; sections are {', '.join(sorted(asdict(TrainConfig())))}"
-        )
-        raise ValueError(f"{origin}: unknown config key {key!r}{hint}")
-
-
-def _check(config: TrainConfig) -> None:
-    """What types cannot say: required fields, ranges, and settings that exclude each other."""
-    required = {
-        "model.path": (config.model.path, "a model folder or hub name, or 'embedded'"),
-        "data.train_files": (config.data.train_files, "a JSONL or parquet file, or 'embedded:train'"),
-        "trainer.experiment_name": (config.trainer.experiment_name, "a name for the run's folder"),
-    }
-    for key, (value, wanted) in required.items():
-        if not value:
-            raise ValueError(f"{key} is not set: give {wanted}, or start from --config embedded")
-    positive = {
-        "data.train_batch_size": config.data.train_batch_size,
-        "data.max_prompt_length": config.data.max_prompt_length,
-        "data.max_response_length": config.data.max_response_length,
-        "rollout.n": config.rollout.n,
-        "rollout.temperature": config.rollout.temperature,
-        "rollout.micro_batch_size": config.rollout.micro_batch_size,
-        "rollout.val_kwargs.n": config.rollout.val_kwargs.n,
-        "rollout.val_kwargs.temperature": config.rollout.val_kwargs.temperature,
-        "actor.ppo_micro_batch_size_per_gpu": config.actor.ppo_micro_batch_size_per_gpu,
-        "actor.grad_clip": config.actor.grad_clip,
-        "actor.optim.lr": config.actor.optim.lr,
-        "trainer.total_epochs": config.trainer.total_epochs,
-        "trainer.max_ckpt_to_keep": config.trainer.max_ckpt_to_keep,
-    }
-    if config.trainer.total_training_steps is not None:
-        positive["trainer.total_training_steps"] = config.trainer.total_training_steps
-    for key, number in positive.items():
-        if not number > 0:
-            raise ValueError(f"{key} must be > 0; got {number}")
-    for key, share in (
-        ("rollout.top_p", config.rollout.top_p),
-        ("rollout.val_kwargs.top_p", config.rollout.val_kwargs.top_p),
-    ):
-        if not 0 < share <= 1:
-            raise ValueError(f"{key} must be in (0, 1]; got {share}")
-    if not config.actor.kl_loss_coef >= 0:
-        raise ValueError(f"actor.kl_loss_coef must be >= 0; got {config.actor.kl_loss_coef}")
-    if "/" in config.trainer.experiment_name or config.trainer.experiment_name in (".", ".."):
-        raise ValueError(f"trainer.experiment_name must be a folder name; got {config.trainer.experiment_name!r}")
-    if "{problem}" not in config.data.prompt_template:
-        raise ValueError(f"data.prompt_template must contain {{problem}}; got {config.data.prompt_template!r}")
-    try:
-        methods = parse_bonus(config.exploration.bonus)
-    except ValueError as error:
-        raise ValueError(f"exploration.{error}") from error
-    if len(config.exploration.coef) not in (1, len(methods)):
-        raise ValueError(
-            f"exploration.coef must hold one number or {len(methods)}, one for each of {config.exploration.bonus!r}; "
-            f"got {config.exploration.coef}"
-        )
-    if config.rollout.n == 1:
-        why = (
-            "the leave-one-out mean of ucb_mean needs other samples"
-            if "ucb_mean" in methods
-            else ("the advantage of a group of one is always 0")
-        )
-        raise ValueError(f"rollout.n must be at least 2, got 1: {why}")

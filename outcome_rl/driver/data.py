@@ -76,7 +76,7 @@ def _rows(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     name, _, split = source.partition(":")
     if name == "embedded":
         rows: Sequence[Any] = DialectTask().problems(cast(Any, split or "train"))
-    elif Path(source).suffix in (".jsonl", ".json", ".parquet"):
+    elif Path(source).suffix in (".jsonl", ".parquet"):
         if not Path(source).is_file():
             raise FileNotFoundError(f"data file {source} does not exist")
         if Path(source).suffix != ".parquet":
@@ -120,8 +120,8 @@ def _hub_rows(source: str) -> Sequence[Any]:
     path, _, subset = name.partition(":")
     if not split:
         raise ValueError(
-            f"{source}: not a .jsonl, .json or .parquet file. For a Hugging Face dataset name the split: "
-            f"{source}@train; for the embedded task use embedded:train"
+            f"{source}: not a .jsonl (a JSON object a line) or .parquet file. For a Hugging Face dataset name the "
+            f"split: {source}@train; for the embedded task use embedded:train"
         )
     if Path(path).is_dir() and (Path(path) / "dataset_dict.json").is_file():
         splits = datasets.load_from_disk(path)

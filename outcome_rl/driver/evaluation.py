@@ -20,7 +20,6 @@ class Evaluation(NamedTuple):
     dataset: str
     summary: SampleSummary
     seconds: float
-    tokens: int
 
 
 def evaluate(
@@ -50,7 +49,6 @@ def evaluate(
         dataset=dataset.name,
         summary=summarise(list(np.asarray(keys)), list(np.asarray(correct))),
         seconds=time.perf_counter() - start,
-        tokens=rollouts.num_tokens,
     )
 
 

@@ -1,4 +1,4 @@
-"""What protects a run: its folder is one process's alone, and signals wait for the end of a step."""
+"""What protects a run: its folder is one process's alone, and signals wait for the end of a step or an evaluation."""
 
 import logging
 import signal
@@ -14,7 +14,8 @@ class Interrupted(Exception):
     """The run was stopped by a signal, after a checkpoint."""
 
     def __init__(self, signum: int, step: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name} after step {step}")
+        when = f"after step {step}" if step else "before the first step"
+        super().__init__(f"stopped by {signal.Signals(signum).name} {when}")
         self.signum = signum
 
 
@@ -36,13 +37,16 @@ def only_run_in(run_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def collect_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying from them, so that the step ends and a checkpoint is written."""
+    """Collect SIGINT and SIGTERM instead of dying from them, so that what is under way ends and a checkpoint is
+    written."""
     received: list[int] = []
 
     def note(signum: int, frame: FrameType | None) -> None:
         received.append(signum)
         signal.signal(signal.SIGINT, before[signal.SIGINT])  # a second Ctrl-C stops at once
-        logger.warning("%s: finishing the step, then a checkpoint", signal.Signals(signum).name)
+        logger.warning(
+            "%s: stopping with a checkpoint after the step or data set under way", signal.Signals(signum).name
+        )
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

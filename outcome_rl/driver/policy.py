@@ -1,6 +1,7 @@
 """A causal language model split where the policy loss wants it: the body gives hidden states, the head is a weight."""
 
 import copy
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -24,12 +25,14 @@ def choose_device(device: str) -> torch.device:
 class Policy:
     """A model and its tokenizer.
 
-    Dropout stays off: the log-probabilities of the update must be those of the policy that sampled.
+    Dropout stays off: the log-probabilities of the update must be those of the policy that sampled. Weights are in
+    float32 whatever `compute_dtype` is: bfloat16 has 8 bits of mantissa, and a step of 1e-6 would be rounded away.
     """
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model: Any, tokenizer: Any, compute_dtype: torch.dtype = torch.float32) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
+        self.compute_dtype = compute_dtype
         self._body: nn.Module = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
         head = model.get_output_embeddings()
         if head is None:
@@ -41,8 +44,9 @@ class Policy:
         """Read model and tokenizer, and check that hidden states times lm_head are this architecture's logits.
 
         Raises:
-            ValueError: there is no such model, its tokenizer lacks what generation needs, or its logits are processed
-                after the head (soft-capped or scaled), which a loss from hidden states would miss.
+            ValueError: there is no such model, its tokenizer lacks what generation needs, its generation settings
+                cannot be saved, or its logits are processed after the head (soft-capped or scaled), which a loss from
+                hidden states would miss.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -51,7 +55,7 @@ class Policy:
         try:
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
             model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=getattr(torch, config.dtype), trust_remote_code=config.trust_remote_code
+                path, dtype=torch.float32, trust_remote_code=config.trust_remote_code
             )
         except OSError as error:
             raise ValueError(f"model.path={config.path!r} cannot be loaded: {error}") from error
@@ -61,13 +65,20 @@ class Policy:
             )
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
-        policy = cls(model.to(device), tokenizer)
+        _make_savable(model, config.path)
+        policy = cls(model.to(device), tokenizer, getattr(torch, config.dtype))
         policy._check_head()
         return policy
 
     def frozen_copy(self) -> Self:
         """A copy that is never trained: the reference policy."""
-        return type(self)(copy.deepcopy(self.model).requires_grad_(False), self.tokenizer)
+        return type(self)(copy.deepcopy(self.model).requires_grad_(False), self.tokenizer, self.compute_dtype)
+
+    def precision(self) -> AbstractContextManager[None]:
+        """Where every forward pass belongs, to generate as well as to learn: arithmetic is then of `compute_dtype`."""
+        if self.compute_dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.compute_dtype)
 
     @property
     def device(self) -> torch.device:
@@ -111,9 +122,10 @@ class Policy:
             received.append(inputs[0])
             return probe
 
-        with self._head.register_forward_hook(replace):
-            logits = self.model(input_ids=ids, use_cache=False).logits
-        hidden = self.hidden(ids, torch.ones_like(ids)).float()
+        with self.precision():
+            with self._head.register_forward_hook(replace):
+                logits = self.model(input_ids=ids, use_cache=False).logits
+            hidden = self.hidden(ids, torch.ones_like(ids)).float()
         unchanged = bool(received) and torch.equal(logits.float(), probe.float())
         if not unchanged or not (received[0].float() - hidden).abs().max() <= 1e-2 * hidden.abs().max():
             raise ValueError(
@@ -121,3 +133,20 @@ class Policy:
                 "hidden states before, so a loss from hidden states would train another policy than the one that "
                 "samples; use outcome_rl.policy_loss on its logits instead of this driver"
             )
+
+
+def _make_savable(model: Any, path: str) -> None:
+    """Models are published with settings that `save_pretrained` refuses, most often a temperature beside
+    do_sample=false; the first checkpoint is too late to find out."""
+    settings = model.generation_config
+    try:
+        settings.validate(strict=True)
+    except ValueError:
+        settings.do_sample = True
+        try:
+            settings.validate(strict=True)
+        except ValueError as error:
+            raise ValueError(
+                f"model.path={path!r}: correct or remove its generation_config.json, with which no checkpoint could be "
+                f"saved: {error}"
+            ) from error

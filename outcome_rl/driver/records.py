@@ -14,6 +14,25 @@ from typing import Any
 STREAMS = ("metrics", "evaluations", "samples")
 
 
+def has_records(run_dir: Path) -> bool:
+    """Whether a run has written rows into the folder."""
+    paths = [run_dir / f"{stream}.jsonl" for stream in STREAMS]
+    return any(path.exists() and path.stat().st_size for path in paths)
+
+
+def set_aside(run_dir: Path) -> Path:
+    """Move the records of a run that cannot be continued into `abandoned-1`, `abandoned-2`, ..., and say where."""
+    number = 1
+    while (run_dir / f"abandoned-{number}").exists():
+        number += 1
+    place = run_dir / f"abandoned-{number}"
+    place.mkdir()
+    for name in (*(f"{stream}.jsonl" for stream in STREAMS), "tensorboard"):
+        if (run_dir / name).exists():
+            (run_dir / name).rename(place / name)
+    return place
+
+
 class Records:
     """Append-only streams `metrics.jsonl`, `evaluations.jsonl` and `samples.jsonl` in the run's folder."""
 

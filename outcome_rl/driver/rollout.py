@@ -128,7 +128,7 @@ class TransformersEngine:
             "pad_token_id": pad,
             "eos_token_id": end,
         }
-        with _only_setting(self.policy.model, GenerationConfig(**settings)):
+        with self.policy.precision(), _only_setting(self.policy.model, GenerationConfig(**settings)):
             sequences: Tensor = self.policy.model.generate(input_ids=prompt_ids, attention_mask=prompt_mask.long())
         return sequences[:, prompt_ids.shape[1] :]
 

@@ -22,7 +22,6 @@ class Scores(NamedTuple):
 
     batch: ScoredRollouts
     groups: GroupAdvantages  # (B, n) each
-    question_keys: Tensor  # (B,) int64
     outcome_keys: Tensor  # (B, n) int64
     correct: Tensor  # (B, n) bool
     answers: list[Answer | None]  # B * n
@@ -52,13 +51,12 @@ class Scorer:
             rollouts.texts,
             [problem.answer for problem in problems for _ in range(n)],
         )
-        question_keys = torch.tensor([question_key(problem.id) for problem in problems])
         outcome_keys = torch.as_tensor(outcomes.keys).reshape(shape)
         correct = torch.as_tensor(outcomes.correct).reshape(shape)
         exploration = self.config.exploration
         groups = group_advantages(
             correct.float(),
-            question_keys,
+            question_keys(problems),
             outcome_keys,
             self.counts,
             correct=correct,
@@ -77,7 +75,7 @@ class Scorer:
             answer_mask=self._answer_mask(rollouts, outcomes.answers).to(device),
             correct=correct.reshape(-1).to(device),
         )
-        return Scores(batch, groups, question_keys, outcome_keys, correct, outcomes.answers, outcomes.unresolved)
+        return Scores(batch, groups, outcome_keys, correct, outcomes.answers, outcomes.unresolved)
 
     def _answer_mask(self, rollouts: Rollouts, answers: list[Answer | None]) -> Tensor:
         if self.config.exploration.answer_mask_mode == "none":
@@ -85,7 +83,12 @@ class Scorer:
         return answer_mask(self.tokenizer, rollouts.completion_ids, answers)
 
 
-def distinct_answers(counts: OutcomeCounts, question_keys: Tensor) -> Tensor:
-    """Number of different answers seen so far for each question (Q,); "no answer" is not one."""
-    no_answer = counts.lookup(question_keys, torch.full_like(question_keys, NO_ANSWER)) > 0
-    return counts.distinct(question_keys) - no_answer.long()
+def question_keys(problems: Sequence[Problem]) -> Tensor:
+    """Under what each problem's outcomes are counted, (Q,) int64."""
+    return torch.tensor([question_key(problem.id) for problem in problems])
+
+
+def distinct_answers(counts: OutcomeCounts, questions: Tensor) -> Tensor:
+    """Number of different answers seen so far for each question (Q,), given by key; "no answer" is not one."""
+    no_answer = counts.lookup(questions, torch.full_like(questions, NO_ANSWER)) > 0
+    return counts.distinct(questions) - no_answer.long()

@@ -1,7 +1,7 @@
 """What a step's row of `metrics.jsonl` and its rows of `samples.jsonl` say.
 
-`reward/` and `outcomes/` speak of the batch, `train/` of everything sampled so far, `entropy/` and `actor/` of the
-update. "Distinct" counts different answers; a response without an answer has none.
+`reward/`, `outcomes/` and `response/` speak of the batch, `train/` of everything sampled so far, `entropy/` and
+`actor/` of the update. "Distinct" counts different answers; a response without an answer has none.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl.driver.data import Problem
+from outcome_rl.driver.rollout import Rollouts
 from outcome_rl.driver.scoring import Scores, distinct_answers
 from outcome_rl.driver.update import UpdateStats
 from outcome_rl.outcomes.keys import NO_ANSWER
@@ -64,6 +65,15 @@ def update_metrics(update: UpdateStats) -> dict[str, float]:
         "actor/grad_norm": update.grad_norm,
         "actor/lr": update.lr,
         **{f"entropy/{name}": value for name, value in update.entropy.items()},
+    }
+
+
+def length_metrics(rollouts: Rollouts, limit: int) -> dict[str, float]:
+    """Lengths of the responses, and how many have as many tokens as they may."""
+    lengths = rollouts.completion_mask.sum(dim=1)
+    return {
+        "response/tokens_mean": lengths.float().mean().item(),
+        "response/at_limit": (lengths == limit).float().mean().item(),
     }
 
 

@@ -5,6 +5,7 @@ problems (B) --engine--> responses (B * n, T) --matcher--> outcome keys, correct
 """
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -15,21 +16,23 @@ from typing import Any
 import torch
 
 from outcome_rl.driver.checkpoint import check_same_run, latest_checkpoint, read_state, write_checkpoint
-from outcome_rl.driver.config import TrainConfig, to_yaml
+from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.config_loading import to_yaml
 from outcome_rl.driver.data import BatchOrder, ProblemSet, derive_seed, load_problems
 from outcome_rl.driver.display import Display
 from outcome_rl.driver.evaluation import evaluate
 from outcome_rl.driver.guards import Interrupted, collect_signals, only_run_in
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.prompts import Prompts, build_prompts
-from outcome_rl.driver.records import Records
+from outcome_rl.driver.records import Records, has_records, set_aside
 from outcome_rl.driver.rollout import RolloutEngine, TransformersEngine
-from outcome_rl.driver.scoring import Scorer, Scores
-from outcome_rl.driver.step_metrics import history_metrics, outcome_metrics, sample_rows, update_metrics
+from outcome_rl.driver.scoring import Scorer, Scores, question_keys
+from outcome_rl.driver.step_metrics import history_metrics, length_metrics, outcome_metrics, sample_rows, update_metrics
 from outcome_rl.driver.update import Updater
-from outcome_rl.outcomes.keys import question_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
+
+logger = logging.getLogger(__name__)
 
 # Settings that a resumed run may change: they decide where it runs and what it writes down, not what it computes. Data
 # files may move; their contents are checked instead.
@@ -79,15 +82,22 @@ class Trainer:
     def _load(self) -> None:
         config = self.config
         checkpoint = latest_checkpoint(self.checkpoint_root)
-        used = checkpoint is not None or (config.run_dir / "metrics.jsonl").exists()
-        if used and config.trainer.resume_mode == "disable":
+        recorded = has_records(config.run_dir)
+        if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
             raise ValueError(
                 f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
                 "trainer.experiment_name"
             )
+        if config.rollout.top_p < 1 or config.rollout.top_k > 0:
+            logger.warning(
+                "rollout.top_p=%s and rollout.top_k=%s leave out tokens that the loss takes to be sampled too, so "
+                "training is off-policy; use 1 and -1, or lower rollout.temperature, which the loss knows of",
+                config.rollout.top_p,
+                config.rollout.top_k,
+            )
         self.policy = Policy.load(config.model)
         self.prompts = build_prompts(self.train_set, self.policy.tokenizer, config.data)
-        self.question_keys = torch.tensor([question_key(problem.id) for problem in self.prompts.problems])
+        self.question_keys = question_keys(self.prompts.problems)
         self.order = BatchOrder(
             len(self.prompts.problems),
             config.data.train_batch_size,
@@ -107,15 +117,14 @@ class Trainer:
         self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
         self.counts = OutcomeCounts(rule=self.matcher.rule)
         self.solved: set[str] = set()
-        self.step = 0
+        self.step = self.saved_step = 0
         if checkpoint is not None:
             self._restore(checkpoint)
         self.scorer = Scorer(config, self.policy.tokenizer, self.matcher, self.counts)
-        self.records = Records(
-            config.run_dir,
-            last_step=self.step if checkpoint is not None else -1,
-            tensorboard=config.trainer.tensorboard,
-        )
+        if checkpoint is None and recorded:
+            place = set_aside(config.run_dir)
+            logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, place)
+        self.records = Records(config.run_dir, last_step=self.step, tensorboard=config.trainer.tensorboard)
         self._resources.callback(self.records.close)
         (config.run_dir / "config.yaml").write_text(to_yaml(config))
 
@@ -128,35 +137,23 @@ class Trainer:
         self._resources.close()
 
     def run(self) -> None:
-        """Train to the last step, with evaluations and checkpoints on the way.
+        """Train to the last step, with checkpoints and evaluations on the way.
 
         Raises:
             Interrupted: SIGINT or SIGTERM came; the state is in a checkpoint. A second SIGINT stops at once.
         """
-        trainer = self.config.trainer
         with Display(self.total_steps, self.step) as display, collect_signals() as received:
             display.say(self._headline())
-            evaluated = {row["dataset"] for row in self.records.rows("evaluations")}
-            if self.step == 0 and not evaluated:
-                self._evaluate(self._all_sets(), display)
+            self._evaluate(received, display)
             while self.step < self.total_steps:
                 scores, row = self._train_step(self.step + 1)
                 self.step += 1
                 self.records.append("metrics", row)
                 display.step(row)
-                last = self.step == self.total_steps
-                if last or _due(self.step, trainer.test_freq):
-                    problems = [self.prompts.problems[i] for i in self.order.batch(self.step)]
-                    samples = sample_rows(scores, problems, self.step, trainer.log_generations)
-                    for sample in samples:
-                        self.records.append("samples", sample)
-                    self._evaluate(self._all_sets() if last else self.validation, display)
-                    if last and samples:
-                        display.samples(samples)
-                if last or received or _due(self.step, trainer.save_freq):
+                self._record_samples(scores, display)
+                if self._is_last or _due(self.step, self.config.trainer.save_freq):
                     self._save()
-                if received and not last:
-                    raise Interrupted(received[0], self.step)
+                self._evaluate(received, display)
             self._finish(display)
 
     def _train_step(self, step: int) -> tuple[Scores, dict[str, Any]]:
@@ -179,7 +176,6 @@ class Trainer:
         update = self.updater.step(scores.batch)
         self.engine.update_weights(self.policy)
         end = time.perf_counter()
-        num_tokens = rollouts.num_tokens
         times = {
             "time/rollout_s": rolled_out - start,
             "time/outcomes_s": scored - rolled_out,
@@ -187,17 +183,15 @@ class Trainer:
             "time/update_s": update.update_s,
             "time/step_s": end - start,
             "time/outcomes_share": (scored - rolled_out) / (end - start),
-            "perf/tokens_per_s": num_tokens / (end - start),
+            "perf/tokens_per_s": rollouts.num_tokens / (end - start),
         }
-        lengths = rollouts.completion_mask.sum(dim=1)
         return scores, {
             "step": step,
             "epoch": (step - 1) // self.order.steps_per_epoch,
             **outcome_metrics(scores),
             **history_metrics(self.counts, self.question_keys, self.prompts.problems, self.solved),
             **update_metrics(update),
-            "response/tokens_mean": num_tokens / len(lengths),
-            "response/at_limit": int((lengths == self.config.data.max_response_length).sum()) / len(lengths),
+            **length_metrics(rollouts, self.config.data.max_response_length),
             **{name: round(value, 6) for name, value in times.items()},
         }
 
@@ -224,8 +218,29 @@ class Trainer:
                 )
         return list(by_name.values())
 
-    def _evaluate(self, sets: Sequence[tuple[ProblemSet, Prompts]], display: Display) -> None:
-        for dataset, prompts in sets:
+    @property
+    def _is_last(self) -> bool:
+        return self.step >= self.total_steps
+
+    def _record_samples(self, scores: Scores, display: Display) -> None:
+        trainer = self.config.trainer
+        if not (self._is_last or _due(self.step, trainer.test_freq)):
+            return
+        problems = [self.prompts.problems[i] for i in self.order.batch(self.step)]
+        samples = sample_rows(scores, problems, self.step, trainer.log_generations)
+        for sample in samples:
+            self.records.append("samples", sample)
+        if self._is_last and samples:
+            display.samples(samples)
+
+    def _evaluate(self, received: Sequence[int], display: Display) -> None:
+        """Evaluate what is due after this step and not on record: nearly always all of it, after a kill the rest.
+
+        Raises:
+            Interrupted: a signal came and something is left to do.
+        """
+        for dataset, prompts in self._due_sets():
+            self._heed(received)
             evaluation = evaluate(
                 self.engine,
                 self.matcher,
@@ -243,6 +258,24 @@ class Trainer:
             }
             self.records.append("evaluations", row)
             display.evaluation(row)
+        if not self._is_last:
+            self._heed(received)
+
+    def _due_sets(self) -> list[tuple[ProblemSet, Prompts]]:
+        if self.step == 0 or self._is_last:
+            due = self._all_sets()
+        elif _due(self.step, self.config.trainer.test_freq):
+            due = self.validation
+        else:
+            return []
+        done = {row["dataset"] for row in self.records.rows("evaluations") if row["step"] == self.step}
+        return [(dataset, prompts) for dataset, prompts in due if dataset.name not in done]
+
+    def _heed(self, received: Sequence[int]) -> None:
+        if received:
+            if self.step > self.saved_step:
+                self._save()
+            raise Interrupted(received[0], self.step)
 
     def _headline(self) -> str:
         origin = f"continues after step {self.step}" if self.step else "starts"
@@ -280,6 +313,7 @@ class Trainer:
             (folder / "state.json").write_text(json.dumps(state))
 
         write_checkpoint(self.checkpoint_root, self.step, fill, keep=self.config.trainer.max_ckpt_to_keep)
+        self.saved_step = self.step
 
     def _restore(self, checkpoint: Path) -> None:
         state = read_state(checkpoint)
@@ -290,7 +324,7 @@ class Trainer:
         self.policy.load_weights(checkpoint / "model")
         self.updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
         self.solved = set(state["solved"])
-        self.step = state["step"]
+        self.step = self.saved_step = state["step"]
 
     def _finish(self, display: Display) -> None:
         """Plots and the table of base against trained, from the records."""
@@ -301,7 +335,7 @@ class Trainer:
         evaluations = self.records.rows("evaluations")
         for dataset, _ in self.test or self.validation:
             rows = [row for row in evaluations if row["dataset"] == dataset.name]
-            plot_comparison(rows[0], rows[-1], run_dir / f"{dataset.name.replace(':', '-')}.png")
+            plot_comparison(rows[0], rows[-1], run_dir / f"comparison-{dataset.name.replace(':', '-')}.png")
             display.comparison(rows[0], rows[-1])
         display.say(
             f"{run_dir}/ holds config.yaml, metrics.jsonl, evaluations.jsonl, samples.jsonl, plots, and the model in "

@@ -83,27 +83,28 @@ class Updater:
             reference_start = time.perf_counter()
             ref_logps = self._reference_logps(rollouts)
             reference_s += time.perf_counter() - reference_start
-            output = linear_policy_loss(
-                _completion_hidden(self.policy, rollouts),
-                self.policy.head_weight,
-                rollouts.completion_ids,
-                batch.advantages[rows],
-                mask,
-                bias=self.policy.head_bias,
-                bonuses=batch.bonuses[rows],
-                answer_mask=batch.answer_mask[rows, : mask.shape[1]],
-                answer_mask_mode=self.config.exploration.answer_mask_mode,
-                ref_logps=ref_logps,
-                temperature=self.config.rollout.temperature,
-                beta=actor.kl_loss_coef,
-                kl_penalty=actor.kl_loss_type,
-                epsilon_low=actor.clip_ratio_low,
-                epsilon_high=actor.clip_ratio_high,
-                delta=actor.clip_ratio_c,
-                loss_agg=actor.loss_agg_mode,
-                normalizer=normalizer,
-                entropy_coef=actor.entropy_coeff,
-            )
+            with self.policy.precision():
+                output = linear_policy_loss(
+                    _completion_hidden(self.policy, rollouts),
+                    self.policy.head_weight,
+                    rollouts.completion_ids,
+                    batch.advantages[rows],
+                    mask,
+                    bias=self.policy.head_bias,
+                    bonuses=batch.bonuses[rows],
+                    answer_mask=batch.answer_mask[rows, : mask.shape[1]],
+                    answer_mask_mode=self.config.exploration.answer_mask_mode,
+                    ref_logps=ref_logps,
+                    temperature=self.config.rollout.temperature,
+                    beta=actor.kl_loss_coef,
+                    kl_penalty=actor.kl_loss_type,
+                    epsilon_low=actor.clip_ratio_low,
+                    epsilon_high=actor.clip_ratio_high,
+                    delta=actor.clip_ratio_c,
+                    loss_agg=actor.loss_agg_mode,
+                    normalizer=normalizer,
+                    entropy_coef=actor.entropy_coeff,
+                )
             output.loss.backward()  # type: ignore[no-untyped-call]
             loss += output.loss.detach()
             kl += output.metrics["kl"] * output.metrics["active_tokens"]
@@ -142,14 +143,15 @@ class Updater:
     def _reference_logps(self, rollouts: Rollouts) -> Tensor | None:
         if self.reference is None:
             return None
-        logps, _ = linear_logprobs(
-            _completion_hidden(self.reference, rollouts),
-            self.reference.head_weight,
-            rollouts.completion_ids,
-            bias=self.reference.head_bias,
-            temperature=self.config.rollout.temperature,
-            mask=rollouts.completion_mask,
-        )
+        with self.reference.precision():
+            logps, _ = linear_logprobs(
+                _completion_hidden(self.reference, rollouts),
+                self.reference.head_weight,
+                rollouts.completion_ids,
+                bias=self.reference.head_bias,
+                temperature=self.config.rollout.temperature,
+                mask=rollouts.completion_mask,
+            )
         return logps
 
 

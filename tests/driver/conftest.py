@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from outcome_rl.driver.config import ModelConfig, TrainConfig, load_config
+from outcome_rl.driver.config import ModelConfig, TrainConfig
+from outcome_rl.driver.config_loading import load_config
 from outcome_rl.driver.policy import Policy
 
 SMALL = (

@@ -50,11 +50,37 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     assert names(tmp_path) == ["global_step_2", "global_step_3_mine", "notes"]
 
 
-def test_the_same_step_may_be_written_again(tmp_path: Path) -> None:
+def test_a_checkpoint_is_never_written_over(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1, fill_with("old"), keep=2)
-    write_checkpoint(tmp_path, 1, fill_with("new"), keep=2)
+    with pytest.raises(OSError, match=r"step 1 failed: .*not empty"):
+        write_checkpoint(tmp_path, 1, fill_with("new"), keep=2)
     assert names(tmp_path) == ["global_step_1"]
-    assert read_state(tmp_path / "global_step_1") == {"step": "new"}
+    assert read_state(tmp_path / "global_step_1") == {"step": "old"}
+
+
+@pytest.mark.parametrize("error", [ValueError("cannot be saved"), TypeError("cannot be saved")])
+def test_contents_that_cannot_be_written_leave_nothing_behind(error: Exception, tmp_path: Path) -> None:
+    def refused(folder: Path) -> None:
+        fill_with("two")(folder)
+        raise error
+
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+    with pytest.raises(
+        OSError, match=r"step 2 failed: cannot be saved; the last good one is .*global_step_1$"
+    ) as caught:
+        write_checkpoint(tmp_path, 2, refused, keep=1)
+    assert caught.value.__cause__ is error
+    assert names(tmp_path) == ["global_step_1"]
+
+
+def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupted(folder: Path) -> None:
+        fill_with("two")(folder)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(tmp_path, 2, interrupted, keep=1)
+    assert names(tmp_path) == []
 
 
 def test_a_full_disk_leaves_the_previous_one(tmp_path: Path) -> None:

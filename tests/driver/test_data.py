@@ -134,6 +134,9 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         load(str(tmp_path / "junk.parquet"))
     with pytest.raises(ValueError, match="For a Hugging Face dataset name the split"):
         load("somebody/something")
+    (tmp_path / "array.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"array\.json: not a \.jsonl \(a JSON object a line\) or \.parquet file"):
+        load(str(tmp_path / "array.json"))
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Hidden states times the head's weight are the model's logits, or the model is refused."""
 
+import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -51,6 +54,7 @@ def saved(tmp_path: Path, shared_policy: Policy) -> Saved:
     return save
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "config",
     [
@@ -62,11 +66,13 @@ def saved(tmp_path: Path, shared_policy: Policy) -> Saved:
     ],
     ids=["llama", "llama, tied", "qwen2", "gpt-neox", "gpt2"],
 )
-def test_hidden_times_head_is_logits(config: PreTrainedConfig, saved: Saved) -> None:
-    policy = Policy.load(ModelConfig(path=str(saved(config)), device="cpu"))
+def test_hidden_times_head_is_logits(
+    config: PreTrainedConfig, dtype: Literal["float32", "bfloat16"], saved: Saved
+) -> None:
+    policy = Policy.load(ModelConfig(path=str(saved(config)), device="cpu", dtype=dtype))
     ids = torch.arange(24).reshape(2, 12) % 80
     mask = torch.ones_like(ids)
-    with torch.no_grad():
+    with torch.no_grad(), policy.precision():
         rebuilt = nn.functional.linear(policy.hidden(ids, mask), policy.head_weight, policy.head_bias)
         torch.testing.assert_close(rebuilt, policy.model(ids).logits)
 
@@ -124,6 +130,67 @@ def test_the_frozen_copy_stays_behind(policy: Policy) -> None:
     assert torch.equal(frozen.head_weight, before)
     assert not any(parameter.requires_grad for parameter in frozen.model.parameters())
     assert all(parameter.requires_grad for parameter in policy.model.parameters())
+
+
+def test_bfloat16_is_of_the_arithmetic_alone(shared_policy: Policy, tmp_path: Path) -> None:
+    policy = Policy.load(ModelConfig(path="embedded", device="cpu", dtype="bfloat16"))
+    assert {parameter.dtype for parameter in policy.model.parameters()} == {torch.float32}
+    ids = torch.arange(24).reshape(2, 12) % 80
+    with torch.no_grad():
+        exact = shared_policy.hidden(ids, torch.ones_like(ids))
+        for rounding in (policy, policy.frozen_copy()):
+            with rounding.precision():
+                hidden = rounding.hidden(ids, torch.ones_like(ids))
+            error = (hidden - exact).norm() / exact.norm()
+            assert 2**-12 < error < 2**-5  # bfloat16 keeps 8 bits
+        with shared_policy.precision():
+            assert torch.equal(shared_policy.hidden(ids, torch.ones_like(ids)), exact)
+    policy.save(tmp_path)
+    assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
+def test_weights_stored_in_half_precision_are_trained_in_full(
+    stored: torch.dtype, shared_policy: Policy, tmp_path: Path
+) -> None:
+    copy.deepcopy(shared_policy.model).to(stored).save_pretrained(tmp_path)
+    shared_policy.tokenizer.save_pretrained(tmp_path)
+    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", dtype="bfloat16"))
+    assert policy.head_weight.dtype == torch.float32
+    assert torch.equal(policy.head_weight, shared_policy.head_weight.to(stored).float())
+
+
+@pytest.fixture
+def with_generation(shared_policy: Policy, tmp_path: Path) -> Callable[..., Path]:
+    """Writes the embedded policy with other generation settings."""
+
+    def write(**settings: Any) -> Path:
+        shared_policy.save(tmp_path / "model")
+        (tmp_path / "model" / "generation_config.json").write_text(json.dumps(settings))
+        return tmp_path / "model"
+
+    return write
+
+
+def test_a_temperature_beside_greedy_decoding_can_be_saved(
+    with_generation: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = with_generation(do_sample=False, temperature=0.6, top_p=0.9)
+    policy = Policy.load(ModelConfig(path=str(path), device="cpu"))
+    policy.save(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert (saved["do_sample"], saved["temperature"], saved["top_p"]) == (True, 0.6, 0.9)
+
+
+def test_valid_generation_settings_stay_as_they_are(with_generation: Callable[..., Path], tmp_path: Path) -> None:
+    Policy.load(ModelConfig(path=str(with_generation(do_sample=False)), device="cpu")).save(tmp_path / "saved")
+    assert not json.loads((tmp_path / "saved" / "generation_config.json").read_text()).get("do_sample")
+
+
+def test_generation_settings_that_cannot_be_saved_are_refused_at_once(with_generation: Callable[..., Path]) -> None:
+    path = with_generation(length_penalty=0.5)
+    with pytest.raises(ValueError, match=r"(?s)correct or remove its generation_config\.json.*length_penalty"):
+        Policy.load(ModelConfig(path=str(path), device="cpu"))
 
 
 def test_save_and_load_are_exact(policy: Policy, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.data import Problem
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import Rollouts
-from outcome_rl.driver.scoring import Scorer, distinct_answers
+from outcome_rl.driver.scoring import Scorer, distinct_answers, question_keys
 from outcome_rl.outcomes.keys import NO_ANSWER, outcome_key, question_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
@@ -46,7 +46,6 @@ def test_outcomes_and_rewards(make_scorer: MakeScorer, rollouts: Rollouts) -> No
     assert scores.correct.tolist() == [[True, False, False, False], [True] * 4]
     five = outcome_key("5")
     assert scores.outcome_keys.tolist() == [[outcome_key("4"), five, five, NO_ANSWER], [outcome_key("7")] * 4]
-    assert scores.question_keys.tolist() == [question_key("a"), question_key("b")]
     rewards = torch.tensor([1.0, 0, 0, 0])
     torch.testing.assert_close(scores.groups.advantages[0], (rewards - 0.25) / (rewards.std() + 1e-6))
     assert scores.groups.advantages[1].tolist() == [0.0] * 4
@@ -92,5 +91,12 @@ def test_the_answer_mask_covers_the_answer(make_scorer: MakeScorer, rollouts: Ro
 def test_no_answer_is_no_distinct_answer(make_scorer: MakeScorer, rollouts: Rollouts) -> None:
     scorer = make_scorer()
     scorer.score(PROBLEMS, rollouts)
-    keys = torch.tensor([question_key("a"), question_key("b"), question_key("never seen")])
+    keys = question_keys([*PROBLEMS, Problem("never seen", "?", "1")])
     assert distinct_answers(scorer.counts, keys).tolist() == [2, 1, 0]
+
+
+def test_outcomes_are_counted_under_their_questions(make_scorer: MakeScorer, rollouts: Rollouts) -> None:
+    scorer = make_scorer()
+    scorer.score(PROBLEMS, rollouts)
+    assert question_keys(PROBLEMS).tolist() == [question_key("a"), question_key("b")]
+    assert scorer.counts.distinct(question_keys(PROBLEMS)).tolist() == [3, 1]

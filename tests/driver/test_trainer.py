@@ -22,7 +22,9 @@ from typer.testing import CliRunner, Result
 
 from outcome_rl import cli
 from outcome_rl.driver.checkpoint import latest_checkpoint
-from outcome_rl.driver.config import ModelConfig, TrainConfig, load_config
+from outcome_rl.driver.config import ModelConfig, TrainConfig
+from outcome_rl.driver.config_loading import load_config
+from outcome_rl.driver.evaluation import Evaluation, evaluate
 from outcome_rl.driver.guards import Interrupted
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.trainer import Trainer, train
@@ -94,11 +96,11 @@ def test_the_folder_holds_the_run(finished: Path) -> None:
         "evaluations.jsonl",
         "samples.jsonl",
         "training.png",
-        "embedded-test.png",
+        "comparison-embedded-test.png",
         "checkpoints",
     }
     assert load_config(finished / "config.yaml").run_dir == finished
-    for plot in ("training.png", "embedded-test.png"):
+    for plot in ("training.png", "comparison-embedded-test.png"):
         with Image.open(finished / plot) as image:
             image.verify()
     assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["global_step_4", "global_step_6"]
@@ -175,11 +177,11 @@ def test_another_seed_is_another_run(finished: Path, small_config: MakeConfig, t
 
 
 class Process:
-    """`outcome-rl train` in a process of its own, to be stopped once it has done so many steps."""
+    """`outcome-rl train` in a process of its own, to be stopped once it has written so many rows."""
 
     def __init__(self, run_dir: Path, overrides: list[str]) -> None:
         command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded", *overrides]
-        self.metrics = run_dir / "metrics.jsonl"
+        self.run_dir = run_dir
         self.process = subprocess.Popen(
             command,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -189,9 +191,10 @@ class Process:
             start_new_session=True,
         )
 
-    def stop(self, signum: int, after_steps: int) -> tuple[int, str, str]:
-        """Signal the whole process group, as a terminal does; return exit status, stdout and stderr."""
-        while self.process.poll() is None and not self._has_done(after_steps):
+    def stop(self, signum: int, after_rows: int, stream: str = "metrics") -> tuple[int, str, str]:
+        """Signal the whole process group, as a terminal does, once a stream has so many rows; return exit status,
+        stdout and stderr."""
+        while self.process.poll() is None and not self._has_written(after_rows, stream):
             time.sleep(0.002)
         if self.process.poll() is None:
             os.killpg(self.process.pid, signum)
@@ -201,20 +204,21 @@ class Process:
         out, err = self.process.communicate(timeout=120)
         return self.process.returncode, out, err
 
-    def _has_done(self, steps: int) -> bool:
-        return self.metrics.exists() and self.metrics.read_bytes().count(b"\n") >= steps
+    def _has_written(self, number: int, stream: str) -> bool:
+        path = self.run_dir / f"{stream}.jsonl"
+        return path.exists() and path.read_bytes().count(b"\n") >= number
 
 
 @pytest.mark.slow
-def test_a_run_stopped_three_times_equals_one_that_was_not(
+def test_a_run_stopped_four_times_equals_one_that_was_not(
     small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
 ) -> None:
-    """SIGKILL between checkpoints, SIGKILL again, then Ctrl-C, then to the end. Answers are compared by processes of
-    math-verify, which a signal to the process group must not reach."""
+    """SIGKILL between checkpoints, SIGKILL again, then Ctrl-C, then SIGKILL in the last evaluation, then to the end.
+    Answers are compared by processes of math-verify, which a signal to the process group must not reach."""
     longer = [
         "trainer.total_training_steps=12",
         "trainer.save_freq=3",
-        "data.val_files=[]",
+        "trainer.test_freq=-1",
         "data.val_max_samples=2",
         "outcomes.equivalence=math_verify",
         "outcomes.workers=1",
@@ -231,8 +235,12 @@ def test_a_run_stopped_three_times_equals_one_that_was_not(
     assert "continues after step" in out
     assert "stopped by SIGINT after step" in err
     assert "Traceback" not in err
+    status, _, err = Process(run_dir, overrides).stop(signal.SIGKILL, 3, "evaluations")
+    assert status == -signal.SIGKILL, err
+    assert [row["step"] for row in rows(run_dir, "evaluations")] == [0, 0, 12]
     status, out, err = Process(run_dir, overrides).finish()
     assert status == 0, err
+    assert "continues after step 12" in out
     assert err == ""  # no warnings, no progress bars of libraries
     assert_same_run(run_dir, config.run_dir)
 
@@ -264,6 +272,150 @@ def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
     assert resumed.exit_code == 0, resumed.output
     assert "continues after step 3" in resumed.stdout
     assert_same_run(tmp_path / "run", finished)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL, after which the files are as they are."""
+
+
+class Evaluations:
+    """The trainer's `evaluate`, which at its call number `number` first does something else."""
+
+    def __init__(self, number: int, instead: Callable[[], None]) -> None:
+        self.number, self.instead = number, instead
+
+    def __call__(self, *arguments: Any) -> Evaluation:
+        self.number -= 1
+        if self.number == 0:
+            self.instead()
+        return evaluate(*arguments)
+
+
+def killed() -> None:
+    raise Killed
+
+
+def terminated() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# The evaluations of the six steps: 1 and 2 of the base, 3 after step 2, 4 after step 4, 5 and 6 after the last.
+@pytest.mark.parametrize(("number", "saved"), [(2, None), (3, 2), (5, 6), (6, 6)])
+def test_a_kill_during_an_evaluation_loses_nothing(
+    number: int,
+    saved: int | None,
+    finished: Path,
+    small_config: MakeConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = small_config(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("outcome_rl.driver.trainer.evaluate", Evaluations(number, killed))
+        with pytest.raises(Killed):
+            train(config)
+    assert len(rows(config.run_dir, "evaluations")) == number - 1
+    checkpoint = latest_checkpoint(config.run_dir / "checkpoints")
+    assert checkpoint == (saved and config.run_dir / "checkpoints" / f"global_step_{saved}")
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+@pytest.mark.parametrize(("number", "step", "save_freq"), [(3, 2, 2), (3, 2, -1), (5, 6, 2)])
+def test_a_signal_during_an_evaluation_stops_after_the_data_set(
+    number: int,
+    step: int,
+    save_freq: int,
+    finished: Path,
+    small_config: MakeConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = small_config(tmp_path, f"trainer.save_freq={save_freq}")
+    with monkeypatch.context() as patched:
+        patched.setattr("outcome_rl.driver.trainer.evaluate", Evaluations(number, terminated))
+        with pytest.raises(Interrupted, match=f"stopped by SIGTERM after step {step}"):
+            train(config)
+    assert len(rows(config.run_dir, "evaluations")) == number
+    assert latest_checkpoint(config.run_dir / "checkpoints") == config.run_dir / "checkpoints" / f"global_step_{step}"
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+def test_a_signal_during_the_last_evaluation_is_a_finished_run(
+    finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(tmp_path)
+    monkeypatch.setattr("outcome_rl.driver.trainer.evaluate", Evaluations(6, terminated))
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_signal_during_the_base_evaluation_stops_before_the_first_step(
+    number: int, small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outcome_rl.driver.trainer.evaluate", Evaluations(number, terminated))
+    result = invoke("--config", "embedded", *small(tmp_path))
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM before the first step" in result.stderr
+    assert len(rows(tmp_path / "run", "evaluations")) == number
+    assert rows(tmp_path / "run", "metrics") == []
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_records_without_a_checkpoint_are_kept(
+    finished: Path, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = small_config(tmp_path)
+    config.run_dir.mkdir()
+    texts = {}
+    for stream in STREAMS:
+        texts[stream] = "".join((finished / f"{stream}.jsonl").read_text().splitlines(keepends=True)[:1])
+    for number in (1, 2):
+        for stream, text in texts.items():
+            (config.run_dir / f"{stream}.jsonl").write_text(text)
+        Trainer(config).close()
+        place = config.run_dir / f"abandoned-{number}"
+        assert {path.name: path.read_text() for path in place.iterdir()} == {
+            f"{stream}.jsonl": text for stream, text in texts.items()
+        }
+        assert f"records but no checkpoint: they are now in {place}" in caplog.messages[-1]
+    train(config)  # after a start that wrote nothing, there is nothing to move
+    assert not (config.run_dir / "abandoned-3").exists()
+    assert_same_run(config.run_dir, finished)
+
+
+def test_bfloat16_resumes_bit_for_bit(small_config: MakeConfig, tmp_path: Path) -> None:
+    settings = ("model.dtype=bfloat16", "data.val_files=[]", "data.test_files=[]", "data.train_batch_size=4")
+    whole = small_config(tmp_path / "whole", *settings, "trainer.total_training_steps=4")
+    train(whole)
+    for steps in (2, 4):
+        part = small_config(tmp_path / "part", *settings, f"trainer.total_training_steps={steps}")
+        train(part)
+    assert rows(part.run_dir, "metrics") == rows(whole.run_dir, "metrics")
+    places = [config.run_dir / "checkpoints" / "global_step_4" for config in (part, whole)]
+    assert files(places[0]) == files(places[1])
+
+
+def test_a_model_with_invalid_generation_settings_is_trained(
+    policy: Policy, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    policy.save(tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text('{"do_sample": false, "temperature": 0.6}')
+    data = (f"model.path={tmp_path / 'model'}", "data.val_files=[]", "data.test_files=[]")
+    config = small_config(tmp_path, *data, "trainer.total_training_steps=1")
+    train(config)
+    assert (config.run_dir / "checkpoints" / "global_step_1" / "model" / "generation_config.json").exists()
+
+
+@pytest.mark.parametrize("setting", ["top_p=0.9", "top_k=20", "val_kwargs.top_p=0.9"])
+def test_sampling_that_the_loss_does_not_know_is_told(
+    setting: str, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Trainer(small_config(tmp_path, f"rollout.{setting}")).close()
+    told = [message for message in caplog.messages if "training is off-policy" in message]
+    assert len(told) == (0 if "val_kwargs" in setting else 1)
 
 
 def test_a_full_disk_at_a_checkpoint(

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from outcome_rl.driver.config import SamplingConfig, TrainConfig
+from outcome_rl.driver.config import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import TransformersEngine
 from outcome_rl.driver.update import ScoredRollouts, Updater
 from outcome_rl_kernels import linear_policy_loss
 
 LR = 1e-2
+FLOAT, BFLOAT = torch.float32, torch.bfloat16
 ALL = "actor.ppo_micro_batch_size_per_gpu=100"
 MakeConfig = Callable[..., TrainConfig]
 
@@ -194,6 +195,25 @@ def test_entropy_is_the_mean_over_tokens_of_each_kind(
 def test_the_schedule_is_followed(base: Policy, batch: ScoredRollouts, make_config: MakeConfig) -> None:
     updater = Updater(clone(base), make_config("actor.optim.lr_warmup_steps=2"), total_steps=4)
     assert [updater.step(batch).lr for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
+
+
+def test_a_small_step_in_bfloat16_changes_the_weights(batch: ScoredRollouts, make_config: MakeConfig) -> None:
+    """Weights in bfloat16 would round most of a step of 1e-6 away."""
+    policy = Policy.load(ModelConfig(path="embedded", device="cpu", dtype="bfloat16"))
+    before = [parameter.clone() for parameter in policy.model.parameters()]
+    Updater(policy, make_config("actor.optim.lr=1e-6"), total_steps=2).step(batch)
+    changed = [(after != old)[after.grad != 0] for after, old in zip(policy.model.parameters(), before, strict=True)]
+    assert torch.cat(changed).float().mean() > 0.95
+
+
+def test_bfloat16_follows_the_gradient_of_float32(base: Policy, batch: ScoredRollouts, make_config: MakeConfig) -> None:
+    policies = [Policy(copy.deepcopy(base.model).float(), base.tokenizer, dtype) for dtype in (FLOAT, BFLOAT)]
+    stats = [Updater(policy, make_config("actor.grad_clip=1e9"), 2).step(batch) for policy in policies]
+    full, half = (torch.cat([p.grad.flatten() for p in policy.model.parameters()]) for policy in policies)
+    assert {p.grad.dtype for p in policies[1].model.parameters()} == {torch.float32}
+    assert 0 < (half - full).norm() / full.norm() < 0.05
+    assert stats[1].loss == pytest.approx(stats[0].loss, rel=0.05, abs=0.01)
+    assert stats[1].kl == pytest.approx(0, abs=1e-9)  # policy and reference round alike
 
 
 @pytest.mark.parametrize("schedule", ["constant_with_warmup", "cosine", "linear"])

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from outcome_rl.driver.config import PRESETS, TrainConfig, load_config, to_yaml
+from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.config_loading import PRESETS, load_config, to_yaml
 
 REQUIRED = ("model.path=embedded", "data.train_files=embedded:train", "trainer.experiment_name=x")
 
@@ -40,7 +41,8 @@ def test_sections_may_be_empty(tmp_path: Path) -> None:
         ("rollout.n=16", "actor.clip_ratio_c=3", "actor.optim.betas=[0.8,0.9]", "trainer.total_training_steps=7"),
         ("exploration.bonus=ucb+batch", "exploration.coef=[0.1,0.2]", "exploration.zero_when_all_correct=false"),
         (r"data.prompt_template=Q: {problem} # put it in \boxed{}, 'exactly'", "data.apply_chat_template=true"),
-        ("trainer.experiment_name=007", "data.id_key=null"),
+        ("trainer.experiment_name=007", "data.id_key=null", "data.prompt_key=1e-4", "data.answer_key=2026-01-01"),
+        (r"data.prompt_template={problem} costs ${\frac{1}{2}}$, \${5} and \\${x}", "data.train_files=a${b}.jsonl"),
     ],
 )
 def test_yaml_round_trip(overrides: tuple[str, ...], tmp_path: Path) -> None:
@@ -70,10 +72,24 @@ def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
         "Question: {problem}\nAnswer:",
         "[{problem}]",
         "a={problem}",
+        "Solve ${problem}$",
+        r"\${problem} \\${problem} ${",
     ],
 )
 def test_text_is_taken_as_it_stands(template: str) -> None:
-    assert load(f"data.prompt_template={template}").data.prompt_template == template
+    config = load(f"data.prompt_template={template}", "data.max_response_length=8")
+    assert config.data.prompt_template == template
+
+
+def test_text_in_a_file_is_taken_as_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("data:\n  prompt_template: Solve ${problem}$\n  id_key: 2026-01-01\n")
+    config = load_config(path, REQUIRED)
+    assert (config.data.prompt_template, config.data.id_key) == ("Solve ${problem}$", "2026-01-01")
+
+
+def test_an_override_may_hold_a_section() -> None:
+    assert load("rollout={n: 3, val_kwargs: {n: 5}}").rollout.val_kwargs.n == 5
 
 
 def test_words_that_yaml_reads_as_booleans_stay_words(tmp_path: Path) -> None:
@@ -144,6 +160,20 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("trainer.experiment_name=a/b", r"trainer\.experiment_name must be a folder name; got 'a/b'"),
         ("trainer.experiment_name=..", r"trainer\.experiment_name must be a folder name"),
         ("trainer.total_training_steps=0", r"trainer\.total_training_steps must be > 0; got 0"),
+        ("trainer.num_threads=0", r"trainer\.num_threads must be > 0; got 0"),
+        ("trainer.log_generations=-1", r"trainer\.log_generations must be >= 0; got -1"),
+        ("trainer.test_freq=0", r"trainer\.test_freq must be >= 1, or -1; got 0"),
+        ("trainer.save_freq=-2", r"trainer\.save_freq must be >= 1, or -1; got -2"),
+        ("exploration.coef=-0.1", r"exploration\.coef must be >= 0; got \[-0\.1\]"),
+        ("exploration.coef=.inf", r"exploration\.coef must be finite; got \[inf\]"),
+        ("exploration.baseline=nan", r"exploration\.baseline must be finite; got nan"),
+        ("actor.optim.lr=.inf", r"actor\.optim\.lr must be finite; got inf"),
+        ("actor.optim.betas=[0.9,1]", r"actor\.optim\.betas must be in \[0, 1\); got \(0\.9, 1"),
+        ("actor.entropy_coeff=nan", r"actor\.entropy_coeff must be finite; got nan"),
+        ("actor.kl_loss_coef=.inf", r"actor\.kl_loss_coef must be finite; got inf"),
+        ("actor.clip_ratio_low=1.5", r"actor\.clip_ratio_low must lie in .* 1 - actor\.clip_ratio_low >= 0; got 1\.5"),
+        ("actor.clip_ratio_high=-0.1", r"actor\.clip_ratio_high must be >= 0; got -0\.1"),
+        ("actor.clip_ratio_c=0.5", r"actor\.clip_ratio_c bounds .* must be > 1; got 0\.5"),
         ("rollout.n", "override 'rollout.n' must have the form key=value"),
     ],
 )
