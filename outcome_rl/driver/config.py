@@ -66,11 +66,11 @@ class SamplingConfig:
 
     # Samples a prompt.
     n: int = 8
-    # The loss divides the logits by it too.
+    # Of sampling; training divides the logits of the loss by that of its rollouts.
     temperature: float = 1.0
-    # Nucleus sampling; 1 is off. Made for evaluation: the loss takes every token to be sampled from all of them.
+    # Nucleus sampling; 1 is off. For evaluation: the loss takes tokens to be sampled from the whole vocabulary.
     top_p: float = 1.0
-    # Sampling from so many tokens; -1 is off. Made for evaluation, as top_p is.
+    # Sampling from so many tokens; -1 is off. For evaluation, as top_p is.
     top_k: int = -1
 
 
@@ -193,7 +193,7 @@ class TrainerConfig:
     num_threads: int | None = None
     # TensorBoard is written where it is installed.
     tensorboard: bool = True
-    # Rows of sample completions shown and stored every test_freq steps.
+    # Sample completions stored every test_freq steps, and shown at the end.
     log_generations: int = 8
 
 
