@@ -21,6 +21,7 @@ alone.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -102,7 +103,7 @@ def _chunks(batch: TokenBatch, settings: LossSettings, chunk_rows: int) -> Itera
         return
     ends = batch.sequence_ids_N.unique_consecutive(return_counts=True)[1].cumsum(0).tolist()  # type: ignore[no-untyped-call]
     start = 0
-    for end, following in zip(ends, [*ends[1:], None], strict=True):
+    for end, following in pairwise([*ends, None]):
         if following is None or following - start > chunk_rows:
             yield slice(start, end)
             start = end
