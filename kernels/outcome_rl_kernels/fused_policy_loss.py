@@ -78,7 +78,6 @@ def fused_logprobs(
     workspace_bytes: int = DEFAULT_WORKSPACE_BYTES,
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies (R,) without gradient: one product, and one read of each logit."""
-    labels_R = labels_R.contiguous()
     logps_R = torch.empty(len(labels_R), dtype=torch.float32)
     entropies_R = torch.empty_like(logps_R)
     size = _chunk_rows(weight, workspace_bytes)
@@ -192,4 +191,4 @@ def _coefficients(
         sums = token_sums(logps_C, entropies_C, part, weights_C, settings)
         inputs = (logps_C, entropies_C) if settings.entropy_coef != 0 else (logps_C,)
         grads = torch.autograd.grad(sums.loss, inputs)
-    return sums._replace(loss=sums.loss.detach()), grads[0].contiguous(), grads[1].contiguous() if grads[1:] else None
+    return sums._replace(loss=sums.loss.detach()), grads[0], grads[1] if grads[1:] else None
