@@ -246,6 +246,16 @@ def test_state_dict_round_trip_replaces_what_was_there(impl):
     assert as_dict(counts) == as_dict(example("reference"))
 
 
+@pytest.mark.parametrize("impl", IMPLS)
+def test_a_strided_state_dict_is_read_as_what_it_says(impl):
+    state = example().state_dict()
+    interleaved = torch.stack([state[name] for name in ("question_keys", "outcome_keys", "counts")], dim=1)
+    strided = dict(zip(("question_keys", "outcome_keys", "counts"), interleaved.unbind(1), strict=True))
+    counts = OutcomeCounts(rule="r1", impl=impl)
+    counts.load_state_dict(state | strided)
+    assert as_dict(counts) == as_dict(example())
+
+
 def test_another_rule_is_refused(tmp_path):
     path = tmp_path / "counts.safetensors"
     example(rule="r1").save(path)
