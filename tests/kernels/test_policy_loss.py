@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss, policy_loss
+from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss, loss_normalizer, policy_loss
 from outcome_rl_kernels.native import native_status
 
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
@@ -249,6 +249,8 @@ class TestErrors:
             ({"labels": torch.zeros(B * T, dtype=torch.int64)}, ValueError, "pass cu_seqlens"),
             ({"weight": torch.zeros(H, V, dtype=torch.float64)}, ValueError, r"hidden must have shape \(4, 5, 11\)"),
             ({"weight": torch.zeros(V, H)}, TypeError, "hidden and weight must have the same dtype"),
+            ({"hidden": [1.0]}, TypeError, "hidden must be a torch.Tensor; got list"),
+            ({"bias": torch.zeros(V)}, TypeError, "bias and weight must have the same dtype"),
             ({"bias": torch.zeros(H, dtype=torch.float64)}, ValueError, r"bias must have shape \(V,\)"),
             ({"ref_logps": torch.zeros(B, dtype=torch.float64)}, ValueError, "ref_logps must have the shape of labels"),
             ({"impl": "triton"}, ValueError, "no 'triton' implementation in this version"),
@@ -259,6 +261,14 @@ class TestErrors:
     def test_names_the_argument(self, change: dict[str, Any], error: type[Exception], message: str) -> None:
         with pytest.raises(error, match=message):
             linear_policy_loss(**(inputs() | change))
+
+    def test_lists_are_no_tensors(self) -> None:
+        call = inputs()
+        arguments = call["labels"], call["advantages"], call["mask"]
+        with pytest.raises(TypeError, match=r"logits must be a torch\.Tensor; got list"):
+            policy_loss([1.0], *arguments)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"mask must be a torch\.Tensor; got list"):
+            loss_normalizer([[True]])  # type: ignore[arg-type]
 
     def test_logits_in_place_of_hidden(self) -> None:
         call = inputs()
