@@ -1,7 +1,6 @@
 """The command line as a user meets it: output, files, exit status, and one-line errors."""
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -145,19 +144,12 @@ def test_version() -> None:
     assert invoke("--version").stdout == f"outcome-rl {__version__}\n"
 
 
-def test_help_is_quick_and_loads_nothing_heavy() -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = run("--help")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Processor time, so that a busy machine does not fail the test.
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert result.returncode == 0
-    assert "analyze" in result.stdout
-    # Measured at 0.2 s; importing torch alone takes longer than this limit.
-    assert seconds < 1.0
+def test_help_loads_nothing_heavy() -> None:
     script = (
-        "import sys, outcome_rl.cli, outcome_rl.metrics, outcome_rl.analyze, outcome_rl.environment;"
+        "import sys, outcome_rl.cli, outcome_rl.metrics, outcome_rl.analyze, outcome_rl.environment\n"
+        "outcome_rl.cli.app(['--help'], standalone_mode=False)\n"
         "print({'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules))"
     )
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert loaded.strip() == "set()"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "analyze" in shown
+    assert shown.splitlines()[-1] == "set()"

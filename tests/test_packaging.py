@@ -81,6 +81,25 @@ def test_with_a_compiler_the_wheel_is_native_and_runs(source, tmp_path):
     assert ran.stdout.strip() == f"{installed / 'outcome_rl_kernels/native.py'} (True, 'available')"
 
 
+# GCC 11 knows no levels of x86-64; other compilers cannot clone functions at all.
+@needs_toolchain
+@pytest.mark.parametrize("unknown", ["arch=x86-64", "target_clones"])
+def test_what_a_compiler_cannot_clone_for_is_left_out(source, tmp_path, unknown):
+    compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))))
+    limited = tmp_path / "limited-c++"
+    limited.write_text(
+        f"""#!/bin/sh
+case "$*" in *{unknown}*) exit 1;; esac
+for argument; do ! grep -qs {unknown} "$argument" || exit 1; done
+exec {compiler} "$@"
+"""
+    )
+    limited.chmod(0o755)
+    done, _, names = build_wheel(source, CXX=str(limited), OUTCOME_RL_NATIVE="1")
+    assert done.returncode == 0, done.stdout
+    assert LIBRARY in names
+
+
 def test_without_a_compiler_the_wheel_is_pure_and_says_why(source):
     done, wheel, names = build_wheel(source, CXX="/nonexistent/c++")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-// The exported functions: plain C, called by ctypes. Arrays are contiguous and checked by the caller.
+// The exported functions: plain C, called by ctypes, so no exception may leave them. Arrays are contiguous and checked by
+// the caller.
 // A change of any signature or of its meaning raises kAbiVersion, together with ABI_VERSION in native.py.
 
 #include <cstdint>
@@ -34,10 +35,10 @@ outcome_rl::LogitRows<Logit> rows_of(
 using outcome_rl::Bfloat16;
 using outcome_rl::CountTable;
 
-OUTCOME_RL_EXPORT int32_t outcome_rl_abi_version() { return kAbiVersion; }
+OUTCOME_RL_EXPORT int32_t outcome_rl_abi_version() noexcept { return kAbiVersion; }
 
 // Null: out of memory.
-OUTCOME_RL_EXPORT CountTable* count_table_create(int32_t log2_slots) {
+OUTCOME_RL_EXPORT CountTable* count_table_create(int32_t log2_slots) noexcept {
     auto* table = new (std::nothrow) CountTable(log2_slots);
     if (table != nullptr && !table->allocated()) {
         delete table;
@@ -46,16 +47,16 @@ OUTCOME_RL_EXPORT CountTable* count_table_create(int32_t log2_slots) {
     return table;
 }
 
-OUTCOME_RL_EXPORT void count_table_destroy(CountTable* table) { delete table; }
+OUTCOME_RL_EXPORT void count_table_destroy(CountTable* table) noexcept { delete table; }
 
-OUTCOME_RL_EXPORT int64_t count_table_size(const CountTable* table) { return table->size(); }
+OUTCOME_RL_EXPORT int64_t count_table_size(const CountTable* table) noexcept { return table->size(); }
 
-OUTCOME_RL_EXPORT int64_t count_table_pending_size(const CountTable* table) { return table->pending_size(); }
+OUTCOME_RL_EXPORT int64_t count_table_pending_size(const CountTable* table) noexcept { return table->pending_size(); }
 
-OUTCOME_RL_EXPORT int64_t count_table_slot_count(const CountTable* table) { return table->slot_count(); }
+OUTCOME_RL_EXPORT int64_t count_table_slot_count(const CountTable* table) noexcept { return table->slot_count(); }
 
 OUTCOME_RL_EXPORT int32_t count_table_observe(
-    CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* before) {
+    CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* before) noexcept {
     return status_of(table->observe(questions, outcomes, n, before));
 }
 
@@ -65,33 +66,33 @@ OUTCOME_RL_EXPORT int32_t count_table_add(
     const int64_t* outcomes,
     const int64_t* counts,
     int64_t n,
-    int32_t pending) {
+    int32_t pending) noexcept {
     return status_of(table->add(questions, outcomes, counts, n, pending != 0));
 }
 
 OUTCOME_RL_EXPORT void count_table_lookup(
-    const CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* counts) {
+    const CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* counts) noexcept {
     table->lookup(questions, outcomes, n, counts);
 }
 
 OUTCOME_RL_EXPORT void count_table_distinct(
-    const CountTable* table, const int64_t* questions, int64_t n, int64_t* outcomes) {
+    const CountTable* table, const int64_t* questions, int64_t n, int64_t* outcomes) noexcept {
     table->distinct(questions, n, outcomes);
 }
 
 OUTCOME_RL_EXPORT void count_table_entries(
-    const CountTable* table, int64_t* questions, int64_t* outcomes, int64_t* counts) {
+    const CountTable* table, int64_t* questions, int64_t* outcomes, int64_t* counts) noexcept {
     table->entries(questions, outcomes, counts);
 }
 
 OUTCOME_RL_EXPORT void count_table_pending(
-    const CountTable* table, int64_t* questions, int64_t* outcomes, int64_t* counts) {
+    const CountTable* table, int64_t* questions, int64_t* outcomes, int64_t* counts) noexcept {
     table->pending(questions, outcomes, counts);
 }
 
-OUTCOME_RL_EXPORT void count_table_clear_pending(CountTable* table) { table->clear_pending(); }
+OUTCOME_RL_EXPORT void count_table_clear_pending(CountTable* table) noexcept { table->clear_pending(); }
 
-OUTCOME_RL_EXPORT void count_table_clear(CountTable* table) { table->clear(); }
+OUTCOME_RL_EXPORT void count_table_clear(CountTable* table) noexcept { table->clear(); }
 
 // `bfloat16` says whether the logits are bfloat16 or float32. See logit_rows.h.
 OUTCOME_RL_EXPORT void logit_rows_statistics(
@@ -105,7 +106,7 @@ OUTCOME_RL_EXPORT void logit_rows_statistics(
     float* log_sum,
     float* logp,
     float* entropy,
-    int32_t threads) {
+    int32_t threads) noexcept {
     const outcome_rl::RowStatistics statistics{maximum, log_sum, logp, entropy};
     if (bfloat16 != 0) {
         const auto input = rows_of<Bfloat16>(logits, labels, rows, vocabulary, inverse_temperature);
@@ -129,7 +130,7 @@ OUTCOME_RL_EXPORT void logit_rows_gradients(
     float* entropy,
     const float* logp_grad,
     const float* entropy_grad,
-    int32_t threads) {
+    int32_t threads) noexcept {
     const outcome_rl::RowStatistics statistics{maximum, log_sum, logp, entropy};
     if (bfloat16 != 0) {
         const auto input = rows_of<Bfloat16>(logits, labels, rows, vocabulary, inverse_temperature);

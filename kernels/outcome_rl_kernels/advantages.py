@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import FLOATS, check_tensor, shape_text
+from outcome_rl_kernels.checks import FLOATS, check_number, check_tensor, shape_text
 from outcome_rl_kernels.counts import OutcomeCounts
 from outcome_rl_kernels.dispatch import Impl, choose
 from outcome_rl_kernels.reference import (
@@ -77,8 +77,8 @@ def group_advantages(
         counts: the historical counts; needed by the `ucb` methods.
         correct: (B, n) bool for the all-correct rule; default `rewards > 0`.
         bonus: one of `none`, `ucb`, `ucb_mean`, `ucb_con`, `batch`, `batch_positive`, or several joined by "+".
-        coef: coefficient c >= 0 of the bonus, or one for each method of a sum; the paper uses 0.1 (Llama) and 0.2
-            (Qwen).
+        coef: coefficient c >= 0 of the bonus, or one for each method of a sum, as Python numbers; the paper uses 0.1
+            (Llama) and 0.2 (Qwen).
         baseline: b0 of `ucb_con`; the paper uses 1 (easy data) and 0.5 (medium).
         zero_when_all_correct: whether a group whose answers are all correct gets no exploration signal. None follows
             the paper: yes for `ucb_mean` and `ucb_con`, no for the others.
@@ -86,7 +86,7 @@ def group_advantages(
             outcome.
         scale: "std", or "none" to leave out the division (Dr. GRPO).
         ddof: of the standard deviation; 1 as in verl and TRL.
-        eps: added to the standard deviation.
+        eps: >= 0, added to the standard deviation.
         update: whether the batch is added to `counts`; evaluation passes False.
         impl: "auto" or "reference".
 
@@ -100,7 +100,7 @@ def group_advantages(
     Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3; normalisation as verl.
     """
     choose("group_advantages", impl)
-    check_tensor("rewards", rewards, FLOATS, rewards.device)
+    check_tensor("rewards", rewards, FLOATS)
     check_tensor("question_keys", question_keys, (torch.int64,), rewards.device)
     check_tensor("outcome_keys", outcome_keys, (torch.int64,), rewards.device)
     if rewards.dim() != 2 or rewards.shape[1] == 0:
@@ -120,12 +120,16 @@ def group_advantages(
         raise ValueError(f"correct must have the shape of rewards, {shape_text(rewards)}; got {shape_text(correct)}")
     methods = parse_bonus(bonus)
     coefs = _coefficients(coef, methods)
+    check_number("baseline", baseline)
+    if zero_when_all_correct is not None and not isinstance(zero_when_all_correct, bool):
+        raise TypeError(f"zero_when_all_correct must be True, False or None; got {zero_when_all_correct!r}")
     if no_answer not in ("no_bonus", "own_class"):
         raise ValueError(f"no_answer must be 'no_bonus' or 'own_class'; got {no_answer!r}")
     if scale not in ("std", "none"):
         raise ValueError(f"scale must be 'std' or 'none'; got {scale!r}")
     if ddof not in (0, 1):
         raise ValueError(f"ddof must be 0 or 1; got {ddof!r}")
+    check_number("eps", eps, least=0)
     if counts is None and COUNT_METHODS.intersection(methods):
         raise ValueError(f"bonus {bonus!r} needs counts; pass counts=OutcomeCounts() and keep it over training")
 
@@ -152,9 +156,7 @@ def group_advantages(
 
 
 def _coefficients(coef: float | Sequence[float], methods: Sequence[BonusMethod]) -> tuple[float, ...]:
-    coefs = (float(coef),) * len(methods) if isinstance(coef, int | float) else tuple(map(float, coef))
+    coefs = coef if isinstance(coef, Sequence) else [coef] * len(methods)
     if len(coefs) != len(methods):
         raise ValueError(f"coef must be one number or one for each of {list(methods)}; got {len(coefs)} numbers")
-    if not all(c >= 0 for c in coefs):
-        raise ValueError(f"coef must be >= 0; got {coef}")
-    return coefs
+    return tuple(check_number("coef", c, least=0) for c in coefs)

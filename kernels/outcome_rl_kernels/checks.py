@@ -1,6 +1,7 @@
 """Argument checks shared by the public ops: every message names the argument, what was expected, what came, and the
 fix."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -15,14 +16,27 @@ def shape_text(tensor: Tensor) -> str:
     return f"({', '.join(map(str, tensor.shape))}{',' if tensor.dim() == 1 else ''})"
 
 
-def check_tensor(name: str, value: object, dtypes: tuple[torch.dtype, ...], device: torch.device) -> Tensor:
-    """`value` if it is a tensor of one of `dtypes` on `device`."""
+def check_number(name: str, value: object, *, least: float = -math.inf) -> float:
+    """`value` if it is a finite Python number, at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        fix = f". Use {name}.item()" if isinstance(value, Tensor) else ""
+        raise TypeError(f"{name} must be a Python number; got {type(value).__name__}{fix}")
+    if not (math.isfinite(value) and value >= least):
+        bound = "" if least == -math.inf else f" and >= {least:g}"
+        raise ValueError(f"{name} must be finite{bound}; got {value}")
+    return value
+
+
+def check_tensor(
+    name: str, value: object, dtypes: tuple[torch.dtype, ...], device: torch.device | None = None
+) -> Tensor:
+    """`value` if it is a tensor of one of `dtypes`, on `device` where the call has one already."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
     if value.dtype not in dtypes:
         expected = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise TypeError(f"{name} must have dtype {expected}; got {str(value.dtype).removeprefix('torch.')}")
-    if value.device != device:
+    if device is not None and value.device != device:
         raise ValueError(
             f"{name} must be on {device}, like the other tensors; got {value.device}. Use {name}.to({str(device)!r})"
         )
@@ -149,7 +163,7 @@ def token_batch(
 
 def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, leading: tuple[int, ...]) -> None:
     """`hidden` (*leading, H), `weight` (V, H) and `bias` (V,) fit together."""
-    check_tensor("hidden", hidden, FLOATS, hidden.device)
+    check_tensor("hidden", hidden, FLOATS)
     check_tensor("weight", weight, FLOATS, hidden.device)
     if weight.dim() != 2:
         raise ValueError(f"weight must have shape (V, H), as lm_head.weight has; got {shape_text(weight)}")
@@ -162,15 +176,17 @@ def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, leading: tup
             f"hidden must have shape {expected} = (*labels.shape, H) with weight of shape {shape_text(weight)}; "
             f"got {shape_text(hidden)}{hint}"
         )
-    if hidden.dtype != weight.dtype and not torch.is_autocast_enabled(hidden.device.type):
-        raise TypeError(
-            f"hidden and weight must have the same dtype; got {hidden.dtype} and {weight.dtype}. "
-            "Use hidden.to(weight.dtype), or run under torch.autocast"
-        )
     if bias is not None:
         check_tensor("bias", bias, FLOATS, hidden.device)
         if tuple(bias.shape) != (weight.shape[0],):
             raise ValueError(f"bias must have shape (V,) = ({weight.shape[0]},); got {shape_text(bias)}")
+    for name, value in (("hidden", hidden), ("bias", bias)):
+        if value is None or value.dtype == weight.dtype or torch.is_autocast_enabled(hidden.device.type):
+            continue
+        raise TypeError(
+            f"{name} and weight must have the same dtype; got {value.dtype} and {weight.dtype}. "
+            f"Use {name}.to(weight.dtype), or run under torch.autocast"
+        )
 
 
 def autocast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

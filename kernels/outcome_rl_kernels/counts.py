@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outcome_rl_kernels.counts_native import NativeTable
@@ -58,6 +59,7 @@ class OutcomeCounts:
         self._capacity = _check_capacity(capacity)
         self._table = self._new_table()
         self._total = 0
+        self._synced = 0  # digest of all that is not pending
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         """Returns the counts before this call, then adds one for every row.
@@ -103,7 +105,7 @@ class OutcomeCounts:
     def clear(self) -> None:
         """Forgets all counts."""
         self._table.clear()
-        self._total = 0
+        self._total = self._synced = 0
 
     def sync(self, process_group: dist.ProcessGroup | None = None) -> None:
         """Gives every rank the sum of what all ranks have added since the last call.
@@ -115,9 +117,11 @@ class OutcomeCounts:
             ValueError: this rank is not in the group, or the ranks did not start equal or have different outcome rules;
                 the counts stay as they were.
         """
+        pending = _sort(self._table.pending())
         if process_group is not None or (dist.is_available() and dist.is_initialized()):
-            self._add_from_peers(process_group)
+            self._add_from_peers(pending, process_group)
         self._table.clear_pending()
+        self._synced = _digest(pending, self._synced)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the rule and the sorted entries; call `sync` first, what is unsynchronised is not marked as such."""
@@ -178,23 +182,22 @@ class OutcomeCounts:
     def _replace(self, entries: CountEntries) -> None:
         table = self._new_table()
         table.add(entries, pending=False)
-        self._table, self._total = table, int(entries.counts.sum())
+        self._table, self._total, self._synced = table, int(entries.counts.sum()), _digest(entries)
 
-    def _add_from_peers(self, process_group: dist.ProcessGroup | None) -> None:
+    def _add_from_peers(self, pending: CountEntries, process_group: dist.ProcessGroup | None) -> None:
         rank = dist.get_rank(process_group)
         if rank < 0:
             raise ValueError("process_group does not contain this rank; call sync on its members only")
-        pending = _sort(self._table.pending())
         common = self._total - int(pending.counts.sum())
         gathered: list[Any] = [None] * dist.get_world_size(process_group)
-        dist.all_gather_object(gathered, (self.rule, common, pending), group=process_group)
-        rules, commons, entries_of = zip(*gathered, strict=True)
+        dist.all_gather_object(gathered, (self.rule, common, self._synced, pending), group=process_group)
+        rules, commons, digests, entries_of = zip(*gathered, strict=True)
         if len(set(rules)) > 1:
             raise ValueError(f"the ranks count under different outcome rules, {rules}; construct all with one rule")
-        if len(set(commons)) > 1:
+        if len(set(digests)) > 1:
             raise ValueError(
-                f"the ranks did not start from equal counts: without what is new, theirs add up to {commons}; "
-                "load one snapshot on all ranks, or none"
+                f"the ranks did not start from equal counts: without what is new, theirs add up to {commons}, with "
+                f"digests {digests}; load one snapshot on all ranks, or none"
             )
         peers = [entries for peer, entries in enumerate(entries_of) if peer != rank]
         if not peers:
@@ -203,6 +206,7 @@ class OutcomeCounts:
         total = check_total(self._total, entries.counts, "sync")
         self._table.add(entries, pending=False)
         self._total = total
+        self._synced = _digest(entries, self._synced)
 
     def _flat_keys(self, question_keys: Tensor, outcome_keys: Tensor) -> tuple[Tensor, Tensor]:
         self._check_tensor("question_keys", question_keys)
@@ -261,3 +265,22 @@ def _check_capacity(capacity: int) -> int:
 def _sort(entries: CountEntries) -> CountEntries:
     order = torch.from_numpy(np.lexsort((entries.outcome_keys.numpy(), entries.question_keys.numpy())))
     return CountEntries(*(column[order] for column in entries))
+
+
+def _digest(entries: CountEntries, start: int = 0) -> int:
+    """`start + sum of mix(question, outcome) * count` modulo 2**64.
+
+    The digest of a sum of counts is the sum of their digests, in any order: it is kept up to date from what is new,
+    never computed over the table. Tables that differ agree by chance once in about 2**64.
+    """
+    questions, outcomes, counts = (column.numpy().view(np.uint64) for column in entries)
+    # Added to the question, so that pair (0, 0) is not digested as 0: the golden ratio, as SplitMix64 has it.
+    mixed = _mix64(_mix64(questions + np.uint64(0x9E3779B97F4A7C15)) + outcomes)
+    return (start + int((mixed * counts).sum())) % 2**64
+
+
+def _mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64, a bijection."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

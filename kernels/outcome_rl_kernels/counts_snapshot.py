@@ -66,7 +66,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
 
 
 def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
-    """Turns stored tensors into entries, or raises a ValueError that names `source` and the fault."""
+    """Turns stored tensors into entries, contiguous and on the CPU; a ValueError names `source` and the fault."""
     if set(tensors) != set(CountEntries._fields):
         raise ValueError(f"{source}: expected the tensors {sorted(CountEntries._fields)}, got {sorted(tensors)}")
     entries = CountEntries(**tensors)
@@ -74,6 +74,7 @@ def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
         if not isinstance(column, Tensor) or column.dtype != torch.int64 or column.ndim != 1:
             got = f"{column.dtype} of shape {tuple(column.shape)}" if isinstance(column, Tensor) else type(column)
             raise ValueError(f"{source}: {name} must be a 1-D int64 tensor, got {got}")
+    entries = CountEntries(*(column.to("cpu").contiguous() for column in entries))
     lengths = {name: len(column) for name, column in entries._asdict().items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{source}: the tensors must have one length, got {lengths}")

@@ -21,6 +21,7 @@ alone.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -77,7 +78,6 @@ def fused_logprobs(
     workspace_bytes: int = DEFAULT_WORKSPACE_BYTES,
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies (R,) without gradient: one product, and one read of each logit."""
-    labels_R = labels_R.contiguous()
     logps_R = torch.empty(len(labels_R), dtype=torch.float32)
     entropies_R = torch.empty_like(logps_R)
     size = _chunk_rows(weight, workspace_bytes)
@@ -102,7 +102,7 @@ def _chunks(batch: TokenBatch, settings: LossSettings, chunk_rows: int) -> Itera
         return
     ends = batch.sequence_ids_N.unique_consecutive(return_counts=True)[1].cumsum(0).tolist()  # type: ignore[no-untyped-call]
     start = 0
-    for end, following in zip(ends, [*ends[1:], None], strict=True):
+    for end, following in pairwise([*ends, None]):
         if following is None or following - start > chunk_rows:
             yield slice(start, end)
             start = end
@@ -191,4 +191,4 @@ def _coefficients(
         sums = token_sums(logps_C, entropies_C, part, weights_C, settings)
         inputs = (logps_C, entropies_C) if settings.entropy_coef != 0 else (logps_C,)
         grads = torch.autograd.grad(sums.loss, inputs)
-    return sums._replace(loss=sums.loss.detach()), grads[0].contiguous(), grads[1].contiguous() if grads[1:] else None
+    return sums._replace(loss=sums.loss.detach()), grads[0], grads[1] if grads[1:] else None

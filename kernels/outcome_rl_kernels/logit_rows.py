@@ -30,6 +30,7 @@ class RowStatistics(NamedTuple):
 
 def row_statistics(logits_RV: Tensor, labels_R: Tensor, temperature: float) -> RowStatistics:
     """Statistics of `softmax(logits / temperature)` of contiguous float32 or bfloat16 rows on the CPU."""
+    labels_R = labels_R.contiguous()
     statistics = RowStatistics(*(torch.empty(len(labels_R), dtype=torch.float32) for _ in RowStatistics._fields))
     _library().logit_rows_statistics(
         *_input(logits_RV, labels_R, temperature),
@@ -47,11 +48,13 @@ def write_row_gradients(
     logp_grads_R: Tensor,
     entropy_grads_R: Tensor | None,
 ) -> None:
-    """Overwrite the logits with the gradient of a function of their rows' log-probabilities and entropies.
+    """Overwrite the logits, contiguous, with the gradient of a function of their rows' log-probabilities and entropies.
 
     Args:
         logp_grads_R, entropy_grads_R: float32 derivatives of that function; None is zero.
     """
+    labels_R, logp_grads_R = labels_R.contiguous(), logp_grads_R.contiguous()
+    entropy_grads_R = None if entropy_grads_R is None else entropy_grads_R.contiguous()
     _library().logit_rows_gradients(
         *_input(logits_RV, labels_R, temperature),
         *(column.data_ptr() for column in statistics),

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import autocast, check_head, check_labels, check_tensor, shape_text
+from outcome_rl_kernels.checks import FLOATS, autocast, check_head, check_labels, check_tensor, shape_text
 from outcome_rl_kernels.dispatch import Impl, choose
 from outcome_rl_kernels.fused_policy_loss import fused_logprobs
 from outcome_rl_kernels.reference import logps_and_entropies
@@ -44,6 +44,7 @@ def linear_logprobs(
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range; on CPU also labels out of
             range.
     """
+    check_tensor("hidden", hidden, FLOATS)
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}")
     check_tensor("labels", labels, (torch.int64,), hidden.device)
@@ -59,12 +60,13 @@ def linear_logprobs(
     check_labels(labels_N, None if mask is None else mask.reshape(-1), weight.shape[0])
     if rows is not None:
         labels_N, hidden_NH = labels_N[rows], hidden_NH[rows]
+    chosen = choose("linear_logprobs", impl, hidden_NH)
     wants_grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden_NH, weight, bias))
     if wants_grad and impl == "native":
         raise ValueError(
             "linear_logprobs(impl='native') has no gradient in this version; use impl='auto' or torch.no_grad()"
         )
-    if choose("linear_logprobs", "reference" if wants_grad else impl, hidden_NH) == "native":
+    if chosen == "native" and not wants_grad:
         logps_N, entropies_N = fused_logprobs(hidden_NH, weight, bias, labels_N, temperature)
     else:
         logits_NV = torch.nn.functional.linear(hidden_NH, weight, bias)

@@ -115,7 +115,7 @@ def linear_policy_loss(
         verl's
     `agg_loss`.
     """
-    check_tensor("hidden", hidden, FLOATS, hidden.device)
+    check_tensor("hidden", hidden, FLOATS)
     settings = LossSettings(
         answer_mask_mode=answer_mask_mode,
         temperature=temperature,
@@ -195,7 +195,7 @@ def policy_loss(
         TypeError, ValueError: as `linear_policy_loss`.
     """
     choose("policy_loss", impl)
-    check_tensor("logits", logits, FLOATS, logits.device)
+    check_tensor("logits", logits, FLOATS)
     settings = LossSettings(
         answer_mask_mode=answer_mask_mode,
         temperature=temperature,
@@ -255,7 +255,7 @@ def loss_normalizer(
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape or device.
     """
-    check_tensor("mask", mask, (torch.bool,), mask.device)
+    check_tensor("mask", mask, (torch.bool,))
     if mask.dim() != 2:
         raise ValueError(f"mask must have shape (B, T); got {shape_text(mask)}")
     settings = LossSettings(answer_mask_mode=answer_mask_mode, loss_agg=loss_agg)

@@ -1,5 +1,6 @@
 """group_advantages: counting before the batch, options, and errors that leave the counts alone."""
 
+import math
 from typing import Any
 
 import pytest
@@ -86,7 +87,15 @@ def test_dtype_follows_the_rewards_and_carries_no_gradient() -> None:
         ({"bonus": "ucb_com"}, ValueError, "bonus must be one of 'none', 'ucb'"),
         ({"bonus": "ucb+none"}, ValueError, "'none' only alone"),
         ({"bonus": "ucb+ucb"}, ValueError, "name each method once"),
-        ({"coef": -1.0}, ValueError, "coef must be >= 0"),
+        ({"coef": -1.0}, ValueError, "coef must be finite and >= 0; got -1.0"),
+        ({"coef": math.inf}, ValueError, "coef must be finite and >= 0; got inf"),
+        ({"coef": (0.1, "x"), "bonus": "ucb+batch"}, TypeError, "coef must be a Python number; got str"),
+        ({"coef": torch.tensor(0.1)}, TypeError, r"coef must be a Python number; got Tensor. Use coef\.item\(\)"),
+        ({"baseline": math.nan}, ValueError, "baseline must be finite; got nan"),
+        ({"baseline": None}, TypeError, "baseline must be a Python number; got NoneType"),
+        ({"eps": -1e-6}, ValueError, "eps must be finite and >= 0; got -1e-06"),
+        ({"eps": "1e-6"}, TypeError, "eps must be a Python number; got str"),
+        ({"zero_when_all_correct": "no"}, TypeError, "zero_when_all_correct must be True, False or None; got 'no'"),
         ({"coef": (1.0, 2.0)}, ValueError, "one for each of"),
         ({"scale": "mean"}, ValueError, "scale must be 'std' or 'none'"),
         ({"ddof": 2}, ValueError, "ddof must be 0 or 1"),
@@ -105,6 +114,7 @@ def test_errors_leave_the_counts_alone(kwargs: dict[str, Any], error: type[Excep
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
+        ((REWARDS.tolist(), QUESTIONS, OUTCOMES), TypeError, "rewards must be a torch.Tensor; got list"),
         ((REWARDS.long(), QUESTIONS, OUTCOMES), TypeError, "rewards must have dtype"),
         ((REWARDS[0], QUESTIONS, OUTCOMES), ValueError, r"rewards must have shape \(B, n\)"),
         ((REWARDS, QUESTIONS, OUTCOMES[:1]), ValueError, "outcome_keys must have the shape of rewards"),

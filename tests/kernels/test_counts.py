@@ -246,6 +246,16 @@ def test_state_dict_round_trip_replaces_what_was_there(impl):
     assert as_dict(counts) == as_dict(example("reference"))
 
 
+@pytest.mark.parametrize("impl", IMPLS)
+def test_a_strided_state_dict_is_read_as_what_it_says(impl):
+    state = example().state_dict()
+    interleaved = torch.stack([state[name] for name in ("question_keys", "outcome_keys", "counts")], dim=1)
+    strided = dict(zip(("question_keys", "outcome_keys", "counts"), interleaved.unbind(1), strict=True))
+    counts = OutcomeCounts(rule="r1", impl=impl)
+    counts.load_state_dict(state | strided)
+    assert as_dict(counts) == as_dict(example())
+
+
 def test_another_rule_is_refused(tmp_path):
     path = tmp_path / "counts.safetensors"
     example(rule="r1").save(path)
@@ -381,6 +391,23 @@ def run_rank(rank, world_size, directory):
         with pytest.raises(ValueError, match=r"did not start from equal counts: .*\(6, 0"):
             different_start.sync()
         assert len(different_start) == (3 if rank == 0 else 0)
+        equal_totals = OutcomeCounts(impl=impl)
+        equal_totals.merge(torch.tensor([1]), torch.tensor([rank]), torch.tensor([4]))
+        equal_totals.load_state_dict(equal_totals.state_dict())
+        with pytest.raises(ValueError, match=r"did not start from equal counts: .*\(4, 4"):
+            equal_totals.sync()
+
+        # However equal counts came about, they are equal.
+        if rank == 0:
+            state = counts.state_dict()
+            counts = OutcomeCounts(rule="r1", impl=impl)
+            counts.load_state_dict(state)
+        counts.sync()
+        if rank == 0:
+            counts = OutcomeCounts(rule="r1", impl=impl)
+        else:
+            counts.clear()
+        counts.sync()
     if world_size > 2:
         pair = dist.new_group([0, 1])
         counts.observe(torch.tensor([7]), torch.tensor([7]))

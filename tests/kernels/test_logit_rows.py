@@ -1,6 +1,9 @@
 """The C++ passes over rows of logits against float64."""
 
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -13,8 +16,8 @@ pytestmark = pytest.mark.skipif(not native_status()[0], reason=f"the native libr
 if native_status()[0]:
     from outcome_rl_kernels.logit_rows import row_statistics, write_row_gradients
 
-# One logit; a prime; one below, at and above the block of 4096 that is summed in float32; a real vocabulary.
-VOCABULARIES = [1, 2, 13, 4095, 4096, 4097, 32001, 151936]
+# One logit; a prime; one below, at and above the block of 512 that is summed in float32; a real vocabulary.
+VOCABULARIES = [1, 2, 13, 511, 512, 513, 32001, 151936]
 DTYPES = [torch.float32, torch.bfloat16]
 
 
@@ -66,8 +69,20 @@ def test_gradients(vocabulary: int, dtype: torch.dtype, with_entropy: bool) -> N
     assert not logits[3].any() or with_entropy  # a row with zero coefficients becomes exactly zero
 
 
+def test_labels_and_coefficients_may_be_strided() -> None:
+    logits, labels = rows(5, 13, torch.float32)
+    grads = torch.tensor([1.0, -2.0, 0.5, 0.0, 3.0])
+    strided_labels, strided_grads = labels.repeat_interleave(2)[::2], grads.repeat_interleave(2)[::2]
+    plain, strided = row_statistics(logits, labels, 1.0), row_statistics(logits, strided_labels, 1.0)
+    assert torch.equal(plain.logps_R, strided.logps_R)
+    expected = logits.clone()
+    write_row_gradients(expected, labels, 1.0, plain, grads, grads)
+    write_row_gradients(logits, strided_labels, 1.0, strided, strided_grads, strided_grads)
+    assert torch.equal(logits, expected)
+
+
 def test_the_number_of_threads_changes_nothing() -> None:
-    logits, labels = rows(7, 5000, torch.float32)
+    logits, labels = rows(7, 70_000, torch.float32)  # enough for a thread a row
     threads = torch.get_num_threads()
     try:
         results = []
@@ -81,6 +96,35 @@ def test_the_number_of_threads_changes_nothing() -> None:
         torch.set_num_threads(threads)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+NO_THREADS = """
+import resource, threading
+import torch
+from outcome_rl_kernels.logit_rows import row_statistics
+
+logits, labels = torch.arange(7 * 70_000.0).sin().view(7, 70_000), torch.zeros(7, dtype=torch.int64)
+torch.set_num_threads(1)
+expected = row_statistics(logits, labels, 1.0)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, -1))
+try:
+    threading.Thread(target=print).start()
+except RuntimeError:
+    pass
+else:
+    raise SystemExit("there was room for a thread")
+torch.set_num_threads(7)
+got = row_statistics(logits, labels, 1.0)
+assert all(map(torch.equal, got, expected))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits its own memory by way of Linux's /proc")
+def test_without_room_for_threads_the_caller_does_the_work() -> None:
+    command, environment = [sys.executable, "-c", NO_THREADS], os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

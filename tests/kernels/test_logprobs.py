@@ -59,11 +59,22 @@ def test_masked_rows_are_zero_and_never_read() -> None:
         ({"temperature": 0.0}, "temperature must be > 0"),
         ({"mask": torch.ones(2, 2, dtype=torch.bool)}, "mask must have the shape of labels"),
         ({"impl": "triton"}, "no 'triton' implementation"),
+        ({"impl": "bogus"}, "impl must be one of 'auto'"),
     ],
 )
-def test_errors(kwargs: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize("wants_grad", [False, True])
+def test_errors(kwargs: dict[str, object], message: str, wants_grad: bool) -> None:
+    hidden, weight, labels = data(2, 3)
     with pytest.raises(ValueError, match=message):
-        linear_logprobs(*data(2, 3), **kwargs)  # type: ignore[arg-type]
+        linear_logprobs(hidden.requires_grad_(wants_grad), weight, labels, **kwargs)  # type: ignore[arg-type]
+
+
+def test_types_are_named() -> None:
+    hidden, weight, labels = data(2, 3)
+    with pytest.raises(TypeError, match=r"hidden must be a torch\.Tensor; got list"):
+        linear_logprobs([1.0], weight, labels)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"bias and weight must have the same dtype.*bias\.to\(weight\.dtype\)"):
+        linear_logprobs(hidden, weight, labels, bias=torch.zeros(V))
 
 
 def test_label_out_of_range() -> None:

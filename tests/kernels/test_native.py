@@ -5,7 +5,6 @@ import copy
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 
 import pytest
@@ -220,23 +219,3 @@ def test_a_table_cannot_be_copied_by_accident():
     # A copy would hold the same pointer and use it after it was freed.
     with pytest.raises(ValueError, match="pointers cannot be pickled"):
         copy.deepcopy(OutcomeCounts(capacity=1, impl="native"))
-
-
-@needs_native
-def test_it_is_much_faster_than_the_reference():
-    generator = torch.Generator().manual_seed(0)
-    questions = torch.randint(-(2**62), 2**62, (25_000,), generator=generator).repeat_interleave(8)
-    outcomes = torch.randint(-(2**62), 2**62, (200_000,), generator=generator)
-    seconds = {}
-    for impl in ("reference", "native"):
-        counts = OutcomeCounts(impl=impl)
-        counts.observe(questions, outcomes)
-        times = []
-        for start in range(0, 5 * 16_384, 16_384):
-            batch = questions[start : start + 16_384], outcomes[start : start + 16_384]
-            begin = time.perf_counter()
-            counts.observe(*batch)
-            times.append(time.perf_counter() - begin)
-        seconds[impl] = min(times)
-    # Measured: about 50 times; a wide margin for a busy machine.
-    assert seconds["native"] * 8 < seconds["reference"], seconds

@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss, policy_loss
+from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss, loss_normalizer, policy_loss
+from outcome_rl_kernels.native import native_status
+
+AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+needs_native = pytest.mark.skipif(not native_status()[0], reason=f"native library: {native_status()[1]}")
+IMPLS = ["reference", pytest.param("native", marks=needs_native)]
 
 B, T, H, V = 4, 5, 8, 11  # V is prime: no block size divides it
 
@@ -76,9 +81,7 @@ def by_hand(call: dict[str, Any], mode: str, loss_agg: str, beta: float, level: 
 @settings(max_examples=60, deadline=None)
 @given(
     mode=st.sampled_from(["policy", "bonus", "all", "none"]),
-    loss_agg=st.sampled_from(
-        ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
-    ),
+    loss_agg=st.sampled_from(AGGREGATIONS),
     beta=st.sampled_from([0.0, 0.3]),
     level=st.sampled_from(["token", "sequence"]),
     seed=st.integers(0, 1000),
@@ -166,11 +169,35 @@ def test_nothing_flows_through_masked_rows() -> None:
     assert torch.equal(dh, dh2)
 
 
-def test_all_masked_batch_is_zero_with_zero_gradients() -> None:
-    call = inputs()
+# bfloat16 and float16 hold every integer up to 256 and 2048: counts of tokens must not stop there.
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("loss_agg", AGGREGATIONS)
+@pytest.mark.parametrize(("dtype", "tokens"), [(torch.bfloat16, 300), (torch.bfloat16, 3000), (torch.float16, 3000)])
+def test_long_sequences_with_half_precision_advantages(
+    dtype: torch.dtype, tokens: int, loss_agg: str, impl: str
+) -> None:
+    g = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(2, tokens, H, generator=g), torch.randn(V, H, generator=g)
+    labels = torch.randint(V, (2, tokens), generator=g)
+    mask = torch.ones(2, tokens, dtype=torch.bool)
+    mask[1, 5:] = False
+    advantages = torch.tensor([0.3, -0.7], dtype=dtype)
+    low, full = (
+        linear_policy_loss(hidden, weight, labels, given, mask, loss_agg=loss_agg, impl=impl).loss  # type: ignore[arg-type]
+        for given in (advantages, advantages.float())
+    )
+    torch.testing.assert_close(low, full, atol=0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize(
+    ("impl", "dtype"), [("reference", torch.float64), pytest.param("native", torch.float32, marks=needs_native)]
+)
+def test_all_masked_batch_is_zero_with_zero_gradients(impl: str, dtype: torch.dtype, level: str) -> None:
+    call = inputs(dtype)
     call["mask"] = torch.zeros_like(call["mask"])
-    for loss_agg in ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"):
-        output, dh, dw = grads(call, loss_agg=loss_agg, beta=0.1)
+    for loss_agg in AGGREGATIONS:
+        output, dh, dw = grads(call, loss_agg=loss_agg, beta=0.1, importance_level=level, impl=impl)
         assert output.loss.item() == 0
         assert not dh.any()
         assert not dw.any()
@@ -222,6 +249,8 @@ class TestErrors:
             ({"labels": torch.zeros(B * T, dtype=torch.int64)}, ValueError, "pass cu_seqlens"),
             ({"weight": torch.zeros(H, V, dtype=torch.float64)}, ValueError, r"hidden must have shape \(4, 5, 11\)"),
             ({"weight": torch.zeros(V, H)}, TypeError, "hidden and weight must have the same dtype"),
+            ({"hidden": [1.0]}, TypeError, "hidden must be a torch.Tensor; got list"),
+            ({"bias": torch.zeros(V)}, TypeError, "bias and weight must have the same dtype"),
             ({"bias": torch.zeros(H, dtype=torch.float64)}, ValueError, r"bias must have shape \(V,\)"),
             ({"ref_logps": torch.zeros(B, dtype=torch.float64)}, ValueError, "ref_logps must have the shape of labels"),
             ({"impl": "triton"}, ValueError, "no 'triton' implementation in this version"),
@@ -232,6 +261,14 @@ class TestErrors:
     def test_names_the_argument(self, change: dict[str, Any], error: type[Exception], message: str) -> None:
         with pytest.raises(error, match=message):
             linear_policy_loss(**(inputs() | change))
+
+    def test_lists_are_no_tensors(self) -> None:
+        call = inputs()
+        arguments = call["labels"], call["advantages"], call["mask"]
+        with pytest.raises(TypeError, match=r"logits must be a torch\.Tensor; got list"):
+            policy_loss([1.0], *arguments)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"mask must be a torch\.Tensor; got list"):
+            loss_normalizer([[True]])  # type: ignore[arg-type]
 
     def test_logits_in_place_of_hidden(self) -> None:
         call = inputs()

@@ -1,7 +1,6 @@
 """Extraction: each rule, the order of the rules, spans, hostile input, and agreement with published extractions."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -105,14 +104,9 @@ def test_a_balanced_box_is_found_behind_any_text(before: str, inside: str) -> No
         " ",
     ],
 )
-def test_hostile_text_takes_linear_time(unit: str) -> None:
-    def seconds(size: int) -> float:
-        start = time.perf_counter()
-        extract_answer((unit * (size // len(unit) + 1))[:size])
-        return time.perf_counter() - start
-
-    # Quadratic behaviour takes minutes at a megabyte, and 100 times as long for 10 times the text.
-    assert seconds(1_000_000) < max(2.0, 40 * seconds(100_000))
+@pytest.mark.timeout(20)  # a megabyte takes half a second; quadratic behaviour takes minutes
+def test_hostile_text_does_not_hang(unit: str) -> None:
+    extract_answer((unit * (1_000_000 // len(unit) + 1))[:1_000_000])
 
 
 def test_type_error_says_what_came() -> None:

@@ -5,7 +5,6 @@ import logging
 import random
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,17 +210,6 @@ def test_progress_counts_comparisons(matcher: OutcomeMatcher) -> None:
     seen: list[tuple[int, int]] = []
     matcher.classify_answers(["q"] * 3, ["x+1", "2+x", "y"], ["1+x"] * 3, progress=lambda *step: seen.append(step))
     assert seen == [(1, 3), (2, 3), (3, 3), (4, 4)]
-
-
-def test_a_step_of_rational_answers_takes_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_judge(monkeypatch)
-    rng = random.Random(0)
-    ids = [f"q{i // 8}" for i in range(2048)]
-    responses = ["word " * 300 + f"\\boxed{{{rng.randrange(4000) / 8}}}" for _ in ids]
-    matcher = OutcomeMatcher()
-    start = time.perf_counter()
-    matcher.classify(ids, responses, ["5"] * 2048)
-    assert time.perf_counter() - start < 1.0  # 35 ms on an idle core
 
 
 # The verdicts in the files are math-verify 0.9.0's. Where ours differ they were looked at: math-verify misses `\$90`

@@ -164,6 +164,11 @@ def _sum_by_sequence(values_N: Tensor, batch: TokenBatch) -> Tensor:
     return values_N.new_zeros(batch.num_sequences).index_add(0, batch.sequence_ids_N, values_N)
 
 
+def _tokens_by_sequence(batch: TokenBatch) -> Tensor:
+    """(S,) int64. Counted as integers: bfloat16 would stop at 256, where adding 1 rounds back, and float16 at 2048."""
+    return _sum_by_sequence(torch.ones_like(batch.sequence_ids_N), batch)
+
+
 def importance_ratios(logps_N: Tensor, batch: TokenBatch, settings: LossSettings) -> Tensor:
     """Importance ratio of each token.
 
@@ -175,8 +180,7 @@ def importance_ratios(logps_N: Tensor, batch: TokenBatch, settings: LossSettings
         return (logps_N - logps_N.detach()).exp()
     log_ratio_N = logps_N - batch.old_logps_N
     if settings.importance_level == "sequence":
-        tokens_S = _sum_by_sequence(torch.ones_like(log_ratio_N), batch)
-        mean_S = _sum_by_sequence(log_ratio_N.detach(), batch) / tokens_S.clamp(min=1)
+        mean_S = _sum_by_sequence(log_ratio_N.detach(), batch) / _tokens_by_sequence(batch).clamp(min=1)
         log_ratio_N = logps_N - logps_N.detach() + mean_S[batch.sequence_ids_N]
     if settings.log_ratio_clamp is not None:
         log_ratio_N = log_ratio_N.clamp(-settings.log_ratio_clamp, settings.log_ratio_clamp)
@@ -202,13 +206,16 @@ def token_weights(batch: TokenBatch, settings: LossSettings, normalizer: float |
 
     That is 1 over the denominator, and for "seq-mean-token-mean" also 1 over the tokens of the sequence. `normalizer`
     replaces the denominator, so that the losses of micro-batches and of ranks add up to the loss of the whole batch.
+    In float32, or float64 with float64 advantages.
     """
-    tokens_S = _sum_by_sequence(torch.ones_like(batch.advantages_N), batch)
+    tokens_S = _tokens_by_sequence(batch)
     if normalizer is None:
         normalizer = denominator(tokens_S, settings.loss_agg, batch.horizon)
+    dtype = torch.promote_types(batch.advantages_N.dtype, torch.float32)
+    weights_N = torch.ones_like(batch.advantages_N, dtype=dtype) / normalizer
     if settings.loss_agg == "seq-mean-token-mean":
-        return 1 / (tokens_S[batch.sequence_ids_N] * normalizer)
-    return torch.ones_like(batch.advantages_N) / normalizer
+        weights_N = weights_N / tokens_S[batch.sequence_ids_N]
+    return weights_N
 
 
 def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Tensor) -> Tensor:
