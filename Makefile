@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 
-.PHONY: help install train test lint clean
+.PHONY: help install train test bench lint clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ train: install ## Train the embedded policy, about four minutes; ARGS="explorati
 
 test: install ## Run every test; ARGS="-k counts" selects
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+bench: install ## Time the loss, the counts and the outcomes on this machine
+	$(BIN)/python -m pytest bench --benchmark-columns=median,iqr,rounds --benchmark-group-by=group
+	$(BIN)/python bench/loss.py
 
 lint: install ## Check style and types
 	$(BIN)/ruff check .
