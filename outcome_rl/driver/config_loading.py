@@ -37,7 +37,7 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
             each other.
     """
     schema = OmegaConf.structured(TrainConfig)
-    known = dict(_leaves(asdict(TrainConfig())))
+    known = dict(leaves(asdict(TrainConfig())))
     layers = []
     if source is not None:
         layers.append((str(source), _read_yaml(_find(source))))
@@ -45,7 +45,7 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
         layers.append((f"override {override!r}", _parse_override(override, known)))
     for origin, layer in layers:
         _check_keys(layer, known, origin)
-        for key, value in _leaves(layer):
+        for key, value in leaves(layer):
             if key in known:
                 schema = _merged(schema, key, value, known[key], origin)
     config: TrainConfig = OmegaConf.to_object(schema)
@@ -129,17 +129,18 @@ def _literal(value: Any) -> Any:
     return value
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings of nested sections under their dotted keys."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
 
 def _check_keys(content: Any, known: Mapping[str, Any], origin: str) -> None:
     sections = {key.rpartition(".")[0] for key in known}
-    for key, value in _leaves(content):
+    for key, value in leaves(content):
         if key in known or (key in sections and value is None):
             continue
         # A right name in the wrong section is nearer than a similar name in the right one.
@@ -226,7 +227,7 @@ def _check(config: TrainConfig) -> None:
         "data.train_files": "a .jsonl or .parquet file, or 'embedded:train'",
         "trainer.experiment_name": "a name for the run's folder",
     }
-    values = dict(_leaves(asdict(config)))
+    values = dict(leaves(asdict(config)))
     for key, wanted in required.items():
         if not values[key]:
             raise ValueError(f"{key} is not set: give {wanted}, or start from --config embedded")

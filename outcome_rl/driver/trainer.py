@@ -7,7 +7,7 @@ problems (B) --engine--> responses (B * n, T) --matcher--> outcome keys, correct
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 
 from outcome_rl.driver.checkpoint import check_same_run, latest_checkpoint, read_state, write_checkpoint
 from outcome_rl.driver.config import TrainConfig
-from outcome_rl.driver.config_loading import to_yaml
+from outcome_rl.driver.config_loading import leaves, to_yaml
 from outcome_rl.driver.data import BatchOrder, ProblemSet, derive_seed, load_problems
 from outcome_rl.driver.display import Display
 from outcome_rl.driver.evaluation import evaluate
@@ -291,7 +291,7 @@ class Trainer:
         free = FREE_ON_RESUME
         if self.config.actor.optim.lr_scheduler_type in CONSTANT_SCHEDULES:
             free = free | LENGTH
-        settings = {name: value for name, value in _flat(asdict(self.config)) if name not in free}
+        settings = {name: value for name, value in leaves(asdict(self.config)) if name not in free}
         data = {
             "training data": _contents([self.train_set]),
             "validation data": _contents([dataset for dataset, _ in self.validation]),
@@ -363,11 +363,3 @@ def _contents(sets: Sequence[ProblemSet]) -> str:
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

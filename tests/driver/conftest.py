@@ -1,14 +1,18 @@
 """Settings of a run that takes a second, the embedded policy, and PyTorch on one thread."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from driver_runs import MakeConfig, on_file
 
 from outcome_rl.driver.config import ModelConfig, TrainConfig
 from outcome_rl.driver.config_loading import load_config
 from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.trainer import train
+from outcome_rl.embedded import DialectTask
 
 SMALL = (
     "data.train_batch_size=8",
@@ -59,3 +63,21 @@ def shared_policy() -> Policy:
 def policy() -> Policy:
     """A fresh copy of the embedded policy, to be trained."""
     return Policy.load(ModelConfig(path="embedded", device="cpu"))
+
+
+@pytest.fixture(scope="session")
+def finished(small_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of six steps that nothing stopped; not to be changed."""
+    config = small_config(tmp_path_factory.mktemp("finished"))
+    train(config)
+    return config.run_dir
+
+
+@pytest.fixture(scope="session")
+def two_steps(small_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The parent folder of a run of two steps on problems from a file."""
+    folder = tmp_path_factory.mktemp("two-steps")
+    problems = DialectTask().problems("train", 16)
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
+    train(small_config(folder, *on_file(folder)))
+    return folder
