@@ -6,8 +6,11 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoTokenizer
 
 from outcome_rl.driver.config import TrainConfig
+from outcome_rl.embedded import policy_dir
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -29,6 +32,33 @@ def test_results_are_those_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
     table = runpy.run_path(str(bench / "exploration.py"))["table"]
     figures = json.loads((bench / "results" / "exploration.json").read_text())["figures"]
     assert table(figures) in (DOCS / "results.md").read_text()
+
+
+def test_the_loop_of_the_readme_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 1
+    tokenizer = AutoTokenizer.from_pretrained(policy_dir())
+    B, n, vocabulary = 2, 3, len(tokenizer)
+    texts = [rf"1 + {i} = 7 \boxed{{ {i} }}" for i in range(B * n)]
+    completion_ids = torch.tensor(tokenizer(texts, add_special_tokens=False)["input_ids"])
+    names = {
+        "B": B,
+        "n": n,
+        "ids": ["a", "b"],
+        "ids_of_responses": ["a"] * n + ["b"] * n,
+        "responses": texts,
+        "golds": ["1"] * n + ["4"] * n,
+        "tokenizer": tokenizer,
+        "completion_ids": completion_ids,
+        "mask": torch.ones_like(completion_ids, dtype=torch.bool),
+        "hidden": torch.randn(*completion_ids.shape, 8, requires_grad=True),
+        "lm_head": torch.nn.Linear(8, vocabulary, bias=False),
+    }
+    exec(blocks[0], names)
+    names["loss"].backward()
+    assert names["hidden"].grad.any()
+    assert names["answers"].sum(dim=1).tolist() == [1] * (B * n)
+    assert names["rewards"].float().sum() == 2
 
 
 @pytest.mark.parametrize(
