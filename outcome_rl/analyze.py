@@ -9,7 +9,6 @@ A sample's `answer`, where it has that field, is the answer its source extracted
 since published `text` is often cut short or left out. `from_text=True` extracts from the text instead.
 """
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from outcome_rl.jsonl import read_jsonl
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher, Progress
@@ -127,19 +127,10 @@ def read_samples(path: str | Path, *, from_text: bool = False) -> list[Question]
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with path.open("rb") as file:  # Bytes: text mode would also break lines at a bare carriage return.
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line.strip().decode("utf-8-sig"))
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}:{number}: not valid JSON: {error.msg} (column {error.colno}).") from error
-            except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, deep nesting
-                raise ValueError(f"{path}:{number}: not readable as JSON: {error}.") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
-            yield number, row
+    for number, row in read_jsonl(path, lambda number: f"{path}:{number}"):
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
+        yield number, row
 
 
 def _read_answers(row: dict[str, Any], from_text: bool, where: str) -> list[str | None]:

@@ -11,6 +11,7 @@ import torch
 
 from outcome_rl.driver.config import DataConfig
 from outcome_rl.embedded import DialectTask
+from outcome_rl.jsonl import read_jsonl
 
 ID_KEYS = ("id", "question_id", "unique_id")
 PROMPT_KEYS = ("problem", "question", "prompt")
@@ -90,18 +91,13 @@ def _rows(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            where = f"{path}, row {number}"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{where}: not valid JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"{where}: expected a JSON object; got {type(row).__name__}")
-            yield where, row
+    def where(number: int) -> str:
+        return f"{path}, row {number}"
+
+    for number, row in read_jsonl(path, where):
+        if not isinstance(row, dict):
+            raise ValueError(f"{where(number)}: expected a JSON object; got {type(row).__name__}")
+        yield where(number), row
 
 
 def _parquet_rows(source: str) -> Sequence[Any]:

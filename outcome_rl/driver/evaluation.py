@@ -4,8 +4,6 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from outcome_rl.driver.config import SamplingConfig
 from outcome_rl.driver.data import ProblemSet, derive_seed
 from outcome_rl.driver.prompts import Prompts
@@ -47,7 +45,7 @@ def evaluate(
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     return Evaluation(
         dataset=dataset.name,
-        summary=summarise(list(np.asarray(keys)), list(np.asarray(correct))),
+        summary=summarise(list(keys), list(correct)),
         seconds=time.perf_counter() - start,
     )
 

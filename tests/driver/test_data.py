@@ -199,3 +199,9 @@ def test_derived_seeds_are_apart_and_stay_what_they_are() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
     # A change here would change what every resumed run samples.
     assert derive_seed(0, "rollout", 1) == 6202703684048340875
+
+
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + b'{"id": "a", "problem": "1 + 1", "answer": "2"}\n')
+    assert load_problems([str(path)], DataConfig()).problems[0].id == "a"
