@@ -24,15 +24,27 @@ enum Status : int32_t { kOk = 0, kOutOfMemory = 1 };
 
 Status status_of(bool grown) { return grown ? kOk : kOutOfMemory; }
 
-template <class Logit>
-outcome_rl::LogitRows<Logit> rows_of(
-    void* logits, const int64_t* labels, int64_t rows, int64_t vocabulary, float inverse_temperature) {
-    return {static_cast<Logit*>(logits), labels, rows, vocabulary, inverse_temperature};
+// Calls pass(rows of the logits' type): the type is a number only as far as here.
+template <class Pass>
+void over_logits(
+    int32_t bfloat16,
+    void* logits,
+    const int64_t* labels,
+    int64_t rows,
+    int64_t vocabulary,
+    float inverse_temperature,
+    Pass pass) {
+    using outcome_rl::Bfloat16;
+    using outcome_rl::LogitRows;
+    if (bfloat16 != 0) {
+        pass(LogitRows<Bfloat16>{static_cast<Bfloat16*>(logits), labels, rows, vocabulary, inverse_temperature});
+    } else {
+        pass(LogitRows<float>{static_cast<float*>(logits), labels, rows, vocabulary, inverse_temperature});
+    }
 }
 
 }  // namespace
 
-using outcome_rl::Bfloat16;
 using outcome_rl::CountTable;
 
 OUTCOME_RL_EXPORT int32_t outcome_rl_abi_version() noexcept { return kAbiVersion; }
@@ -108,13 +120,9 @@ OUTCOME_RL_EXPORT void logit_rows_statistics(
     float* entropy,
     int32_t threads) noexcept {
     const outcome_rl::RowStatistics statistics{maximum, log_sum, logp, entropy};
-    if (bfloat16 != 0) {
-        const auto input = rows_of<Bfloat16>(logits, labels, rows, vocabulary, inverse_temperature);
+    over_logits(bfloat16, logits, labels, rows, vocabulary, inverse_temperature, [&](const auto& input) {
         outcome_rl::row_statistics(input, statistics, threads);
-    } else {
-        const auto input = rows_of<float>(logits, labels, rows, vocabulary, inverse_temperature);
-        outcome_rl::row_statistics(input, statistics, threads);
-    }
+    });
 }
 
 OUTCOME_RL_EXPORT void logit_rows_gradients(
@@ -132,11 +140,7 @@ OUTCOME_RL_EXPORT void logit_rows_gradients(
     const float* entropy_grad,
     int32_t threads) noexcept {
     const outcome_rl::RowStatistics statistics{maximum, log_sum, logp, entropy};
-    if (bfloat16 != 0) {
-        const auto input = rows_of<Bfloat16>(logits, labels, rows, vocabulary, inverse_temperature);
+    over_logits(bfloat16, logits, labels, rows, vocabulary, inverse_temperature, [&](const auto& input) {
         outcome_rl::row_gradients(input, statistics, logp_grad, entropy_grad, threads);
-    } else {
-        const auto input = rows_of<float>(logits, labels, rows, vocabulary, inverse_temperature);
-        outcome_rl::row_gradients(input, statistics, logp_grad, entropy_grad, threads);
-    }
+    });
 }
