@@ -22,8 +22,8 @@ def linear_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability of each label, and on request the entropy of its distribution, from hidden states.
 
-    Equivalent to `log_softmax((hidden @ weight.T + bias).float() / temperature, -1).gather(-1, labels[..., None])[...,
-    0]`.
+    Equivalent to `log_softmax(logits / temperature, -1).gather(-1, labels[..., None])[..., 0]` with
+    `logits = (hidden @ weight.T + bias).float()`.
 
     Args:
         hidden: (B, T, H) or (N, H); `hidden[t]` predicts `labels[t]`, so the caller shifts.
