@@ -7,6 +7,7 @@
 
 #include "count_table.h"
 #include "logit_rows.h"
+#include "policy_rows.h"
 
 #if defined(_WIN32)
 #define OUTCOME_RL_EXPORT extern "C" __declspec(dllexport)
@@ -18,29 +19,31 @@
 
 namespace {
 
-constexpr int32_t kAbiVersion = 2;
+constexpr int32_t kAbiVersion = 3;
 
 enum Status : int32_t { kOk = 0, kOutOfMemory = 1 };
 
 Status status_of(bool grown) { return grown ? kOk : kOutOfMemory; }
 
-// Calls pass(rows of the logits' type): the type is a number only as far as here.
+// Calls pass(rows of the logits' type, gradients of theirs): the types are numbers only as far as here.
+// kinds: 0 float32, 1 bfloat16, 2 float32 with bfloat16 gradients.
 template <class Pass>
 void over_logits(
-    int32_t bfloat16,
-    void* logits,
+    int32_t kind,
+    const void* logits,
     const int64_t* labels,
     int64_t rows,
     int64_t vocabulary,
     float inverse_temperature,
+    void* gradients,
     Pass pass) {
     using outcome_rl::Bfloat16;
     using outcome_rl::LogitRows;
-    if (bfloat16 != 0) {
-        pass(LogitRows<Bfloat16>{static_cast<Bfloat16*>(logits), labels, rows, vocabulary, inverse_temperature});
-    } else {
-        pass(LogitRows<float>{static_cast<float*>(logits), labels, rows, vocabulary, inverse_temperature});
-    }
+    const LogitRows<float> wide{static_cast<const float*>(logits), labels, rows, vocabulary, inverse_temperature};
+    const LogitRows<Bfloat16> half{static_cast<const Bfloat16*>(logits), labels, rows, vocabulary, inverse_temperature};
+    if (kind == 0) pass(wide, static_cast<float*>(gradients));
+    if (kind == 1) pass(half, static_cast<Bfloat16*>(gradients));
+    if (kind == 2) pass(wide, static_cast<Bfloat16*>(gradients));
 }
 
 }  // namespace
@@ -106,41 +109,54 @@ OUTCOME_RL_EXPORT void count_table_clear_pending(CountTable* table) noexcept { t
 
 OUTCOME_RL_EXPORT void count_table_clear(CountTable* table) noexcept { table->clear(); }
 
-// `bfloat16` says whether the logits are bfloat16 or float32. See logit_rows.h.
-OUTCOME_RL_EXPORT void logit_rows_statistics(
-    int32_t bfloat16,
-    void* logits,
+// See logit_rows.h and policy_rows.h; `kind` as for over_logits.
+OUTCOME_RL_EXPORT void logprob_rows(
+    int32_t kind,
+    const void* logits,
     const int64_t* labels,
     int64_t rows,
     int64_t vocabulary,
     float inverse_temperature,
-    float* maximum,
-    float* log_sum,
     float* logp,
     float* entropy,
     int32_t threads) noexcept {
-    const outcome_rl::RowStatistics statistics{maximum, log_sum, logp, entropy};
-    over_logits(bfloat16, logits, labels, rows, vocabulary, inverse_temperature, [&](const auto& input) {
-        outcome_rl::row_statistics(input, statistics, threads);
+    over_logits(kind, logits, labels, rows, vocabulary, inverse_temperature, nullptr, [&](const auto& input, auto*) {
+        outcome_rl::logprob_rows(input, logp, entropy, threads);
     });
 }
 
-OUTCOME_RL_EXPORT void logit_rows_gradients(
-    int32_t bfloat16,
-    void* logits,
+OUTCOME_RL_EXPORT void logprob_rows_backward(
+    int32_t kind,
+    const void* logits,
     const int64_t* labels,
     int64_t rows,
     int64_t vocabulary,
     float inverse_temperature,
-    float* maximum,
-    float* log_sum,
-    float* logp,
-    float* entropy,
     const float* logp_grad,
     const float* entropy_grad,
+    void* gradients,
     int32_t threads) noexcept {
-    const outcome_rl::RowStatistics statistics{maximum, log_sum, logp, entropy};
-    over_logits(bfloat16, logits, labels, rows, vocabulary, inverse_temperature, [&](const auto& input) {
-        outcome_rl::row_gradients(input, statistics, logp_grad, entropy_grad, threads);
+    over_logits(kind, logits, labels, rows, vocabulary, inverse_temperature, gradients, [&](const auto& input, auto* to) {
+        outcome_rl::logprob_rows_backward(input, logp_grad, entropy_grad, to, threads);
+    });
+}
+
+// `terms`: (7, rows).
+OUTCOME_RL_EXPORT void policy_rows(
+    int32_t kind,
+    const void* logits,
+    const int64_t* labels,
+    int64_t rows,
+    int64_t vocabulary,
+    float inverse_temperature,
+    const outcome_rl::PolicyTokens* tokens,
+    const outcome_rl::LossSettings* settings,
+    float* terms,
+    void* gradients,
+    int32_t threads) noexcept {
+    const auto column = [=](int64_t i) { return terms + i * rows; };
+    const outcome_rl::RowTerms columns{column(0), column(1), column(2), column(3), column(4), column(5), column(6)};
+    over_logits(kind, logits, labels, rows, vocabulary, inverse_temperature, gradients, [&](const auto& input, auto* to) {
+        outcome_rl::policy_rows(input, *tokens, *settings, columns, to, threads);
     });
 }

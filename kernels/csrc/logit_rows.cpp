@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <limits>
-#include <thread>
-#include <vector>
+
+#include "over_rows.h"
 
 // FOR_EACH_MACHINE, from CMakeLists.txt: the compiler makes one copy of the hot loops for each kind of machine and the
 // loader picks one, so that a wheel built anywhere is fast everywhere without -march=native.
@@ -88,102 +87,102 @@ FOR_EACH_MACHINE Sums block_sums(const Logit* row, int64_t n, float inverse_temp
     return {exp_sum, weighted_sum};
 }
 
-template <class Logit>
+template <class Logit, class Gradient>
 FOR_EACH_MACHINE void write_gradients(
-    Logit* row,
+    const Logit* row,
     int64_t n,
     float inverse_temperature,
     float maximum,
     float log_sum,
     float constant,
-    float slope) {
+    float slope,
+    Gradient* to) {
     // -p_v (constant + slope * log p_v)
 #pragma omp simd
     for (int64_t v = 0; v < n; ++v) {
         const float log_p = (to_float(row[v]) * inverse_temperature - maximum) - log_sum;
         const float bounded = log_p < -87.0f ? -87.0f : log_p;
-        store(row + v, -exp_nonpositive(log_p) * (constant + slope * bounded));
+        store(to + v, -exp_nonpositive(log_p) * (constant + slope * bounded));
     }
-}
-
-// Below this a thread is not worth its start: measured 20 us, against 0.4 ns a value.
-constexpr int64_t kLeastValuesPerThread = 65536;
-
-// Calls work(begin, end) for ranges of all the rows.
-template <class Work>
-void over_rows(int64_t rows, int64_t vocabulary, int threads, Work work) {
-    const int64_t worthwhile = rows * vocabulary / kLeastValuesPerThread;
-    const int64_t count = std::max<int64_t>(1, std::min({static_cast<int64_t>(threads), rows, worthwhile}));
-    const int64_t share = (rows + count - 1) / count;
-    std::vector<std::thread> helpers;
-    try {
-        for (int64_t i = 1; i < count; ++i) {
-            helpers.emplace_back([=] { work(std::min((i - 1) * share, rows), std::min(i * share, rows)); });
-        }
-    } catch (const std::exception&) {
-        // The system gives no further thread, or no memory for one: its rows are done below.
-    }
-    work(std::min(static_cast<int64_t>(helpers.size()) * share, rows), rows);
-    for (std::thread& helper : helpers) helper.join();
 }
 
 }  // namespace
 
 template <class Logit>
-void row_statistics(const LogitRows<Logit>& in, const RowStatistics& out, int threads) {
-    over_rows(in.rows, in.vocabulary, threads, [=](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-            const Logit* row = in.logits + r * in.vocabulary;
-            const float maximum = row_maximum(row, in.vocabulary) * in.inverse_temperature;
-            double exp_sum = 0, weighted_sum = 0;
-            for (int64_t start = 0; start < in.vocabulary; start += kBlock) {
-                const int64_t n = std::min(kBlock, in.vocabulary - start);
-                const Sums sums = block_sums(row + start, n, in.inverse_temperature, maximum);
-                exp_sum += sums.exp;
-                weighted_sum += sums.exp_times_x;
-            }
-            const double log_sum = std::log(exp_sum);
-            const double x = to_float(row[in.labels[r]]) * in.inverse_temperature - maximum;
-            out.maximum[r] = maximum;
-            out.log_sum[r] = static_cast<float>(log_sum);
-            out.logp[r] = static_cast<float>(x - log_sum);
-            out.entropy[r] = static_cast<float>(log_sum - weighted_sum / exp_sum);
-        }
-    });
+RowStatistics row_statistics(const LogitRows<Logit>& in, int64_t r) {
+    const Logit* row = in.logits + r * in.vocabulary;
+    const float maximum = row_maximum(row, in.vocabulary) * in.inverse_temperature;
+    double exp_sum = 0, weighted_sum = 0;
+    for (int64_t start = 0; start < in.vocabulary; start += kBlock) {
+        const int64_t n = std::min(kBlock, in.vocabulary - start);
+        const Sums sums = block_sums(row + start, n, in.inverse_temperature, maximum);
+        exp_sum += sums.exp;
+        weighted_sum += sums.exp_times_x;
+    }
+    const double log_sum = std::log(exp_sum);
+    const double x = to_float(row[in.labels[r]]) * in.inverse_temperature - maximum;
+    return {
+        maximum,
+        static_cast<float>(log_sum),
+        x - log_sum,
+        log_sum - weighted_sum / exp_sum,
+    };
+}
+
+template <class Logit, class Gradient>
+void write_row_gradient(
+    const LogitRows<Logit>& in, int64_t r, const RowStatistics& row, float logp_grad, float entropy_grad, Gradient* to) {
+    to += r * in.vocabulary;
+    const float g = logp_grad * in.inverse_temperature;
+    const float e = entropy_grad * in.inverse_temperature;
+    // 1 - p cancels where the row is peaked, so it is taken from the logarithm.
+    const double at_label =
+        -g * std::expm1(row.logp) - e * std::exp(row.logp) * (std::max(row.logp, -87.0) + row.entropy);
+    write_gradients(
+        in.logits + r * in.vocabulary,
+        in.vocabulary,
+        in.inverse_temperature,
+        row.maximum,
+        row.log_sum,
+        static_cast<float>(g + e * row.entropy),
+        e,
+        to);
+    store(to + in.labels[r], static_cast<float>(at_label));
 }
 
 template <class Logit>
-void row_gradients(
-    const LogitRows<Logit>& in,
-    const RowStatistics& statistics,
-    const float* logp_grad,
-    const float* entropy_grad,
-    int threads) {
+void logprob_rows(const LogitRows<Logit>& in, float* logp, float* entropy, int threads) {
     over_rows(in.rows, in.vocabulary, threads, [=](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
-            Logit* row = in.logits + r * in.vocabulary;
-            const float g = logp_grad[r] * in.inverse_temperature;
-            const float e = entropy_grad == nullptr ? 0.0f : entropy_grad[r] * in.inverse_temperature;
-            const float entropy = statistics.entropy[r];
-            // 1 - p cancels where the row is peaked, so it is taken from the logarithm.
-            const float log_p = statistics.logp[r];
-            const float at_label = -g * std::expm1(log_p) - e * std::exp(log_p) * (std::max(log_p, -87.0f) + entropy);
-            write_gradients(
-                row,
-                in.vocabulary,
-                in.inverse_temperature,
-                statistics.maximum[r],
-                statistics.log_sum[r],
-                g + e * entropy,
-                e);
-            store(row + in.labels[r], at_label);
+            const RowStatistics row = row_statistics(in, r);
+            logp[r] = static_cast<float>(row.logp);
+            entropy[r] = static_cast<float>(row.entropy);
         }
     });
 }
 
-template void row_statistics(const LogitRows<float>&, const RowStatistics&, int);
-template void row_statistics(const LogitRows<Bfloat16>&, const RowStatistics&, int);
-template void row_gradients(const LogitRows<float>&, const RowStatistics&, const float*, const float*, int);
-template void row_gradients(const LogitRows<Bfloat16>&, const RowStatistics&, const float*, const float*, int);
+template <class Logit, class Gradient>
+void logprob_rows_backward(
+    const LogitRows<Logit>& in, const float* logp_grad, const float* entropy_grad, Gradient* to, int threads) {
+    over_rows(in.rows, in.vocabulary, threads, [=](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+            const float e = entropy_grad == nullptr ? 0.0f : entropy_grad[r];
+            write_row_gradient(in, r, row_statistics(in, r), logp_grad[r], e, to);
+        }
+    });
+}
+
+template RowStatistics row_statistics(const LogitRows<float>&, int64_t);
+template RowStatistics row_statistics(const LogitRows<Bfloat16>&, int64_t);
+template void logprob_rows(const LogitRows<float>&, float*, float*, int);
+template void logprob_rows(const LogitRows<Bfloat16>&, float*, float*, int);
+
+#define ROW_GRADIENTS(Logit, Gradient)                                                                        \
+    template void write_row_gradient(                                                                         \
+        const LogitRows<Logit>&, int64_t, const RowStatistics&, float, float, Gradient*);                     \
+    template void logprob_rows_backward(const LogitRows<Logit>&, const float*, const float*, Gradient*, int)
+ROW_GRADIENTS(float, float);
+ROW_GRADIENTS(float, Bfloat16);
+ROW_GRADIENTS(Bfloat16, Bfloat16);
 
 }  // namespace outcome_rl

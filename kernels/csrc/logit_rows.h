@@ -7,8 +7,7 @@
 //     d entropy / d logit_v = -p_v (log p_v + entropy) / temperature
 //
 // The log-sum-exp stays in its two parts: as one float32 near 20 it would be off by 1e-6, and every p_v with it.
-// Sums are in float32 lanes and combined in double. Rows are shared out over threads whole, so results do not depend on
-// the number of threads.
+// Sums are in float32 lanes and combined in double.
 
 #pragma once
 
@@ -22,31 +21,40 @@ struct Bfloat16 {
 
 template <class Logit>
 struct LogitRows {
-    Logit* logits;  // (rows, vocabulary), contiguous
+    const Logit* logits;  // (rows, vocabulary), contiguous
     const int64_t* labels;
     int64_t rows;
     int64_t vocabulary;
     float inverse_temperature;
 };
 
-// (rows,) each.
 struct RowStatistics {
-    float* maximum;
-    float* log_sum;
-    float* logp;
-    float* entropy;
+    float maximum;
+    float log_sum;
+    double logp;
+    double entropy;
 };
 
 template <class Logit>
-void row_statistics(const LogitRows<Logit>& input, const RowStatistics& statistics, int threads);
+RowStatistics row_statistics(const LogitRows<Logit>& input, int64_t row);
 
-// Overwrites every row with `logp_grad * d logp + entropy_grad * d entropy`. `entropy_grad` null: zero.
-template <class Logit>
-void row_gradients(
+// Writes `logp_grad * d logp + entropy_grad * d entropy` to row `row` of `gradients`, which may be the logits themselves.
+template <class Logit, class Gradient>
+void write_row_gradient(
     const LogitRows<Logit>& input,
+    int64_t row,
     const RowStatistics& statistics,
-    const float* logp_grad,
-    const float* entropy_grad,
-    int threads);
+    float logp_grad,
+    float entropy_grad,
+    Gradient* gradients);
+
+// Log-probabilities and entropies of all rows.
+template <class Logit>
+void logprob_rows(const LogitRows<Logit>& input, float* logp, float* entropy, int threads);
+
+// The gradients of all rows. `entropy_grad` null: zero.
+template <class Logit, class Gradient>
+void logprob_rows_backward(
+    const LogitRows<Logit>& input, const float* logp_grad, const float* entropy_grad, Gradient* gradients, int threads);
 
 }  // namespace outcome_rl

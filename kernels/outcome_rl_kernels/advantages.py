@@ -99,8 +99,8 @@ def group_advantages(
 
     Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3; normalisation as verl.
     """
-    choose("group_advantages", impl)
     check_tensor("rewards", rewards, FLOATS)
+    choose("group_advantages", impl, rewards)
     check_tensor("question_keys", question_keys, (torch.int64,), rewards.device)
     check_tensor("outcome_keys", outcome_keys, (torch.int64,), rewards.device)
     if rewards.dim() != 2 or rewards.shape[1] == 0:

@@ -69,7 +69,7 @@ class TokenLayout(NamedTuple):
             raise ValueError(
                 f"cu_seqlens must have shape (S + 1,): 0, the ends of the S sequences, N; got {shape_text(cu_seqlens)}"
             )
-        if cu_seqlens.device.type == "cpu":  # reading it on a GPU would synchronise
+        if cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling():  # on a GPU, to read is to wait
             starts_and_ends = cu_seqlens.tolist()
             if starts_and_ends[0] != 0 or starts_and_ends[-1] != shape[0] or starts_and_ends != sorted(starts_and_ends):
                 raise ValueError(f"cu_seqlens must rise from 0 to N = {shape[0]}; got {starts_and_ends}")
@@ -100,8 +100,8 @@ class TokenLayout(NamedTuple):
 
 
 def check_labels(labels_N: Tensor, active_N: Tensor | None, vocab: int) -> None:
-    """Labels of active tokens must lie in [0, V); looked at on CPU only, where it costs no synchronisation."""
-    if labels_N.device.type != "cpu":
+    """Labels of active tokens must lie in [0, V); looked at on the CPU only: on a GPU, to look is to wait."""
+    if labels_N.device.type != "cpu" or torch.compiler.is_compiling():
         return
     bad_N = (labels_N < 0) | (labels_N >= vocab)
     if active_N is not None:
@@ -112,6 +112,31 @@ def check_labels(labels_N: Tensor, active_N: Tensor | None, vocab: int) -> None:
             f"labels of active tokens must lie in [0, {vocab}); got {int(labels_N[where])} at flat position {where}. "
             "Tokens to be ignored need mask = False"
         )
+
+
+def check_rows(rows: Tensor, hidden_NH: Tensor) -> Tensor:
+    """`rows` if they can be flat indices of tokens; that they rise within [0, N) is looked at on the CPU only."""
+    check_tensor("rows", rows, (torch.int64,), hidden_NH.device)
+    if rows.dim() != 1:
+        raise ValueError(f"rows must have shape (R,): increasing flat indices of tokens; got {shape_text(rows)}")
+    if rows.device.type != "cpu" or torch.compiler.is_compiling() or len(rows) == 0:
+        return rows
+    if rows[0] < 0 or rows[-1] >= len(hidden_NH) or (rows.diff() <= 0).any():
+        raise ValueError(
+            f"rows must be flat indices that increase within [0, {len(hidden_NH)}); got {rows}. "
+            "Use mask.flatten().nonzero()[:, 0]"
+        )
+    return rows
+
+
+def check_workspace(workspace_bytes: int | None) -> None:
+    """`workspace_bytes` is a positive number of bytes, or None."""
+    if workspace_bytes is None:
+        return
+    if isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int):
+        raise TypeError(f"workspace_bytes must be an int or None; got {type(workspace_bytes).__name__}")
+    if workspace_bytes <= 0:
+        raise ValueError(f"workspace_bytes must be > 0; got {workspace_bytes}. None chooses by the shapes")
 
 
 def token_batch(

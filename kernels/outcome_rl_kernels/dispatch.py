@@ -4,69 +4,89 @@ Every op offers `impl="auto" | "reference" | "native" | "triton"`: plain PyTorch
 "auto" takes the fastest that the device and the installation allow; an explicit choice that cannot run raises.
 """
 
+from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.counts import OutcomeCounts
-from outcome_rl_kernels.logit_rows import LOGIT_DTYPES
 from outcome_rl_kernels.native import native_status
+from outcome_rl_kernels.policy_rows import LOGIT_DTYPES
 
 Impl = Literal["auto", "reference", "native", "triton"]
+Fast = Literal["native", "triton"]
 
-_NATIVE = ("linear_policy_loss", "linear_logprobs")
-_PLAIN_PYTORCH = ("policy_loss", "group_advantages")
+_FUSED = ("linear_policy_loss", "policy_loss", "linear_logprobs")
 
 
-def choose(op: str, impl: Impl, logits_like: Tensor | None = None) -> Literal["reference", "native"]:
+def choose(op: str, impl: Impl, like: Tensor) -> Literal["reference"] | Fast:
     """The implementation that `op` runs with.
 
     Args:
         op: name of a public function.
         impl: what the caller asked for.
-        logits_like: a tensor with the device and dtype that the op's logits will have, for ops that compute them.
+        like: a tensor with the device and dtype of the op's work.
 
     Raises:
-        ValueError: `impl` is unknown, the op does not have it in this version, or it cannot run on this device and
-            dtype.
+        ValueError: `impl` is unknown, the op does not have it, or it cannot run on this device and dtype.
     """
     if impl not in get_args(Impl):
         raise ValueError(f"impl must be one of {', '.join(map(repr, get_args(Impl)))}; got {impl!r}")
-    if impl == "reference" or (impl == "auto" and op not in _NATIVE):
+    if impl == "reference":
         return "reference"
-    if impl == "triton" or op not in _NATIVE:
-        raise ValueError(f"{op} has no {impl!r} implementation in this version; use impl='auto' or impl='reference'")
-    obstacle = _native_obstacle(logits_like)
-    if obstacle is None:
-        return "native"
-    if impl == "native":
-        raise ValueError(f"{op}(impl='native') cannot run: {obstacle}. Use impl='auto' or impl='reference'")
-    return "reference"
+    if impl == "auto":
+        fast = _fast(like.device)
+        return fast if _obstacle(op, fast, like) is None else "reference"
+    obstacle = _obstacle(op, impl, like)
+    if obstacle is not None:
+        raise ValueError(f"{op}(impl={impl!r}) cannot run: {obstacle}. Use impl='auto' or impl='reference'")
+    return impl
 
 
 def implementations() -> dict[str, tuple[str, str]]:
-    """For each op, the implementation that `impl="auto"` takes and the reason in words."""
-    available, reason = native_status()
+    """For each op, what `impl="auto"` takes, on a GPU where there is one, else on the CPU, and the reason in words."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    fast = _fast(device)
+    chosen: dict[str, tuple[str, str]] = {}
+    for op in (*_FUSED, "group_advantages"):
+        like = torch.empty(0, device=device)
+        obstacle = _obstacle(op, fast, like)
+        reason = f"{_KINDS[fast]}, for {_names(LOGIT_DTYPES[device.type])}" if obstacle is None else obstacle
+        chosen[op] = (fast if obstacle is None else "reference", reason)
     table = OutcomeCounts(capacity=1)
-    chosen = dict.fromkeys(_PLAIN_PYTORCH, ("reference", "plain PyTorch, the only implementation of this version"))
-    if available:
-        chosen |= dict.fromkeys(_NATIVE, ("native", "C++ passes over float32 and bfloat16 logits on the CPU"))
-        chosen["linear_logprobs"] = ("native", "likewise, where no gradient is wanted; else plain PyTorch")
-    else:
-        chosen |= dict.fromkeys(_NATIVE, ("reference", f"the native library is not available: {reason}"))
     return chosen | {"OutcomeCounts": (table.impl, table.impl_reason)}
 
 
-def _native_obstacle(logits_like: Tensor | None) -> str | None:
-    """Why the C++ passes cannot run on such logits; None where they can."""
-    available, reason = native_status()
-    if not available:
-        return reason
-    if logits_like is not None and logits_like.device.type != "cpu":
-        return f"its tensors must be on the CPU, got {logits_like.device}"
-    if logits_like is not None and logits_like.dtype not in LOGIT_DTYPES:
-        return f"its logits must be float32 or bfloat16, got {logits_like.dtype}"
-    if torch.compiler.is_compiling():
-        return "torch.compile cannot look into it"
-    return None
+def _fast(device: torch.device) -> Fast:
+    return "native" if device.type == "cpu" else "triton"
+
+
+_KINDS = {"native": "C++ row passes on the CPU", "triton": "Triton row passes on the GPU"}
+
+
+def _obstacle(op: str, impl: Fast, like: Tensor) -> str | None:
+    """Why `op` cannot run so; None where it can."""
+    if op not in _FUSED:
+        return f"plain PyTorch is the only implementation of {op} in this version"
+    device = "cpu" if impl == "native" else "cuda"
+    if like.device.type != device:
+        return f"its tensors must be on {device}, got {like.device}"
+    if like.dtype not in LOGIT_DTYPES[device]:
+        return f"its logits must be {_names(LOGIT_DTYPES[device])}, got {_names([like.dtype])}"
+    missing: str | None = _missing(impl)
+    return missing
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch.compile cannot look for files
+def _missing(impl: Fast) -> str | None:
+    """What would have to be installed for `impl`, in words; None for nothing."""
+    if impl == "native":
+        available, reason = native_status()
+        return None if available else f"the native library is not available: {reason}"
+    return None if find_spec("triton") else "triton is not installed (it exists for Linux only)"
+
+
+def _names(dtypes: Iterable[torch.dtype]) -> str:
+    return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)

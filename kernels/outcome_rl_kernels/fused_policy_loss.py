@@ -1,194 +1,127 @@
-"""The policy loss from hidden states in three matrix products, with logits that are never larger than a chunk.
+"""The policy loss from logits with its gradient taken in the forward pass: one read of the logits, one write.
 
-Shapes: R active rows (tokens), C rows of a chunk, H hidden, V vocabulary.
-
-The gradient of the loss with respect to a row's logits is known as soon as the row's log-sum-exp is: with
-`g = d loss / d logp` and `e = d loss / d entropy`,
-
-    d loss / d logit_v = g * (1[v = label] - p_v) / temperature - e * p_v * (log p_v + entropy) / temperature.
-
-So the gradients are taken in the forward pass, chunk by chunk:
-
-    logits_CV = hidden_CH @ weight.T              product 1
-    row statistics of the chunk                   one read of the logits
-    g, e from the reference's own loss formula    autograd over (C,) vectors
-    logits_CV <- d loss / d logits_CV             one read and write
-    d hidden_CH = logits_CV @ weight              product 2
-    d weight   += logits_CV.T @ hidden_CH         product 3, accumulated in float32
-
-and the backward pass only scales them. Nothing is recomputed, and every formula of the loss stands in `reference`
-alone.
+Shapes: N tokens, V vocabulary. The maths is the head of `fused_linear_policy_loss`, without its products. The gradient
+(N, V) goes to a new tensor, or over the logits where the caller allows that.
 """
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.logit_rows import row_statistics, write_row_gradients
-from outcome_rl_kernels.reference import (
-    LossSettings,
-    PolicyLossOutput,
-    TokenBatch,
-    TokenSums,
-    metrics,
-    token_sums,
-    token_weights,
-)
-
-DEFAULT_WORKSPACE_BYTES = 256 * 2**20
+from outcome_rl_kernels.checks import check_labels
+from outcome_rl_kernels.gradient_scaling import scaled_gradients
+from outcome_rl_kernels.operator_arguments import SCHEMA, TokenArguments, loss_output
+from outcome_rl_kernels.policy_rows import RowTerms, row_passes
+from outcome_rl_kernels.reference import PolicyLossOutput
 
 
 def fused_policy_loss(
-    hidden_RH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    batch: TokenBatch,
-    settings: LossSettings,
-    normalizer: float | Tensor | None,
-    workspace_bytes: int = DEFAULT_WORKSPACE_BYTES,
+    logits_NV: Tensor, active_N: Tensor, arguments: TokenArguments, *, inplace: bool
 ) -> PolicyLossOutput:
-    """The loss of a batch whose R tokens are all active, from their hidden states.
+    """The loss of the active ones of N tokens.
 
     Args:
-        hidden_RH, weight, bias: float32 or bfloat16 on the CPU, of one dtype.
-        batch: inputs of the same R tokens.
-        normalizer: replaces the denominator.
-        workspace_bytes: most bytes of logits at a time; a chunk has at least one row, and with
-            `importance_level="sequence"` at least one sequence.
+        logits_NV: of a dtype that the device's row passes take; a layout without contiguous rows costs a copy.
+        active_N: bool; other rows are not read and get gradient 0.
+        arguments: the other inputs of the tokens.
+        inplace: the gradient may overwrite the logits.
     """
-    if not torch.is_grad_enabled():  # autograd does not tell the function below
-        hidden_RH, weight, bias = hidden_RH.detach(), weight.detach(), None if bias is None else bias.detach()
-    weights_R = token_weights(batch, settings, normalizer)
-    chunks = list(_chunks(batch, settings, _chunk_rows(weight, workspace_bytes)))
-    loss, *statistics = _FusedPolicyLoss.apply(hidden_RH, weight, bias, batch, weights_R, settings, chunks)  # type: ignore[no-untyped-call]
-    logps_R, entropies_R, *sums = statistics
-    return PolicyLossOutput(loss, logps_R, entropies_R, metrics(TokenSums(loss.detach(), *sums), len(logps_R)))
+    if inplace and torch.is_grad_enabled() and logits_NV.requires_grad:
+        loss, *others = _InPlacePolicyLoss.apply(logits_NV, active_N, *arguments.flat())  # type: ignore[no-untyped-call]
+    else:
+        wants_grad = torch.is_grad_enabled() and logits_NV.requires_grad
+        loss, *others, _ = torch.ops.outcome_rl.policy_loss(logits_NV, active_N, *arguments.flat(), wants_grad)
+    sums_7, logps_N, entropies_N = others
+    return loss_output(loss, sums_7, logps_N, entropies_N, active_N.sum())
 
 
-@torch.no_grad()
-def fused_logprobs(
-    hidden_RH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels_R: Tensor,
-    temperature: float,
-    workspace_bytes: int = DEFAULT_WORKSPACE_BYTES,
-) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and entropies (R,) without gradient: one product, and one read of each logit."""
-    logps_R = torch.empty(len(labels_R), dtype=torch.float32)
-    entropies_R = torch.empty_like(logps_R)
-    size = _chunk_rows(weight, workspace_bytes)
-    for start in range(0, len(labels_R), size):
-        chunk = slice(start, start + size)
-        logits_CV = torch.nn.functional.linear(hidden_RH[chunk], weight, bias)
-        statistics = row_statistics(logits_CV, labels_R[chunk], temperature)
-        logps_R[chunk], entropies_R[chunk] = statistics.logps_R, statistics.entropies_R
-    return logps_R, entropies_R
+def _rows(
+    logits_NV: Tensor, active_N: Tensor, arguments: tuple[Any, ...], grad_NV: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss, sums of `RowTerms`, log-probabilities and entropies."""
+    tokens, sequence_ids_N, num_sequences, settings = TokenArguments.of_flat(arguments)
+    check_labels(tokens.labels_R, active_N, logits_NV.shape[1])
+    tokens = tokens._replace(active_R=active_N)
+    passes = row_passes(logits_NV.device)
+    if settings.importance_level == "sequence" and tokens.old_logps_R is not None:
+        logps_N, _ = passes.logprob_rows(logits_NV, tokens.labels_R, settings.temperature)
+        tokens = tokens.with_sequence_log_ratios(logps_N, sequence_ids_N, num_sequences)
+    terms_7N = passes.policy_rows(logits_NV, tokens, settings, grad_NV)
+    sums_7, of_token = terms_7N.sum(dim=1), RowTerms(*terms_7N)
+    return RowTerms(*sums_7).losses.clone(), sums_7, of_token.logps.clone(), of_token.entropies.clone()
 
 
-def _chunk_rows(weight: Tensor, workspace_bytes: int) -> int:
-    return max(1, workspace_bytes // (weight.shape[0] * weight.element_size()))
+def _policy_loss(logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    *token_arguments, wants_grad = arguments
+    rows_NV = logits_NV.contiguous()
+    grad_NV = None
+    if wants_grad:  # a copy that the layout forced is room for the gradient
+        grad_NV = torch.empty_like(logits_NV) if rows_NV is logits_NV else rows_NV
+    outputs = _rows(rows_NV, active_N, tuple(token_arguments), grad_NV)
+    return *outputs, logits_NV.new_empty(0) if grad_NV is None else grad_NV
 
 
-def _chunks(batch: TokenBatch, settings: LossSettings, chunk_rows: int) -> Iterator[slice]:
-    """Ranges of rows; whole sequences where the importance ratio is theirs."""
-    total = len(batch.labels_N)
-    if settings.importance_level == "token" or batch.old_logps_N is None:
-        for start in range(0, total, chunk_rows):
-            yield slice(start, min(start + chunk_rows, total))
-        return
-    ends = batch.sequence_ids_N.unique_consecutive(return_counts=True)[1].cumsum(0).tolist()  # type: ignore[no-untyped-call]
-    start = 0
-    for end, following in pairwise([*ends, None]):
-        if following is None or following - start > chunk_rows:
-            yield slice(start, end)
-            start = end
+def _policy_loss_(logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    return _rows(logits_NV, active_N, arguments, logits_NV)
 
 
-class _FusedPolicyLoss(torch.autograd.Function):
+def _fake_outputs(active_N: Tensor) -> tuple[Tensor, ...]:
+    values_N = active_N.new_empty(active_N.shape, dtype=torch.float32)
+    return values_N.new_empty(()), values_N.new_empty(len(RowTerms._fields)), values_N, torch.empty_like(values_N)
+
+
+_OPERATOR = torch.library.custom_op(
+    "outcome_rl::policy_loss",
+    _policy_loss,
+    mutates_args=(),
+    schema=f"(Tensor logits, Tensor active, {SCHEMA}, bool wants_grad) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+_OPERATOR_IN_PLACE = torch.library.custom_op(
+    "outcome_rl::policy_loss_",
+    _policy_loss_,
+    mutates_args=("logits",),
+    schema=f"(Tensor(a!) logits, Tensor active, {SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+@_OPERATOR.register_fake
+def _(logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    grad_NV = logits_NV.new_empty(logits_NV.shape if arguments[-1] else 0)
+    return *_fake_outputs(active_N), grad_NV
+
+
+@_OPERATOR_IN_PLACE.register_fake
+def _(logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    return _fake_outputs(active_N)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)  # else zeros for every output, gradients included
+    ctx.num_inputs = len(inputs)
+    ctx.save_for_backward(output[-1] if inputs[-1] else None)
+
+
+def _backward(ctx: Any, loss_grad: Tensor, *unused: Any) -> tuple[Tensor | None, ...]:
+    (grad_NV,) = scaled_gradients(loss_grad, ctx.saved_tensors, "policy_loss")
+    return grad_NV, *(None for _ in range(ctx.num_inputs - 1))
+
+
+_OPERATOR.register_autograd(_backward, setup_context=_setup_context)
+
+
+class _InPlacePolicyLoss(torch.autograd.Function):
+    """Operators with an autograd rule must not write to their inputs; a function around one may."""
+
     @staticmethod
-    def forward(
-        ctx: Any,
-        hidden_RH: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        batch: TokenBatch,
-        weights_R: Tensor,
-        settings: LossSettings,
-        chunks: list[slice],
-    ) -> tuple[Tensor, ...]:
-        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        wants_grad = wants_hidden or wants_weight or wants_bias
-        hidden_grad = torch.empty_like(hidden_RH) if wants_hidden else None
-        # One chunk's product can be the gradient itself; several are added up in float32.
-        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if wants_weight and len(chunks) != 1 else None
-        bias_grad = torch.zeros_like(weight[:, 0], dtype=torch.float32) if wants_bias else None
-        logps_R = torch.zeros(len(hidden_RH), dtype=torch.float32)
-        entropies_R = torch.zeros_like(logps_R)
-        totals = [torch.zeros(()) for _ in TokenSums._fields]
-        largest = max((rows.stop - rows.start for rows in chunks), default=0)
-        workspace = torch.empty(largest, weight.shape[0], dtype=weight.dtype)
-        for rows in chunks:
-            hidden_CH = hidden_RH[rows]
-            logits_CV = workspace[: rows.stop - rows.start]
-            if bias is None:
-                torch.mm(hidden_CH, weight.t(), out=logits_CV)
-            else:
-                torch.addmm(bias, hidden_CH, weight.t(), out=logits_CV)
-            part = batch.select(rows)
-            statistics = row_statistics(logits_CV, part.labels_N, settings.temperature)
-            logps_R[rows], entropies_R[rows] = statistics.logps_R, statistics.entropies_R
-            sums, logp_grads_C, entropy_grads_C = _coefficients(
-                statistics.logps_R, statistics.entropies_R, part, weights_R[rows], settings
-            )
-            for total, value in zip(totals, sums, strict=True):
-                total += value
-            if not wants_grad:
-                continue
-            write_row_gradients(
-                logits_CV, part.labels_N, settings.temperature, statistics, logp_grads_C, entropy_grads_C
-            )
-            if hidden_grad is not None:
-                torch.mm(logits_CV, weight, out=hidden_grad[rows])
-            if weight_grad is not None and weight.dtype == torch.float32:
-                weight_grad.addmm_(logits_CV.t(), hidden_CH)
-            elif weight_grad is not None:
-                weight_grad += logits_CV.t() @ hidden_CH
-            elif wants_weight:
-                weight_grad = logits_CV.t() @ hidden_CH
-            if bias_grad is not None:
-                bias_grad += logits_CV.sum(dim=0, dtype=torch.float32)
-        ctx.save_for_backward(
-            hidden_grad,
-            None if weight_grad is None else weight_grad.to(weight.dtype),
-            None if bias_grad is None or bias is None else bias_grad.to(bias.dtype),
-        )
-        loss, *others = totals
-        ctx.mark_non_differentiable(logps_R, entropies_R, *others)
-        return loss, logps_R, entropies_R, *others
+    def forward(ctx: Any, logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+        loss, *others = torch.ops.outcome_rl.policy_loss_(logits_NV, active_N, *arguments)
+        ctx.num_inputs = 2 + len(arguments)
+        ctx.save_for_backward(logits_NV)
+        ctx.mark_non_differentiable(*others)
+        return loss, *others
 
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, *unused: Any) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("linear_policy_loss(impl='native') has no second derivatives; use impl='reference'")
-        # `loss.backward()` comes with 1: a copy of the weight's gradient would cost a tenth of the whole.
-        if loss_grad.item() == 1:
-            return *ctx.saved_tensors, None, None, None, None
-        scaled = (None if grad is None else grad * loss_grad.to(grad.dtype) for grad in ctx.saved_tensors)
-        return *scaled, None, None, None, None
-
-
-def _coefficients(
-    logps_C: Tensor, entropies_C: Tensor, part: TokenBatch, weights_C: Tensor, settings: LossSettings
-) -> tuple[TokenSums, Tensor, Tensor | None]:
-    """The sums of a chunk, and the derivatives of its loss by log-probability and entropy of each row."""
-    with torch.enable_grad():
-        logps_C = logps_C.detach().requires_grad_()
-        entropies_C = entropies_C.detach().requires_grad_(settings.entropy_coef != 0)
-        sums = token_sums(logps_C, entropies_C, part, weights_C, settings)
-        inputs = (logps_C, entropies_C) if settings.entropy_coef != 0 else (logps_C,)
-        grads = torch.autograd.grad(sums.loss, inputs)
-    return sums._replace(loss=sums.loss.detach()), grads[0], grads[1] if grads[1:] else None
+        (grad_NV,) = scaled_gradients(loss_grad, ctx.saved_tensors, "policy_loss", inplace=True)
+        return grad_NV, *(None for _ in range(ctx.num_inputs - 1))

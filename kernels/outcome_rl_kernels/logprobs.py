@@ -3,10 +3,18 @@
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import FLOATS, autocast, check_head, check_labels, check_tensor, shape_text
+from outcome_rl_kernels.checks import (
+    FLOATS,
+    autocast,
+    check_head,
+    check_labels,
+    check_tensor,
+    check_workspace,
+    shape_text,
+)
 from outcome_rl_kernels.dispatch import Impl, choose
-from outcome_rl_kernels.fused_policy_loss import fused_logprobs
-from outcome_rl_kernels.reference import logps_and_entropies
+from outcome_rl_kernels.fused_logprobs import fused_logprobs
+from outcome_rl_kernels.reference import head_logits, logps_and_entropies
 
 
 def linear_logprobs(
@@ -18,6 +26,8 @@ def linear_logprobs(
     temperature: float = 1.0,
     mask: Tensor | None = None,
     return_entropy: bool = False,
+    workspace_bytes: int | None = None,
+    fp32_logits: bool = False,
     impl: Impl = "auto",
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability of each label, and on request the entropy of its distribution, from hidden states.
@@ -33,16 +43,18 @@ def linear_logprobs(
         temperature: > 0, divides the logits.
         mask: bool like `labels`; rows where it is False cost nothing and return 0.
         return_entropy: also return `-sum_v p_v log p_v` in nats.
-        impl: "reference" is plain PyTorch; "native", on the CPU in float32 and bfloat16 and without gradient, never
-            holds more than a chunk of logits; "auto" takes native where it can.
+        workspace_bytes, fp32_logits: as for `linear_policy_loss`.
+        impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
+            on a GPU (float32, bfloat16, float16) never hold more than a chunk of logits: one matrix product forward,
+            and three backward, the first to have the chunk's logits again; "auto" takes the fast one where it can.
 
     Returns:
         `(logps, entropies or None)`, both shaped like `labels`, float32 (float64 for float64 inputs), differentiable in
         `hidden`, `weight` and `bias`.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range; on CPU also labels out of
-            range.
+        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Labels out of range raise
+            on the CPU; on a GPU their log-probabilities are NaN, since to raise would be to wait.
     """
     check_tensor("hidden", hidden, FLOATS)
     if not temperature > 0:
@@ -50,31 +62,22 @@ def linear_logprobs(
     check_tensor("labels", labels, (torch.int64,), hidden.device)
     check_head(hidden, weight, bias, tuple(labels.shape))
     hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
+    check_workspace(workspace_bytes)
     labels_N = labels.reshape(-1)
-    rows = None
+    mask_N = torch.ones_like(labels_N, dtype=torch.bool)
     if mask is not None:
         check_tensor("mask", mask, (torch.bool,), hidden.device)
         if mask.shape != labels.shape:
             raise ValueError(f"mask must have the shape of labels, {shape_text(labels)}; got {shape_text(mask)}")
-        rows = mask.reshape(-1).nonzero()[:, 0]
-    check_labels(labels_N, None if mask is None else mask.reshape(-1), weight.shape[0])
-    if rows is not None:
-        labels_N, hidden_NH = labels_N[rows], hidden_NH[rows]
-    chosen = choose("linear_logprobs", impl, hidden_NH)
-    wants_grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden_NH, weight, bias))
-    if wants_grad and impl == "native":
-        raise ValueError(
-            "linear_logprobs(impl='native') has no gradient in this version; use impl='auto' or torch.no_grad()"
-        )
-    if chosen == "native" and not wants_grad:
-        logps_N, entropies_N = fused_logprobs(hidden_NH, weight, bias, labels_N, temperature)
+        mask_N = mask.reshape(-1)
+    if choose("linear_logprobs", impl, hidden_NH) == "reference":
+        check_labels(labels_N, mask_N, weight.shape[0])
+        rows_R = mask_N.nonzero()[:, 0]
+        logits_RV = head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
+        values_R = logps_and_entropies(logits_RV, labels_N[rows_R], temperature)
+        logps_N, entropies_N = (x.new_zeros(len(labels_N)).index_put((rows_R,), x) for x in values_R)
     else:
-        logits_NV = torch.nn.functional.linear(hidden_NH, weight, bias)
-        logps_N, entropies_N = logps_and_entropies(logits_NV, labels_N, temperature)
-
-    def unflatten(values_N: Tensor) -> Tensor:
-        if rows is not None:
-            values_N = values_N.new_zeros(labels.numel()).index_put((rows,), values_N)
-        return values_N.reshape(labels.shape)
-
-    return unflatten(logps_N), unflatten(entropies_N) if return_entropy else None
+        logps_N, entropies_N = fused_logprobs(
+            hidden_NH, weight, bias, mask_N, labels_N, temperature, workspace_bytes, fp32_logits=fp32_logits
+        )
+    return logps_N.reshape(labels.shape), entropies_N.reshape(labels.shape) if return_entropy else None

@@ -5,7 +5,8 @@ compute log-probabilities, importance ratios, clipping, KL to a reference, answe
 and reduce to a scalar. The maths is the head of `reference/policy_loss.py`.
 """
 
-import math
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,12 +17,16 @@ from outcome_rl_kernels.checks import (
     autocast,
     check_head,
     check_labels,
+    check_rows,
     check_tensor,
+    check_workspace,
     shape_text,
     token_batch,
 )
 from outcome_rl_kernels.dispatch import Impl, choose
+from outcome_rl_kernels.fused_linear_policy_loss import fused_linear_policy_loss
 from outcome_rl_kernels.fused_policy_loss import fused_policy_loss
+from outcome_rl_kernels.operator_arguments import TokenArguments
 from outcome_rl_kernels.reference import (
     AnswerMaskMode,
     ImportanceLevel,
@@ -31,8 +36,11 @@ from outcome_rl_kernels.reference import (
     PolicyLossOutput,
     TokenBatch,
     active_tokens,
+    contributing_tokens,
     denominator,
+    head_logits,
     policy_loss_from_logits,
+    token_weights,
 )
 
 
@@ -63,6 +71,9 @@ def linear_policy_loss(
     log_ratio_clamp: float | None = None,
     kl_clamp: float | None = None,
     cu_seqlens: Tensor | None = None,
+    rows: Literal["contributing", "active"] | Tensor = "contributing",
+    workspace_bytes: int | None = None,
+    fp32_logits: bool = False,
     impl: Impl = "auto",
 ) -> PolicyLossOutput:
     """Policy loss from the last hidden states and the lm_head weight, without the caller ever forming logits.
@@ -99,21 +110,28 @@ def linear_policy_loss(
         entropy_coef: coefficient of the entropy, which is subtracted.
         log_ratio_clamp, kl_clamp: bounds on |log-ratio| and |KL| of a token; verl uses 20 and 10. None is off.
         cu_seqlens: (S + 1,) int, bounds of the packed sequences; `B` above is then S.
-        impl: "reference" is plain PyTorch on all logits at once; "native", on the CPU in float32 and bfloat16, takes
-            the gradients in the forward pass, in three matrix products and chunks of logits; "auto" takes native where
-            it can.
+        rows: which tokens are computed. "contributing" leaves out active tokens that cannot have a gradient, such as
+            those of a group with equal rewards and no bonus where `beta` and `entropy_coef` are 0: they reach no matrix
+            product, `logps` and `entropies` are 0 there, and means in `metrics` leave them out. "active" computes the
+            whole mask. On a GPU both wait once for the number of rows; increasing flat indices (R,) int64 spare that,
+            as a CUDA graph needs: of the active tokens, exactly those among them are computed.
+        workspace_bytes: most bytes of logits at a time, at least one row's. None takes up to 2 GiB on a GPU and up to
+            256 MiB on the CPU. Beyond it and the gradients, several chunks need a float32 accumulator (V, H).
+        fp32_logits: keep the logits of half-precision operands in float32. On the CPU this makes float32 copies.
+        impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
+            on a GPU (float32, bfloat16, float16) take the gradients in the forward pass, in three matrix products and
+            chunks of logits; "auto" takes the fast one where it can.
 
     Returns:
         `PolicyLossOutput(loss, logps, entropies, metrics)`; `loss` is differentiable in hidden, weight and bias, and is
         0 with zero gradients where no token is active. Advantages, bonuses, `*_logps` and weights get no gradient.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range; on CPU also labels out of
-            range.
+        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Labels out of range raise
+            on the CPU; on a GPU they make the loss NaN, since to raise would be to wait.
 
     Sources: PPO (arXiv:1707.06347), GRPO (arXiv:2402.03300), answer masking from Song et al. 2025; aggregations as
-        verl's
-    `agg_loss`.
+    verl's `agg_loss`.
     """
     check_tensor("hidden", hidden, FLOATS)
     settings = LossSettings(
@@ -144,15 +162,30 @@ def linear_policy_loss(
     )
     check_head(hidden, weight, bias, layout.shape)
     hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
-    chosen = choose("linear_policy_loss", impl, hidden_NH)
-    rows = _active_rows(batch, settings, vocab=weight.shape[0])
-    active = batch.select(rows)
-    if chosen == "native":
-        output = fused_policy_loss(hidden_NH[rows], weight, bias, active, settings, normalizer)
+    check_workspace(workspace_bytes)
+    active_N = active_tokens(batch, settings.answer_mask_mode)
+    weights_N = token_weights(batch, active_N, settings, normalizer)
+    rows_R = check_rows(rows, hidden_NH) if isinstance(rows, Tensor) else None
+    if rows_R is not None:
+        computed_N = active_N & torch.zeros_like(active_N).index_fill(0, rows_R, True)
+    elif rows == "contributing":
+        computed_N = contributing_tokens(batch, active_N, settings)
+    elif rows == "active":
+        computed_N = active_N
     else:
-        logits_RV = torch.nn.functional.linear(hidden_NH[rows], weight, bias)
-        output = policy_loss_from_logits(logits_RV, active, settings, normalizer)
-    return _put_back(output, rows, layout)
+        raise ValueError(f"rows must be 'contributing', 'active' or a tensor of flat indices; got {rows!r}")
+    if choose("linear_policy_loss", impl, hidden_NH) == "reference":
+
+        def logits_of(rows_R: Tensor) -> Tensor:
+            return head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
+
+        output = _reference(logits_of, computed_N, batch, weights_N, settings, vocab=weight.shape[0])
+    else:
+        arguments = TokenArguments.of_batch(batch, weights_N, settings)
+        output = fused_linear_policy_loss(
+            hidden_NH, weight, bias, computed_N, rows_R, arguments, workspace_bytes, fp32_logits=fp32_logits
+        )
+    return _finish(output, active_N, layout)
 
 
 def policy_loss(
@@ -180,6 +213,7 @@ def policy_loss(
     log_ratio_clamp: float | None = None,
     kl_clamp: float | None = None,
     cu_seqlens: Tensor | None = None,
+    inplace: bool = False,
     impl: Impl = "auto",
 ) -> PolicyLossOutput:
     """Policy loss from logits that the caller already has; see `linear_policy_loss` for the formula and the other
@@ -187,6 +221,9 @@ def policy_loss(
 
     Args:
         logits: (B, T, V), or packed (N, V) with `cu_seqlens`, before the division by the temperature.
+        inplace: allows the gradient to overwrite the logits, which saves their size in memory. They are then of no
+            further use, not even to a second backward pass. The reference makes no use of it.
+        impl: as for `linear_policy_loss`; "native" and "triton" read the logits once and write their gradient once.
 
     Returns:
         `PolicyLossOutput(loss, logps, entropies, metrics)`; `loss` is differentiable in the logits.
@@ -194,7 +231,6 @@ def policy_loss(
     Raises:
         TypeError, ValueError: as `linear_policy_loss`.
     """
-    choose("policy_loss", impl)
     check_tensor("logits", logits, FLOATS)
     settings = LossSettings(
         answer_mask_mode=answer_mask_mode,
@@ -226,9 +262,15 @@ def policy_loss(
         raise ValueError(
             f"logits must have shape (*labels.shape, V) = {(*layout.shape, 'V')}; got {shape_text(logits)}"
         )
-    rows = _active_rows(batch, settings, vocab=logits.shape[-1])
-    logits_RV = logits.reshape(-1, logits.shape[-1])[rows]
-    return _put_back(policy_loss_from_logits(logits_RV, batch.select(rows), settings, normalizer), rows, layout)
+    logits_NV = logits.reshape(-1, logits.shape[-1])
+    active_N = active_tokens(batch, settings.answer_mask_mode)
+    weights_N = token_weights(batch, active_N, settings, normalizer)
+    if choose("policy_loss", impl, logits_NV) == "reference":
+        output = _reference(logits_NV.__getitem__, active_N, batch, weights_N, settings, vocab=logits.shape[-1])
+    else:
+        arguments = TokenArguments.of_batch(batch, weights_N, settings)
+        output = fused_policy_loss(logits_NV, active_N, arguments, inplace=inplace)
+    return _finish(output, active_N, layout)
 
 
 def loss_normalizer(
@@ -269,16 +311,28 @@ def loss_normalizer(
     return denominator(mask.sum(dim=1), settings.loss_agg, mask.shape[1] if horizon is None else horizon)
 
 
-def _active_rows(batch: TokenBatch, settings: LossSettings, vocab: int) -> Tensor:
-    active_N = active_tokens(batch, settings.answer_mask_mode)
-    check_labels(batch.labels_N, active_N, vocab)
-    return active_N.nonzero()[:, 0]
+def _reference(
+    logits_of: Callable[[Tensor], Tensor],
+    computed_N: Tensor,
+    batch: TokenBatch,
+    weights_N: Tensor,
+    settings: LossSettings,
+    vocab: int,
+) -> PolicyLossOutput:
+    """The specification on the computed tokens, `logits_of` their indices; what it says of tokens as (N,)."""
+    check_labels(batch.labels_N, computed_N, vocab)
+    rows_R = computed_N.nonzero()[:, 0]
+    output = policy_loss_from_logits(logits_of(rows_R), batch.select(rows_R), weights_N[rows_R], settings)
+    logps_N, entropies_N = (
+        values_R.new_zeros(len(computed_N)).index_put((rows_R,), values_R)
+        for values_R in (output.logps, output.entropies)
+    )
+    return output._replace(logps=logps_N, entropies=entropies_N)
 
 
-def _put_back(output: PolicyLossOutput, rows: Tensor, layout: TokenLayout) -> PolicyLossOutput:
-    """The diagnostics of the active rows where the labels are, 0 elsewhere."""
-
-    def unflatten(values_R: Tensor) -> Tensor:
-        return values_R.new_zeros(math.prod(layout.shape)).index_put((rows,), values_R).reshape(layout.shape)
-
-    return output._replace(logps=unflatten(output.logps), entropies=unflatten(output.entropies))
+def _finish(output: PolicyLossOutput, active_N: Tensor, layout: TokenLayout) -> PolicyLossOutput:
+    return output._replace(
+        logps=output.logps.reshape(layout.shape),
+        entropies=output.entropies.reshape(layout.shape),
+        metrics=output.metrics | {"active_tokens": active_N.sum()},
+    )

@@ -104,6 +104,7 @@ class Updater:
                     loss_agg=actor.loss_agg_mode,
                     normalizer=normalizer,
                     entropy_coef=actor.entropy_coeff,
+                    rows="active",  # the entropies below are of all completions
                 )
             output.loss.backward()  # type: ignore[no-untyped-call]
             loss += output.loss.detach()

@@ -109,14 +109,23 @@ class TokenBatch(NamedTuple):
         }
         return self._replace(**chosen)
 
+    def to(self, dtype: torch.dtype) -> "TokenBatch":
+        """The batch with its floating-point columns in `dtype`."""
+        return self._replace(
+            **{
+                name: value.to(dtype)
+                for name, value in self._asdict().items()
+                if name.endswith("_N") and value is not None and value.is_floating_point()
+            }
+        )
+
 
 class PolicyLossOutput(NamedTuple):
     """Loss and diagnostics; only `loss` carries a gradient.
 
-    `logps` and `entropies` have the shape of the labels and are 0 on tokens outside the loss. `metrics` holds 0-d
-    tensors: `kl`, `ratio_mean`, `entropy` (means over the active tokens), `clip_fraction` (share of the active policy
-        tokens whose
-    ratio is clipped), and `active_tokens`.
+    `logps` and `entropies` have the shape of the labels and are 0 on tokens that were not computed. `metrics` holds 0-d
+    tensors: `kl`, `ratio_mean`, `entropy` (means over the computed tokens), `clip_fraction` (share of the computed
+    policy tokens whose ratio is clipped), `active_tokens` (what the denominator counts) and `computed_tokens`.
     """
 
     loss: Tensor
@@ -132,6 +141,13 @@ def active_tokens(batch: TokenBatch, mode: AnswerMaskMode) -> Tensor:
     return batch.mask_N
 
 
+def head_logits(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *, fp32_logits: bool) -> Tensor:
+    """(N, V) `hidden @ weight.T + bias`, with `fp32_logits` not rounded to the half precision of the operands."""
+    if fp32_logits and weight.dtype.itemsize < 4:
+        hidden_NH, weight, bias = hidden_NH.float(), weight.float(), None if bias is None else bias.float()
+    return torch.nn.functional.linear(hidden_NH, weight, bias)
+
+
 def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Log-probability of each label and entropy of each row, of `softmax(logits / temperature)`.
 
@@ -143,6 +159,35 @@ def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float)
     # A token of probability 0 (logit -inf) contributes 0 to the entropy, not 0 * -inf.
     entropies_N = -(log_probs_NV.exp() * log_probs_NV.masked_fill(log_probs_NV.isneginf(), 0.0)).sum(dim=-1)
     return logps_N, entropies_N
+
+
+def contributing_tokens(batch: TokenBatch, active_N: Tensor, settings: LossSettings) -> Tensor:
+    """(N,) bool: the active tokens whose loss can have a gradient.
+
+    The others have neither a KL nor an entropy term, and their policy term is zero whatever the ratio: zero advantage,
+    bonus included, zero rollout weight, or an answer token that `answer_mask_mode="policy"` drops. Where the ratio is
+    the sequence's, all tokens of a sequence count as soon as one does: each has its part in the ratio.
+    """
+    if (settings.beta != 0 and batch.ref_logps_N is not None) or settings.entropy_coef != 0:
+        return active_N
+    contributes_N = active_N & (effective_advantages(batch, settings) != 0)
+    if batch.rollout_weights_N is not None:
+        contributes_N = contributes_N & (batch.rollout_weights_N != 0)
+    if settings.answer_mask_mode == "policy" and batch.answer_mask_N is not None:
+        contributes_N = contributes_N & ~batch.answer_mask_N
+    if settings.importance_level == "sequence" and batch.old_logps_N is not None:
+        contributes_N = active_N & (_sum_by_sequence(contributes_N.long(), batch) > 0)[batch.sequence_ids_N]
+    return contributes_N
+
+
+def effective_advantages(batch: TokenBatch, settings: LossSettings) -> Tensor:
+    """Advantage plus bonus of each token, without the bonus on the answer where `answer_mask_mode="bonus"`."""
+    if batch.bonuses_N is None:
+        return batch.advantages_N
+    bonuses_N = batch.bonuses_N
+    if settings.answer_mask_mode == "bonus" and batch.answer_mask_N is not None:
+        bonuses_N = bonuses_N.masked_fill(batch.answer_mask_N, 0.0)
+    return batch.advantages_N + bonuses_N
 
 
 def kl_divergence(logps_N: Tensor, ref_logps_N: Tensor, settings: LossSettings) -> Tensor:
@@ -173,8 +218,7 @@ def importance_ratios(logps_N: Tensor, batch: TokenBatch, settings: LossSettings
     """Importance ratio of each token.
 
     "sequence" (GSPO, arXiv:2507.18071) gives every token the value exp(mean over the sequence of lp - old_lp), while
-    each
-    token keeps its own gradient: stopgrad(s) * exp(lp - stopgrad(lp)), the paper's token variant and verl's.
+    each token keeps its own gradient: stopgrad(s) * exp(lp - stopgrad(lp)), the paper's token variant and verl's.
     """
     if batch.old_logps_N is None:
         return (logps_N - logps_N.detach()).exp()
@@ -201,20 +245,23 @@ def policy_gradient_losses(ratios_N: Tensor, advantages_N: Tensor, settings: Los
     return losses_N, is_clipped_N
 
 
-def token_weights(batch: TokenBatch, settings: LossSettings, normalizer: float | Tensor | None) -> Tensor:
-    """What each active token's loss is multiplied by, so that the scalar loss is `(losses_N * weights_N).sum()`.
+def token_weights(
+    batch: TokenBatch, active_N: Tensor, settings: LossSettings, normalizer: float | Tensor | None
+) -> Tensor:
+    """What each active token's loss is multiplied by, so that the scalar loss is `(losses_N * weights_N).sum()` over
+    them.
 
-    That is 1 over the denominator, and for "seq-mean-token-mean" also 1 over the tokens of the sequence. `normalizer`
-    replaces the denominator, so that the losses of micro-batches and of ranks add up to the loss of the whole batch.
-    In float32, or float64 with float64 advantages.
+    That is 1 over the denominator, and for "seq-mean-token-mean" also 1 over the active tokens of the sequence.
+    `normalizer` replaces the denominator, so that the losses of micro-batches and of ranks add up to the loss of the
+    whole batch. In float32, or float64 with float64 advantages.
     """
-    tokens_S = _tokens_by_sequence(batch)
+    tokens_S = _sum_by_sequence(active_N.long(), batch)
     if normalizer is None:
         normalizer = denominator(tokens_S, settings.loss_agg, batch.horizon)
     dtype = torch.promote_types(batch.advantages_N.dtype, torch.float32)
     weights_N = torch.ones_like(batch.advantages_N, dtype=dtype) / normalizer
     if settings.loss_agg == "seq-mean-token-mean":
-        weights_N = weights_N / tokens_S[batch.sequence_ids_N]
+        weights_N = weights_N / tokens_S.clamp(min=1)[batch.sequence_ids_N]
     return weights_N
 
 
@@ -248,23 +295,19 @@ def token_sums(
     Tokens may be a part of the batch; with `importance_level="sequence"` whole sequences of it.
     """
     dtype = logps_N.dtype
-    advantages_N = batch.advantages_N.to(dtype)
-    if batch.bonuses_N is not None:
-        bonuses_N = batch.bonuses_N.to(dtype)
-        if settings.answer_mask_mode == "bonus" and batch.answer_mask_N is not None:
-            bonuses_N = bonuses_N.masked_fill(batch.answer_mask_N, 0.0)
-        advantages_N = advantages_N + bonuses_N
+    batch = batch.to(dtype)
+    advantages_N = effective_advantages(batch, settings)
     ratios_N = importance_ratios(logps_N, batch, settings)
     losses_N, is_clipped_N = policy_gradient_losses(ratios_N, advantages_N, settings)
     if batch.rollout_weights_N is not None:
-        losses_N = losses_N * batch.rollout_weights_N.to(dtype)
+        losses_N = losses_N * batch.rollout_weights_N
     is_policy_N = torch.ones_like(is_clipped_N)
     if settings.answer_mask_mode == "policy" and batch.answer_mask_N is not None:
         is_policy_N = ~batch.answer_mask_N
         losses_N = losses_N.masked_fill(batch.answer_mask_N, 0.0)
     kl_N = torch.zeros_like(logps_N)
     if batch.ref_logps_N is not None:
-        kl_N = kl_divergence(logps_N, batch.ref_logps_N.to(dtype), settings)
+        kl_N = kl_divergence(logps_N, batch.ref_logps_N, settings)
         if settings.beta != 0:
             losses_N = losses_N + settings.beta * kl_N
     if settings.entropy_coef != 0:
@@ -280,32 +323,31 @@ def token_sums(
 
 
 def policy_loss_from_logits(
-    logits_NV: Tensor, batch: TokenBatch, settings: LossSettings, normalizer: float | Tensor | None = None
+    logits_NV: Tensor, batch: TokenBatch, weights_N: Tensor, settings: LossSettings
 ) -> PolicyLossOutput:
-    """The loss of this module's head for a batch whose tokens are all active; see `active_tokens` and
-    `TokenBatch.select`.
+    """The loss of this module's head for tokens that are all active; see `active_tokens` and `TokenBatch.select`.
 
     Args:
         logits_NV: (N, V), before the division by the temperature.
         batch: inputs of the same N tokens.
-        normalizer: see `token_weights`.
+        weights_N: their `token_weights`.
 
     Returns:
         PolicyLossOutput with (N,) logps and entropies.
     """
     logps_N, entropies_N = logps_and_entropies(logits_NV, batch.labels_N, settings.temperature)
-    weights_N = token_weights(batch, settings, normalizer)
     sums = token_sums(logps_N, entropies_N, batch, weights_N, settings)
-    return PolicyLossOutput(sums.loss, logps_N.detach(), entropies_N.detach(), metrics(sums, logps_N.numel()))
+    computed = torch.tensor(len(logps_N), device=logps_N.device)
+    return PolicyLossOutput(sums.loss, logps_N.detach(), entropies_N.detach(), metrics(sums, computed))
 
 
-def metrics(sums: TokenSums, num_tokens: int) -> dict[str, Tensor]:
-    """The metrics of a `PolicyLossOutput` from the sums over all its tokens."""
-    tokens = max(num_tokens, 1)
+def metrics(sums: TokenSums, computed_tokens: Tensor) -> dict[str, Tensor]:
+    """The metrics of a `PolicyLossOutput` from the sums over its computed tokens."""
+    tokens = computed_tokens.clamp(min=1)
     return {
         "kl": sums.kl / tokens,
         "ratio_mean": sums.ratio / tokens,
         "clip_fraction": sums.clipped / sums.policy_tokens.clamp(min=1),
         "entropy": sums.entropy / tokens,
-        "active_tokens": torch.tensor(num_tokens, dtype=torch.int64, device=sums.loss.device),
+        "computed_tokens": computed_tokens,
     }
