@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from outcome_rl.outcomes.spans import answer_mask
     from outcome_rl_kernels import (
         GroupAdvantages,
+        LinearPolicyLoss,
         OutcomeCounts,
+        PolicyLoss,
         PolicyLossOutput,
         group_advantages,
         linear_logprobs,
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 _HOME = {
     "outcome_rl_kernels": (
         "GroupAdvantages",
+        "LinearPolicyLoss",
         "OutcomeCounts",
+        "PolicyLoss",
         "PolicyLossOutput",
         "group_advantages",
         "linear_logprobs",
@@ -48,7 +52,9 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [  # noqa: RUF022 - grouped by module
     "__version__",
     "GroupAdvantages",
+    "LinearPolicyLoss",
     "OutcomeCounts",
+    "PolicyLoss",
     "PolicyLossOutput",
     "group_advantages",
     "linear_logprobs",

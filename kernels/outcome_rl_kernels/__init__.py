@@ -7,12 +7,15 @@ from outcome_rl_kernels.advantages import GroupAdvantages, group_advantages, par
 from outcome_rl_kernels.counts import OutcomeCounts
 from outcome_rl_kernels.dispatch import implementations
 from outcome_rl_kernels.logprobs import linear_logprobs
+from outcome_rl_kernels.modules import LinearPolicyLoss, PolicyLoss
 from outcome_rl_kernels.policy_loss import linear_policy_loss, loss_normalizer, policy_loss
 from outcome_rl_kernels.reference import PolicyLossOutput
 
 __all__ = [
     "GroupAdvantages",
+    "LinearPolicyLoss",
     "OutcomeCounts",
+    "PolicyLoss",
     "PolicyLossOutput",
     "group_advantages",
     "implementations",

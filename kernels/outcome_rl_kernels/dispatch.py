@@ -75,17 +75,20 @@ def _obstacle(op: str, impl: Fast, like: Tensor) -> str | None:
         return f"its tensors must be on {device}, got {like.device}"
     if like.dtype not in LOGIT_DTYPES[device]:
         return f"its logits must be {_names(LOGIT_DTYPES[device])}, got {_names([like.dtype])}"
-    missing: str | None = _missing(impl)
-    return missing
+    return _missing(impl)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch.compile cannot look for files
 def _missing(impl: Fast) -> str | None:
     """What would have to be installed for `impl`, in words; None for nothing."""
     if impl == "native":
         available, reason = native_status()
         return None if available else f"the native library is not available: {reason}"
     return None if find_spec("triton") else "triton is not installed (it exists for Linux only)"
+
+
+# torch.compile cannot look for files. This is what `torch.compiler.assume_constant_result` does, which as a decorator
+# would import the compiler into every process.
+_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _names(dtypes: Iterable[torch.dtype]) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import Rollouts
-from outcome_rl_kernels import linear_logprobs, linear_policy_loss, loss_normalizer
+from outcome_rl_kernels import LinearPolicyLoss, linear_logprobs, loss_normalizer
 
 
 class ScoredRollouts(NamedTuple):
@@ -44,7 +44,19 @@ class Updater:
         self.policy = policy
         self.config = config
         self.reference = policy.frozen_copy() if config.actor.kl_loss_coef else None
-        optim = config.actor.optim
+        actor, optim = config.actor, config.actor.optim
+        self.loss = LinearPolicyLoss(
+            rows="active",  # the entropies reported are of all completions
+            answer_mask_mode=config.exploration.answer_mask_mode,
+            temperature=config.rollout.temperature,
+            beta=actor.kl_loss_coef,
+            kl_penalty=actor.kl_loss_type,
+            epsilon_low=actor.clip_ratio_low,
+            epsilon_high=actor.clip_ratio_high,
+            delta=actor.clip_ratio_c,
+            loss_agg=actor.loss_agg_mode,
+            entropy_coef=actor.entropy_coeff,
+        )
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(), lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
         )
@@ -84,7 +96,7 @@ class Updater:
             ref_logps = self._reference_logps(rollouts)
             reference_s += time.perf_counter() - reference_start
             with self.policy.precision():
-                output = linear_policy_loss(
+                output = self.loss(
                     _completion_hidden(self.policy, rollouts),
                     self.policy.head_weight,
                     rollouts.completion_ids,
@@ -93,20 +105,10 @@ class Updater:
                     bias=self.policy.head_bias,
                     bonuses=batch.bonuses[rows],
                     answer_mask=batch.answer_mask[rows, : mask.shape[1]],
-                    answer_mask_mode=self.config.exploration.answer_mask_mode,
                     ref_logps=ref_logps,
-                    temperature=self.config.rollout.temperature,
-                    beta=actor.kl_loss_coef,
-                    kl_penalty=actor.kl_loss_type,
-                    epsilon_low=actor.clip_ratio_low,
-                    epsilon_high=actor.clip_ratio_high,
-                    delta=actor.clip_ratio_c,
-                    loss_agg=actor.loss_agg_mode,
                     normalizer=normalizer,
-                    entropy_coef=actor.entropy_coeff,
-                    rows="active",  # the entropies below are of all completions
                 )
-            output.loss.backward()  # type: ignore[no-untyped-call]
+            output.loss.backward()
             loss += output.loss.detach()
             kl += output.metrics["kl"] * output.metrics["active_tokens"]
             entropy_of_sample[rows] = output.entropies.sum(dim=1).to(entropy_of_sample.dtype)
