@@ -84,7 +84,8 @@ TokenTerms token_terms(
         kl_grad *= inside_ratio * inside_kl;
     }
 
-    const double weight = tokens.weights[r];
+    // An answer token drops its policy term, but logits that are broken must show even there.
+    const double weight = std::isnan(logp) ? logp : tokens.weights[r];
     terms.kl = kl;
     terms.ratio = ratio;
     terms.loss = weight * policy;

@@ -21,22 +21,27 @@ def fused_logprobs(
     hidden_NH: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    mask_N: Tensor,
+    mask_N: Tensor | None,
     labels_N: Tensor,
     temperature: float,
     workspace_bytes: int | None,
     *,
     fp32_logits: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the labels and entropies, float32 (N,), 0 where the mask is False."""
+    """Log-probabilities of the labels and entropies, float32 (N,), 0 where the mask is False.
+
+    To know how many tokens a mask has, a GPU must be waited for.
+    """
     logps_N, entropies_N = torch.ops.outcome_rl.linear_logprobs(
         hidden_NH, weight, bias, mask_N, labels_N, temperature, workspace_bytes, fp32_logits
     )
     return logps_N, entropies_N
 
 
-def _rows_of(mask_N: Tensor) -> Tensor | None:
+def _rows_of(mask_N: Tensor | None) -> Tensor | None:
     """Indices of the tokens of the mask, None for all."""
+    if mask_N is None:
+        return None
     rows_R = mask_N.nonzero()[:, 0]
     return rows_R if len(rows_R) < len(mask_N) else None
 
@@ -46,7 +51,7 @@ def _forward(
     hidden_NH: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    mask_N: Tensor,
+    mask_N: Tensor | None,
     labels_N: Tensor,
     temperature: float,
     workspace_bytes: int | None,
@@ -62,13 +67,13 @@ def _forward(
     for rows, logits_CV in LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits):
         values_2R[0, rows], values_2R[1, rows] = passes.logprob_rows(logits_CV, labels_R[rows], temperature)
     if rows_R is not None:
-        values_2R = values_2R.new_zeros(2, len(mask_N)).index_copy(1, rows_R, values_2R)
+        values_2R = values_2R.new_zeros(2, len(labels_N)).index_copy(1, rows_R, values_2R)
     return values_2R[0].clone(), values_2R[1].clone()
 
 
 @_forward.register_fake
-def _(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, mask_N: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    values_N = hidden_NH.new_empty(mask_N.shape, dtype=torch.float32)
+def _(hidden_NH: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    values_N = hidden_NH.new_empty(len(hidden_NH), dtype=torch.float32)
     return values_N, torch.empty_like(values_N)
 
 
@@ -79,7 +84,7 @@ def _gradients(
     hidden_NH: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    mask_N: Tensor,
+    mask_N: Tensor | None,
     labels_N: Tensor,
     temperature: float,
     workspace_bytes: int | None,

@@ -64,7 +64,7 @@ def linear_logprobs(
     hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
     check_workspace(workspace_bytes)
     labels_N = labels.reshape(-1)
-    mask_N = torch.ones_like(labels_N, dtype=torch.bool)
+    mask_N = None
     if mask is not None:
         check_tensor("mask", mask, (torch.bool,), hidden.device)
         if mask.shape != labels.shape:
@@ -72,7 +72,7 @@ def linear_logprobs(
         mask_N = mask.reshape(-1)
     if choose("linear_logprobs", impl, hidden_NH) == "reference":
         check_labels(labels_N, mask_N, weight.shape[0])
-        rows_R = mask_N.nonzero()[:, 0]
+        rows_R = torch.arange(len(labels_N), device=labels.device) if mask_N is None else mask_N.nonzero()[:, 0]
         logits_RV = head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
         values_R = logps_and_entropies(logits_RV, labels_N[rows_R], temperature)
         logps_N, entropies_N = (x.new_zeros(len(labels_N)).index_put((rows_R,), x) for x in values_R)
