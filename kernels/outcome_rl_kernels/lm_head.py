@@ -89,7 +89,7 @@ class HeadGradients:
         # One chunk's product is the gradient itself; several are added up in float32.
         self._weight_grad = None
         if wants[1] and num_chunks != 1:
-            self._weight_grad = torch.zeros_like(weight, dtype=torch.float32)
+            self._weight_grad = torch.empty_like(weight, dtype=torch.float32) if num_chunks else torch.zeros_like(weight)
         self._wants_weight = wants[1]
         self._bias_grad = None if bias is None or not wants[2] else torch.zeros_like(bias, dtype=torch.float32)
 
@@ -99,7 +99,7 @@ class HeadGradients:
         if self._hidden_grad_RH is not None:
             torch.mm(grad_CV, self._weight, out=self._hidden_grad_RH[rows])
         if self._weight_grad is not None:
-            _accumulate(self._weight_grad, grad_CV.t(), hidden_CH)
+            _accumulate(self._weight_grad, grad_CV.t(), hidden_CH, first=rows.start == 0)
         elif self._wants_weight:
             self._weight_grad = grad_CV.t() @ hidden_CH
         if self._bias_grad is not None:
@@ -139,16 +139,19 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
         torch.addmm(bias, a, b, out=out)
 
 
-def _accumulate(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b, where `total` is float32."""
+def _accumulate(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
+    """total += a @ b, where `total` is float32; `first` takes it for zero, whatever it holds."""
     if a.dtype == torch.float32:
-        total.addmm_(a, b)
+        torch.addmm(total, a, b, beta=0 if first else 1, out=total)
     elif a.device.type == "cpu":
         # The CPU rounds the product to half precision. By parts that stay in its caches: half the time of a whole one.
         room = b.new_empty(_CPU_PART_ROWS, b.shape[1])
         for start in range(0, len(a), _CPU_PART_ROWS):
             part = total[start : start + _CPU_PART_ROWS]
-            part += torch.mm(a[start : start + _CPU_PART_ROWS], b, out=room[: len(part)])
+            product = torch.mm(a[start : start + _CPU_PART_ROWS], b, out=room[: len(part)])
+            _ = part.copy_(product) if first else part.add_(product)
+    elif first:
+        torch.mm(a, b, torch.float32, out=total)
     elif _adds_half_products_to_float32(a.dtype, a.device):
         torch.addmm(total, a, b, torch.float32, out=total)
     else:
