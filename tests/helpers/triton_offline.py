@@ -38,6 +38,7 @@ def compile_launches(test_file: str, target: str, cache: Path) -> list[Compiled]
 
 
 def _main(test_file: str, target_name: str) -> None:
+    import torch
     from triton import knobs
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
@@ -54,6 +55,7 @@ def _main(test_file: str, target_name: str) -> None:
         get_current_device = staticmethod(lambda: 0)
         get_current_stream = staticmethod(lambda device: 0)
 
+    torch.version.hip = None if is_nvidia else "offline"
     driver.set_active(AbsentGpu())  # type: ignore[arg-type]
     compiled: list[Any] = []
     run = JITFunction.run
