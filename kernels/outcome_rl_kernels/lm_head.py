@@ -89,7 +89,9 @@ class HeadGradients:
         # One chunk's product is the gradient itself; several are added up in float32.
         self._weight_grad = None
         if wants[1] and num_chunks != 1:
-            self._weight_grad = torch.empty_like(weight, dtype=torch.float32) if num_chunks else torch.zeros_like(weight)
+            self._weight_grad = (
+                torch.empty_like(weight, dtype=torch.float32) if num_chunks else torch.zeros_like(weight)
+            )
         self._wants_weight = wants[1]
         self._bias_grad = None if bias is None or not wants[2] else torch.zeros_like(bias, dtype=torch.float32)
 

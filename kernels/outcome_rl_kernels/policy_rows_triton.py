@@ -27,43 +27,16 @@ a row belongs to one program, and its sums have one order.
 # The kernels are in Triton's language, which has no types.
 # mypy: disable-error-code="import-untyped,no-untyped-def,untyped-decorator"
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from outcome_rl_kernels.policy_rows import PolicyTokens, RowTerms
 from outcome_rl_kernels.policy_terms_triton import expm1, kl_terms, policy_terms
 from outcome_rl_kernels.reference import LossSettings
-
-
-class PolicyTokens(NamedTuple):
-    """Per-row inputs of the loss, (R,); None means that the term is absent."""
-
-    labels_R: Tensor  # int64
-    advantages_R: Tensor  # float32, reward part
-    weights_R: Tensor  # float32, what the row's loss is multiplied by
-    bonuses_R: Tensor | None = None  # float32, exploration part
-    answer_mask_R: Tensor | None = None  # bool
-    ref_logps_R: Tensor | None = None  # float32
-    old_logps_R: Tensor | None = None  # float32
-    rollout_weights_R: Tensor | None = None  # float32
-    # float32, mean of logp - old_logp over the row's sequence: its value replaces the row's own, the gradient stays.
-    sequence_log_ratios_R: Tensor | None = None
-
-
-class RowTerms(NamedTuple):
-    """What each row adds to the loss and its metrics, float32 (R,): the rows of one (7, R) buffer."""
-
-    logps_R: Tensor
-    entropies_R: Tensor
-    losses_R: Tensor  # times weights_R
-    kls_R: Tensor
-    ratios_R: Tensor
-    clipped_R: Tensor  # 1 where a policy token's ratio is clipped
-    is_policy_R: Tensor  # 1 where the token has a policy term
-
 
 _LOG2_E = 1.4426950408889634
 _LN_2 = tl.constexpr(0.6931471805599453)
@@ -151,6 +124,7 @@ def _policy_rows_kernel(
     old_logps_ptr,
     rollout_weights_ptr,
     sequence_log_ratios_ptr,
+    active_ptr,
     rows,
     vocabulary,
     stride_logits,
@@ -170,6 +144,17 @@ def _policy_rows_kernel(
 ):
     row = tl.program_id(0).to(tl.int64)
     row_ptr = logits_ptr + row * stride_logits
+    terms_ptr += row
+    rows = rows.to(tl.int64)
+    if active_ptr is not None:  # noqa: SIM102 - known when compiled, the next one is not
+        if tl.load(active_ptr + row) == 0:
+            for i in tl.static_range(7):
+                tl.store(terms_ptr + i * rows, 0.0)
+            if grad_ptr is not None:
+                for start in range(0, vocabulary, BLOCK_V):
+                    columns = start + tl.arange(0, BLOCK_V)
+                    tl.store(grad_ptr + row * stride_grad + columns, 0.0, mask=columns < vocabulary)
+            return
     label = tl.load(labels_ptr + row)
     label_logit = _load_label_logit(row_ptr, label, vocabulary)
     weight = tl.load(weights_ptr + row)
@@ -206,8 +191,6 @@ def _policy_rows_kernel(
         loss -= entropy_coef * entropy
         entropy_grad = -entropy_coef * weight
 
-    terms_ptr += row
-    rows = rows.to(tl.int64)
     tl.store(terms_ptr, logp)
     tl.store(terms_ptr + rows, entropy)
     tl.store(terms_ptr + 2 * rows, loss * weight)
@@ -274,15 +257,15 @@ def _logprob_rows_backward_kernel(
     )  # fmt: skip
 
 
-def policy_rows(logits_RV: Tensor, tokens: PolicyTokens, settings: LossSettings, grad_RV: Tensor | None) -> RowTerms:
-    """The loss of each row and what its metrics need, in one launch; with `grad_RV` also the gradient by the logits.
+def policy_rows(logits_RV: Tensor, tokens: PolicyTokens, settings: LossSettings, grad_RV: Tensor | None) -> Tensor:
+    """The terms of `RowTerms`, (7, R), and the gradient of the sum of the losses by the logits, in one launch.
 
     Args:
         logits_RV: float32, bfloat16 or float16, before the division by the temperature; each row contiguous.
         tokens: inputs of the same rows.
         settings: `loss_agg` is not read, it is in `weights_R`; nor is `importance_level`, it is in
             `sequence_log_ratios_R`.
-        grad_RV: receives d losses_R.sum() / d logits_RV: the logits themselves, or a tensor of any of these dtypes.
+        grad_RV: where the gradient goes: the logits themselves, or a tensor of any of these dtypes. None: no gradient.
     """
     terms_7R = torch.empty(len(RowTerms._fields), len(logits_RV), device=logits_RV.device)
     _launch(
@@ -301,6 +284,7 @@ def policy_rows(logits_RV: Tensor, tokens: PolicyTokens, settings: LossSettings,
         old_logps_ptr=tokens.old_logps_R,
         rollout_weights_ptr=tokens.rollout_weights_R,
         sequence_log_ratios_ptr=tokens.sequence_log_ratios_R,
+        active_ptr=tokens.active_R,
         rows=len(logits_RV),
         stride_grad=0 if grad_RV is None else grad_RV.stride(0),
         ratio_low=float(1 - settings.epsilon_low),
@@ -312,7 +296,7 @@ def policy_rows(logits_RV: Tensor, tokens: PolicyTokens, settings: LossSettings,
         kl_clamp=_float(settings.kl_clamp),
         KL_PENALTY=settings.kl_penalty,
     )
-    return RowTerms(*terms_7R)
+    return terms_7R
 
 
 def logprob_rows(logits_RV: Tensor, labels_R: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

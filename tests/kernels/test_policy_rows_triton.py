@@ -18,7 +18,8 @@ import triton
 import triton.language as tl
 
 from outcome_rl_kernels import policy_rows_triton
-from outcome_rl_kernels.policy_rows_triton import PolicyTokens, logprob_rows, logprob_rows_backward, policy_rows
+from outcome_rl_kernels.policy_rows import PolicyTokens, RowTerms
+from outcome_rl_kernels.policy_rows_triton import logprob_rows, logprob_rows_backward, policy_rows
 from outcome_rl_kernels.policy_terms_triton import kl_terms, policy_terms
 from outcome_rl_kernels.reference import (
     LossSettings,
@@ -166,10 +167,10 @@ def by_triton(
         means = torch.cat([part.mean().expand(len(part)) for part in parts])
         optional["sequence_log_ratios_R"] = means.float().to(DEVICE)
     tokens = PolicyTokens(batch.labels_N.to(DEVICE), batch.advantages_N.to(DEVICE), weights.to(DEVICE), **optional)
-    terms = policy_rows(logits.to(DEVICE), tokens, options, grad)
-    sums = torch.stack(terms).sum(dim=1)
+    terms_7R = policy_rows(logits.to(DEVICE), tokens, options, grad)
+    terms, sums = RowTerms(*terms_7R), terms_7R.sum(dim=1)
     names = ("_", "entropy", "loss", "kl", "ratio", "clipped", "policy_tokens")
-    return {"logps": terms.logps_R, "losses": terms.losses_R, **dict(zip(names, sums, strict=True))}
+    return {"logps": terms.logps, "losses": terms.losses, **dict(zip(names, sums, strict=True))}
 
 
 @settings(max_examples=60, deadline=None)
@@ -301,7 +302,7 @@ def all_terms(logits: Tensor, labels: Tensor, **optional: Tensor) -> tuple[Tenso
     ones, grad = torch.ones(len(logits), device=DEVICE), torch.empty_like(logits, dtype=torch.float32)
     tokens = PolicyTokens(labels.to(DEVICE), ones, ones, **optional)
     terms = policy_rows(logits, tokens, LossSettings(entropy_coef=0.1), grad)
-    return torch.stack(terms, dim=1), grad
+    return terms.T, grad
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -368,7 +369,7 @@ def test_no_rows_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, empty = torch.empty(0, 5, device=DEVICE), torch.empty(0, device=DEVICE)
     labels = empty.long()
     terms = policy_rows(logits, PolicyTokens(labels, empty, empty), LossSettings(), logits)
-    assert torch.stack(terms).sum(dim=1).tolist() == [0.0] * 7
+    assert terms.sum(dim=1).tolist() == [0.0] * 7
     assert [x.shape for x in logprob_rows(logits, labels, 1.0)] == [(0,), (0,)]
     logprob_rows_backward(logits, labels, 1.0, empty, None, logits)
 
@@ -423,3 +424,18 @@ def test_more_rows_than_a_grid_has_on_its_other_axes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(policy_rows_triton, "_logprob_rows_kernel", Recorder())
     logprob_rows(logits, labels, 1.0)
     assert grids == [(rows,)]
+
+
+@pytest.mark.parametrize("vocabulary", [13, 2048, 20000])
+def test_inactive_rows_are_not_read_and_give_zeros(vocabulary: int) -> None:
+    logits, labels = rows_of(4, vocabulary, torch.float32)
+    active = torch.tensor([True, False, True, False], device=DEVICE)
+    ones = torch.ones(4, device=DEVICE)
+    full = policy_rows(logits, PolicyTokens(labels, ones, ones), LossSettings(), expected := torch.empty_like(logits))
+    logits[~active], labels[~active] = math.nan, -100
+    grad = torch.full_like(logits, math.nan)
+    terms = policy_rows(logits, PolicyTokens(labels, ones, ones, active_R=active), LossSettings(), grad)
+    assert torch.equal(terms[:, active], full[:, active])
+    assert torch.equal(grad[active], expected[active])
+    assert not terms[:, ~active].any()
+    assert not grad[~active].any()

@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 from triton_offline import TARGETS, compile_launches
 
-from outcome_rl_kernels.policy_rows_triton import PolicyTokens, logprob_rows, logprob_rows_backward, policy_rows
+from outcome_rl_kernels.policy_rows import PolicyTokens
+from outcome_rl_kernels.policy_rows_triton import logprob_rows, logprob_rows_backward, policy_rows
 from outcome_rl_kernels.reference import LossSettings
 
 R = 2
@@ -21,7 +22,7 @@ ROW, MASK = torch.zeros(R), torch.zeros(R, dtype=torch.bool)
 LABELS = torch.zeros(R, dtype=torch.int64)
 LEAST = PolicyTokens(LABELS, ROW, ROW), LossSettings()
 MOST = (
-    PolicyTokens(LABELS, ROW, ROW, ROW, MASK, ROW, ROW, ROW, None),
+    PolicyTokens(LABELS, ROW, ROW, ROW, MASK, ROW, ROW, ROW, None, MASK),
     LossSettings(beta=0.1, entropy_coef=0.1, delta=3.0, log_ratio_clamp=20.0, kl_clamp=10.0),
 )
 OTHER_TERMS = (
