@@ -42,7 +42,7 @@ def _rows(
     """Loss, sums of `RowTerms`, log-probabilities and entropies."""
     tokens, sequence_ids_N, num_sequences, settings = TokenArguments.of_flat(arguments)
     check_labels(tokens.labels_R, active_N, logits_NV.shape[1])
-    tokens = tokens._replace(active_R=active_N)
+    tokens = tokens.with_active(active_N)
     passes = row_passes(logits_NV.device)
     if settings.importance_level == "sequence" and tokens.old_logps_R is not None:
         logps_N, _ = passes.logprob_rows(logits_NV, tokens.labels_R, settings.temperature)
