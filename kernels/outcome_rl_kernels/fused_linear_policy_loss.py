@@ -102,7 +102,7 @@ def _linear_policy_loss(
     if rows_R is not None:
         terms_7R = terms_7R.new_zeros(len(terms_7R), len(mask_N)).index_copy(1, rows_R, terms_7R)
         if wants[0]:
-            hidden_grad = torch.zeros_like(hidden_NH).index_copy(0, rows_R, hidden_grad)
+            hidden_grad = hidden_NH.new_zeros(hidden_NH.shape).index_copy_(0, rows_R, hidden_grad)
     of_token = RowTerms(*terms_7R)
     return (
         RowTerms(*sums_7).losses.clone(),

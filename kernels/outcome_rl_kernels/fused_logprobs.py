@@ -104,7 +104,7 @@ def _gradients(
         gradients.add(rows, grad_CV)
     hidden_grad, weight_grad, bias_grad = gradients.results()
     if rows_R is not None and wants_hidden:
-        hidden_grad = torch.zeros_like(hidden_NH).index_copy(0, rows_R, hidden_grad)
+        hidden_grad = hidden_NH.new_zeros(hidden_NH.shape).index_copy_(0, rows_R, hidden_grad)
     return hidden_grad, weight_grad, bias_grad
 
 
