@@ -222,7 +222,7 @@ def policy_loss(
     Args:
         logits: (B, T, V), or packed (N, V) with `cu_seqlens`, before the division by the temperature.
         inplace: allows the gradient to overwrite the logits, which saves their size in memory. They are then of no
-            further use, not even to a second backward pass. The reference makes no use of it.
+            further use. The reference makes no use of it.
         impl: as for `linear_policy_loss`; "native" and "triton" read the logits once and write their gradient once.
 
     Returns:
