@@ -17,6 +17,7 @@ from outcome_rl_kernels.checks import (
     autocast,
     check_head,
     check_labels,
+    check_normalizer,
     check_rows,
     check_tensor,
     check_workspace,
@@ -163,6 +164,7 @@ def linear_policy_loss(
     check_head(hidden, weight, bias, layout.shape)
     hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
     check_workspace(workspace_bytes)
+    check_normalizer(normalizer)
     active_N = active_tokens(batch, settings.answer_mask_mode)
     weights_N = token_weights(batch, active_N, settings, normalizer)
     rows_R = check_rows(rows, hidden_NH) if isinstance(rows, Tensor) else None
@@ -263,6 +265,7 @@ def policy_loss(
             f"logits must have shape (*labels.shape, V) = {(*layout.shape, 'V')}; got {shape_text(logits)}"
         )
     logits_NV = logits.reshape(-1, logits.shape[-1])
+    check_normalizer(normalizer)
     active_N = active_tokens(batch, settings.answer_mask_mode)
     weights_N = token_weights(batch, active_N, settings, normalizer)
     if choose("policy_loss", impl, logits_NV) == "reference":
