@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.checks import check_labels
+from outcome_rl_kernels.gradient_scaling import refuse_second_derivatives
 from outcome_rl_kernels.lm_head import HeadGradients, LogitChunks, empty_gradients
 from outcome_rl_kernels.policy_rows import row_passes
 
@@ -121,6 +122,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 
 def _backward(ctx: Any, logp_grads_N: Tensor, entropy_grads_N: Tensor) -> tuple[Tensor | None, ...]:
+    refuse_second_derivatives(logp_grads_N, "linear_logprobs")
     wants = ctx.needs_input_grad[:3]
     grads = torch.ops.outcome_rl.linear_logprobs_backward(
         logp_grads_N,

@@ -1,4 +1,4 @@
-"""The backward pass of a loss whose gradients were taken in its forward pass."""
+"""The backward pass of a loss whose gradients were taken in its forward pass: what it scales, and what it refuses."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,11 @@ def scaled_gradients(
     with `inplace` scaled where they are.
 
     Raises:
-        RuntimeError: under `create_graph=True`, which would need second derivatives.
+        RuntimeError: under `create_graph=True`.
     """
-    if torch.compiler.is_compiling() or type(loss_grad) is not Tensor:  # the latter: traced without torch.compile
+    refuse_second_derivatives(loss_grad, op)
+    if _is_traced(loss_grad):
         return [None if grad is None else (grad * loss_grad[None]).to(grad.dtype) for grad in grads]
-    if torch.is_grad_enabled():
-        raise RuntimeError(f"{op} has no second derivatives; use impl='reference' with create_graph=True")
     keep = torch._C._autograd._get_current_graph_task_keep_graph()
     # As a tensor of one dimension the factor stays float32: rounded to bfloat16, 1 / 3 is off by 2 in 1000, and float16
     # ends below the usual loss scales. To look at its value on a GPU would be to wait for it.
@@ -29,7 +28,22 @@ def scaled_gradients(
 
     def scaled(grad: Tensor) -> Tensor:
         if on_cpu and factor == 1:  # `loss.backward()`; a pass over d weight would cost a tenth of the whole
-            return grad.clone() if keep else grad
+            return grad.clone() if keep else grad.detach()
         return torch.mul(grad, factor, out=grad if inplace and not keep else torch.empty_like(grad))
 
     return [None if grad is None else scaled(grad) for grad in grads]
+
+
+def refuse_second_derivatives(upstream: Tensor, op: str) -> None:
+    """A backward pass that is to be differentiated again, as under `create_graph=True`, is a RuntimeError.
+
+    Args:
+        upstream: the gradient that the backward pass was given.
+    """
+    if torch.is_grad_enabled() and not _is_traced(upstream):
+        raise RuntimeError(f"{op} has no second derivatives; use impl='reference' with create_graph=True")
+
+
+def _is_traced(tensor: Tensor) -> bool:
+    """Whether this is a trace for a compiler: its tensors have no values, and what it records runs without autograd."""
+    return torch.compiler.is_compiling() or type(tensor) is not Tensor  # the latter: traced without torch.compile
