@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from outcome_rl_kernels import PolicyLossOutput
+from outcome_rl_kernels.checks import token_batch
 from outcome_rl_kernels.native import native_status
+from outcome_rl_kernels.reference import TokenBatch
 
 needs_native = pytest.mark.skipif(not native_status()[0], reason=f"native library: {native_status()[1]}")
 
 B, T, H, V = 4, 6, 16, 211  # V is prime: no block size divides it
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
-# Distances of the policy from the old and the reference policy. None is so near to a bound of SETTINGS that rounding
-# the logits to bfloat16, which moves log-probabilities by up to 0.05, would carry it across: there the derivative jumps.
+# Distances of the policy from the old and the reference policy. Rounding the logits to bfloat16 moves log-probabilities
+# by up to 0.05, which carries none of these across a bound of SETTINGS, where the derivative jumps.
 _DISTANCES = torch.tensor([-1.4, -0.6, -0.4, -0.1, 0.0, 0.1, 0.4, 0.6, 1.4], dtype=torch.float64)
 
 SETTINGS = st.fixed_dictionaries(
@@ -48,6 +50,12 @@ class Case(NamedTuple):
         """The logits of the operands, rounded once."""
         exact = {name: value.double() for name, value in self.operands.items()}
         return torch.nn.functional.linear(exact["hidden"], exact["weight"], exact.get("bias")).to(dtype)
+
+    def batch(self) -> TokenBatch:
+        """The inputs as the reference takes them."""
+        optional = ("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights", "cu_seqlens")
+        batch, _ = token_batch(**dict.fromkeys(optional) | self.inputs, device=torch.device("cpu"))
+        return batch
 
 
 def make_case(
