@@ -295,7 +295,8 @@ def loss_normalizer(
             keeps the scale of the loss over training.
 
     Returns:
-        A 0-d tensor on the device of `mask`; the sum over ranks is the denominator of all of them.
+        A 0-d tensor on the device of `mask`, 0 where nothing counts. Its sum over ranks is the denominator of all of
+        them, given one `horizon`; but for "token-sum", whose denominator is 1.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape or device.

@@ -27,7 +27,7 @@ def test_auto_takes_what_is_fast_for_the_dtype(op: str) -> None:
 def test_without_the_library_auto_takes_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
     assert choose("policy_loss", "auto", like(torch.float32)) == "reference"
-    with pytest.raises(ValueError, match="switched off by OUTCOME_RL_NATIVE=0. Use impl='auto' or impl='reference'"):
+    with pytest.raises(ValueError, match=r"switched off by OUTCOME_RL_NATIVE=0\. Use impl='auto' or impl='reference'"):
         choose("policy_loss", "native", like(torch.float32))
     assert implementations()["policy_loss"] == (
         "reference",

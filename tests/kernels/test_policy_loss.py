@@ -421,6 +421,11 @@ def test_the_normalizer_of_a_batch(mode: str) -> None:
         own = linear_policy_loss(**call, **options).loss
         torch.testing.assert_close(linear_policy_loss(**call, **options, normalizer=normalizer).loss, own)
         torch.testing.assert_close(linear_policy_loss(**call, **options, normalizer=normalizer.item()).loss, own)
+    halves = [loss_normalizer(call["mask"][part]) for part in (slice(0, 1), slice(1, 4))]
+    assert halves[0] == 0  # so that ranks without tokens do not count in the sum
+    assert sum(halves) == call["mask"].sum()
+    empty = call | {"mask": torch.zeros_like(call["mask"])}
+    assert linear_policy_loss(**empty, normalizer=halves[0]).loss == 0
     whole = loss_normalizer(call["mask"], loss_agg="seq-mean-token-sum-norm", horizon=100)
     assert whole == 100 * (call["mask"].any(dim=1)).sum()
 
