@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -61,8 +62,39 @@ def test_the_loop_of_the_readme_runs() -> None:
     assert names["rewards"].float().sum() == 2
 
 
+def test_the_example_of_the_losses_runs() -> None:
+    block = re.findall(r"```python\n(.*?)```", (DOCS / "losses.md").read_text(), re.DOTALL)[0]
+    input_ids = torch.randint(50, (4, 9))
+
+    def model(ids: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(last_hidden_state=torch.randn(*ids.shape, 8))
+
+    names = {
+        "torch": torch,
+        "model": model,
+        "reference": model,
+        "input_ids": input_ids,
+        "completion_mask": torch.arange(9).expand(4, 9) > 3,
+        "lm_head": torch.nn.Linear(8, 50, bias=False),
+        "reference_head": torch.nn.Linear(8, 50, bias=False),
+        "advantages": torch.tensor([1.0, -1.0, 0.0, 0.5]),
+    }
+    exec(block, names)
+    assert names["output"].metrics["computed_tokens"] == 4 * 5
+    assert names["lm_head"].weight.grad.any()
+
+
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "docs/driver.md", "docs/math.md", "docs/outcomes.md", "docs/results.md"]
+    "page",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/driver.md",
+        "docs/losses.md",
+        "docs/math.md",
+        "docs/outcomes.md",
+        "docs/results.md",
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     path = DOCS.parent / page

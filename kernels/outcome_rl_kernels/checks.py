@@ -33,6 +33,11 @@ def check_tensor(
     """`value` if it is a tensor of one of `dtypes`, on `device` where the call has one already."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
+    if hasattr(value, "device_mesh"):  # told by its looks: torch.distributed is a heavy import
+        raise TypeError(
+            f"{name} must be whole on every rank; got a {type(value).__name__}, which is sharded. Call the loss in the "
+            "forward of a module that fully_shard wraps, where the weight is gathered: docs/losses.md has the recipe"
+        )
     if value.dtype not in dtypes:
         expected = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise TypeError(f"{name} must have dtype {expected}; got {str(value.dtype).removeprefix('torch.')}")
@@ -127,6 +132,15 @@ def check_rows(rows: Tensor, hidden_NH: Tensor) -> Tensor:
             "Use mask.flatten().nonzero()[:, 0]"
         )
     return rows
+
+
+def check_normalizer(normalizer: float | Tensor | None) -> None:
+    """`normalizer` is one positive number, or None; the value of a tensor is not looked at."""
+    if isinstance(normalizer, Tensor):
+        if normalizer.dim() != 0:
+            raise ValueError(f"normalizer must be one number; got shape {shape_text(normalizer)}. Use normalizer.sum()")
+    elif normalizer is not None and check_number("normalizer", normalizer) <= 0:
+        raise ValueError(f"normalizer must be > 0; got {normalizer}. loss_normalizer computes it from the mask")
 
 
 def check_workspace(workspace_bytes: int | None) -> None:

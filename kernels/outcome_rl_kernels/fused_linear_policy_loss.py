@@ -71,10 +71,12 @@ def _linear_policy_loss(
         found = mask_N.nonzero()[:, 0]
         rows_R = found if len(found) < len(mask_N) else None
     else:
-        tokens = tokens._replace(active_R=mask_N)
+        tokens = tokens.with_active(mask_N)
     hidden_RH = hidden_NH.contiguous()
     if rows_R is not None:
         hidden_RH, tokens, sequence_ids = hidden_NH[rows_R], tokens.select(rows_R), sequence_ids[rows_R]
+    if tokens.active_R is not None:
+        hidden_RH.masked_fill_(~tokens.active_R[:, None], 0)  # NaN times a gradient of 0 would reach d weight
 
     passes = row_passes(weight.device)
     chunks = LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits)
@@ -100,7 +102,7 @@ def _linear_policy_loss(
     if rows_R is not None:
         terms_7R = terms_7R.new_zeros(len(terms_7R), len(mask_N)).index_copy(1, rows_R, terms_7R)
         if wants[0]:
-            hidden_grad = torch.zeros_like(hidden_NH).index_copy(0, rows_R, hidden_grad)
+            hidden_grad = hidden_NH.new_zeros(hidden_NH.shape).index_copy_(0, rows_R, hidden_grad)
     of_token = RowTerms(*terms_7R)
     return (
         RowTerms(*sums_7).losses.clone(),

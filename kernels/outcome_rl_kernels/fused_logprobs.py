@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.checks import check_labels
+from outcome_rl_kernels.gradient_scaling import refuse_second_derivatives
 from outcome_rl_kernels.lm_head import HeadGradients, LogitChunks, empty_gradients
 from outcome_rl_kernels.policy_rows import row_passes
 
@@ -109,7 +110,7 @@ def _gradients(
         gradients.add(rows, grad_CV)
     hidden_grad, weight_grad, bias_grad = gradients.results()
     if rows_R is not None and wants_hidden:
-        hidden_grad = torch.zeros_like(hidden_NH).index_copy(0, rows_R, hidden_grad)
+        hidden_grad = hidden_NH.new_zeros(hidden_NH.shape).index_copy_(0, rows_R, hidden_grad)
     return hidden_grad, weight_grad, bias_grad
 
 
@@ -126,6 +127,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 
 def _backward(ctx: Any, logp_grads_N: Tensor, entropy_grads_N: Tensor) -> tuple[Tensor | None, ...]:
+    refuse_second_derivatives(logp_grads_N, "linear_logprobs")
     wants = ctx.needs_input_grad[:3]
     grads = torch.ops.outcome_rl.linear_logprobs_backward(
         logp_grads_N,

@@ -25,12 +25,12 @@ def fused_policy_loss(
         logits_NV: of a dtype that the device's row passes take; a layout without contiguous rows costs a copy.
         active_N: bool; other rows are not read and get gradient 0.
         arguments: the other inputs of the tokens.
-        inplace: the gradient may overwrite the logits.
+        inplace: the gradient may overwrite the logits; it does where their rows are contiguous.
     """
-    if inplace and torch.is_grad_enabled() and logits_NV.requires_grad:
+    wants_grad = torch.is_grad_enabled() and logits_NV.requires_grad
+    if inplace and wants_grad and logits_NV.is_contiguous():
         loss, *others = _InPlacePolicyLoss.apply(logits_NV, active_N, *arguments.flat())  # type: ignore[no-untyped-call]
     else:
-        wants_grad = torch.is_grad_enabled() and logits_NV.requires_grad
         loss, *others, _ = torch.ops.outcome_rl.policy_loss(logits_NV, active_N, *arguments.flat(), wants_grad)
     sums_7, logps_N, entropies_N = others
     return loss_output(loss, sums_7, logps_N, entropies_N, active_N.sum())
@@ -42,7 +42,7 @@ def _rows(
     """Loss, sums of `RowTerms`, log-probabilities and entropies."""
     tokens, sequence_ids_N, num_sequences, settings = TokenArguments.of_flat(arguments)
     check_labels(tokens.labels_R, active_N, logits_NV.shape[1])
-    tokens = tokens._replace(active_R=active_N)
+    tokens = tokens.with_active(active_N)
     passes = row_passes(logits_NV.device)
     if settings.importance_level == "sequence" and tokens.old_logps_R is not None:
         logps_N, _ = passes.logprob_rows(logits_NV, tokens.labels_R, settings.temperature)

@@ -36,6 +36,7 @@ class LogitChunks:
     ) -> None:
         self._operands = hidden_RH, weight, bias
         self._dtype = torch.float32 if fp32_logits else weight.dtype
+        self._workspace: Tensor | None = None
         self._gradients: Tensor | None = None
         row_bytes = weight.shape[0] * self._dtype.itemsize
         if self._dtype != weight.dtype:
@@ -55,9 +56,10 @@ class LogitChunks:
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
         hidden_RH, weight, bias = self._operands
-        workspace = weight.new_empty(self._size, weight.shape[0], dtype=self._dtype)
+        if self._workspace is None:  # once: a caller that iterates again may still hold the last chunk
+            self._workspace = weight.new_empty(self._size, weight.shape[0], dtype=self._dtype)
         for rows in self._slices:
-            logits_CV = workspace[: rows.stop - rows.start]
+            logits_CV = self._workspace[: rows.stop - rows.start]
             _product(hidden_RH[rows], weight.t(), bias, out=logits_CV)
             yield rows, logits_CV
 
@@ -85,13 +87,13 @@ class HeadGradients:
         self, hidden_RH: Tensor, weight: Tensor, bias: Tensor | None, wants: Sequence[bool], num_chunks: int
     ) -> None:
         self._hidden_RH, self._weight = hidden_RH, weight
-        self._hidden_grad_RH = torch.empty_like(hidden_RH) if wants[0] else None
+        # Contiguous whatever the operands are, as `empty_gradients` says of them.
+        self._hidden_grad_RH = hidden_RH.new_empty(hidden_RH.shape) if wants[0] else None
         # One chunk's product is the gradient itself; several are added up in float32.
         self._weight_grad = None
         if wants[1] and num_chunks != 1:
-            self._weight_grad = (
-                torch.empty_like(weight, dtype=torch.float32) if num_chunks else torch.zeros_like(weight)
-            )
+            new = weight.new_empty if num_chunks else weight.new_zeros  # without a chunk nothing is ever written to it
+            self._weight_grad = new(weight.shape, dtype=torch.float32)
         self._wants_weight = wants[1]
         self._bias_grad = None if bias is None or not wants[2] else torch.zeros_like(bias, dtype=torch.float32)
 
@@ -122,7 +124,7 @@ def empty_gradients(
 ) -> tuple[Tensor, ...]:
     """Tensors like `HeadGradients.results`, for operators without data."""
     return tuple(
-        torch.empty_like(operand) if operand is not None and wanted else weight.new_empty(0)
+        weight.new_empty(operand.shape if operand is not None and wanted else 0)
         for operand, wanted in zip((hidden_NH, weight, bias), wants, strict=True)
     )
 

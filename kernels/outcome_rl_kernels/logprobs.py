@@ -8,6 +8,7 @@ from outcome_rl_kernels.checks import (
     autocast,
     check_head,
     check_labels,
+    check_number,
     check_tensor,
     check_workspace,
     shape_text,
@@ -57,7 +58,7 @@ def linear_logprobs(
             on the CPU; on a GPU their log-probabilities are NaN, since to raise would be to wait.
     """
     check_tensor("hidden", hidden, FLOATS)
-    if not temperature > 0:
+    if not check_number("temperature", temperature) > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}")
     check_tensor("labels", labels, (torch.int64,), hidden.device)
     check_head(hidden, weight, bias, tuple(labels.shape))

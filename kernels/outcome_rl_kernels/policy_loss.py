@@ -17,6 +17,7 @@ from outcome_rl_kernels.checks import (
     autocast,
     check_head,
     check_labels,
+    check_normalizer,
     check_rows,
     check_tensor,
     check_workspace,
@@ -163,6 +164,7 @@ def linear_policy_loss(
     check_head(hidden, weight, bias, layout.shape)
     hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
     check_workspace(workspace_bytes)
+    check_normalizer(normalizer)
     active_N = active_tokens(batch, settings.answer_mask_mode)
     weights_N = token_weights(batch, active_N, settings, normalizer)
     rows_R = check_rows(rows, hidden_NH) if isinstance(rows, Tensor) else None
@@ -222,7 +224,7 @@ def policy_loss(
     Args:
         logits: (B, T, V), or packed (N, V) with `cu_seqlens`, before the division by the temperature.
         inplace: allows the gradient to overwrite the logits, which saves their size in memory. They are then of no
-            further use, not even to a second backward pass. The reference makes no use of it.
+            further use. The reference makes no use of it.
         impl: as for `linear_policy_loss`; "native" and "triton" read the logits once and write their gradient once.
 
     Returns:
@@ -263,6 +265,7 @@ def policy_loss(
             f"logits must have shape (*labels.shape, V) = {(*layout.shape, 'V')}; got {shape_text(logits)}"
         )
     logits_NV = logits.reshape(-1, logits.shape[-1])
+    check_normalizer(normalizer)
     active_N = active_tokens(batch, settings.answer_mask_mode)
     weights_N = token_weights(batch, active_N, settings, normalizer)
     if choose("policy_loss", impl, logits_NV) == "reference":
@@ -292,7 +295,8 @@ def loss_normalizer(
             keeps the scale of the loss over training.
 
     Returns:
-        A 0-d tensor on the device of `mask`; the sum over ranks is the denominator of all of them.
+        A 0-d tensor on the device of `mask`, 0 where nothing counts. Its sum over ranks is the denominator of all of
+        them, given one `horizon`; but for "token-sum", whose denominator is 1.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape or device.

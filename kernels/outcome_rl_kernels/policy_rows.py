@@ -43,6 +43,10 @@ class PolicyTokens(NamedTuple):
         """The tokens with every column that is there changed."""
         return self._replace(**{name: change(column) for name, column in self._asdict().items() if column is not None})
 
+    def with_active(self, active_R: Tensor) -> "PolicyTokens":
+        """The tokens with `active_R`, and label 0 on the others: their own may be anything, such as -100."""
+        return self._replace(active_R=active_R, labels_R=self.labels_R.where(active_R, 0))
+
     def with_sequence_log_ratios(self, logps_R: Tensor, sequence_ids_R: Tensor, num_sequences: int) -> "PolicyTokens":
         """The tokens, which have `old_logps_R`, with the mean of lp - old_lp over the active ones of each sequence.
 

@@ -1,221 +1,219 @@
-"""The three-product policy loss: against float64 and against plain PyTorch in its own dtype, whatever the chunks."""
+"""The policy loss from logits with its gradient taken in the forward pass, in place or not: against float64 and against
+plain PyTorch in its own dtype."""
 
-import sys
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_cases import ABSENT, SETTINGS, V, assert_as_exact, assert_same_tokens, make_case, needs_native, run
+from op_profile import caught_operator, cost_of
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch._dynamo.testing import CompileCounterWithBackend
 
-from outcome_rl_kernels import fused_policy_loss as fused
-from outcome_rl_kernels import linear_policy_loss
-from outcome_rl_kernels.checks import token_batch
-from outcome_rl_kernels.native import native_status
-from outcome_rl_kernels.reference import LossSettings, policy_loss_from_logits
+from outcome_rl_kernels import PolicyLossOutput, policy_loss
 
-pytestmark = pytest.mark.skipif(not native_status()[0], reason=f"the native library: {native_status()[1]}")
+pytestmark = needs_native
 
-H, V = 16, 211
-LENGTHS = [5, 1, 9, 0, 12]  # a sequence of one token, and one that is empty
-R = sum(LENGTHS)
+EXTRA = 13  # columns of a padded vocabulary
 
 
-def batch_of(seed: int, **overrides: Any) -> Any:
-    g = torch.Generator().manual_seed(seed)
-    optional = {
-        "bonuses": 0.1 * torch.randn(len(LENGTHS), generator=g),
-        "answer_mask": torch.rand(R, generator=g) < 0.3,
-        "ref_logps": torch.randn(R, generator=g) - 6,
-        "old_logps": torch.randn(R, generator=g) - 6,
-        "rollout_weights": torch.rand(R, generator=g),
-    }
-    batch, _ = token_batch(
-        torch.randint(V, (R,), generator=g),
-        torch.randn(len(LENGTHS), generator=g),
-        torch.ones(R, dtype=torch.bool),
-        cu_seqlens=torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()]),
-        device=torch.device("cpu"),
-        **(optional | overrides),
-    )
-    return batch
+def laid_out(logits: Tensor, layout: str) -> Tensor:
+    """The logits, as they are or as a view of something larger, which in-place gradients would spoil."""
+    if layout == "shifted":  # what models return, but for the last position
+        return torch.cat([logits, torch.full_like(logits[:, :1], 99.0)], dim=1)[:, :-1]
+    if layout == "padded vocabulary":
+        return torch.nn.functional.pad(logits, (0, EXTRA), value=99.0)[..., :V]
+    return logits * 1
 
 
-def operands(seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed + 1)
-    hidden, weight = torch.randn(R, H, generator=g), torch.randn(V, H, generator=g)
-    return hidden.to(dtype), weight.to(dtype), torch.randn(V, generator=g).to(dtype)
-
-
-def run(
-    inputs: tuple[Tensor, ...], batch: Any, options: LossSettings, workspace: int | None, dtype: torch.dtype
-) -> Any:
-    hidden, weight, bias = (x.detach().to(dtype).requires_grad_() for x in inputs)
-    if workspace is None:
-        logits = torch.nn.functional.linear(hidden, weight, bias)
-        output = policy_loss_from_logits(logits, batch, options)
-    else:
-        output = fused.fused_policy_loss(hidden, weight, bias, batch, options, None, workspace)
-    output.loss.backward()
-    return output, {"loss": output.loss.detach(), "hidden": hidden.grad, "weight": weight.grad, "bias": bias.grad}
-
-
-def relative(a: Tensor, truth: Tensor) -> float:
-    # The loss is a mean of terms of size 1 that may cancel: 1 is its scale.
-    scale = truth.norm() if truth.dim() else truth.abs().clamp(min=1)
-    return float((a.double() - truth).norm() / scale)
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
-    seed=st.integers(0, 50),
+    seed=st.integers(0, 1000),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    mode=st.sampled_from(["policy", "bonus", "none"]),
-    loss_agg=st.sampled_from(["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]),
-    level=st.sampled_from(["token", "sequence"]),
-    beta=st.sampled_from([0.0, 0.2]),
-    entropy_coef=st.sampled_from([0.0, 0.05]),
-    temperature=st.sampled_from([1.0, 0.7]),
-    delta=st.sampled_from([None, 3.0]),
-    chunk_rows=st.sampled_from([1, 4, 100]),
+    chosen=SETTINGS,
+    absent=ABSENT,
+    packed=st.booleans(),
+    wants_grad=st.booleans(),
+    inplace=st.booleans(),
+    layout=st.sampled_from(["contiguous", "padded vocabulary", "shifted"]),
 )
 def test_as_exact_as_plain_pytorch(
-    seed: int, dtype: torch.dtype, level: str, mode: str, chunk_rows: int, **options: Any
+    seed: int,
+    dtype: torch.dtype,
+    chosen: dict[str, Any],
+    absent: set[str],
+    packed: bool,
+    wants_grad: bool,
+    inplace: bool,
+    layout: str,
 ) -> None:
-    # Policy and old policy near each other: an exponential of their distance would magnify the rounding of the logits.
-    inputs = operands(seed, dtype)
-    exact = torch.nn.functional.linear(*(x.double() for x in inputs)) / options["temperature"]
-    near = exact.log_softmax(-1).gather(1, batch_of(seed).labels_N[:, None])[:, 0].float()
-    noise = torch.randn(2, R, generator=torch.Generator().manual_seed(seed)) * 0.3
-    batch = batch_of(seed, old_logps=near + noise[0], ref_logps=near + noise[1])
-    chosen = LossSettings(answer_mask_mode=mode, importance_level=level, **options)  # type: ignore[arg-type]
-    _, truth = run(inputs, batch, chosen, None, torch.float64)
-    _, eager = run(inputs, batch, chosen, None, dtype)
-    output, ours = run(inputs, batch, chosen, chunk_rows * V * inputs[1].element_size(), dtype)
-    # Chunks sum the products in another order, which moves float32 logits of size 16 by so much, and every p_v with
-    # them.
-    floor = 16 * torch.finfo(torch.float32).eps
-    for name in truth:
-        error, allowed = relative(ours[name], truth[name]), 2 * relative(eager[name], truth[name]) + floor
-        assert error <= allowed, f"{name}: {error:.1e} against {allowed:.1e}"
-    assert output.metrics["active_tokens"].item() == R
+    case = make_case(seed, dtype, chosen, absent=absent, packed=packed)
+    logits = {"logits": case.logits(dtype)}
+    wants = {"logits"} if wants_grad else set()
+    layout = "contiguous" if packed and layout == "shifted" else layout
+
+    def loss(logits: Tensor, **arguments: Any) -> PolicyLossOutput:
+        return policy_loss(laid_out(logits, layout), **arguments, inplace=inplace)
+
+    def of(dtype: torch.dtype, impl: str) -> Any:
+        return run(loss, logits, dtype, wants, **case.inputs, **chosen, impl=impl)
+
+    (exact, truth), (plain, eager), (output, ours) = (
+        of(torch.float64, "reference"),
+        of(dtype, "reference"),
+        of(dtype, "native"),
+    )
+    assert_as_exact(ours, eager, truth)
+    assert_same_tokens(output, plain, exact)
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_chunks_do_not_change_diagnostics(level: str) -> None:
-    inputs, batch = operands(0, torch.float32), batch_of(0)
-    options = LossSettings(beta=0.1, importance_level=level)  # type: ignore[arg-type]
-    whole, _ = run(inputs, batch, options, None, torch.float32)
-    for chunk_rows in (1, 7, 1000):
-        output, _ = run(inputs, batch, options, chunk_rows * V * 4, torch.float32)
-        torch.testing.assert_close(output.logps, whole.logps, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(output.entropies, whole.entropies, atol=1e-5, rtol=1e-5)
-        for name, value in whole.metrics.items():
-            torch.testing.assert_close(output.metrics[name], value, atol=1e-4, rtol=1e-4, msg=name)
+def test_columns_beside_the_vocabulary_do_not_count_and_are_not_written() -> None:
+    case = make_case(0, torch.float32, {}, absent={"answer_mask"})
+    wide = torch.nn.functional.pad(case.logits(torch.float32).nan_to_num(), (0, EXTRA), value=99.0)
+    leaf = wide.clone().requires_grad_()
+    whole = leaf * 1
+    policy_loss(whole[..., :V], **case.inputs, inplace=True).loss.backward()
+    assert leaf.grad is not None
+    assert not leaf.grad[..., V:].any()
+    assert torch.equal(whole, wide)  # its rows are not contiguous, so the gradient went elsewhere
 
 
-def test_sequences_stay_whole_where_the_ratio_is_theirs() -> None:
-    options = LossSettings(importance_level="sequence")
-    chunks = list(fused._chunks(batch_of(0), options, chunk_rows=6))
-    assert [(c.start, c.stop) for c in chunks] == [(0, 6), (6, 15), (15, 27)]  # 5 + 1 fit; 9 and 12 are longer alone
-
-
-def test_only_what_is_wanted_is_computed() -> None:
-    """Three products in all; a frozen weight skips its product, frozen hidden states skip theirs."""
-    hidden, weight, _ = operands(0, torch.float32)
-
-    def products_of(hidden: Tensor, weight: Tensor) -> float:
-        with FlopCounterMode(display=False) as counter:
-            output = fused.fused_policy_loss(hidden, weight, None, batch_of(0), LossSettings(), None, 2**30)
-            if output.loss.requires_grad:
-                output.loss.backward()
-        return counter.get_total_flops() / (2 * R * H * V)
-
-    assert products_of(hidden, weight) == 1
-    assert products_of(hidden.clone().requires_grad_(), weight) == 2
-    assert products_of(hidden, weight.clone().requires_grad_()) == 2
-    assert products_of(hidden.clone().requires_grad_(), weight.clone().requires_grad_()) == 3
+def test_without_a_gradient_nothing_is_written() -> None:
+    case = make_case(0, torch.float32, {})
+    logits = case.logits(torch.float32)
+    before = logits.clone()
+    policy_loss(logits, **case.inputs, inplace=True)
     with torch.no_grad():
-        assert products_of(hidden.clone().requires_grad_(), weight.clone().requires_grad_()) == 1
+        policy_loss(logits.requires_grad_(), **case.inputs, inplace=True)
+    torch.testing.assert_close(logits, before, atol=0, rtol=0, equal_nan=True)
 
 
-def test_the_loss_may_be_scaled_and_added() -> None:
-    hidden, weight, _ = operands(0, torch.float32)
-    grads = []
-    for scale in (1.0, 3.0):
-        h = hidden.clone().requires_grad_()
-        loss = fused.fused_policy_loss(h, weight, None, batch_of(0), LossSettings(), None).loss
-        (loss * scale + h.sum() * 0).backward()
-        grads.append(h.grad)
-    torch.testing.assert_close(grads[0] * 3, grads[1])
+def test_logits_that_another_gradient_needs_are_not_spoilt_silently() -> None:
+    case = make_case(0, torch.float32, {})
+    logits = case.logits(torch.float32).requires_grad_()
+    capped = 30 * (logits / 30).tanh()
+    policy_loss(capped, **case.inputs, inplace=True).loss.backward()  # the product keeps no copy of its result
+    bounded = logits.tanh()  # tanh does
+    loss = policy_loss(bounded, **case.inputs, inplace=True).loss
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
-def test_second_derivatives_are_refused() -> None:
-    hidden = operands(0, torch.float32)[0].requires_grad_()
-    weight = operands(0, torch.float32)[1]
-    loss = fused.fused_policy_loss(hidden, weight, None, batch_of(0), LossSettings(), None).loss
-    with pytest.raises(RuntimeError, match="no second derivatives"):
-        torch.autograd.grad(loss, hidden, create_graph=True)
+@pytest.mark.parametrize(("inplace", "copies"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_memory_is_that_of_the_gradient(inplace: bool, copies: int, level: str) -> None:
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 8, 2**14, generator=g).requires_grad_()
+    arguments = torch.randint(2**14, (2, 8), generator=g), torch.ones(2), torch.ones(2, 8, dtype=torch.bool)
+    activations = logits.clone()
+    options = {"importance_level": level, "old_logps": torch.full((2, 8), -10.0)}
+    activations_bytes = logits.numel() * 4
+    cost = cost_of(lambda: policy_loss(activations, *arguments, inplace=inplace, **options).loss.backward())
+    assert copies * activations_bytes <= cost.peak_bytes <= copies * activations_bytes + 64_000
 
 
-class TestPublic:
-    """Through `linear_policy_loss`: the choice of the implementation, masks, layouts."""
+# --- torch.library and torch.compile ---
 
-    @staticmethod
-    def call(dtype: torch.dtype = torch.float32, **kwargs: Any) -> Any:
-        g = torch.Generator().manual_seed(0)
-        hidden = torch.randn(3, 7, H, generator=g).to(dtype).requires_grad_()
-        weight = torch.randn(V, H, generator=g).to(dtype).requires_grad_()
-        mask = torch.rand(3, 7, generator=g) < 0.6
-        labels = torch.randint(V, (3, 7), generator=g)
-        arguments = {"hidden": hidden, "weight": weight, "labels": labels, "advantages": torch.randn(3, generator=g)}
-        output = linear_policy_loss(**(arguments | {"mask": mask} | kwargs))
-        output.loss.backward()
-        return output, hidden.grad, weight.grad
 
-    def test_native_equals_the_reference(self) -> None:
-        native, reference = self.call(impl="native"), self.call(impl="reference")
-        torch.testing.assert_close(native[0].loss, reference[0].loss)
-        torch.testing.assert_close(native[0].logps, reference[0].logps, atol=1e-5, rtol=1e-5)
-        for a, b in zip(native[1:], reference[1:], strict=True):
-            torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+def operator_call(**options: Any) -> tuple[Any, tuple[Any, ...]]:
+    transposed, inplace = options.pop("transposed", False), options.pop("inplace", False)
+    dtype = options.pop("dtype", torch.float32)
+    case = make_case(1, dtype, options, absent=options.pop("absent", set()))
+    logits = case.logits(dtype).nan_to_num()
+    if transposed:
+        logits = logits.permute(2, 0, 1).clone().permute(1, 2, 0)
+    logits.requires_grad_(options.pop("wants_grad", True))
+    # As the product of something: what requires a gradient and is a leaf must not be overwritten.
+    return caught_operator(lambda: policy_loss(logits * 1, **case.inputs, **options, inplace=inplace))
 
-    def test_auto_takes_native_where_it_can(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        module = sys.modules["outcome_rl_kernels.policy_loss"]  # the package has a function of this name
-        monkeypatch.setattr(module, "fused_policy_loss", lambda *_: pytest.fail("native"))
-        self.call(torch.float64)
-        self.call(impl="reference")
-        with pytest.raises(pytest.fail.Exception, match="native"):
-            self.call()
 
-    def test_all_masked_is_zero(self) -> None:
-        output, hidden_grad, weight_grad = self.call(impl="native", mask=torch.zeros(3, 7, dtype=torch.bool))
-        assert output.loss.item() == 0
-        assert not hidden_grad.any()
-        assert not weight_grad.any()
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"absent": {"bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights"}},
+        {"wants_grad": False},
+        {"transposed": True, "importance_level": "sequence"},
+        {"dtype": torch.bfloat16, "beta": 0.1, "entropy_coef": 0.1},
+    ],
+)
+def test_opcheck(options: dict[str, Any]) -> None:
+    operator, arguments = operator_call(**options)
+    assert operator is torch.ops.outcome_rl.policy_loss.default
+    torch.library.opcheck(operator, arguments)
 
-    def test_explicit_native_says_why_it_cannot(self) -> None:
-        with pytest.raises(ValueError, match=r"logits must be float32 or bfloat16, got torch\.float64"):
-            self.call(torch.float64, impl="native")
 
-    def test_autocast(self) -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            native, reference = self.call(impl="native"), self.call(impl="reference")
-        torch.testing.assert_close(native[0].loss, reference[0].loss, atol=1e-2, rtol=1e-2)
-        assert native[1].dtype == native[2].dtype == torch.float32
+@pytest.mark.parametrize("options", [{}, {"dtype": torch.bfloat16, "importance_level": "sequence"}])
+def test_opcheck_in_place(options: dict[str, Any]) -> None:
+    operator, arguments = operator_call(**options, inplace=True)
+    assert operator is torch.ops.outcome_rl.policy_loss_.default
+    torch.library.opcheck(operator, (arguments[0].detach(), *arguments[1:]))
 
-    def test_tied_weight_gets_both_gradients(self) -> None:
-        g = torch.Generator().manual_seed(0)
-        weight = torch.randn(V, H, generator=g).requires_grad_()
-        labels = torch.randint(V, (2, 4), generator=g)
-        grads = []
-        for impl in ("native", "reference"):
-            weight.grad = None
-            hidden = torch.nn.functional.embedding(labels, weight).tanh()
-            mask = torch.ones(2, 4, dtype=torch.bool)
-            linear_policy_loss(hidden, weight, labels, torch.ones(2), mask, impl=impl).loss.backward()
-            assert weight.grad is not None
-            grads.append(weight.grad)
-        torch.testing.assert_close(*grads, atol=1e-6, rtol=1e-4)
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_compiles_whole_and_once_for_all_lengths(inplace: bool) -> None:
+    def loss(logits: Tensor, *arguments: Tensor) -> Tensor:
+        return policy_loss(logits * 1, *arguments, inplace=inplace, entropy_coef=0.1).loss
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(loss, fullgraph=True, backend=counter)
+    for length in (5, 7, 11):
+        g = torch.Generator().manual_seed(length)
+        logits = torch.randn(3, length, V, generator=g).requires_grad_()
+        labels = torch.randint(V, (3, length), generator=g)
+        mask = torch.rand(3, length, generator=g) < 0.7
+        for tensor in (logits, labels, mask):
+            torch._dynamo.mark_dynamic(tensor, 1)
+        values = [one(logits, labels, torch.ones(3), mask) for one in (compiled, loss)]
+        gradients = [torch.autograd.grad(2 * value, logits)[0] for value in values]
+        torch.testing.assert_close(*values)
+        torch.testing.assert_close(*gradients)
+    assert counter.frame_count == 1
+
+
+# --- numbers that are none, and sizes ---
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_what_is_not_finite_reaches_the_loss(bad: float, inplace: bool) -> None:
+    logits = torch.zeros(2, 3, V)
+    logits[1, 2, 5] = bad
+    logits.requires_grad_()
+    labels, mask = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool)
+    loss = policy_loss(logits * 1, labels, torch.ones(2), mask, inplace=inplace).loss
+    loss.backward()
+    assert loss.isnan()
+    assert logits.grad is not None
+    assert logits.grad[1, 2].isnan().all()
+    assert logits.grad[0].isfinite().all()
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_an_empty_mask_gives_zero_with_zero_gradients(level: str, inplace: bool) -> None:
+    case = make_case(0, torch.float32, {})
+    leaf = case.logits(torch.float32).requires_grad_()
+    inputs = case.inputs | {"mask": torch.zeros_like(case.inputs["mask"])}
+    output = policy_loss(leaf * 1, **inputs, importance_level=level, inplace=inplace)  # type: ignore[arg-type]
+    output.loss.backward()
+    assert output.loss.item() == 0
+    assert leaf.grad is not None
+    assert not leaf.grad.any()
+
+
+def test_more_logits_than_32_bits_count() -> None:
+    """Room for 2.2e9 logits is promised by the system, and taken only where a row is written or read: the last."""
+    tokens, vocabulary = 31_000, 70_000
+    assert tokens * vocabulary > 2**31
+    logits = torch.empty(1, tokens, vocabulary, dtype=torch.bfloat16)
+    logits[0, -1] = torch.linspace(0, 5, vocabulary)
+    mask = torch.zeros(1, tokens, dtype=torch.bool)
+    mask[0, -1] = True
+    labels = torch.full((1, tokens), vocabulary - 1)
+    output = policy_loss(logits, labels, torch.ones(1), mask, impl="native")
+    exact = logits[0, -1].double().log_softmax(0)
+    assert output.logps[0, -1].item() == pytest.approx(exact[-1].item(), abs=1e-5)
+    assert output.entropies[0, -1].item() == pytest.approx(-(exact.exp() * exact).sum().item(), abs=1e-5)

@@ -1,19 +1,18 @@
 """The public policy losses: layouts, options crossed against float64, gradients, masks, and errors."""
 
 import math
+import sys
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_cases import AGGREGATIONS, needs_native
 from torch import Tensor
 
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss, loss_normalizer, policy_loss
-from outcome_rl_kernels.native import native_status
 
-AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
-needs_native = pytest.mark.skipif(not native_status()[0], reason=f"native library: {native_status()[1]}")
 IMPLS = ["reference", pytest.param("native", marks=needs_native)]
 
 B, T, H, V = 4, 5, 8, 11  # V is prime: no block size divides it
@@ -113,7 +112,7 @@ def test_logits_and_hidden_states_agree() -> None:
     call = inputs()
     logits = (call.pop("hidden") @ call.pop("weight").T).requires_grad_()
     from_logits = policy_loss(logits, **call)
-    from_hidden = linear_policy_loss(**inputs())
+    from_hidden = linear_policy_loss(**inputs(), rows="active")
     torch.testing.assert_close(from_logits.loss, from_hidden.loss)
     torch.testing.assert_close(from_logits.logps, from_hidden.logps)
     from_logits.loss.backward()
@@ -130,7 +129,7 @@ def test_packed_equals_padded() -> None:
     for loss_agg in ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean"):
         for level in ("token", "sequence"):
             options: dict[str, Any] = {"loss_agg": loss_agg, "importance_level": level, "beta": 0.1}
-            a = linear_policy_loss(**call, **options)
+            a = linear_policy_loss(**call, **options)  # beta is not 0, so that all active tokens contribute
             b = linear_policy_loss(**packed, weight=call["weight"], cu_seqlens=cu_seqlens, **options)
             torch.testing.assert_close(a.loss, b.loss)
             torch.testing.assert_close(a.logps[keep], b.logps)
@@ -213,7 +212,7 @@ def test_nan_in_an_active_row_reaches_the_loss() -> None:
 def test_bias_and_temperature() -> None:
     call = inputs()
     bias = torch.randn(V, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    output = linear_policy_loss(**call, bias=bias, temperature=0.7)
+    output = linear_policy_loss(**call, bias=bias, temperature=0.7, rows="active")
     logits = call["hidden"] @ call["weight"].T + bias
     expected = (logits / 0.7).log_softmax(-1).gather(-1, call["labels"][..., None])[..., 0]
     torch.testing.assert_close(output.logps, expected.masked_fill(~call["mask"], 0))
@@ -253,7 +252,39 @@ class TestErrors:
             ({"bias": torch.zeros(V)}, TypeError, "bias and weight must have the same dtype"),
             ({"bias": torch.zeros(H, dtype=torch.float64)}, ValueError, r"bias must have shape \(V,\)"),
             ({"ref_logps": torch.zeros(B, dtype=torch.float64)}, ValueError, "ref_logps must have the shape of labels"),
-            ({"impl": "triton"}, ValueError, "no 'triton' implementation in this version"),
+            ({"advantages": torch.ones(B, T, 1, dtype=torch.float64)}, ValueError, r"got \(4, 5, 1\)"),
+            ({"old_logps": torch.zeros(B, T, dtype=torch.int64)}, TypeError, "old_logps must have dtype float16 or"),
+            ({"mask": torch.ones(B, T, dtype=torch.bool, device="meta")}, ValueError, "mask must be on cpu"),
+            ({"weight": torch.zeros(V, dtype=torch.float64)}, ValueError, r"weight must have shape \(V, H\)"),
+            (
+                {"rows": "all"},
+                ValueError,
+                "rows must be 'contributing', 'active' or a tensor of flat indices; got 'all'",
+            ),
+            ({"rows": torch.tensor([0, 20])}, ValueError, r"rows must be flat indices that increase within \[0, 20\)"),
+            ({"rows": torch.tensor([-1, 2])}, ValueError, r"increase within \[0, 20\)"),
+            ({"rows": torch.tensor([3, 3])}, ValueError, r"Use mask\.flatten\(\)\.nonzero\(\)"),
+            ({"rows": torch.tensor([1.0])}, TypeError, "rows must have dtype int64; got float32"),
+            ({"rows": torch.ones(B, T, dtype=torch.int64)}, ValueError, r"rows must have shape \(R,\)"),
+            ({"workspace_bytes": 0}, ValueError, "workspace_bytes must be > 0; got 0"),
+            ({"workspace_bytes": 1e9}, TypeError, "workspace_bytes must be an int or None; got float"),
+            ({"workspace_bytes": True}, TypeError, "workspace_bytes must be an int or None; got bool"),
+            ({"normalizer": 0}, ValueError, "normalizer must be > 0; got 0.*loss_normalizer"),
+            ({"normalizer": math.nan}, ValueError, "normalizer must be finite; got nan"),
+            ({"normalizer": "batch"}, TypeError, "normalizer must be a Python number; got str"),
+            ({"normalizer": torch.ones(B)}, ValueError, r"normalizer must be one number; got shape \(4,\)"),
+            ({"temperature": 0.0}, ValueError, "temperature must be > 0"),
+            (
+                {"importance_level": "word"},
+                ValueError,
+                "importance_level must be one of 'token', 'sequence'; got 'word'",
+            ),
+            (
+                {"impl": "triton"},
+                ValueError,
+                r"linear_policy_loss\(impl='triton'\) cannot run: its tensors must be on cuda, got cpu\.",
+            ),
+            ({"impl": "native"}, ValueError, "its logits must be float32 or bfloat16, got float64"),
             ({"impl": "cuda"}, ValueError, "impl must be one of 'auto'"),
             ({"advantages": torch.ones(B, device="meta")}, ValueError, "advantages must be on cpu"),
         ],
@@ -269,6 +300,24 @@ class TestErrors:
             policy_loss([1.0], *arguments)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"mask must be a torch\.Tensor; got list"):
             loss_normalizer([[True]])  # type: ignore[arg-type]
+
+    def test_logits_are_checked_like_hidden_states(self) -> None:
+        call = inputs()
+        logits = torch.zeros(B, T, V)
+        for name in ("hidden", "weight"):
+            del call[name]
+        for change, message in (
+            (
+                {"logits": logits[:, 1:]},
+                r"logits must have shape \(\*labels\.shape, V\) = \(4, 5, 'V'\); got \(4, 4, 11\)",
+            ),
+            ({"labels": call["labels"] + V}, r"labels of active tokens must lie in \[0, 11\)"),
+            ({"advantages": torch.ones(2)}, r"advantages\.repeat_interleave\(2\)"),
+            ({"impl": "native", "logits": logits.half()}, "its logits must be float32 or bfloat16, got float16"),
+            ({"normalizer": -1.0}, "normalizer must be > 0"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                policy_loss(**({"logits": logits} | call | change))  # type: ignore[arg-type]
 
     def test_logits_in_place_of_hidden(self) -> None:
         call = inputs()
@@ -286,6 +335,99 @@ class TestErrors:
                 advantages=torch.ones(len(cu_seqlens) - 1, dtype=torch.float64),
                 cu_seqlens=torch.tensor(cu_seqlens),
             )
+
+
+class TestChoice:
+    """`impl="auto"`: what runs, by the dtype."""
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+    def test_dtypes_without_a_fast_path_take_the_reference(self, dtype: torch.dtype) -> None:
+        call = inputs(dtype)
+        automatic, reference = (linear_policy_loss(**call, impl=impl) for impl in ("auto", "reference"))  # type: ignore[arg-type]
+        assert torch.equal(automatic.loss, reference.loss)
+        assert torch.equal(automatic.logps, reference.logps)
+
+    @needs_native
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_others_take_the_native_path(self, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+        call = inputs(dtype)
+        logits_call = {name: value for name, value in call.items() if name not in ("hidden", "weight")}
+        logits_call["logits"] = call["hidden"] @ call["weight"].T
+        module = sys.modules["outcome_rl_kernels.policy_loss"]  # the package has a function of this name
+        for name, loss, arguments in (
+            ("fused_linear_policy_loss", linear_policy_loss, call),
+            ("fused_policy_loss", policy_loss, logits_call),
+        ):
+            monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("native"))
+            loss(**arguments, impl="reference")  # type: ignore[operator]
+            with pytest.raises(pytest.fail.Exception, match="native"):
+                loss(**arguments)  # type: ignore[operator]
+
+    def test_without_the_library_the_reference_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
+        call = inputs(torch.float32)
+        automatic, reference = (linear_policy_loss(**call, impl=impl) for impl in ("auto", "reference"))  # type: ignore[arg-type]
+        assert torch.equal(automatic.loss, reference.loss)
+        with pytest.raises(ValueError, match="native library is not available: switched off"):
+            linear_policy_loss(**call, impl="native")
+
+
+class TestRows:
+    """Which tokens the outputs speak of."""
+
+    def test_tokens_that_cannot_contribute_are_left_out_by_default(self) -> None:
+        call = inputs()
+        call["advantages"][3] = call["bonuses"][3] = 0.0
+        contributing = call["mask"] & ~call["answer_mask"]
+        contributing[3] = False
+        output = linear_policy_loss(**call)
+        assert torch.equal(output.logps != 0, contributing)
+        assert torch.equal(output.entropies != 0, contributing)
+        assert output.metrics["computed_tokens"] == contributing.sum() < call["mask"].sum()
+        assert output.metrics["active_tokens"] == call["mask"].sum()
+        for options in ({"rows": "active"}, {"beta": 0.1}, {"entropy_coef": 0.1}):
+            whole = linear_policy_loss(**call, **options)  # type: ignore[arg-type]
+            assert torch.equal(whole.logps != 0, call["mask"])
+            assert whole.metrics["computed_tokens"] == whole.metrics["active_tokens"] == call["mask"].sum()
+        torch.testing.assert_close(linear_policy_loss(**call, rows="active").loss, output.loss)
+
+    def test_metrics_are_means_over_the_computed_tokens(self) -> None:
+        call = inputs()
+        logits = {name: value for name, value in call.items() if name not in ("hidden", "weight")}
+        logits["logits"] = call["hidden"] @ call["weight"].T
+        for output in (linear_policy_loss(**call, rows="active"), policy_loss(**logits)):
+            mask = call["mask"]
+            ratios = (output.logps - call["old_logps"]).exp()[mask]
+            torch.testing.assert_close(output.metrics["ratio_mean"], ratios.mean())
+            torch.testing.assert_close(output.metrics["entropy"], output.entropies[mask].mean())
+            log_ref = (call["ref_logps"] - output.logps)[mask]
+            torch.testing.assert_close(output.metrics["kl"], (log_ref.exp() - log_ref - 1).mean())
+            assert set(output.metrics) == {
+                "kl",
+                "ratio_mean",
+                "clip_fraction",
+                "entropy",
+                "active_tokens",
+                "computed_tokens",
+            }
+
+
+@pytest.mark.parametrize("mode", ["policy", "all"])
+def test_the_normalizer_of_a_batch(mode: str) -> None:
+    call = inputs()
+    for loss_agg in AGGREGATIONS:
+        options: dict[str, Any] = {"answer_mask_mode": mode, "loss_agg": loss_agg}
+        normalizer = loss_normalizer(call["mask"], call["answer_mask"], **options)
+        own = linear_policy_loss(**call, **options).loss
+        torch.testing.assert_close(linear_policy_loss(**call, **options, normalizer=normalizer).loss, own)
+        torch.testing.assert_close(linear_policy_loss(**call, **options, normalizer=normalizer.item()).loss, own)
+    halves = [loss_normalizer(call["mask"][part]) for part in (slice(0, 1), slice(1, 4))]
+    assert halves[0] == 0  # so that ranks without tokens do not count in the sum
+    assert sum(halves) == call["mask"].sum()
+    empty = call | {"mask": torch.zeros_like(call["mask"])}
+    assert linear_policy_loss(**empty, normalizer=halves[0]).loss == 0
+    whole = loss_normalizer(call["mask"], loss_agg="seq-mean-token-sum-norm", horizon=100)
+    assert whole == 100 * (call["mask"].any(dim=1)).sum()
 
 
 def test_autocast_decides_the_dtype_of_the_matmul() -> None:

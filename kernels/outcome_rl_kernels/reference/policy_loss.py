@@ -258,6 +258,8 @@ def token_weights(
     tokens_S = _sum_by_sequence(active_N.long(), batch)
     if normalizer is None:
         normalizer = denominator(tokens_S, settings.loss_agg, batch.horizon)
+    if isinstance(normalizer, Tensor):
+        normalizer = normalizer.where(normalizer != 0, 1)  # nothing counts, so there is nothing to divide
     dtype = torch.promote_types(batch.advantages_N.dtype, torch.float32)
     weights_N = torch.ones_like(batch.advantages_N, dtype=dtype) / normalizer
     if settings.loss_agg == "seq-mean-token-mean":
@@ -266,13 +268,13 @@ def token_weights(
 
 
 def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Tensor) -> Tensor:
-    """What the aggregation divides by, of the number of counted tokens in each of S sequences; at least 1 token or
-    sequence."""
+    """What the aggregation divides by, of the number of counted tokens in each of S sequences; 0 where there are
+    none."""
     if loss_agg == "token-sum":
         return tokens_S.new_ones(())
     if loss_agg == "token-mean":
-        return tokens_S.sum().clamp(min=1)
-    sequences = (tokens_S > 0).sum().clamp(min=1)
+        return tokens_S.sum()
+    sequences = (tokens_S > 0).sum()
     return sequences * horizon if loss_agg == "seq-mean-token-sum-norm" else sequences
 
 

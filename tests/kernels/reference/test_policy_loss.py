@@ -1,14 +1,21 @@
 """The specification of the token policy loss against numbers worked out by hand, in float64."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import ABSENT, SETTINGS, make_case
 from torch import Tensor
 
 from outcome_rl_kernels.reference import (
     LossSettings,
+    PolicyLossOutput,
     TokenBatch,
+    active_tokens,
+    contributing_tokens,
     importance_ratios,
     kl_divergence,
     logps_and_entropies,
@@ -37,6 +44,11 @@ def batch_of(lengths: list[int], horizon: int = 4, **tensors: Tensor) -> TokenBa
         num_sequences=len(lengths),
         horizon=horizon,
     )
+
+
+def loss_of(logits_NV: Tensor, batch: TokenBatch, settings: LossSettings) -> PolicyLossOutput:
+    weights_N = token_weights(batch, batch.mask_N, settings, None)
+    return policy_loss_from_logits(logits_NV, batch, weights_N, settings)
 
 
 class TestLogps:
@@ -147,9 +159,9 @@ def test_aggregation(mode: str, expected: float) -> None:
     batch = batch_of([3, 0, 1], horizon=5)
     settings = LossSettings(loss_agg=mode)  # type: ignore[arg-type]
     losses = vec(1, 2, 3, 10)
-    assert (losses * token_weights(batch, settings, None)).sum().item() == pytest.approx(expected)
+    assert (losses * token_weights(batch, batch.mask_N, settings, None)).sum().item() == pytest.approx(expected)
     numerator = 2 + 10 if mode == "seq-mean-token-mean" else 16
-    assert (losses * token_weights(batch, settings, 8)).sum().item() == pytest.approx(numerator / 8)
+    assert (losses * token_weights(batch, batch.mask_N, settings, 8)).sum().item() == pytest.approx(numerator / 8)
 
 
 class TestPolicyLoss:
@@ -174,7 +186,7 @@ class TestPolicyLoss:
             old_logps_N=self.old,
         )
         settings = LossSettings(answer_mask_mode=mode, beta=self.beta, loss_agg="token-sum", **overrides)  # type: ignore[arg-type]
-        return policy_loss_from_logits(self.logits, batch, settings).loss.item()
+        return loss_of(self.logits, batch, settings).loss.item()
 
     def test_none_keeps_both_tokens(self) -> None:
         assert self.loss("none") == pytest.approx(-2.5 * 1.0 - 2.5 * 0.8 + self.beta * sum(self.k3))
@@ -192,15 +204,15 @@ class TestPolicyLoss:
     def test_rollout_weights_multiply_the_policy_term_only(self) -> None:
         batch = batch_of([2], ref_logps_N=self.ref, rollout_weights_N=vec(0.5, 2.0))
         settings = LossSettings(beta=self.beta, loss_agg="token-sum")
-        got = policy_loss_from_logits(self.logits, batch, settings).loss.item()
+        got = loss_of(self.logits, batch, settings).loss.item()
         assert got == pytest.approx(-0.5 - 2.0 + self.beta * sum(self.k3))
 
     def test_metrics(self) -> None:
         batch = batch_of(
             [2], old_logps_N=vec(math.log(0.5), math.log(0.4)), ref_logps_N=self.ref, answer_mask_N=self.answer
         )
-        metrics = policy_loss_from_logits(self.logits, batch, LossSettings()).metrics
-        assert metrics["active_tokens"].item() == 2
+        metrics = loss_of(self.logits, batch, LossSettings()).metrics
+        assert metrics["computed_tokens"].item() == 2
         assert metrics["ratio_mean"].item() == pytest.approx((1.6 + 1.0) / 2)
         assert metrics["clip_fraction"].item() == 1.0  # one policy token, clipped; the answer token is not one
         assert metrics["kl"].item() == pytest.approx(sum(self.k3) / 2)
@@ -208,7 +220,7 @@ class TestPolicyLoss:
 
     def test_a_reference_at_zero_beta_cannot_poison_the_loss(self) -> None:
         batch = batch_of([2], ref_logps_N=vec(math.inf, 0))
-        output = policy_loss_from_logits(self.logits, batch, LossSettings(loss_agg="token-sum"))
+        output = loss_of(self.logits, batch, LossSettings(loss_agg="token-sum"))
         assert output.loss.item() == -2
 
 
@@ -233,3 +245,51 @@ def test_settings_are_checked(field: str, value: object, message: str) -> None:
 def test_settings_take_python_numbers() -> None:
     with pytest.raises(TypeError, match="beta must be a Python number; got Tensor"):
         LossSettings(beta=torch.tensor(0.1))  # type: ignore[arg-type]
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 1000), chosen=SETTINGS, absent=ABSENT)
+def test_tokens_that_cannot_contribute_have_no_loss_and_no_gradient(
+    seed: int, chosen: dict[str, Any], absent: set[str]
+) -> None:
+    case = make_case(seed, F64, chosen, absent=absent)
+    batch = case.batch()
+    chosen = {name: value for name, value in chosen.items() if name != "normalizer"}
+    options = LossSettings(**chosen)
+    active_N = active_tokens(batch, options.answer_mask_mode)
+    contributing_N = contributing_tokens(batch, active_N, options)
+    assert not (contributing_N & ~active_N).any()
+    rows = active_N.nonzero()[:, 0]
+    logits = case.logits(F64).flatten(0, 1)[rows].requires_grad_()
+    batch, contributes = batch.select(rows), contributing_N[rows]
+    loss = loss_of(logits, batch, options).loss
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert not gradient[~contributes].any()
+    kept = contributes.nonzero()[:, 0]
+    weights = token_weights(batch, batch.mask_N, options, None)
+    without = policy_loss_from_logits(logits[kept], batch.select(kept), weights[kept], options).loss
+    torch.testing.assert_close(without, loss)
+
+
+@pytest.mark.parametrize(
+    ("change", "contributing"),
+    [
+        ({}, [0, 1, 2]),  # the second sequence has advantage 0
+        ({"bonuses_N": vec(0, 0, 0, 0, 0.1)}, [0, 1, 2, 4]),
+        ({"bonuses_N": vec(-1, 0, 0, 0, 0)}, [1, 2]),  # cancels the advantage
+        ({"answer_mask_N": torch.tensor([False, False, True, False, True])}, [0, 1]),
+        ({"rollout_weights_N": vec(1, 0, 1, 1, 1)}, [0, 2]),
+        ({"advantages_N": vec(1, 1, 1, math.nan, 0)}, [0, 1, 2, 3]),  # NaN must reach the loss
+    ],
+)
+def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[int]) -> None:
+    batch = batch_of([3, 2], **({"advantages_N": vec(1, 1, 1, 0, 0)} | change))
+    everything = torch.ones(5, dtype=torch.bool)
+    assert contributing_tokens(batch, everything, LossSettings()).nonzero()[:, 0].tolist() == contributing
+    with_ref = batch._replace(ref_logps_N=torch.zeros(5, dtype=F64))
+    assert contributing_tokens(with_ref, everything, LossSettings(beta=0.1)).all()
+    assert contributing_tokens(batch, everything, LossSettings(entropy_coef=0.1)).all()
+    whole = contributing_tokens(
+        batch._replace(old_logps_N=torch.zeros(5, dtype=F64)), everything, LossSettings(importance_level="sequence")
+    )
+    assert whole.tolist() == [True] * 3 + [any(i > 2 for i in contributing)] * 2  # each has its part in the ratio

@@ -1,0 +1,156 @@
+"""Random inputs of the losses, every option, and the three-way comparison: float64, plain PyTorch, and ours."""
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from outcome_rl_kernels import PolicyLossOutput
+from outcome_rl_kernels.checks import token_batch
+from outcome_rl_kernels.native import native_status
+from outcome_rl_kernels.reference import TokenBatch
+
+needs_native = pytest.mark.skipif(not native_status()[0], reason=f"native library: {native_status()[1]}")
+
+B, T, H, V = 4, 6, 16, 211  # V is prime: no block size divides it
+AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+# Distances of the policy from the old and the reference policy. Rounding the logits to bfloat16 moves log-probabilities
+# by up to 0.05, which carries none of these across a bound of SETTINGS, where the derivative jumps.
+_DISTANCES = torch.tensor([-1.4, -0.6, -0.4, -0.1, 0.0, 0.1, 0.4, 0.6, 1.4], dtype=torch.float64)
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "answer_mask_mode": st.sampled_from(["policy", "bonus", "all", "none"]),
+        "temperature": st.sampled_from([1.0, 0.7]),
+        "beta": st.sampled_from([0.0, 0.2]),
+        "kl_penalty": st.sampled_from(["k1", "k2", "k3"]),
+        "delta": st.sampled_from([None, 3.0]),
+        "importance_level": st.sampled_from(["token", "sequence"]),
+        "loss_agg": st.sampled_from(AGGREGATIONS),
+        "normalizer": st.sampled_from([None, 7.0]),
+        "entropy_coef": st.sampled_from([0.0, 0.05]),
+        "log_ratio_clamp": st.sampled_from([None, 0.5]),
+        "kl_clamp": st.sampled_from([None, 0.3]),
+    }
+)
+OPTIONAL = ("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights", "bias")
+ABSENT = st.sets(st.sampled_from(OPTIONAL))
+
+
+class Case(NamedTuple):
+    """The head's operands, and the other arguments of a loss; where the mask is False, all of them are poison."""
+
+    operands: dict[str, Tensor]  # hidden, weight and perhaps bias
+    inputs: dict[str, Any]
+
+    def logits(self, dtype: torch.dtype) -> Tensor:
+        """The logits of the operands, rounded once."""
+        exact = {name: value.double() for name, value in self.operands.items()}
+        return torch.nn.functional.linear(exact["hidden"], exact["weight"], exact.get("bias")).to(dtype)
+
+    def batch(self) -> TokenBatch:
+        """The inputs as the reference takes them."""
+        optional = ("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights", "cu_seqlens")
+        batch, _ = token_batch(**dict.fromkeys(optional) | self.inputs, device=torch.device("cpu"))
+        return batch
+
+
+def make_case(
+    seed: int, dtype: torch.dtype, settings: dict[str, Any], *, absent: set[str] = frozenset(), packed: bool = False
+) -> Case:
+    """A batch with an empty sequence, one of a single token, one of zero advantage, and holes in the mask.
+
+    Args:
+        dtype: of the operands.
+        settings: `temperature` and `importance_level` matter: old log-probabilities lie near those of the policy.
+        absent: which optional inputs are left out.
+        packed: (N,) with `cu_seqlens` rather than (B, T).
+    """
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+    operands = {"hidden": normal(B, T, H).to(dtype), "weight": normal(V, H).to(dtype), "bias": normal(V).to(dtype)}
+    operands = {name: value for name, value in operands.items() if name not in absent}
+    lengths = torch.tensor([0, 1, T, int(torch.randint(2, T + 1, (), generator=g))])
+    inside = torch.arange(T) < lengths[:, None]
+    mask = inside & ((torch.rand(B, T, generator=g) < 0.8) | (lengths == 1)[:, None])
+    labels = torch.randint(V, (B, T), generator=g)
+    logits = Case(operands, {}).logits(torch.float64) / settings.get("temperature", 1.0)
+    logps = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+
+    def distances() -> Tensor:
+        shape = (B, 1) if settings.get("importance_level") == "sequence" else (B, T)
+        return _DISTANCES[torch.randint(len(_DISTANCES), shape, generator=g)]
+
+    advantages = normal(B)
+    advantages[3] = 0
+    inputs = {
+        "labels": labels.masked_fill(~mask, -(2**40)),
+        "advantages": advantages.float(),
+        "mask": mask,
+        "bonuses": (0.1 * normal(B, T) * (torch.rand(B, T, generator=g) < 0.7)).float(),
+        "answer_mask": torch.rand(B, T, generator=g) < 0.3,
+        "ref_logps": (logps - distances()).float().masked_fill(~mask, torch.nan),
+        "old_logps": (logps - distances()).float().masked_fill(~mask, torch.nan),
+        "rollout_weights": torch.rand(B, T, generator=g).masked_fill(~mask, torch.nan),
+    }
+    inputs = {name: value for name, value in inputs.items() if name not in absent}
+    operands["hidden"] = operands["hidden"].masked_fill(~mask[..., None], torch.nan)
+    if packed:
+        for values in (inputs, operands):
+            values |= {name: value[inside] for name, value in values.items() if value.shape[:2] == (B, T)}
+        inputs["cu_seqlens"] = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    return Case(operands, inputs)
+
+
+def run(
+    loss: Any, operands: dict[str, Tensor], dtype: torch.dtype, wants: set[str], **arguments: Any
+) -> tuple[PolicyLossOutput, dict[str, Tensor | None]]:
+    """A loss of operands in `dtype`, and what it and their gradients are: those in `wants`."""
+    leaves = {name: value.detach().to(dtype).clone().requires_grad_(name in wants) for name, value in operands.items()}
+    output = loss(**leaves, **arguments)
+    if output.loss.requires_grad:
+        output.loss.backward()
+    return output, {"loss": output.loss.detach()} | {name: leaf.grad for name, leaf in leaves.items()}
+
+
+# Log-probabilities near 10 are float32 numbers that are 1e-6 apart, and exponentials of them differ by that much: what
+# two orders of summation of exact float32 operations may differ by even where plain PyTorch happens to be exact.
+FLOOR = 16 * torch.finfo(torch.float32).eps
+
+
+def error(value: Tensor, truth: Tensor) -> float:
+    """The relative error of a gradient in norm; of a number that may cancel to 0, absolute below 1."""
+    scale = truth.norm() if truth.dim() else truth.abs().clamp(min=1)
+    return float((value.double() - truth).norm() / scale.clamp(min=1e-30))
+
+
+def assert_as_exact(ours: dict[str, Any], eager: dict[str, Any], truth: dict[str, Any]) -> None:
+    """No error above twice that of plain PyTorch in the same dtype."""
+    assert ours.keys() == truth.keys()
+    for name, value in truth.items():
+        if value is None:
+            assert ours[name] is None, name
+            continue
+        got, allowed = error(ours[name], value), 2 * error(eager[name], value) + FLOOR
+        assert got <= allowed, f"{name}: {got:.1e} against {allowed:.1e}"
+
+
+def assert_same_tokens(ours: PolicyLossOutput, eager: PolicyLossOutput, truth: PolicyLossOutput) -> None:
+    """What the output says of tokens, and its metrics."""
+    for name in ("logps", "entropies"):
+        values = [getattr(output, name).double() for output in (ours, eager, truth)]
+        assert torch.equal(values[0] == 0, values[2] == 0), name
+        far = [(value - values[2]).abs().max().item() if value.numel() else 0.0 for value in values[:2]]
+        assert far[0] <= 2 * far[1] + 16 * FLOOR, f"{name}: {far[0]:.1e} against {far[1]:.1e}"
+    assert ours.metrics.keys() == truth.metrics.keys()
+    for name, metric in truth.metrics.items():
+        far = [abs(output.metrics[name].item() - metric.item()) for output in (ours, eager)]
+        assert far[0] <= 2 * far[1] + 16 * FLOOR, f"{name}: {far[0]:.1e} against {far[1]:.1e}"
+        assert ours.metrics[name].dim() == 0
+        assert not ours.metrics[name].requires_grad

@@ -1,0 +1,389 @@
+"""The three-product policy loss: against float64 and against plain PyTorch in its own dtype, whatever the options and
+chunks; which products it takes, and how much it holds."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import (
+    ABSENT,
+    SETTINGS,
+    B,
+    Case,
+    H,
+    T,
+    V,
+    assert_as_exact,
+    assert_same_tokens,
+    make_case,
+    needs_native,
+    run,
+)
+from op_profile import Cost, caught_operator, cost_of
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.checkpoint import checkpoint
+
+from outcome_rl_kernels import linear_policy_loss
+
+pytestmark = needs_native
+
+ROWS = st.sampled_from(["contributing", "active", "indices", "all indices"])
+
+
+def rows_argument(kind: str, mask: Tensor) -> Any:
+    """`rows` of the call: by name, or as indices, of the mask or of all tokens."""
+    if kind == "indices":
+        return mask.flatten().nonzero()[:, 0]
+    return torch.arange(mask.numel()) if kind == "all indices" else kind
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    chosen=SETTINGS,
+    absent=ABSENT,
+    packed=st.booleans(),
+    wants=st.sets(st.sampled_from(["hidden", "weight", "bias"])),
+    rows=ROWS,
+    chunk_rows=st.sampled_from([None, 1, 4]),
+    fp32_logits=st.booleans(),
+)
+def test_as_exact_as_plain_pytorch(
+    seed: int,
+    dtype: torch.dtype,
+    chosen: dict[str, Any],
+    absent: set[str],
+    packed: bool,
+    wants: set[str],
+    rows: str,
+    chunk_rows: int | None,
+    fp32_logits: bool,
+) -> None:
+    case = make_case(seed, dtype, chosen, absent=absent, packed=packed)
+    workspace = None if chunk_rows is None else chunk_rows * V * (4 + dtype.itemsize if fp32_logits else dtype.itemsize)
+
+    def both(dtype: torch.dtype, impl: str, rows: Any, **options: Any) -> Any:
+        arguments = case.inputs | chosen | options
+        return run(linear_policy_loss, case.operands, dtype, wants, impl=impl, rows=rows, **arguments)
+
+    given_rows = rows_argument(rows, case.inputs["mask"])
+    _, truth = both(torch.float64, "reference", "active")
+    output, ours = both(dtype, "native", given_rows, workspace_bytes=workspace, fp32_logits=fp32_logits)
+    same_rows, eager = both(dtype, "reference", given_rows)
+    assert_as_exact(ours, eager, truth)
+    assert_same_tokens(output, same_rows, both(torch.float64, "reference", given_rows)[0])
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_given_rows_are_computed_and_no_others(level: str) -> None:
+    chosen = {"importance_level": level, "beta": 0.1}
+    case = make_case(0, torch.float32, chosen)
+    rows = torch.arange(0, B * T, 2)
+
+    def of(impl: str) -> Any:
+        return run(
+            linear_policy_loss,
+            case.operands,
+            torch.float32,
+            {"hidden", "weight"},
+            **case.inputs,
+            **chosen,
+            rows=rows,
+            impl=impl,
+        )
+
+    (ours, gradients), (reference, expected) = of("native"), of("reference")
+    computed = case.inputs["mask"].flatten() & (torch.arange(B * T) % 2 == 0)
+    assert ours.metrics["computed_tokens"] == computed.sum()
+    assert ours.metrics["active_tokens"] == case.inputs["mask"].sum()
+    assert torch.equal(ours.logps.flatten() != 0, computed)
+    assert torch.equal(gradients["hidden"].flatten(0, 1).any(-1), computed & gradients["hidden"].flatten(0, 1).any(-1))
+    torch.testing.assert_close(ours.logps, reference.logps, atol=1e-5, rtol=1e-5)
+    for name, value in expected.items():
+        torch.testing.assert_close(gradients[name], value, atol=1e-5, rtol=1e-4)
+
+
+# --- cost ---
+
+N = 40
+
+
+def measured(
+    *, dtype: torch.dtype = torch.float32, wants: str = "hidden weight", vocabulary: int = 2048, **options: Any
+) -> tuple[float, Cost]:
+    """How many products of the size N x H x V the loss and its backward pass take, and all else that they cost."""
+    g = torch.Generator().manual_seed(0)
+    hidden = torch.randn(4, N // 4, H, generator=g).to(dtype).requires_grad_("hidden" in wants)
+    weight = torch.randn(vocabulary, H, generator=g).to(dtype).requires_grad_("weight" in wants)
+    labels = torch.randint(vocabulary, (4, N // 4), generator=g)
+    mask = torch.ones(4, N // 4, dtype=torch.bool)
+    advantages = options.pop("advantages", torch.ones(4))
+
+    def call() -> None:
+        output = linear_policy_loss(hidden, weight, labels, advantages, mask, impl="native", **options)
+        if output.loss.requires_grad:
+            output.loss.backward()
+
+    cost = cost_of(call)
+    return cost.multiply_adds / (N * H * vocabulary), cost
+
+
+def test_three_products_and_none_for_what_is_frozen() -> None:
+    assert measured()[0] == 3
+    assert measured(wants="hidden")[0] == 2
+    assert measured(wants="weight")[0] == 2
+    assert measured(wants="")[0] == 1
+    assert measured(workspace_bytes=7 * 2048 * 4)[0] == 3  # chunks of unlike size: 40 = 7 + 7 + 7 + 7 + 7 + 5
+    with torch.no_grad():
+        assert measured()[0] == 1
+
+
+def test_ratios_of_sequences_take_a_fourth_product() -> None:
+    old = torch.full((4, N // 4), -7.0)
+    assert measured(importance_level="sequence", old_logps=old)[0] == 4
+    assert measured(importance_level="sequence", old_logps=old, wants="")[0] == 2
+    assert measured(importance_level="sequence")[0] == 3  # on-policy the ratio is 1
+
+
+def test_tokens_without_a_gradient_reach_no_product() -> None:
+    dead = {"advantages": torch.tensor([1.0, -1.0, 0.0, 0.0])}
+    assert measured(**dead)[0] == 3 / 2
+    assert measured(**dead, rows="active")[0] == 3
+    answer_mask = torch.zeros(4, N // 4, dtype=torch.bool)
+    answer_mask[:2, :5] = True
+    assert measured(**dead, answer_mask=answer_mask)[0] == 3 / 4
+    assert measured(**dead, answer_mask=answer_mask, answer_mask_mode="none")[0] == 3 / 2
+    assert measured(**dead, bonuses=torch.tensor([0.0, 0.0, 0.5, 0.0]))[0] == 3 * 3 / 4
+    assert measured(rollout_weights=torch.tensor([1.0, 0.0, 0.0, 0.0]))[0] == 3 / 4
+    assert measured(**dead, entropy_coef=0.1)[0] == 3
+    assert measured(**dead, beta=0.1)[0] == 3 / 2  # without a reference there is no KL
+    assert measured(**dead, beta=0.1, ref_logps=torch.full((4, N // 4), -7.0))[0] == 3
+    assert measured(advantages=torch.zeros(4))[0] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_no_more_logits_than_the_workspace(dtype: torch.dtype, level: str) -> None:
+    vocabulary, row = 2**14, 2**14 * dtype.itemsize
+    options = {"importance_level": level, "old_logps": torch.full((4, N // 4), -10.0), "dtype": dtype}
+    for rows in (1, 4, 8):
+        _, cost = measured(vocabulary=vocabulary, workspace_bytes=rows * row, **options)
+        weight_bytes = vocabulary * H * dtype.itemsize
+        accumulator = vocabulary * H * 4
+        assert cost.largest_bytes == max(rows * row, accumulator)
+        # Beside the logits: the weight's gradient, its float32 accumulator, and on the CPU, in bfloat16, a part of it.
+        gradients = accumulator if dtype == torch.float32 else accumulator + max(weight_bytes, 4096 * H * 2)
+        assert rows * row + accumulator < cost.peak_bytes < rows * row + gradients + 64_000
+    _, cost = measured(vocabulary=vocabulary, **options)
+    assert cost.peak_bytes < N * row + weight_bytes + 64_000
+
+
+# --- torch.library, torch.compile and other company ---
+
+
+def call_of_operator(**options: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The operator that `linear_policy_loss` calls with a case's tensors, and its arguments, ready for opcheck."""
+    dtype = options.pop("dtype", torch.float32)
+    transposed = options.pop("transposed", False)
+    case = make_case(1, dtype, options, absent=options.pop("absent", set()))
+    operands = {name: value.nan_to_num().requires_grad_() for name, value in case.operands.items()}
+    if transposed:
+        operands["hidden"] = operands["hidden"].permute(2, 0, 1).clone().permute(1, 2, 0)
+        operands["weight"] = operands["weight"].t().clone().t()
+    return caught_operator(lambda: linear_policy_loss(**operands, **case.inputs, **options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"absent": {"bias", "bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights"}},
+        {"transposed": True},
+        {"transposed": True, "rows": "active", "workspace_bytes": 1},
+        {"rows": torch.arange(B * T), "importance_level": "sequence", "dtype": torch.bfloat16},
+        {"fp32_logits": True, "dtype": torch.bfloat16, "workspace_bytes": 4 * 6 * V, "entropy_coef": 0.1},
+    ],
+)
+def test_opcheck(options: dict[str, Any]) -> None:
+    torch.library.opcheck(*call_of_operator(**options))
+
+
+def with_gradients(loss: Any, case: Case, **options: Any) -> list[Tensor]:
+    output, values = run(loss, case.operands, torch.float32, {"hidden", "weight", "bias"}, **case.inputs, **options)
+    return [output.logps, output.entropies, *output.metrics.values(), *values.values()]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiles_whole(backend: str) -> None:
+    case = make_case(0, torch.float32, {})
+    compiled = torch.compile(linear_policy_loss, fullgraph=True, backend=backend)
+    for options in ({}, {"entropy_coef": 0.1, "workspace_bytes": 4 * V * 4, "normalizer": 3.0}):
+        for ours, eager in zip(
+            with_gradients(compiled, case, **options), with_gradients(linear_policy_loss, case, **options), strict=True
+        ):
+            torch.testing.assert_close(ours, eager, equal_nan=True)
+        if backend == "inductor":  # takes ten seconds a graph
+            break
+
+
+def test_other_lengths_do_not_compile_again() -> None:
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(linear_policy_loss, fullgraph=True, backend=counter)
+    for length in (5, 7, 11):
+        g = torch.Generator().manual_seed(length)
+        hidden = torch.randn(3, length, H, generator=g).requires_grad_()
+        weight = torch.randn(V, H, generator=g).requires_grad_()
+        labels = torch.randint(V, (3, length), generator=g)
+        mask = torch.rand(3, length, generator=g) < 0.7
+        for tensor in (hidden, labels, mask):
+            torch._dynamo.mark_dynamic(tensor, 1)
+        arguments = (hidden, weight, labels, torch.randn(3, generator=g), mask)
+        gradients = [
+            torch.autograd.grad(loss(*arguments).loss, (hidden, weight)) for loss in (compiled, linear_policy_loss)
+        ]
+        for ours, eager in zip(*gradients, strict=True):
+            torch.testing.assert_close(ours, eager)
+    assert counter.frame_count == 1
+
+
+def test_compiled_labels_are_still_checked() -> None:
+    case = make_case(0, torch.float32, {})
+    compiled = torch.compile(linear_policy_loss, fullgraph=True, backend="aot_eager")
+    wrong = case.inputs | {"labels": case.inputs["labels"].where(~case.inputs["mask"], V)}
+    with pytest.raises(ValueError, match=rf"must lie in \[0, {V}\); got {V} at flat position"):
+        compiled(**case.operands, **wrong)
+
+
+def test_gradient_checkpointing() -> None:
+    case = make_case(0, torch.float32, {})
+
+    def head_and_loss(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return linear_policy_loss(hidden.tanh(), weight, bias=bias, **case.inputs).loss
+
+    plain, checkpointed = (
+        [leaf.nan_to_num().requires_grad_() for leaf in case.operands.values()] for _ in ("plain", "checkpointed")
+    )
+    head_and_loss(*plain).backward()
+    checkpoint(head_and_loss, *checkpointed, use_reentrant=False).backward()
+    for a, b in zip(plain, checkpointed, strict=True):
+        assert a.grad is not None
+        assert torch.equal(a.grad, b.grad)
+
+
+def test_tied_weight_gets_both_gradients() -> None:
+    g = torch.Generator().manual_seed(0)
+    weight = torch.randn(V, H, generator=g)
+    labels = torch.randint(V, (2, 4), generator=g)
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    grads = []
+    for impl in ("native", "reference"):
+        tied = weight.clone().requires_grad_()
+        hidden = torch.nn.functional.embedding(labels, tied).tanh()
+        linear_policy_loss(hidden, tied, labels, torch.ones(2), mask, impl=impl).loss.backward()
+        grads.append(tied.grad)
+    torch.testing.assert_close(*grads, atol=1e-6, rtol=1e-4)
+
+
+def test_autocast() -> None:
+    case = make_case(0, torch.float32, {})
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        automatic = with_gradients(linear_policy_loss, case)
+    half = Case({name: value.bfloat16() for name, value in case.operands.items()}, case.inputs)
+    output, by_hand = run(
+        linear_policy_loss, half.operands, torch.bfloat16, {"hidden", "weight", "bias"}, **case.inputs
+    )
+    assert torch.equal(automatic[0], output.logps)
+    for ours, cast in zip(automatic[-4:], by_hand.values(), strict=True):
+        assert ours.dtype == torch.float32
+        assert torch.equal(ours, cast.float())
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_two_runs_give_the_same_bits(threads: int) -> None:
+    """Between numbers of threads the matrix products differ, `torch.mm` itself; the row passes do not (see theirs)."""
+    g = torch.Generator().manual_seed(0)
+    vocabulary = 2**15  # enough for a thread a row
+    case = Case(
+        {"hidden": torch.randn(2, 12, H, generator=g), "weight": torch.randn(vocabulary, H, generator=g)},
+        {
+            "labels": torch.randint(vocabulary, (2, 12), generator=g),
+            "advantages": torch.randn(2, generator=g),
+            "mask": torch.ones(2, 12, dtype=torch.bool),
+            "old_logps": torch.randn(2, 12, generator=g) - 11,
+        },
+    )
+    options = {"importance_level": "sequence", "entropy_coef": 0.1, "workspace_bytes": 5 * vocabulary * 4}
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        first, second = (with_gradients(linear_policy_loss, case, **options) for _ in range(2))
+    finally:
+        torch.set_num_threads(before)
+    assert all(map(torch.equal, first, second))
+
+
+# --- numbers that are none, and sizes ---
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_reaches_the_loss(bad: float) -> None:
+    case = make_case(0, torch.float32, {})
+    row = tuple(case.inputs["mask"].nonzero()[0])
+    case.inputs["advantages"][:] = 1
+    case.inputs["answer_mask"][:] = False
+    case.operands["hidden"][row] = bad
+    output, gradients = run(linear_policy_loss, case.operands, torch.float32, {"hidden", "weight"}, **case.inputs)
+    assert output.loss.isnan()
+    assert gradients["hidden"][row].isnan().all()
+    others = gradients["hidden"].flatten(0, 1).isfinite().all(-1)
+    assert others.sum() == B * T - 1
+    assert not gradients["weight"].isfinite().any()
+
+
+@pytest.mark.parametrize("rows", ["contributing", "active", "all indices"])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_an_empty_mask_gives_zero_with_zero_gradients(level: str, rows: str) -> None:
+    case = make_case(0, torch.float32, {})
+    empty = torch.zeros(B, T, dtype=torch.bool)
+    output, values = run(
+        linear_policy_loss,
+        case.operands,
+        torch.float32,
+        {"hidden", "weight", "bias"},
+        **case.inputs | {"mask": empty},
+        importance_level=level,
+        rows=rows_argument(rows, empty),
+    )
+    assert output.loss.item() == 0
+    assert all(not value.any() for value in values.values())
+    assert all(value.isfinite() for value in output.metrics.values())
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
+def test_a_batch_without_tokens(shape: tuple[int, int]) -> None:
+    hidden, weight = torch.zeros(*shape, H, requires_grad=True), torch.zeros(V, H, requires_grad=True)
+    labels, mask = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
+    loss = linear_policy_loss(hidden, weight, labels, torch.zeros(shape[0]), mask).loss
+    loss.backward()
+    assert loss.item() == 0
+    assert weight.grad is not None
+    assert not weight.grad.any()
+
+
+def test_more_tokens_than_a_grid_axis_of_a_gpu_holds() -> None:
+    length = 70_000  # > 65535
+    g = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(1, length, 4, generator=g), torch.randn(7, 4, generator=g)
+    labels = torch.randint(7, (1, length), generator=g)
+    operands = {"hidden": hidden, "weight": weight}
+    arguments = {"labels": labels, "advantages": torch.ones(1), "mask": torch.ones(1, length, dtype=torch.bool)}
+
+    def gradients(dtype: torch.dtype, impl: str) -> dict[str, Tensor | None]:
+        return run(linear_policy_loss, operands, dtype, {"hidden", "weight"}, **arguments, impl=impl)[1]
+
+    truth, eager = gradients(torch.float64, "reference"), gradients(torch.float32, "reference")
+    assert_as_exact(gradients(torch.float32, "native"), eager, truth)

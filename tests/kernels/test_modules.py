@@ -1,0 +1,84 @@
+"""The losses as modules: the functions with settings fixed."""
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import ABSENT, SETTINGS, make_case, run
+
+from outcome_rl_kernels import LinearPolicyLoss, PolicyLoss, linear_policy_loss, policy_loss
+
+
+def assert_equal(ours: Any, theirs: Any) -> None:
+    (output, values), (expected, expected_values) = ours, theirs
+    assert output.metrics == expected.metrics
+    pairs = [(output.logps, expected.logps), (output.entropies, expected.entropies)]
+    pairs += [(values[name], expected_values[name]) for name in values]
+    for a, b in pairs:
+        torch.testing.assert_close(a, b, atol=0, rtol=0, equal_nan=True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 100), chosen=SETTINGS, absent=ABSENT, packed=st.booleans())
+def test_equal_to_the_functions(seed: int, chosen: dict[str, Any], absent: set[str], packed: bool) -> None:
+    case = make_case(seed, torch.float32, chosen, absent=absent, packed=packed)
+    fixed = {name: value for name, value in chosen.items() if name != "normalizer"}
+    inputs = case.inputs | {"normalizer": chosen["normalizer"]}
+    options = {"rows": "active", "workspace_bytes": 5000}
+    assert_equal(
+        run(LinearPolicyLoss(**fixed, **options), case.operands, torch.float32, {"weight"}, **inputs),
+        run(linear_policy_loss, case.operands, torch.float32, {"weight"}, **inputs, **fixed, **options),
+    )
+    logits = {"logits": case.logits(torch.float32)}
+    assert_equal(
+        run(PolicyLoss(**fixed), logits, torch.float32, {"logits"}, **inputs),
+        run(policy_loss, logits, torch.float32, {"logits"}, **inputs, **fixed),
+    )
+
+
+def test_rows_of_one_call() -> None:
+    case = make_case(0, torch.float32, {})
+    rows = torch.tensor([0, 7, 14])
+    output = LinearPolicyLoss(rows="active")(**case.operands, **case.inputs, rows=rows)
+    assert output.metrics["computed_tokens"] == case.inputs["mask"].flatten()[rows].sum()
+
+
+def test_options_reach_the_function() -> None:
+    case = make_case(0, torch.float64, {})
+    with pytest.raises(ValueError, match=r"linear_policy_loss\(impl='triton'\) cannot run"):
+        LinearPolicyLoss(impl="triton")(**case.operands, **case.inputs)
+    with pytest.raises(ValueError, match=r"policy_loss\(impl='triton'\) cannot run"):
+        PolicyLoss(impl="triton")(case.logits(torch.float64), **case.inputs)
+    half = make_case(0, torch.bfloat16, {})
+    outputs = [LinearPolicyLoss(fp32_logits=fp32)(**half.operands, **half.inputs) for fp32 in (False, True)]
+    assert not torch.equal(outputs[0].logps, outputs[1].logps)
+
+
+@pytest.mark.parametrize("module", [PolicyLoss, LinearPolicyLoss])
+def test_settings_are_checked_when_it_is_made(module: Any) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'clip_ratio'"):
+        module(clip_ratio=0.2)
+    with pytest.raises(ValueError, match="temperature must be > 0; got 0"):
+        module(temperature=0)
+
+
+def test_settings_are_not_of_a_call() -> None:
+    case = make_case(0, torch.float32, {})
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'temperature'"):
+        LinearPolicyLoss()(**case.operands, **case.inputs, temperature=0.5)
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'temperature'"):
+        PolicyLoss()(case.logits(torch.float32), **case.inputs, temperature=0.5)
+
+
+def test_repr_shows_what_is_not_default() -> None:
+    assert repr(LinearPolicyLoss(beta=0.1, loss_agg="token-sum")) == "LinearPolicyLoss(beta=0.1, loss_agg='token-sum')"
+    assert repr(PolicyLoss()) == "PolicyLoss()"
+
+
+def test_it_has_no_state_and_can_be_pickled() -> None:
+    module = pickle.loads(pickle.dumps(LinearPolicyLoss(epsilon_high=0.28, workspace_bytes=10)))
+    assert (module.settings.epsilon_high, module.options["workspace_bytes"]) == (0.28, 10)
+    assert not module.state_dict()
