@@ -74,7 +74,7 @@ def _forward(
 
 @_forward.register_fake
 def _(hidden_NH: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    values_N = hidden_NH.new_empty(len(hidden_NH), dtype=torch.float32)
+    values_N = hidden_NH.new_empty(hidden_NH.shape[:1], dtype=torch.float32)  # len() would fix the length
     return values_N, torch.empty_like(values_N)
 
 
