@@ -61,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rounds = options.rounds or (30 if device.type == "cuda" else 15)
     limit = options.time_limit or (480.0 if device.type == "cuda" else float("inf"))
     config = {"rounds": rounds, "peers": peer_versions()}
+    name = f"loss-{device.type}" + ("-part" if options.sections else "")
     start = time.monotonic()
     sections: dict[str, Section] = {}
     for plan in plans:
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{plan.name} ... ({elapsed:.0f} s)", file=sys.stderr, flush=True)
         sections[plan.name] = run(plan, device, rounds, min(plan.seconds, limit - elapsed))
         print(f"\n{plan.name}\n\n{loss_report.table(sections[plan.name])}", flush=True)
-        out = write_result(f"loss-{device.type}", config, {"sections": sections})
+        out = write_result(name, config, {"sections": sections})
         print(f"wrote {out} ({time.monotonic() - start:.0f} s)", file=sys.stderr)
 
 
@@ -81,7 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=["cpu", "cuda"], default=default, help="default here: %(default)s")
-    parser.add_argument("--sections", default="", metavar="TEXT", help="only the sections that have TEXT in their name")
+    parser.add_argument(
+        "--sections",
+        default="",
+        metavar="TEXT",
+        help="only sections with TEXT in their name; recorded apart, as a part",
+    )
     parser.add_argument("--rounds", type=int, help="of each measurement, at most (30 on a GPU, 15 on the CPU)")
     parser.add_argument(
         "--time-limit", type=float, metavar="SECONDS", help="no section begins later (480 on a GPU, none on the CPU)"

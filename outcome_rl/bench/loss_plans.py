@@ -7,13 +7,11 @@ from typing import Literal
 import torch
 
 from outcome_rl.bench.cases import Spec
-from outcome_rl.bench.peers import COMPILED, CROSS_ENTROPY
+from outcome_rl.bench.peers import COMPILED
 
 WORKSPACES = (1.0, 0.5, 0.25, 0.125)
 DEAD = (0.0, 0.2, 0.45)
-# Left out where their compilation (on a GPU) or they themselves (on the CPU) cost more than another section tells.
-SLOW_ON_GPU = (COMPILED, "verl, Triton", "verl, torch")
-SLOW_ON_CPU = (CROSS_ENTROPY,)
+SLOW = (COMPILED, "verl, Triton", "verl, torch")  # on a GPU they, or their compilation, cost more than they tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +45,12 @@ def cpu_plans() -> list[Plan]:
         rl = partial(Spec, model="small", dtype=dtype, tokens=512, scale=0.1, beta=0.0)
         plans += [
             Plan(name=f"small, {name}", spec=square(), seconds=90, workspaces=WORKSPACES, all_modes=True),
-            Plan(name=f"small, peaked logits, {name}", spec=square(logits="peaked"), seconds=20, without=SLOW_ON_CPU),
+            Plan(name=f"small, peaked logits, {name}", spec=square(logits="peaked"), seconds=20),
             *(
                 Plan(
                     name=f"small, RL {layout}, {dead:.0%} dead, {name}",
                     spec=rl(layout=layout, dead=dead),
                     seconds=15,
-                    without=SLOW_ON_CPU,
                 )
                 for layout in layouts
                 for dead in DEAD
@@ -75,19 +72,19 @@ def gpu_plans() -> list[Plan]:
         Plan(name="Llama-3.1-8B, 16k", spec=main, seconds=45, workspaces=WORKSPACES, all_modes=True),
         Plan(name="Qwen2.5-7B, 16k", spec=qwen_7b, seconds=30),
         Plan(name="Qwen2.5-1.5B, 16k", spec=qwen(sequences=16, length=1024), seconds=20),
-        Plan(name="Llama-3.1-8B, RL packed, 45% dead", spec=packed(dead=0.45), seconds=15, without=SLOW_ON_GPU),
-        Plan(name="Llama-3.1-8B, RL packed, 0% dead", spec=packed(), seconds=15, without=SLOW_ON_GPU),
+        Plan(name="Llama-3.1-8B, RL packed, 45% dead", spec=packed(dead=0.45), seconds=15, without=SLOW),
+        Plan(name="Llama-3.1-8B, RL packed, 0% dead", spec=packed(), seconds=15, without=SLOW),
         Plan(
             name="Llama-3.1-8B, peaked logits, 16k",
             spec=llama(sequences=16, length=1024, logits="peaked"),
             seconds=15,
-            without=SLOW_ON_GPU,
+            without=SLOW,
         ),
         Plan(name="Qwen2.5-1.5B, from logits, 4k", spec=qwen(sequences=8, length=512), seconds=10, from_logits=True),
-        Plan(name="Llama-3.1-8B, 4k", spec=llama(sequences=8, length=512), seconds=10, without=SLOW_ON_GPU),
-        Plan(name="Llama-3.1-8B, 1k", spec=llama(sequences=4, length=256), seconds=5, without=SLOW_ON_GPU),
-        Plan(name="Qwen2.5-1.5B, RL padded, 20% dead", spec=padded(dead=0.2), seconds=15, without=SLOW_ON_GPU),
-        Plan(name="Llama-3.1-8B, RL packed, 20% dead", spec=packed(dead=0.2), seconds=15, without=SLOW_ON_GPU),
-        Plan(name="Qwen2.5-1.5B, RL padded, 45% dead", spec=padded(dead=0.45), seconds=15, without=SLOW_ON_GPU),
-        Plan(name="Llama-3.1-8B, 32k", spec=llama(sequences=16, length=2048), seconds=25, without=SLOW_ON_GPU),
+        Plan(name="Llama-3.1-8B, 4k", spec=llama(sequences=8, length=512), seconds=10, without=SLOW),
+        Plan(name="Llama-3.1-8B, 1k", spec=llama(sequences=4, length=256), seconds=5, without=SLOW),
+        Plan(name="Qwen2.5-1.5B, RL padded, 20% dead", spec=padded(dead=0.2), seconds=15, without=SLOW),
+        Plan(name="Llama-3.1-8B, RL packed, 20% dead", spec=packed(dead=0.2), seconds=15, without=SLOW),
+        Plan(name="Qwen2.5-1.5B, RL padded, 45% dead", spec=padded(dead=0.45), seconds=15, without=SLOW),
+        Plan(name="Llama-3.1-8B, 32k", spec=llama(sequences=16, length=2048), seconds=25, without=SLOW),
     ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from outcome_rl.bench.accuracy import Errors
 from outcome_rl.bench.measure import Times
-from outcome_rl.bench.peers import OURS
+from outcome_rl.bench.peers import OURS, PEERS
 from outcome_rl.bench.record import IN_CHECKOUT, RESULTS, ROOT
 
 if TYPE_CHECKING:
@@ -129,10 +129,15 @@ def plot(record: Record, path: Path) -> None:
     from matplotlib.figure import Figure
 
     sections = {name: record["figures"]["sections"][name] for name in SUMMARY if name in record["figures"]["sections"]}
-    figure = Figure(figsize=(6 * len(sections), 4.6), layout="constrained")
+    figure = Figure(figsize=(max(8, 5 * len(sections)), 5), layout="constrained")
     panels = figure.subplots(1, len(sections), squeeze=False)[0]
     for axes, (name, section) in zip(panels, sections.items(), strict=True):
         _panel(axes, name, section)
+    handles = {
+        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 
@@ -151,27 +156,36 @@ def write_pages() -> None:
 
 
 def _panel(axes: "Axes", name: str, section: Section) -> None:
+    from matplotlib.ticker import NullLocator
+
     floor_ms = section["floors"]["forward_backward"]["median_ms"]
     points = {
         row["name"]: (row["peak_mib"], row["times"]["forward_backward"]["median_ms"] / floor_ms)
         for row in section["rows"]
         if row["peak_mib"] is not None and row["carries_coefficients"]
     }
+    axes.axhline(1.0, color="#999999", linewidth=1, linestyle=":", label="three matrix products")
     of_ours = sorted(point for label, point in points.items() if label.startswith(OURS))
-    axes.axhline(1.0, color="#999999", linewidth=1, linestyle=":")
-    axes.plot(*zip(*of_ours, strict=True), "o-", color="#0b6e99", label=f"{OURS}, by workspace", zorder=3)
-    markers = "s^vD<>Pp*X"
-    others = {label: point for label, point in points.items() if not label.startswith(OURS)}
-    for index, (label, (mib, ratio)) in enumerate(others.items()):
-        axes.plot(mib, ratio, markers[index % len(markers)], color=f"C{index + 1}", label=label)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    if of_ours:
+        axes.plot(*zip(*of_ours, strict=True), "o-", color="#0b6e99", label=f"{OURS}, by workspace")
+    # A library keeps its mark in every panel; unfilled, so that two at one place are both seen.
+    marks = {peer.name: (f"C{i % 10}", "s^vD<>P*Xp"[i % 10]) for i, peer in enumerate(PEERS[1:], start=1)}
+    for label, point in points.items():
+        if label in marks:
+            colour, marker = marks[label]
+            axes.plot(*point, marker, color=colour, fillstyle="none", markersize=8, markeredgewidth=1.6, label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
+    top = axes.get_ylim()[1]
+    axes.set_yticks([tick for tick in (1, 1.2, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32) if tick <= top])
     axes.set_xlabel("peak memory beyond the inputs, MiB")
     axes.set_ylabel("time / time of three matrix products")
     axes.set_title(name, loc="left", fontsize=11)
-    axes.grid(alpha=0.25, which="both")
+    axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
 
 
 def _times(times: Times | None, floor: Times | None) -> str:

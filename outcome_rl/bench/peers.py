@@ -25,7 +25,6 @@ from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
 EPSILON = 0.2  # the default of linear_policy_loss
 IGNORED = -100  # the label that cross-entropies skip
 OURS, EAGER, COMPILED = "outcome_rl", "plain PyTorch", "plain PyTorch, torch.compile"
-CROSS_ENTROPY = "PyTorch linear_cross_entropy"
 
 Loss = Callable[..., Tensor]  # (hidden (N, H), weight (V, H), batch), or (logits, batch), to a scalar
 LogProbs = Callable[..., Tensor]  # (hidden, weight, batch) to (N,), anything on masked rows
@@ -285,7 +284,7 @@ def _liger_grpo_from_logits(logits: Tensor, batch: Batch) -> Tensor:
 
 
 def _torch_cross_entropy(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
-    options = torch.nn.LinearCrossEntropyOptions()
+    options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=4096)  # its own choice is far slower on the CPU
     labels_N = _labels_or_ignored(batch)
     return functional.linear_cross_entropy(hidden, weight, labels_N, ignore_index=IGNORED, options=options)
 
@@ -306,7 +305,7 @@ PEERS = [
     Peer("verl, torch", _with_eager_loss(_verl_torch), _verl_torch, _needs("verl")),
     Peer("verl, Triton", _with_eager_loss(_verl_triton), _verl_triton, _needs("verl", cuda=True)),
     Peer(
-        CROSS_ENTROPY,
+        "PyTorch linear_cross_entropy",
         _torch_cross_entropy,
         obstacle=_needs_linear_cross_entropy,
         carries_coefficients=False,

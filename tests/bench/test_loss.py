@@ -39,7 +39,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def measured(*arguments: str) -> Record:
     loss.main(["--device", "cpu", "--rounds", "2", *arguments])
-    content: Record = json.loads((record.RESULTS / "loss-cpu.json").read_text())
+    (path,) = record.RESULTS.glob("*.json")
+    content: Record = json.loads(path.read_text())
     return content
 
 
@@ -84,6 +85,11 @@ def test_after_the_time_limit_no_section_begins_and_what_was_measured_is_on_reco
     monkeypatch.setattr("outcome_rl.bench.loss.time", type("Clock", (), {"monotonic": lambda: next(clock)}))
     assert list(measured("--time-limit", "100")["figures"]["sections"]) == ["main"]
     assert "from logits: left out, 1000 s of 100 are over" in capsys.readouterr().err
+
+
+def test_a_part_of_the_sections_does_not_replace_the_record_of_all() -> None:
+    measured("--sections", "from logits")
+    assert [path.name for path in record.RESULTS.iterdir()] == ["loss-cpu-part.json"]
 
 
 def test_sections_that_do_not_exist_are_refused() -> None:

@@ -109,6 +109,27 @@ def test_a_record_of_another_version_is_refused(record: Record, tmp_path: Path) 
         loss_report.read_records(tmp_path)
 
 
+def test_pages_and_plots_are_written_from_the_records(
+    record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = tmp_path / "bench" / "results"
+    results.mkdir(parents=True)
+    (results / "loss-cpu.json").write_text(json.dumps(record))
+    for page in (tmp_path / "README.md", tmp_path / "docs" / "results.md"):
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(f"# head\n{BEGIN}\n{END}\nfoot\n")
+    for name, value in (("ROOT", tmp_path), ("RESULTS", results), ("IN_CHECKOUT", True)):
+        monkeypatch.setattr(loss_report, name, value)
+    loss_report.write_pages()
+    short, long = loss_report.blocks({"loss-cpu": record})
+    assert (tmp_path / "README.md").read_text() == f"# head\n{BEGIN}\n{short}{END}\nfoot\n"
+    assert (tmp_path / "docs" / "results.md").read_text() == f"# head\n{BEGIN}\n{long}{END}\nfoot\n"
+    assert (tmp_path / "docs" / "loss-cpu.png").exists()
+    (results / "loss-cpu.json").unlink()
+    with pytest.raises(ValueError, match="has no record of this benchmark yet"):
+        loss_report.write_pages()
+
+
 def test_the_pages_show_the_records() -> None:
     records = loss_report.read_records(ROOT / "bench" / "results")
     for page, block in zip(("README.md", "docs/results.md"), loss_report.blocks(records), strict=True):

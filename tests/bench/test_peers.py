@@ -1,10 +1,13 @@
 """Every adapter that can run here computes the same loss; the rest say why they cannot."""
 
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 from outcome_rl.bench import cases
 from outcome_rl.bench.accuracy import gradients, objection, truth_of
@@ -125,3 +128,14 @@ def test_absent_libraries_and_devices_are_obstacles_not_errors(monkeypatch: pyte
     assert obstacles["TRL chunked log-probs"] == obstacles["Liger GRPO"] == obstacles["CCE"] == "not installed"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     assert {peer.name: peer.obstacle(CPU) for peer in PEERS}["verl, Triton"] == "needs a GPU"
+
+
+def test_the_pinned_peers_are_those_that_the_extra_allows() -> None:
+    root = Path(__file__).resolve().parents[2]
+    extra = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]["peers"]
+    lines = (root / "bench" / "peers.txt").read_text().splitlines()
+    pins = {pin.name: pin for pin in (Requirement(line.partition("#")[0]) for line in lines if line[:1] != "#")}
+    for allowed in map(Requirement, extra):
+        (pinned,) = pins[allowed.name].specifier
+        assert pinned.operator == "=="
+        assert allowed.specifier.contains(pinned.version)
