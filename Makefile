@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PEERS  := $(VENV)/.peers
 ARGS   ?=
 
 .PHONY: help install train test bench lint clean
@@ -26,9 +27,14 @@ train: install ## Train the embedded policy, about four minutes; ARGS="explorati
 test: install ## Run every test; ARGS="-k counts" selects
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
-bench: install ## Time the loss, the counts and the outcomes on this machine
+bench: install $(PEERS) ## Time the loss beside its peers, and the latency of what runs on the host; ARGS="--rounds 5" is quicker
 	$(BIN)/python -m pytest bench --benchmark-columns=median,iqr,rounds --benchmark-group-by=group
-	$(BIN)/python bench/loss.py
+	$(BIN)/outcome-rl bench loss $(ARGS)
+
+# Without their dependencies, which are installed or listed beside them: they must not move a pinned version.
+$(PEERS): $(READY) bench/peers.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement bench/peers.txt
+	@touch $(PEERS)
 
 lint: install ## Check style and types
 	$(BIN)/ruff check .

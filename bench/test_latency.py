@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from outcome_rl import OutcomeCounts, OutcomeMatcher, extract_answer, group_advantages
+from outcome_rl import (
+    OutcomeCounts,
+    OutcomeMatcher,
+    extract_answer,
+    group_advantages,
+    linear_logprobs,
+    linear_policy_loss,
+    policy_loss,
+)
 from outcome_rl_kernels.native import native_status
 
 B, N = 256, 8  # the paper's step
@@ -57,3 +65,51 @@ def test_classify(benchmark: Benchmark) -> None:
 def test_extract(benchmark: Benchmark) -> None:
     response = "Let us consider $x^{2}$ and {its} square. " * 190 + r"Therefore \boxed{\frac{3}{4}}."
     assert benchmark(extract_answer, response).text == r"\frac{3}{4}"
+
+
+@pytest.mark.benchmark(group="group_advantages, 2 x 8 samples, no counts")
+def test_small_group_advantages(benchmark: Benchmark) -> None:
+    rewards = (torch.rand(2, N, generator=torch.Generator().manual_seed(1)) < 0.4).float()
+    questions, outcomes = step_keys(0)
+    benchmark(group_advantages, rewards, questions[:2], outcomes[:2], None, bonus="batch", coef=0.2)
+
+
+class Head:
+    """A batch so small that calling the loss costs more than computing it."""
+
+    def __init__(self) -> None:
+        g = torch.Generator().manual_seed(0)
+        S, T, H, V = 2, 4, 16, 64
+        self.hidden = torch.randn(S, T, H, generator=g, requires_grad=True)
+        self.weight = torch.randn(V, H, generator=g, requires_grad=True)
+        self.logits = torch.randn(S, T, V, generator=g, requires_grad=True)
+        self.labels = torch.randint(V, (S, T), generator=g)
+        self.per_token = self.labels, torch.tensor([1.0, -1.0]), torch.ones(S, T, dtype=torch.bool)
+
+
+@pytest.mark.benchmark(group="one call on 2 x 4 tokens, 64 logits, forward and backward")
+class TestCallOverhead:
+    def test_linear_policy_loss(self, benchmark: Benchmark) -> None:
+        head = Head()
+        benchmark(lambda: linear_policy_loss(head.hidden, head.weight, *head.per_token).loss.backward())
+
+    def test_policy_loss(self, benchmark: Benchmark) -> None:
+        head = Head()
+        benchmark(lambda: policy_loss(head.logits, *head.per_token).loss.backward())
+
+    def test_plain_pytorch(self, benchmark: Benchmark) -> None:
+        """What the same tensors cost without us."""
+        head = Head()
+        labels, advantages, _ = head.per_token
+
+        def call() -> None:
+            logps = (head.hidden @ head.weight.t()).log_softmax(dim=-1).gather(-1, labels[..., None])[..., 0]
+            (-(logps - logps.detach()).exp() * advantages[:, None]).mean().backward()
+
+        benchmark(call)
+
+
+@pytest.mark.benchmark(group="log-probabilities of 2 x 4 tokens, 64 logits, no gradient")
+def test_linear_logprobs(benchmark: Benchmark) -> None:
+    head = Head()
+    benchmark(torch.no_grad()(linear_logprobs), head.hidden, head.weight, head.labels)

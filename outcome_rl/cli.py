@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from outcome_rl.bench import BENCHMARKS
 from outcome_rl.version import __version__
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class _Commands(TyperGroup):
 
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+benchmarks = typer.Typer(no_args_is_help=True, help="Measure a part of the library on this machine.")
+app.add_typer(benchmarks, name="bench")
 
 
 def main() -> None:
@@ -153,6 +156,22 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
         operations.add_row(name, choice["implementation"], choice["reason"])
     console = Console()
     console.print(versions, operations, *environment["devices"], sep="\n", markup=False, highlight=False)
+
+
+def bench(context: typer.Context) -> None:
+    """Run the benchmark that the command is named after; its options are its own."""
+    from importlib import import_module
+
+    import_module(f"outcome_rl.bench.{context.info_name}").main(context.args)
+
+
+for _name, _what in BENCHMARKS.items():
+    benchmarks.command(
+        _name,
+        help=_what,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(bench)
 
 
 def _print_reports(reports: dict[str, "Report"]) -> None:

@@ -1,6 +1,6 @@
 """Quality of the embedded policy under each bonus: pass@k and diff@k after training, several seeds, against the base.
 
-    python bench/exploration.py --methods none ucb_con@0.2 batch@1 --seeds 0 1
+    outcome-rl bench exploration --methods none ucb_con@0.2 batch@1 --seeds 0 1
 
 A method is a value of exploration.bonus with its coefficient. Every run is `outcome-rl train --config embedded` with
 another bonus and seed and nothing else changed, so plain GRPO (`none`) is trained with the same answer mask. The test
@@ -21,9 +21,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from record import RESULTS, ROOT, commit, write_result
 
-RUNS = ROOT / "runs" / "exploration"
+from outcome_rl.bench.record import OUTPUT, RESULTS, commit, write_result
+
+RUNS = OUTPUT / "runs" / "exploration"
 RECORD = RESULTS / "exploration.json"
 TEST = "embedded:test"
 LABELS = {
@@ -37,15 +38,17 @@ LABELS = {
 COLOURS = ["#d1495b", "#0b6e99", "#e9a03b", "#4f9d69", "#7b5ea7", "#555555"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="outcome-rl bench exploration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--methods", nargs="+", default=["none", "ucb_con@0.2", "batch@0.2"], help="bonus@coefficient")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every run")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
-    parser.add_argument("--plot", type=Path, default=ROOT / "docs" / "exploration.png")
+    parser.add_argument("--plot", type=Path, default=OUTPUT / "docs" / "exploration.png")
     parser.add_argument("--from-record", action="store_true", help="plot and table of the last record; trains nothing")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     if not arguments.from_record:
         measure(arguments)
     figures = json.loads(RECORD.read_text())["figures"]
@@ -57,7 +60,7 @@ def measure(arguments: argparse.Namespace) -> None:
     """Train every method with every seed and record the evaluations."""
     runs = [(method, seed) for method in arguments.methods for seed in arguments.seeds]
     with ThreadPoolExecutor(arguments.processes) as pool:
-        rows = dict(zip(runs, pool.map(lambda run: train(*run, arguments.set), runs), strict=True))
+        rows = dict(zip(runs, pool.map(lambda run: train(run[0], run[1], arguments.set), runs), strict=True))
     figures = {
         method: [{"seed": seed, **rows[method, seed]} for seed in arguments.seeds] for method in arguments.methods
     }
@@ -122,6 +125,7 @@ def plot(figures: dict[str, list[dict[str, Any]]], path: Path) -> None:
     figure.suptitle(
         f"Embedded task, {first['n_questions']} test questions, {first['step']} steps, {len(base)} seeds", fontsize=11
     )
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
 
 

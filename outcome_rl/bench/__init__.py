@@ -1,0 +1,9 @@
+"""What `outcome-rl bench NAME` runs: each module NAME measures one part of the library on this machine.
+
+A benchmark has `main(argv)` with options of its own, prints its figures and writes them with `record.write_result`.
+"""
+
+BENCHMARKS = {
+    "loss": "Time, memory and error of the policy loss, beside its peers and the floor of its matrix products.",
+    "exploration": "What each exploration bonus does to pass@k and diff@k on the embedded task, over several seeds.",
+}

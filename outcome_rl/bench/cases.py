@@ -1,0 +1,154 @@
+"""Inputs on which policy losses are compared: heads of real models, rectangular batches and RL micro-batches.
+
+Shapes: S sequences, T their longest, N tokens (rows of the head, padding included), H hidden, V vocabulary.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels import linear_logprobs
+
+# (H, V) of the lm_head; "small" is what two CPU cores can do in a third of a second.
+MODELS = {
+    "Llama-3.1-8B": (4096, 128256),
+    "Qwen2.5-7B": (3584, 152064),
+    "Qwen2.5-1.5B": (1536, 151936),
+    "small": (512, 32000),
+}
+# An RL step of 256 prompts with 8 samples: log-normal lengths, clipped where generation stops.
+STEP_SEQUENCES, MEDIAN_LENGTH, LENGTH_SIGMA, LONGEST = 2048, 600, 0.8, 4096
+# Log-ratios of off-policy tokens: inside and outside [0.8, 1.2], none so near a bound that rounding would decide.
+OFF_POLICY_LOG_RATIOS = (-0.6, -0.1, 0.1, 0.6)
+PEAK = 14.0  # of the favoured token's logit, in standard deviations of the others': its probability is about 0.97
+FLOAT64_LOGITS_BYTES = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What a case is made of: `sequences` of `length` tokens, or, without `length`, a micro-batch of an RL step.
+
+    Args:
+        model: a key of MODELS.
+        tokens: of the RL micro-batch, at most; its lengths are `scale` times those of the head of this module.
+        layout: "packed" sequences lie one after another; "padded" ones are filled up to the longest.
+        logits: "peaked" rows give one token nearly all the probability, as most rows of a trained model do.
+        dead: share of the tokens that lie in groups whose samples are all right or all wrong: their advantage is 0.
+        beta: coefficient of the KL term; with one, dead groups still have a gradient.
+    """
+
+    model: str
+    dtype: torch.dtype
+    sequences: int = 0
+    length: int | None = None
+    tokens: int = 0
+    scale: float = 1.0
+    layout: Literal["padded", "packed"] = "padded"
+    logits: Literal["random", "peaked"] = "random"
+    dead: float = 0.0
+    beta: float = 0.001
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What a loss takes besides hidden states and weight, in the shapes of the public functions and flattened."""
+
+    labels: Tensor  # (S, T), or (N,) with cu_seqlens
+    mask: Tensor
+    advantages: Tensor  # (S,)
+    advantages_N: Tensor
+    cu_seqlens: Tensor | None
+    beta: float
+    ref_logps: Tensor | None = None
+    old_logps: Tensor | None = None
+
+    @property
+    def labels_N(self) -> Tensor:
+        return self.labels.view(-1)
+
+    @property
+    def mask_N(self) -> Tensor:
+        return self.mask.view(-1)
+
+    def as_cross_entropy(self) -> "Batch":
+        """The batch whose loss has the gradient of the mean cross-entropy over the mask's tokens."""
+        ones, ones_N = torch.ones_like(self.advantages), torch.ones_like(self.advantages_N)
+        return replace(self, advantages=ones, advantages_N=ones_N, beta=0.0, ref_logps=None, old_logps=None)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Hidden states (N, H), weight (V, H), the on-policy batch that is timed, and an off-policy one for the check."""
+
+    hidden: Tensor
+    weight: Tensor
+    batch: Batch
+    off_policy: Batch
+
+
+def make_case(spec: Spec, device: torch.device, seed: int = 0) -> Case:
+    """The inputs of `spec`; equal for equal seeds on the same kind of device."""
+    generator = torch.Generator(device).manual_seed(seed)
+    lengths_S = _lengths(spec, torch.Generator().manual_seed(seed))
+    dead_S = lengths_S.cumsum(0) <= round(spec.dead * int(lengths_S.sum()))
+    advantages_S = torch.where(torch.arange(len(lengths_S)) % 2 == 0, 1.2, -0.7).masked_fill(dead_S, 0.0)
+    cu_seqlens = None
+    mask = torch.arange(int(lengths_S.max())) < lengths_S[:, None]
+    advantages_N = advantages_S.repeat_interleave(mask.shape[1])
+    if spec.layout == "packed":
+        cu_seqlens = torch.cat([lengths_S.new_zeros(1), lengths_S.cumsum(0)]).to(device)
+        mask = torch.ones(int(lengths_S.sum()), dtype=torch.bool)
+        advantages_N = advantages_S.repeat_interleave(lengths_S)
+    mask = mask.to(device)
+
+    H, V = MODELS[spec.model]
+    hidden = torch.randn(mask.numel(), H, generator=generator, device=device)
+    weight = torch.randn(V, H, generator=generator, device=device) / math.sqrt(H)
+    labels = torch.randint(V, mask.shape, generator=generator, device=device)
+    if spec.logits == "peaked":
+        hidden += PEAK * weight[labels.reshape(-1)]
+        unlikely = torch.rand(mask.shape, generator=generator, device=device) < 0.03
+        labels = torch.where(unlikely, (labels + 1) % V, labels)
+    hidden, weight = hidden.to(spec.dtype), weight.to(spec.dtype)
+
+    logps = _float64_logps(hidden, weight, labels.view(-1)).float().view(mask.shape)
+    log_ratios = torch.tensor(OFF_POLICY_LOG_RATIOS, device=device)
+    choice = torch.randint(len(log_ratios), mask.shape, generator=generator, device=device)
+    batch = Batch(
+        labels=labels,
+        mask=mask,
+        advantages=advantages_S.to(device),
+        advantages_N=advantages_N.to(device),
+        cu_seqlens=cu_seqlens,
+        beta=spec.beta,
+        ref_logps=logps + 0.1 * torch.randn(mask.shape, generator=generator, device=device) if spec.beta else None,
+    )
+    return Case(hidden, weight, batch, replace(batch, old_logps=logps - log_ratios[choice]))
+
+
+def float64_chunks(num_rows: int, vocabulary: int) -> Iterator[slice]:
+    """Ranges of rows whose logits in float64 take at most `FLOAT64_LOGITS_BYTES`."""
+    size = max(1, FLOAT64_LOGITS_BYTES // (8 * vocabulary))
+    for start in range(0, num_rows, size):
+        yield slice(start, min(start + size, num_rows))
+
+
+def _lengths(spec: Spec, generator: torch.Generator) -> Tensor:
+    if spec.length is not None:
+        return torch.full((spec.sequences,), spec.length)
+    draws = (LENGTH_SIGMA * torch.randn(STEP_SEQUENCES, generator=generator)).exp()
+    lengths = ((MEDIAN_LENGTH * draws).clamp(max=LONGEST) * spec.scale).ceil().long()
+    return lengths[lengths.cumsum(0) <= spec.tokens]
+
+
+@torch.no_grad()
+def _float64_logps(hidden: Tensor, weight: Tensor, labels_N: Tensor) -> Tensor:
+    weight = weight.double()
+    chunks = float64_chunks(len(hidden), len(weight))
+    return torch.cat(
+        [linear_logprobs(hidden[rows].double(), weight, labels_N[rows], impl="reference")[0] for rows in chunks]
+    )

@@ -1,0 +1,90 @@
+"""What `outcome-rl bench loss` measures, section by section, on the CPU and on a GPU."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+
+from outcome_rl.bench.cases import Spec
+from outcome_rl.bench.peers import COMPILED
+
+WORKSPACES = (1.0, 0.5, 0.25, 0.125)
+DEAD = (0.0, 0.2, 0.45)
+SLOW = (COMPILED, "verl, Triton", "verl, torch")  # on a GPU they, or their compilation, cost more than they tell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One section: a case, what is timed on it, and how long that may take.
+
+    Attributes:
+        seconds: for the rounds of forward and backward; checks, compilation and memory come on top.
+        workspaces: bounds on our logits that are timed as well, as shares of all logits.
+        all_modes: also time the forward pass alone, and log-probabilities without gradient.
+        from_logits: compare the losses that take logits.
+        without: names of peers to leave out.
+    """
+
+    name: str
+    spec: Spec
+    seconds: float
+    workspaces: tuple[float, ...] = ()
+    all_modes: bool = False
+    from_logits: bool = False
+    without: tuple[str, ...] = ()
+
+
+def cpu_plans() -> list[Plan]:
+    """What two cores can do in some minutes."""
+    layouts: tuple[Literal["packed", "padded"], ...] = ("packed", "padded")
+    plans = []
+    for dtype in (torch.float32, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        square = partial(Spec, model="small", dtype=dtype, sequences=8, length=64)
+        rl = partial(Spec, model="small", dtype=dtype, tokens=512, scale=0.1, beta=0.0)
+        plans += [
+            Plan(name=f"small, {name}", spec=square(), seconds=90, workspaces=WORKSPACES, all_modes=True),
+            Plan(name=f"small, peaked logits, {name}", spec=square(logits="peaked"), seconds=20),
+            *(
+                Plan(
+                    name=f"small, RL {layout}, {dead:.0%} dead, {name}",
+                    spec=rl(layout=layout, dead=dead),
+                    seconds=15,
+                )
+                for layout in layouts
+                for dead in DEAD
+            ),
+            Plan(name=f"small, from logits, {name}", spec=square(), seconds=15, from_logits=True),
+        ]
+    return plans
+
+
+def gpu_plans() -> list[Plan]:
+    """Made for nine minutes of one H200, what matters most first."""
+    dtype = torch.bfloat16
+    llama, qwen = partial(Spec, model="Llama-3.1-8B", dtype=dtype), partial(Spec, model="Qwen2.5-1.5B", dtype=dtype)
+    qwen_7b = Spec(model="Qwen2.5-7B", dtype=dtype, sequences=16, length=1024)
+    packed = partial(llama, tokens=16384, layout="packed", beta=0.0)
+    padded = partial(qwen, tokens=8192, layout="padded", beta=0.0)
+    main = llama(sequences=16, length=1024)
+    return [
+        Plan(name="Llama-3.1-8B, 16k", spec=main, seconds=45, workspaces=WORKSPACES, all_modes=True),
+        Plan(name="Qwen2.5-7B, 16k", spec=qwen_7b, seconds=30),
+        Plan(name="Qwen2.5-1.5B, 16k", spec=qwen(sequences=16, length=1024), seconds=20),
+        Plan(name="Llama-3.1-8B, RL packed, 45% dead", spec=packed(dead=0.45), seconds=15, without=SLOW),
+        Plan(name="Llama-3.1-8B, RL packed, 0% dead", spec=packed(), seconds=15, without=SLOW),
+        Plan(
+            name="Llama-3.1-8B, peaked logits, 16k",
+            spec=llama(sequences=16, length=1024, logits="peaked"),
+            seconds=15,
+            without=SLOW,
+        ),
+        Plan(name="Qwen2.5-1.5B, from logits, 4k", spec=qwen(sequences=8, length=512), seconds=10, from_logits=True),
+        Plan(name="Llama-3.1-8B, 4k", spec=llama(sequences=8, length=512), seconds=10, without=SLOW),
+        Plan(name="Llama-3.1-8B, 1k", spec=llama(sequences=4, length=256), seconds=5, without=SLOW),
+        Plan(name="Qwen2.5-1.5B, RL padded, 20% dead", spec=padded(dead=0.2), seconds=15, without=SLOW),
+        Plan(name="Llama-3.1-8B, RL packed, 20% dead", spec=packed(dead=0.2), seconds=15, without=SLOW),
+        Plan(name="Qwen2.5-1.5B, RL padded, 45% dead", spec=padded(dead=0.45), seconds=15, without=SLOW),
+        Plan(name="Llama-3.1-8B, 32k", spec=llama(sequences=16, length=2048), seconds=25, without=SLOW),
+    ]

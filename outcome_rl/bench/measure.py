@@ -1,0 +1,105 @@
+"""Time and peak memory of calls, on the CPU and on a GPU."""
+
+import ctypes
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+
+Call = Callable[[], object]
+LEAST_ROUNDS = 5  # of a call that is too slow for its share of the time
+
+
+class Times(TypedDict):
+    """Milliseconds of one call over the rounds."""
+
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    rounds: int
+
+
+def interleaved_times(
+    calls: Mapping[str, Call], device: torch.device, *, warmups: int, rounds: int, seconds: float
+) -> dict[str, Times]:
+    """Time `calls` in rounds, in another order each round, so that all of them meet the same state of the machine.
+
+    Each call gets an equal share of `seconds`; one that has used its share sits out once it has `LEAST_ROUNDS`.
+    """
+    milliseconds: dict[str, list[float]] = {name: [] for name in calls}
+    share_ms = 1e3 * seconds / len(calls)
+    for call in calls.values():
+        used_ms = 0.0
+        for _ in range(warmups):
+            used_ms += _time_ms(call, device)
+            if used_ms > share_ms:
+                break
+    order = list(calls)
+    shuffle = random.Random(0).shuffle
+    for _ in range(rounds):
+        shuffle(order)
+        for name in order:
+            measured = milliseconds[name]
+            if len(measured) < min(LEAST_ROUNDS, rounds) or sum(measured) < share_ms:
+                measured.append(_time_ms(calls[name], device))
+    return {name: summary(measured) for name, measured in milliseconds.items()}
+
+
+def summary(milliseconds: list[float]) -> Times:
+    """Median and the 20th and 80th percentile."""
+    low = high = milliseconds[0]
+    if len(milliseconds) > 1:
+        low, _, _, high = statistics.quantiles(milliseconds, n=5, method="inclusive")
+    return Times(median_ms=statistics.median(milliseconds), p20_ms=low, p80_ms=high, rounds=len(milliseconds))
+
+
+def peak_mib(call: Call, device: torch.device) -> float | None:
+    """MiB that `call` needs at its peak beyond what is there before it; None where the system does not tell.
+
+    On a GPU what PyTorch's allocator handed out. On Linux the growth of the process's resident memory, whose high-water
+    mark the kernel resets on request; that includes what libraries allocate behind PyTorch's back.
+    """
+    call()  # compiles, and allocates what stays
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        torch.cuda.synchronize(device)
+        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+    if sys.platform != "linux":
+        return None
+    ctypes.CDLL(None).malloc_trim(0)  # else memory that malloc kept from earlier calls would hide growth
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except PermissionError:
+        return None
+    before_kib = _status_kib("VmRSS")
+    call()
+    return (_status_kib("VmHWM") - before_kib) / 2**10
+
+
+def _status_kib(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0])
+    raise RuntimeError(f"/proc/self/status has no field {field}")
+
+
+def _time_ms(call: Call, device: torch.device) -> float:
+    if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end))
+    begin = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - begin)

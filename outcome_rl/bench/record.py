@@ -1,0 +1,63 @@
+"""Results of benchmarks as data files: figures, and what is needed to read or repeat them."""
+
+import hashlib
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import outcome_rl_kernels
+from outcome_rl.environment import describe_environment
+
+PACKAGES = (Path(__file__).resolve().parents[1], Path(outcome_rl_kernels.__file__).resolve().parent)
+ROOT = PACKAGES[0].parent
+IN_CHECKOUT = (ROOT / "pyproject.toml").exists()
+OUTPUT = ROOT if IN_CHECKOUT else Path("outcome-rl-bench").absolute()  # nothing is written beside an installed package
+RESULTS = OUTPUT / "bench" / "results"
+
+
+def write_result(name: str, config: dict[str, Any], figures: Any) -> Path:
+    """Write `NAME.json` with the configuration, the figures, the device, the versions and the commit.
+
+    It lands in bench/results/ of the checkout, or of outcome-rl-bench/ in the working directory where the package is
+    installed without one.
+    """
+    environment = describe_environment()
+    path = RESULTS / f"{name}.json"
+    content = {
+        "config": config,
+        "figures": figures,
+        "devices": environment["devices"],
+        "versions": environment["versions"],
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    return path
+
+
+def commit() -> str:
+    """The checkout's commit, and whether files besides records differ from it; else a digest that names the code."""
+    head = _git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None
+    if head is None:
+        return f"sources-{_digest()}"
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+    return head + (" with uncommitted changes" if changed else "")
+
+
+def _git(*command: str) -> str:
+    done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"git {' '.join(command)} failed, so the commit is unknown: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def _digest() -> str:
+    """SHA-256 over the names and contents of the packages' Python files, in order of their names."""
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        for path in sorted(package.rglob("*.py")):
+            digest.update(str(path.relative_to(package.parent)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,75 @@
+"""The benchmark's inputs are what their description says."""
+
+import pytest
+import torch
+
+from outcome_rl.bench import cases
+from outcome_rl.bench.cases import Spec, make_case
+from outcome_rl.bench.peers import PEERS
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def tiny_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cases.MODELS, "tiny", (32, 257))
+
+
+def rl_spec(**settings: object) -> Spec:
+    return Spec(model="tiny", dtype=torch.float32, tokens=2000, scale=0.1, beta=0.0, **settings)  # type: ignore[arg-type]
+
+
+def test_equal_seeds_give_equal_cases() -> None:
+    spec = Spec(model="tiny", dtype=torch.bfloat16, sequences=4, length=8)
+    first, again, other = make_case(spec, CPU), make_case(spec, CPU), make_case(spec, CPU, seed=1)
+    assert torch.equal(first.hidden, again.hidden)
+    assert torch.equal(first.batch.labels, again.batch.labels)
+    assert not torch.equal(first.hidden, other.hidden)
+
+
+def test_a_packed_and_a_padded_micro_batch_hold_the_same_sequences() -> None:
+    packed, padded = make_case(rl_spec(layout="packed"), CPU), make_case(rl_spec(layout="padded"), CPU)
+    cu_seqlens = packed.batch.cu_seqlens
+    assert cu_seqlens is not None
+    assert cu_seqlens.diff().tolist() == padded.batch.mask.sum(dim=1).tolist()
+    assert len(packed.hidden) == int(padded.batch.mask.sum()) <= 2000
+    assert len(padded.hidden) > len(packed.hidden)
+    assert cu_seqlens.diff().max() <= cases.LONGEST * 0.1 + 1
+
+
+@pytest.mark.parametrize("dead", [0.2, 0.45])
+def test_dead_tokens_are_the_share_that_was_asked_for(dead: float) -> None:
+    case = make_case(rl_spec(layout="packed", dead=dead), CPU)
+    share = (case.batch.advantages_N == 0).float().mean().item()
+    longest = case.batch.cu_seqlens.diff().max().item() / len(case.hidden)  # type: ignore[union-attr]
+    assert dead - longest <= share <= dead
+    assert not (make_case(rl_spec(layout="packed"), CPU).batch.advantages == 0).any()
+
+
+@pytest.mark.parametrize("logits", ["random", "peaked"])
+def test_peaked_rows_have_low_entropy_and_random_rows_do_not(logits: str) -> None:
+    case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32, logits=logits), CPU)  # type: ignore[arg-type]
+    probabilities = (case.hidden @ case.weight.t()).softmax(dim=-1)
+    most_likely = probabilities.max(dim=-1).values.median()
+    assert (most_likely > 0.9) == (logits == "peaked")
+
+
+def test_no_off_policy_ratio_is_near_a_clip_bound_and_both_sides_occur() -> None:
+    batch = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32), CPU).off_policy
+    case = make_case(Spec(model="tiny", dtype=torch.float32, sequences=8, length=32), CPU)
+    logps = (case.hidden @ case.weight.t()).log_softmax(dim=-1).gather(1, batch.labels_N[:, None])[:, 0]
+    assert batch.old_logps is not None
+    ratios = (logps - batch.old_logps.view(-1)).exp()
+    assert ((ratios - 0.8).abs() > 0.05).all()
+    assert ((ratios - 1.2).abs() > 0.05).all()
+    assert (ratios < 0.8).any()
+    assert (ratios > 1.2).any()
+
+
+def test_cross_entropy_is_the_same_batch_with_unit_advantages() -> None:
+    case = make_case(rl_spec(layout="padded", dead=0.2), CPU)
+    plain = case.batch.as_cross_entropy()
+    assert (plain.advantages == 1).all()
+    assert plain.labels is case.batch.labels
+    loss = PEERS[1].loss(case.hidden, case.weight, plain)  # each ratio is 1: the loss is -1 wherever the mask is
+    torch.testing.assert_close(loss, torch.tensor(-1.0))

@@ -1,0 +1,52 @@
+"""`outcome-rl bench`: which benchmarks there are, and how their options and errors reach the user."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import outcome_rl.bench
+from outcome_rl import cli
+from outcome_rl.bench import BENCHMARKS
+
+
+def test_every_module_with_a_main_is_a_benchmark_and_the_other_way_round() -> None:
+    names = [module.name for module in pkgutil.iter_modules(outcome_rl.bench.__path__)]
+    modules = {name: importlib.import_module(f"outcome_rl.bench.{name}") for name in names}
+    assert {name for name, module in modules.items() if hasattr(module, "main")} == set(BENCHMARKS)
+
+
+def test_the_help_lists_the_benchmarks_with_what_they_measure() -> None:
+    shown = " ".join(CliRunner().invoke(cli.app, ["bench", "--help"], terminal_width=200).stdout.split())
+    for name, what in BENCHMARKS.items():
+        assert name in shown
+        assert what[:40] in shown
+    assert "Measure a part of the library" in CliRunner().invoke(cli.app, ["--help"]).stdout
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_options_are_the_benchmarks_own(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "outcome_rl.cli", "bench", name, "--help"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"usage: outcome-rl bench {name} ")
+
+
+def test_options_are_passed_on_and_errors_are_one_line() -> None:
+    result = CliRunner().invoke(cli.app, ["bench", "loss", "--device", "cpu", "--sections", "nonsense"])
+    assert result.exit_code == 2
+    assert result.stderr == "error: --sections 'nonsense': no section has that in its name\n"
+    unknown = CliRunner().invoke(cli.app, ["bench", "loss", "--nonsense"])
+    assert unknown.exit_code == 2
+    assert "unrecognized arguments: --nonsense" in unknown.stderr
+    assert CliRunner().invoke(cli.app, ["bench", "speed"]).exit_code == 2
+
+
+def test_pages_are_written_in_a_checkout_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outcome_rl.bench.loss_report.IN_CHECKOUT", False)
+    result = CliRunner().invoke(cli.app, ["bench", "loss", "--from-record"])
+    assert result.exit_code == 2
+    assert "this installation has none" in result.stderr

@@ -1,0 +1,109 @@
+"""The benchmark of the policy loss from its command to its record, on a head small enough for a test."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from outcome_rl.bench import cases, loss, loss_report, record
+from outcome_rl.bench.cases import Spec
+from outcome_rl.bench.loss_plans import Plan, cpu_plans, gpu_plans
+from outcome_rl.bench.loss_report import Record
+from outcome_rl.bench.peers import LOGITS_PEERS, PEERS, Peer
+
+SPEC = Spec(model="tiny", dtype=torch.float32, sequences=2, length=8)
+
+
+def wrong(hidden: torch.Tensor, weight: torch.Tensor, batch: cases.Batch) -> torch.Tensor:
+    return 2 * PEERS[1].loss(hidden, weight, batch)
+
+
+def absent(device: torch.device) -> str:
+    return "not installed"
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(cases.MODELS, "tiny", (32, 257))
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    peers = [*PEERS[:2], Peer("wrong", wrong), Peer("absent", wrong, obstacle=absent)]
+    monkeypatch.setattr(loss, "PEERS", peers)
+    monkeypatch.setattr(loss, "LOGITS_PEERS", LOGITS_PEERS[:2])
+    plans = [
+        Plan(name="main", spec=SPEC, seconds=1, workspaces=(1.0, 0.25), all_modes=True),
+        Plan(name="from logits", spec=SPEC, seconds=1, from_logits=True),
+    ]
+    monkeypatch.setattr(loss, "cpu_plans", lambda: plans)
+
+
+def measured(*arguments: str) -> Record:
+    loss.main(["--device", "cpu", "--rounds", "2", *arguments])
+    (path,) = record.RESULTS.glob("*.json")
+    content: Record = json.loads(path.read_text())
+    return content
+
+
+def test_a_run_leaves_a_record_with_every_loss_timed_or_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    content = measured()
+    assert set(content) == set(Record.__annotations__)
+    assert content["config"]["rounds"] == 2
+    assert set(content["config"]["peers"]) == {"trl", "liger_kernel", "cut_cross_entropy", "verl"}
+    main, from_logits = content["figures"]["sections"].values()
+    rows = {row["name"]: row for row in main["rows"]}
+    assert list(rows) == [
+        "outcome_rl",
+        "outcome_rl, workspace 1 of the logits",
+        "outcome_rl, workspace 0.25 of the logits",
+        "plain PyTorch",
+        "wrong",
+        "absent",
+    ]
+    for row in rows.values():
+        assert set(row) == set(loss_report.Row.__annotations__)
+        assert bool(row["times"]) == (row["obstacle"] is None)
+    assert set(rows["outcome_rl"]["times"]) == set(main["floors"]) == set(loss_report.HEADINGS)
+    assert rows["outcome_rl"]["times"]["forward"]["rounds"] == 2
+    assert rows["absent"]["obstacle"] == "not installed"
+    assert main["case"]["tokens"] == 16
+    assert [row["obstacle"] for row in from_logits["rows"]] == [None, None]
+    assert from_logits["floor"] == "a copy of the logits"
+    assert loss_report.table(main) in capsys.readouterr().out
+
+
+def test_a_wrong_loss_is_listed_as_failed_and_not_timed() -> None:
+    rows = {row["name"]: row for row in measured("--sections", "main")["figures"]["sections"]["main"]["rows"]}
+    assert rows["wrong"]["obstacle"].startswith("failed: error of the ")  # type: ignore[union-attr]
+    assert rows["wrong"]["times"] == {}
+    assert rows["wrong"]["peak_mib"] is None
+
+
+def test_after_the_time_limit_no_section_begins_and_what_was_measured_is_on_record(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 1.0, 2.0, 1000.0])
+    monkeypatch.setattr("outcome_rl.bench.loss.time", type("Clock", (), {"monotonic": lambda: next(clock)}))
+    assert list(measured("--time-limit", "100")["figures"]["sections"]) == ["main"]
+    assert "from logits: left out, 1000 s of 100 are over" in capsys.readouterr().err
+
+
+def test_a_part_of_the_sections_does_not_replace_the_record_of_all() -> None:
+    measured("--sections", "from logits")
+    assert [path.name for path in record.RESULTS.iterdir()] == ["loss-cpu-part.json"]
+
+
+def test_sections_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(ValueError, match="no section has that in its name"):
+        measured("--sections", "nonsense")
+
+
+def test_the_sections_that_stand_for_the_others_exist() -> None:
+    names = [plan.name for plan in (*cpu_plans(), *gpu_plans())]
+    assert len(set(names)) == len(names)
+    assert set(loss_report.SUMMARY) <= set(names)
+
+
+def test_losses_can_be_left_out() -> None:
+    sections = measured("--without", "wrong", "absent", "plain PyTorch")["figures"]["sections"]
+    assert {row["name"] for row in sections["from logits"]["rows"]} == {"outcome_rl"}
+    assert all(row["name"].startswith("outcome_rl") for row in sections["main"]["rows"])

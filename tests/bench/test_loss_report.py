@@ -1,0 +1,137 @@
+"""Tables, pages and plots follow from the record alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcome_rl.bench import loss_report
+from outcome_rl.bench.loss_report import BEGIN, END, Record, Row, Section
+from outcome_rl.bench.measure import Times
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def times(median_ms: float) -> Times:
+    return Times(median_ms=median_ms, p20_ms=0.9 * median_ms, p80_ms=1.2 * median_ms, rounds=15)
+
+
+def row(name: str, median_ms: float | None, **changes: Any) -> Row:
+    timed = {} if median_ms is None else {"forward_backward": times(median_ms)}
+    base = Row(
+        name=name,
+        carries_coefficients=True,
+        obstacle=None,
+        errors={"loss": 0.0, "gradients": [1e-7, 3e-7], "logps": None},
+        times=timed,
+        peak_mib=None if median_ms is None else 128.0,
+    )
+    return base | changes  # type: ignore[return-value]
+
+
+@pytest.fixture
+def record() -> Record:
+    case = {"hidden": 512, "vocabulary": 32000, "dtype": "float32", "tokens": 512, "rows": 600, "dead_tokens": 128}
+    section = Section(
+        case=case,
+        floor="matrix products",
+        floors={"forward_backward": times(200.0)},
+        rows=[
+            row("outcome_rl", 220.0),
+            row("outcome_rl, workspace 0.25 of the logits", 250.0, peak_mib=64.0),
+            row("CCE", 1500.0),
+            row("TRL chunked log-probs", None, obstacle="not installed", errors=None),
+            row("Liger GRPO", None, obstacle="failed: error of the gradient 1 is 2.0e-01, at most 1.0e-04 is allowed"),
+            row("PyTorch linear_cross_entropy", 210.0, carries_coefficients=False),
+        ],
+    )
+    return Record(
+        config={},
+        figures={"sections": {"small, float32": section, "another": section}},
+        devices=["cpu: some"],
+        versions={"torch": "2.13.0"},
+        commit="abc",
+        date="2026-01-01",
+    )
+
+
+def test_the_table_of_a_section_has_every_row_with_time_ratio_memory_and_error_or_the_reason(record: Record) -> None:
+    lines = loss_report.table(record["figures"]["sections"]["small, float32"]).splitlines()
+    assert "| floor: matrix products | 200 (180 to 240) | 1 | | |" in lines
+    assert "| outcome_rl | 220 (198 to 264) | 1.10 | 128 | 3.0e-07 |" in lines
+    assert "| CCE | 1,500 (1,350 to 1,800) | 7.50 | 128 | 3.0e-07 |" in lines
+    assert "| TRL chunked log-probs | not installed |  |  |  |" in lines
+    assert any(line.startswith("| Liger GRPO | failed: error of the gradient 1 is 2.0e-01") for line in lines)
+    assert any("carries no coefficients" in line for line in lines)
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_summary_leaves_out_what_was_not_timed_and_plain_cross_entropies(record: Record) -> None:
+    lines = loss_report.summary(record["figures"]["sections"]).splitlines()
+    assert lines[0] == "| | small, float32 |"
+    assert "| three matrix products | 200 ms |" in lines
+    assert "| outcome_rl | 1.10 x, 128 MiB |" in lines
+    assert not any("Liger" in line or "linear_cross_entropy" in line or "TRL" in line for line in lines)
+
+
+def test_a_page_keeps_what_stands_around_the_block() -> None:
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    once = loss_report.page(text, "new\n")
+    assert once == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    assert loss_report.page(once, "new\n") == once
+    with pytest.raises(ValueError, match="lacks the marks"):
+        loss_report.page("no marks", "new\n")
+
+
+def test_the_blocks_name_device_commit_and_every_section(record: Record) -> None:
+    short, long = loss_report.blocks({"loss-cpu": record})
+    assert "cpu: some; PyTorch 2.13.0; 2026-01-01" in short
+    assert "docs/loss-cpu.png" in short
+    assert "commit abc" in long
+    assert "**small, float32**: H = 512, V = 32,000, float32, 512 tokens padded to 600 rows, 25% of them dead." in long
+    assert "**another**" in long
+    assert loss_report.blocks({}) == ("", "")
+
+
+def test_the_plot_is_an_image(record: Record, tmp_path: Path) -> None:
+    loss_report.plot(record, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_record_of_another_version_is_refused(record: Record, tmp_path: Path) -> None:
+    assert loss_report.read_records(tmp_path) == {}
+    path = tmp_path / "loss-cpu.json"
+    path.write_text(json.dumps(record))
+    assert loss_report.read_records(tmp_path) == {"loss-cpu": record}
+    path.write_text(json.dumps(record | {"figures": {"float32": {}}}))
+    with pytest.raises(ValueError, match=r"loss-cpu\.json is of another version"):
+        loss_report.read_records(tmp_path)
+
+
+def test_pages_and_plots_are_written_from_the_records(
+    record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = tmp_path / "bench" / "results"
+    results.mkdir(parents=True)
+    (results / "loss-cpu.json").write_text(json.dumps(record))
+    for page in (tmp_path / "README.md", tmp_path / "docs" / "results.md"):
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(f"# head\n{BEGIN}\n{END}\nfoot\n")
+    for name, value in (("ROOT", tmp_path), ("RESULTS", results), ("IN_CHECKOUT", True)):
+        monkeypatch.setattr(loss_report, name, value)
+    loss_report.write_pages()
+    short, long = loss_report.blocks({"loss-cpu": record})
+    assert (tmp_path / "README.md").read_text() == f"# head\n{BEGIN}\n{short}{END}\nfoot\n"
+    assert (tmp_path / "docs" / "results.md").read_text() == f"# head\n{BEGIN}\n{long}{END}\nfoot\n"
+    assert (tmp_path / "docs" / "loss-cpu.png").exists()
+    (results / "loss-cpu.json").unlink()
+    with pytest.raises(ValueError, match="has no record of this benchmark yet"):
+        loss_report.write_pages()
+
+
+def test_the_pages_show_the_records() -> None:
+    records = loss_report.read_records(ROOT / "bench" / "results")
+    for page, block in zip(("README.md", "docs/results.md"), loss_report.blocks(records), strict=True):
+        text = (ROOT / page).read_text()
+        assert loss_report.page(text, block) == text, "run outcome-rl bench loss --from-record"

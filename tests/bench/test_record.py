@@ -1,0 +1,57 @@
+"""A record names the code that it measured."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from outcome_rl.bench import record
+
+
+def test_a_record_has_what_is_needed_to_read_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+    path = record.write_result("some", {"rounds": 3}, {"a": 1.5})
+    content = json.loads(path.read_text())
+    assert path == tmp_path / "results" / "some.json"
+    assert (content["config"], content["figures"]) == ({"rounds": 3}, {"a": 1.5})
+    assert content["devices"][0].startswith("cpu: ")
+    assert content["versions"]["torch"]
+    assert content["commit"]
+    assert content["date"]
+
+
+def test_the_commit_of_a_checkout_tells_of_changes_but_not_of_new_records(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def git(*command: str) -> str:
+        identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+        return subprocess.run(
+            ["git", *identity, *command], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    (tmp_path / "bench" / "results").mkdir(parents=True)
+    (tmp_path / "bench" / "results" / "a.json").write_text("{}")
+    (tmp_path / "code.py").write_text("x = 1\n")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "first")
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    head = git("rev-parse", "HEAD").strip()
+    (tmp_path / "bench" / "results" / "a.json").write_text("[]")
+    assert record.commit() == head
+    (tmp_path / "code.py").write_text("x = 2\n")
+    assert record.commit() == f"{head} with uncommitted changes"
+
+
+def test_without_git_a_digest_names_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "a.py").write_text("x = 1\n")
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    monkeypatch.setattr(record, "PACKAGES", (package,))
+    first = record.commit()
+    assert first.startswith("sources-")
+    assert record.commit() == first
+    (package / "a.py").write_text("x = 2\n")
+    assert record.commit() != first
