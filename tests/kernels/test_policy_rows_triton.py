@@ -32,9 +32,9 @@ from outcome_rl_kernels.reference import (
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-# One logit; odd ones; one below, at and above the small blocks of unaligned (1024) and aligned (2048) rows; likewise
-# the large ones (4096, 16384), where 8208 is the first aligned row that takes one; real vocabularies, one of them odd.
-VOCABULARIES = [1, 2, 13, 1023, 1024, 1025, 2032, 2048, 2064, 8191, 8208, 8209, 16384, 16400, 50257, 152064]
+# One logit; odd ones; around the small block of unaligned (512) and of aligned rows (2048); likewise the large blocks
+# (2048 and 16384), which rows longer than 8192 take; real vocabularies, one of them odd.
+VOCABULARIES = [1, 2, 13, 511, 513, 2032, 2048, 2064, 8191, 8193, 8208, 16384, 16400, 50257, 152064]
 
 # NumPy, which interprets, warns where a GPU silently overflows to the wanted infinity.
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value|divide by zero) encountered:RuntimeWarning")
