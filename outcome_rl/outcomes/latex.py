@@ -7,7 +7,7 @@ stay as `\\text{...}` until `unwrap_text`, because only there is a lone letter a
 
 import re
 
-_TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\.|\s+|.", re.DOTALL)
+_TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\!\s*|\\.|\s+|.", re.DOTALL)
 
 _DROPPED = frozenset(("$", "£", "€", r"\$", r"\(", r"\)", r"\[", r"\]", r"\!", r"\/", r"\left", r"\right", r"\middle"))
 _DROPPED |= frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r", "m"))
@@ -49,7 +49,26 @@ _RENAMED = {
     "≥": r"\geq",
     "≠": r"\neq",
     "∪": r"\cup",
+    "∩": r"\cap",
     "∈": r"\in",
+    "∅": r"\emptyset",
+    r"\varnothing": r"\emptyset",
+    r"\cupdot": r"\cup",
+    r"\mid": "|",
+    r"\colon": ":",
+    "＞": ">",
+    "＜": "<",
+    "＝": "=",
+    "（": "(",
+    "）": ")",
+    r"\doteq": r"\approx",
+    r"\thickapprox": r"\approx",
+    r"\ast": "*",
+    r"\asymp": r"\approx",
+    r"\dbinom": r"\binom",
+    r"\tbinom": r"\binom",
+    r"\lbrack": "[",
+    r"\rbrack": "]",
 }
 _DEGREE = frozenset(("°", r"\degree", r"\degrees"))
 
@@ -96,6 +115,18 @@ def plain_latex(answer: str) -> str:
         out = out[1:-1]
         _strip_end(out)
     return _join(out)
+
+
+_CONJUNCTION = re.compile(
+    r"(?P<group>\\(?:text[a-z]*|mathrm|mbox|hbox)\s*\{[^{}]*\})|(?<=[\s$})\]])(?P<word>and|or)(?=[\s$\\])"
+)
+
+
+def mark_conjunctions(answer: str) -> str:
+    """Return the answer with the words `and` and `or` between formulas set as text, before spaces are dropped."""
+    if "and" not in answer and "or" not in answer:
+        return answer
+    return _CONJUNCTION.sub(lambda match: match["group"] or rf"\text{{ {match['word']} }}", answer)
 
 
 _DIGITS = "0123456789"
@@ -145,16 +176,15 @@ def unwrap_text(text: str) -> str:
 
 
 # Closed lists: dropping any word would also drop "million" and "p.m.". A lone letter is a unit in text mode only.
-_WORDS = (
+UNIT_WORDS = (
     r"(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?"
-    r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent|radians?|dollars?|cents?|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
+    r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent(?:age)?|pct|radians?|dollars?|cents?"
+    r"|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
     r"|(?:milli)?lit(?:er|re)s?|mL|ml|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
-    r"|mph|km/h|miles ?per ?hour|miles/hour"
+    r"|mph|km/hr?|miles ?per ?hour|miles/hour"
 )
-_UNIT = re.compile(
-    rf"(?<=[0-9}}])(?:%|\^\\circ|(?:{_WORDS})|\\text\{{ ?(?:{_WORDS}|[mgsLhJNWVK]|in|yd|mi|Hz|m/s|ft/s)\.? ?\}})"
-    r"(?:\^[23])?$"
-)
+UNIT_WORDS_IN_TEXT = rf"(?:{UNIT_WORDS}|[mgsLhJNWVK]|in|yd|mi|Hz|m/s|ft/s)"
+_UNIT = re.compile(rf"(?<=[0-9}}])(?:%|\^\\circ|(?:{UNIT_WORDS})|\\text\{{ ?{UNIT_WORDS_IN_TEXT}\.? ?\}})(?:\^[23])?$")
 
 
 def strip_unit(text: str) -> str:
