@@ -45,22 +45,22 @@ def mp() -> Any:
 
 def number_key(value: Number) -> str:
     """Return the key of a number: `q:n/d` if rational, else `r:` or `c:` and its first 256 bits."""
-    if isinstance(value, Fraction):
+    if type(value) is Fraction:
         if max(value.numerator.bit_length(), value.denominator.bit_length()) <= 4000:
             return f"q:{value.numerator}/{value.denominator}"
         return f"q:{value.numerator:x}/{value.denominator:x}h"  # hexadecimal: Python refuses long decimal strings
     if _is_complex(value):
         return f"c:{number_key(simplified(value.real))},{number_key(simplified(value.imag))}"
     exact = simplified(value)
-    return number_key(exact) if isinstance(exact, Fraction) else rounded(value)
+    return number_key(exact) if type(exact) is Fraction else rounded(value)
 
 
 def rounded(value: Number) -> str:
     """Return the first 256 bits of a number as text."""
-    if isinstance(value, Fraction):
+    if type(value) is Fraction:
         if not value:
             return "r:0"
-        value = inexact_fraction(value)
+        value = inexact(value)
     if _is_complex(value):
         return f"c:{rounded(value.real)},{rounded(value.imag)}"
     import mpmath
@@ -71,7 +71,7 @@ def rounded(value: Number) -> str:
 
 def simplified(value: Number) -> Number:
     """Return a real number as a Fraction if it is one with a denominator below 2**96, to `ZERO_BITS`."""
-    if isinstance(value, Fraction) or _is_complex(value):
+    if type(value) is Fraction or _is_complex(value):
         return value
     sign, mantissa, exponent, count = value._mpf_
     if not mantissa:
@@ -103,21 +103,20 @@ def compare(a: Number, b: Number) -> int:
     if isinstance(a, float) or isinstance(b, float):
         a, b = (float(x) if isinstance(x, float) else 0.0 for x in (a, b))
         return int(a > b) - int(a < b)
-    difference = add(a, negative(b))
+    difference = add(a, -b)
     return int(difference > 0) - int(difference < 0)
 
 
 def _is_complex(value: Number) -> bool:
-    return not isinstance(value, Fraction) and isinstance(value, mp().mpc)
-
-
-def inexact_fraction(value: Fraction) -> Number:
-    context = mp()
-    return context.mpf(value.numerator) / context.mpf(value.denominator)
+    return type(value) is mp().mpc
 
 
 def inexact(value: Number) -> Number:
-    return inexact_fraction(value) if isinstance(value, Fraction) else value
+    """Return the number as one of mpmath's."""
+    if type(value) is not Fraction:
+        return value
+    context = mp()
+    return context.mpf(value.numerator) / context.mpf(value.denominator)
 
 
 def bits(value: Fraction) -> int:
@@ -132,7 +131,7 @@ def magnitude(real: Number) -> int:
 
 def bounded(value: Number) -> Number:
     """The value, within the bounds; a complex number with a vanishing part loses it."""
-    if isinstance(value, Fraction):
+    if type(value) is Fraction:
         if bits(value) > MAX_EXACT_BITS:
             raise TooLarge("an exact number of more than 32768 bits")
         return value
@@ -145,16 +144,17 @@ def bounded(value: Number) -> Number:
         if max(real, imag) > MAX_EXPONENT_BITS:
             raise TooLarge("a number beyond 2**(2**20)")
         return value
-    if not mp().isfinite(value):
+    _, mantissa, exponent, count = value._mpf_
+    if not mantissa and exponent:
         raise Undefined("not a finite number")
-    if value and abs(magnitude(value)) >= MAX_EXPONENT_BITS:
+    if mantissa and abs(exponent + count) >= MAX_EXPONENT_BITS:
         raise TooLarge("a number beyond 2**(2**20)")
     return value
 
 
 def add(a: Number, b: Number) -> Number:
     """Return a + b; exactly 0 where inexact terms cancel."""
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
+    if type(a) is Fraction and type(b) is Fraction:
         return bounded(a + b)
     if a == 0 or b == 0:
         return b if a == 0 else a
@@ -182,12 +182,8 @@ def _add_reals(a: Number, b: Number) -> Number:
     return total
 
 
-def negative(a: Number) -> Number:
-    return -a
-
-
 def multiply(a: Number, b: Number) -> Number:
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
+    if type(a) is Fraction and type(b) is Fraction:
         if bits(a) + bits(b) > 2 * MAX_EXACT_BITS:
             raise TooLarge("an exact product of more than 65536 bits")
         return bounded(a * b)
@@ -199,7 +195,7 @@ def multiply(a: Number, b: Number) -> Number:
 def divide(a: Number, b: Number) -> Number:
     if b == 0:
         raise Undefined("division by zero")
-    if isinstance(b, Fraction):
+    if type(b) is Fraction:
         return multiply(a, 1 / b)
     return Fraction(0) if a == 0 else bounded(inexact(a) / b)
 
@@ -212,24 +208,24 @@ def power(a: Number, b: Number) -> Number:
             raise Undefined("0 to the power 0")
         return Fraction(1)
     if a == 0:
-        if not isinstance(b, Fraction) or b < 0:
+        if type(b) is not Fraction or b < 0:
             raise Undefined("a power of 0")
         return Fraction(0)
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
+    if type(a) is Fraction and type(b) is Fraction:
         return _rational_power(a, b)
     context = mp()
-    if isinstance(b, Fraction):
+    if type(b) is Fraction:
         if b.denominator % 2 == 1 and b.denominator > 1 and is_real(a) and a < 0:
             root = power(-a, b)
             return -root if b.numerator % 2 else root
         if bits(b) > 60:
             raise TooLarge("an exponent of more than 60 bits")
-    if isinstance(b, Fraction) and b.denominator == 1 and abs(b) <= 64:
+    if type(b) is Fraction and b.denominator == 1 and abs(b) <= 64:
         return bounded(inexact(a) ** int(b))
     logarithm = context.ln(inexact(a))
     if context.mag(inexact(b)) + max(context.mag(logarithm), 0) > 20:
         raise TooLarge("a power beyond 2**(2**20)")
-    return bounded(context.power(inexact(a), int(b) if isinstance(b, Fraction) and b.denominator == 1 else inexact(b)))
+    return bounded(context.power(inexact(a), int(b) if type(b) is Fraction and b.denominator == 1 else inexact(b)))
 
 
 def _rational_power(a: Fraction, b: Fraction) -> Number:
@@ -248,7 +244,7 @@ def _rational_power(a: Fraction, b: Fraction) -> Number:
         if None not in roots:
             root = Fraction(*roots)  # type: ignore[arg-type]
             return bounded((-root if a < 0 else root) ** b.numerator)
-    value = bounded(mp().power(inexact_fraction(abs(a)), inexact_fraction(b)))
+    value = bounded(mp().power(inexact(abs(a)), inexact(b)))
     return -value if a < 0 and b.numerator % 2 else value
 
 

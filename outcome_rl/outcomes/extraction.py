@@ -62,7 +62,7 @@ def _extract(response: str) -> Answer | None:
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 # Alternatives are tried in order: a box, an escaped character (so that `\{` is no brace), a brace.
 _BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
-_BARE_BOX = re.compile(r"(?:(?!\\[)\]])[^\s$])+")
+_BARE_BOX = re.compile(r"(?:[^\s$\\]+|\\(?![)\]]))+")
 _MAX_BARE = 100
 # What may stand between boxes that give one answer together: `\boxed{2}$ and $\boxed{3}`.
 _SPACING = r"(?:[\s${}]|\\[,;:! ()\[\]]|\\q?quad|\\text)*"

@@ -10,6 +10,7 @@ expressions, keyed by `values`. The forms meet where mathematicians take them fo
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -49,25 +50,23 @@ def mathematical_form(plain: str) -> str:
         NotUnderstood: it is outside the grammar; `Words` if it is prose.
         TooLarge: it exceeds a bound on length, nesting, digits or work.
     """
-    return _answer(tokenize(plain))
-
-
-def _answer(tokens: Tokens) -> str:
+    tokens = tokenize(plain)
+    evaluator = values.Evaluator()
     groups = [list(split(group, (",",))) for group in split(tokens, (";", "and", "or"))]
     if len(groups) > 1 and all(len(group) > 1 and all(map(is_labelled, group)) for group in groups):
-        return list_key([_combined(group, is_union=False) for group in groups])
+        return list_key([_combined(group, evaluator) for group in groups])
     is_union = at_top_level(tokens, ("or", r"\lor", r"\vee")) and not at_top_level(tokens, ("and",))
-    return _combined(list(split(tokens, (",", ";", "and", "or", r"\lor", r"\vee"))), is_union)
+    return _combined(list(split(tokens, (",", ";", "and", "or", r"\lor", r"\vee"))), evaluator, is_union)
 
 
-def _combined(items: list[Tokens], is_union: bool) -> str:
+def _combined(items: list[Tokens], evaluator: values.Evaluator, is_union: bool = False) -> str:
     """The form of the items of a list, as one."""
     items = [item for item in items if item]
     if len(items) > 1:  # `2k + 1, k \in \mathbb{Z}` says of what kind k is
         items = [item for item in items if not is_declaration(item)] or items
     if not items:
         raise NotUnderstood("an empty list")
-    parts = [_elements(item) for item in items]
+    parts = [_elements(item, evaluator) for item in items]
     elements = [element for part in parts for element in part]
     labels = [element.label or "" for element in elements]
     if len(elements) == len(items) > 1 and all(labels) and len({stem(label) for label in labels}) > 1:
@@ -84,21 +83,22 @@ def _tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
     return f"{opening}{';'.join(keys)}{closing}"
 
 
-def _elements(item: Tokens) -> list[Element]:
+def _elements(item: Tokens, evaluator: values.Evaluator, depth: int = 0) -> list[Element]:
     """The values of one item: two if it holds a sign `\\pm` outside of a set."""
     in_set = {r"\{": 1, r"\}": -1}
     depths = accumulate(in_set.get(token.text, 0) for token in item)
     has_sign = any(not d and token.text in (r"\pm", r"\mp") for d, token in zip(depths, item, strict=True))
     signs = (1, -1) if has_sign else (1,)
-    return [_Reader(pm).statement(item) for pm in signs]
+    return [_Reader(evaluator, pm, depth).statement(item) for pm in signs]
 
 
 class _Reader:
     """Reads statements, with `\\pm` read as one of the signs."""
 
-    def __init__(self, pm: int) -> None:
+    def __init__(self, evaluator: values.Evaluator, pm: int, depth: int) -> None:
+        self.evaluator = evaluator
         self.pm = pm
-        self.depth = 0
+        self.depth = depth
 
     def statement(self, tokens: Tokens) -> Element:
         positions = [i for i in top_level(tokens) if tokens[i].text in _RELATIONS and tokens[i].kind != "text"]
@@ -133,7 +133,7 @@ class _Reader:
         left, right = map(parse_expression, sides)
         difference = ("+", left, ("neg", right))
         names = names_in(difference)
-        at = [values.evaluate(difference, point, self.pm) for point in range(values.POINTS)]
+        at = self.evaluator.values(difference, self.pm)
         if not any(at):
             return self.expression(left)
         if not names or not all(at):
@@ -146,8 +146,11 @@ class _Reader:
 
     def congruence(self, tokens: Tokens) -> Element:
         cut = next((i for i, token in enumerate(tokens) if token.text in (r"\pmod", r"\bmod", r"\mod")), 0)
-        residue, modulus = (values.evaluate(parse_expression(part), 0) for part in (tokens[:cut], tokens[cut + 1 :]))
-        if residue.denominator != 1 or modulus.denominator != 1 or modulus <= 0:
+        residue, modulus = (
+            self.evaluator.value(parse_expression(part), 0) for part in (tokens[:cut], tokens[cut + 1 :])
+        )
+        exact = type(residue) is Fraction and type(modulus) is Fraction
+        if not exact or residue.denominator != 1 or modulus.denominator != 1 or modulus <= 0:
             raise NotUnderstood("a congruence of numbers that are no integers")
         return Element(f"mod:{residue % modulus}/{modulus}")
 
@@ -166,9 +169,9 @@ class _Reader:
         if operators[0] in ("<", r"\leq"):
             trees, operators = trees[::-1], [_FLIPPED[operator] for operator in reversed(operators)]
         if len(trees) > 2 or not names:
-            keys = [values.key_of_tree(tree, self.pm) for tree in trees]
+            keys = [self.evaluator.key(tree, self.pm) for tree in trees]
             return Element(values.function_key("chain", [*keys, *operators]))
-        at = [values.evaluate(("+", trees[0], ("neg", trees[1])), point, self.pm) for point in range(values.POINTS)]
+        at = self.evaluator.values(("+", trees[0], ("neg", trees[1])), self.pm)
         if not all(at) or not all(map(arithmetic.is_real, at)):
             raise NotUnderstood("an inequality that is not between real numbers")
         scale = at[0] if operators[0] == r"\neq" else abs(at[0])
@@ -179,7 +182,7 @@ class _Reader:
         names = names_in(difference)
         if not names:
             return None
-        at = [values.evaluate(difference, point, self.pm) for point in range(values.POINTS)]
+        at = self.evaluator.values(difference, self.pm)
         found = _root(at, names)
         if found is None or not arithmetic.is_real(found[0]):
             return None
@@ -230,8 +233,8 @@ class _Reader:
         if names:
             if len(names) == 1 and names < _INTEGERS and ("constant", "pi") in _parts(tree):
                 tree = _renamed(tree, "n")
-            return Element(values.key_of_tree(tree, self.pm))
-        return _number(values.evaluate(tree, 0, self.pm))
+            return Element(self.evaluator.key(tree, self.pm))
+        return _number(self.evaluator.value(tree, 0, self.pm))
 
     def bracket(self, opening: str, inside: Tokens, closing: str) -> Element:
         if opening == r"\{":
@@ -262,7 +265,9 @@ class _Reader:
                 return self.statement(inside[i + 1 :])
         if not inside:
             return Element(set_key(()), numbers=())
-        elements = [element for part in split(inside, (",", ";")) for element in _elements(part)]
+        elements = [
+            element for part in split(inside, (",", ";")) for element in _elements(part, self.evaluator, self.depth)
+        ]
         sets = [element.numbers for element in elements if _point_of(element.numbers) is not None]
         numbers = realsets.union(one for one in sets if one is not None) if len(sets) == len(elements) else None
         return Element(list_key(list({element.key for element in elements})), numbers=numbers)

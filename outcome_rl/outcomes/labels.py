@@ -30,13 +30,16 @@ def label_of(tokens: Tokens) -> str | None:
     """What a value is called on the left of `=`: `x`, `x_1`, `f(x)`, `AB/CD`, `(x, y)`, `\\text{Price}`; else None."""
     tokens = trimmed(tokens)
     texts = [token.text for token in tokens]
-    if not tokens:
-        return None
-    if all(token.kind in ("text", "word") for token in tokens):
-        return "".join(texts)
-    if texts[0] == "(" and closing(tokens, 0) == len(tokens) - 1:
-        parts = [label_of(part) for part in split(tokens[1:-1], (",",))]
+    if texts[:1] == ["("] and closing(tokens, 0) == len(tokens) - 1:
+        parts = [_single_label(part) for part in split(tokens[1:-1], (",",))]
         return f"({','.join(part or '' for part in parts)})" if len(parts) > 1 and all(parts) else None
+    return _single_label(tokens)
+
+
+def _single_label(tokens: Tokens) -> str | None:
+    texts = [token.text for token in tokens]
+    if all(token.kind in ("text", "word") for token in tokens):
+        return "".join(texts) or None
     if tokens[0].kind == "name" and texts[1:2] == ["("] and closing(tokens, 1) == len(tokens) - 1:
         arguments = all(token.kind in ("name", "number", "word") or token.text == "," for token in tokens[2:-1])
         return "".join(texts) if arguments else None
@@ -55,5 +58,5 @@ def _segment(tree: Tree) -> str:
     """`AB`, the name of what lies between two points; empty for anything else."""
     if tree[0] == "name" and len(tree[1]) == 1 and tree[1].isupper():
         return str(tree[1])
-    left, right = (_segment(tree[1]), _segment(tree[2])) if tree[0] == "*" else ("", "")
-    return left + right if left and right else ""
+    letters = [_segment(part) if part[0] == "name" else "" for part in tree[1:]] if tree[0] == "*" else []
+    return "".join(letters) if all(letters) else ""

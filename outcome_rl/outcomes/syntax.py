@@ -6,19 +6,23 @@ roots, binomials, absolute values, floors, elementary functions and implicit pro
 so that every machine reads a text alike.
 
 A tree is a tuple `(operator, *operands)`: `("number", Fraction)`, `("name", "x_1")`, `("constant", "pi")`,
-`("+", a, b)`, `("*", a, b)`, `("/", a, b)`, `("^", a, b)`, `("neg", a)`, `("pm", sign, a)`, `("call", "sin", a)`.
+`("+", a, b, ...)`, `("*", a, b, ...)`, `("/", a, b)`, `("^", a, b)`, `("neg", a)`, `("pm", sign, a)`,
+`("call", "sin", a)`.
 """
 
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from outcome_rl.outcomes.tokens import FUNCTION_NAMES, GREEK, NotUnderstood, Token, Tokens, TooLarge, Words
 
-MAX_DEPTH = 40
+MAX_DEPTH = 24
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
 _DECORATIONS = ("vec", "overrightarrow", "overline", "bar", "hat", "widehat", "tilde", "angle", "triangle")
 
 Tree = tuple[Any, ...]
+_ONE: Tree = ("number", Fraction(1))
+_TWO: Tree = ("number", Fraction(2))
 
 
 def parse_expression(tokens: Tokens) -> Tree:
@@ -77,29 +81,35 @@ class _Parser:
         kind, text = self.next
         return (Words if kind in ("word", "text") else NotUnderstood)(f"{kind} {text!r}")
 
-    def sum(self) -> Tree:
+    def descend(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise TooLarge(f"nested deeper than {MAX_DEPTH}")
-        sign = self.accept("+", "-", r"\pm", r"\mp")
-        tree = _signed(sign, self.product()) if sign else self.product()
+
+    def sum(self) -> Tree:
+        """Terms; a sum or product is one node, however long, so that trees are no deeper than texts are nested."""
+        terms = [self.term(self.accept("+", "-", r"\pm", r"\mp") or "+")]
         while sign := self.accept("+", "-", r"\pm", r"\mp"):
-            tree = ("+", tree, _signed(sign, self.product()))
-        self.depth -= 1
-        return tree
+            terms.append(self.term(sign))
+        return terms[0] if len(terms) == 1 else ("+", *terms)
+
+    def term(self, sign: str) -> Tree:
+        return _signed(sign, self.product())
 
     def product(self) -> Tree:
-        tree = self.signed_power()
+        factors = [self.signed_power()]
         while True:
             if self.accept(r"\cdot", r"\times", "*", "×", "·"):
-                tree = ("*", tree, self.signed_power())
+                factors.append(self.signed_power())
             elif self.accept("/", r"\div", ":", "÷"):
-                tree = ("/", tree, self.signed_power())
+                factors.append(("/", _ONE, self.signed_power()))
             elif self.begins_factor():
                 self.accept(" ")
-                tree = ("*", tree, self.power())
+                factors.append(self.power())
+            elif len(factors) == 2 and factors[1][:2] == ("/", _ONE):
+                return ("/", factors[0], factors[1][2])
             else:
-                return tree
+                return factors[0] if len(factors) == 1 else ("*", *factors)
 
     def begins_factor(self) -> bool:
         """Whether the next token begins a factor without a sign of multiplication."""
@@ -114,34 +124,42 @@ class _Parser:
             return not self.in_bars
         return kind in ("number", "name") or text in ("(", "{")
 
+    def signs(self) -> str:
+        """Consume signs in a row; return the one that they make."""
+        sign = "+"
+        while text := self.accept("+", "-"):
+            sign = sign if text == "+" else "-" if sign == "+" else "+"
+        return sign
+
     def signed_power(self) -> Tree:
         self.accept(" ")
-        if sign := self.accept("+", "-"):
-            self.depth += 1
-            if self.depth > MAX_DEPTH:
-                raise TooLarge(f"nested deeper than {MAX_DEPTH}")
-            tree = _signed(sign, self.signed_power())
-            self.depth -= 1
-            return tree
-        return self.power()
+        return _signed(self.signs(), self.power())
 
     def power(self) -> Tree:
         tree = self.primary()
+        depth = self.depth
         while True:
             if self.accept("!"):
+                self.descend()
                 tree = ("call", "factorial", tree)
             elif self.accept("%") or self.next.kind == "unit":
                 self.position += self.next.kind == "unit"
             elif self.accept("^"):
                 if self.accept(r"\circ"):
                     if self.in_trigonometric:
+                        self.descend()
                         tree = ("*", tree, ("/", ("constant", "pi"), ("number", Fraction(180))))
                 elif not self.ordinal():
-                    exponent = self.argument()
+                    exponents = [self.argument()]
                     if tree[0] == "name":  # `v^2_0`
                         tree = ("name", tree[1] + self.subscript())
-                    tree = ("^", tree, exponent)
+                    self.descend()
+                    while self.accept("^"):  # `2^3^2` is 2^9
+                        self.descend()
+                        exponents.append(self.argument())
+                    tree = ("^", tree, reduce(lambda top, base: ("^", base, top), reversed(exponents)))
             else:
+                self.depth = depth
                 return tree
 
     def ordinal(self) -> bool:
@@ -159,14 +177,14 @@ class _Parser:
             tree = self.sum()
             self.expect("}")
             return tree
-        if sign := self.accept("-", "+"):
-            return _signed(sign, self.argument())
-        return self.primary()
+        return _signed(self.signs(), self.primary())
 
     def digit_argument(self) -> Tree:
         """What follows `\\frac`: a group, or one token, where a digit is one, as in TeX."""
         kind, text = self.next
         if kind == "number" and len(text) > 1:
+            if not text.isdigit():
+                raise self.refusal()
             self.tokens[self.position] = Token("number", text[1:])
             return ("number", _number(text[0]))
         return self.argument()
@@ -180,24 +198,25 @@ class _Parser:
 
     def primary(self) -> Tree:
         self.accept(" ")
+        self.descend()
         kind, text = self.take()
         if kind == "number":
-            return self.number(text)
-        if kind == "name":
-            return self.name(text)
-        if kind == "command":
-            return self.command(text[1:])
-        if text == "(":
-            return self.closed(")")
-        if text == "{":
-            return self.closed("}")
-        if text == "|":
+            tree = self.number(text)
+        elif kind == "name":
+            tree = self.name(text)
+        elif kind == "command":
+            tree = self.command(text[1:])
+        elif text in ("(", "{"):
+            tree = self.closed({"(": ")", "{": "}"}[text])
+        elif text == "|":
             self.in_bars += 1
-            tree = self.closed("|")
+            tree = ("call", "abs", self.closed("|"))
             self.in_bars -= 1
-            return ("call", "abs", tree)
-        self.position -= 1
-        raise self.refusal()
+        else:
+            self.position -= 1
+            raise self.refusal()
+        self.depth -= 1
+        return tree
 
     def closed(self, closing: str) -> Tree:
         in_bars, self.in_bars = self.in_bars, self.in_bars if closing == "|" else 0
@@ -308,10 +327,10 @@ class _Parser:
         raise self.refusal()
 
     def root(self) -> Tree:
-        degree: Tree = ("number", Fraction(2))
+        degree = _TWO
         if self.accept("["):
             degree = self.closed("]")
-        return ("^", self.argument(), ("/", ("number", Fraction(1)), degree))
+        return ("^", self.argument(), ("/", _ONE, degree))
 
     def function(self, name: str) -> Tree:
         exponent, base = None, None
@@ -325,7 +344,7 @@ class _Parser:
         self.in_trigonometric += name in TRIGONOMETRIC
         operand = self.operand()
         self.in_trigonometric -= name in TRIGONOMETRIC
-        if exponent == ("neg", ("number", Fraction(1))) and name in TRIGONOMETRIC:
+        if exponent == ("neg", _ONE) and name in TRIGONOMETRIC:
             return ("call", f"arc{name}", operand)
         call: Tree = ("call", name, operand)
         if base is not None:
@@ -334,16 +353,15 @@ class _Parser:
 
     def operand(self) -> Tree:
         """What a function applies to: a bracket, or the product up to a sign, a bracket or another function."""
-        if sign := self.accept("-", "+"):
-            return _signed(sign, self.operand())
+        sign = self.signs()
         bracketed = self.next.text in ("(", "{", "|")
-        tree = self.power()
+        factors = [self.power()]
         while not bracketed and self.begins_factor() and self.next.text not in ("(", "{", "|"):
             if self.next.text[1:] in FUNCTION_NAMES:
                 break
             self.accept(" ")
-            tree = ("*", tree, self.power())
-        return tree
+            factors.append(self.power())
+        return _signed(sign, factors[0] if len(factors) == 1 else ("*", *factors))
 
 
 _OTHER_COMMANDS = ("pi", "frac", "binom", "sqrt", "abs", "lfloor", "lceil")

@@ -6,119 +6,109 @@ of about a microsecond and bounded by `MAX_WORK`, before it is done and never by
 """
 
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from hashlib import blake2b
 
 from outcome_rl.outcomes.arithmetic import (
     Number,
     Undefined,
-    add,
     bits,
     bounded,
-    divide,
-    inexact_fraction,
+    inexact,
     is_real,
     mp,
-    multiply,
-    negative,
     number_key,
-    power,
     rounded,
 )
-from outcome_rl.outcomes.functions import FUNCTIONS
+from outcome_rl.outcomes.functions import FUNCTIONS, OPERATORS
 from outcome_rl.outcomes.syntax import Tree, names_in
 from outcome_rl.outcomes.tokens import TooLarge
 
-MAX_WORK = 20_000
+MAX_WORK = 12_000
 POINTS = 3
 
 
-def evaluate(tree: Tree, point: int, pm: int = 1) -> Number:
-    """Return the value of a tree at one of the points, with `\\pm` read as the sign `pm`.
+class Evaluator:
+    """Evaluates the expressions of one answer, as long as its work allows.
 
-    Raises:
-        Undefined: it has no value there.
-        TooLarge: a bound was exceeded.
+    `\\pm` is read as the sign `pm`. The methods raise `Undefined` where an expression has no value, and `TooLarge`
+    before a bound is exceeded.
     """
-    return _Evaluation(point, pm).value(tree)
 
+    def __init__(self) -> None:
+        self._work = 0
 
-def key_of_tree(tree: Tree, pm: int = 1) -> str:
-    """Return the key of an expression: of its value if it has no variables or is constant, else of the function."""
-    if not names_in(tree):
-        return number_key(evaluate(tree, 0, pm))
-    value = evaluate(tree, 0, pm)
-    keys = [rounded(value)] + [_rounded_or_undefined(tree, point, pm) for point in range(1, POINTS)]
-    return number_key(value) if len(set(keys)) == 1 else function_key("f", keys)
+    def key(self, tree: Tree, pm: int = 1) -> str:
+        """Return the key of an expression: of its value if it has no variables or is constant, else of the function."""
+        value = self.value(tree, 0, pm)
+        if not names_in(tree):
+            return number_key(value)
+        keys = [rounded(value)] + [self._rounded(tree, point, pm) for point in range(1, POINTS)]
+        return number_key(value) if len(set(keys)) == 1 else function_key("f", keys)
 
+    def values(self, tree: Tree, pm: int = 1) -> list[Number]:
+        """Return the values at all points."""
+        return [self.value(tree, point, pm) for point in range(POINTS)]
 
-def _rounded_or_undefined(tree: Tree, point: int, pm: int) -> str:
-    """The key at a point with negative variables, where a root may leave the reals: its branch there says nothing."""
-    try:
-        value = evaluate(tree, point, pm)
-    except Undefined:
-        return "undefined"
-    return rounded(value) if is_real(value) or _has_i(tree) else "undefined"
+    def value(self, tree: Tree, point: int, pm: int = 1) -> Number:
+        """Return the value at one of the points."""
+        operator = tree[0]
+        if operator == "number":
+            return bounded(tree[1])
+        if operator == "name":
+            return variable(tree[1], point)
+        if operator == "constant":
+            context = mp()
+            return context.j * 1 if tree[1] == "i" else (context.pi if tree[1] == "pi" else context.e) * 1
+        if operator == "pm":
+            value = self.value(tree[2], point, pm)
+            return value if tree[1] == pm else -value
+        operands = [self.value(part, point, pm) for part in tree[1:] if isinstance(part, tuple)]
+        if operator == "neg":
+            return -operands[0]
+        if operator == "call":
+            return self._call(tree[1], operands, point)
+        work, function = OPERATORS[operator]
+        exact = all(type(operand) is Fraction for operand in operands)
+        self._spend((2 + sum(map(bits, operands)) // 16 if exact else work) * (len(operands) - 1))
+        return reduce(function, operands)
+
+    def _call(self, name: str, operands: list[Number], point: int) -> Number:
+        if name not in FUNCTIONS:  # f(x), of an unknown f: an unknown number that depends on x
+            self._spend(30)
+            return variable(f"{name}({rounded(operands[0])})", point)
+        work, function = FUNCTIONS[name]
+        self._spend(work)
+        return function(*operands)
+
+    def _rounded(self, tree: Tree, point: int, pm: int) -> str:
+        """The key at a point with negative variables, where a root may leave the reals: its branch says nothing."""
+        try:
+            value = self.value(tree, point, pm)
+        except Undefined:
+            return "undefined"
+        return rounded(value) if is_real(value) or _has_i(tree) else "undefined"
+
+    def _spend(self, work: int) -> None:
+        self._work += work
+        if self._work > MAX_WORK:
+            raise TooLarge("more work than a formula needs")
 
 
 def function_key(tag: str, keys: list[str]) -> str:
+    """Return the key of a function with these keys at the points."""
     return f"{tag}:{blake2b(';'.join(keys).encode(), digest_size=16).hexdigest()}"
 
 
 @lru_cache(maxsize=4096)
 def variable(name: str, point: int) -> Number:
-    """The value of a variable at a point: positive at point 0, negative at 1, of either sign at 2."""
+    """Return the value of a variable at a point: positive at point 0, negative at 1, of either sign at 2."""
     digest = blake2b(f"{point}:{name}".encode("utf-8", "surrogatepass"), digest_size=64).digest()
-    negative_there = point == 1 or (point == 2 and digest[0] & 1)
     # In (0.93, 0.99): x^2000 + 1 still differs from x^2001 + 1, and arcsin, ln(1 - x), sqrt(1 - x^2) are real.
-    fraction = int.from_bytes(digest, "little")
-    value = inexact_fraction(Fraction(93, 100) + Fraction(6, 100) * Fraction(fraction, 1 << 512))
-    return -value if negative_there else value
+    unit = Fraction(int.from_bytes(digest, "little"), 1 << 512)
+    value = inexact(Fraction(93, 100) + Fraction(6, 100) * unit)
+    return -value if point == 1 or (point == 2 and digest[0] & 1) else value
 
 
 def _has_i(tree: Tree) -> bool:
     return tree == ("constant", "i") or any(_has_i(part) for part in tree[1:] if isinstance(part, tuple))
-
-
-class _Evaluation:
-    """One walk over a tree, which counts its work."""
-
-    def __init__(self, point: int, pm: int) -> None:
-        self.point, self.pm = point, pm
-        self.work = 0
-
-    def value(self, tree: Tree) -> Number:
-        operator = tree[0]
-        if operator == "number":
-            return bounded(tree[1])
-        if operator == "name":
-            return variable(tree[1], self.point)
-        if operator == "constant":
-            context = mp()
-            return context.j * 1 if tree[1] == "i" else (context.pi if tree[1] == "pi" else context.e) * 1
-        if operator == "neg":
-            return negative(self.value(tree[1]))
-        if operator == "pm":
-            value = self.value(tree[2])
-            return value if tree[1] == self.pm else negative(value)
-        if operator == "call":
-            return self.call(tree[1], [self.value(part) for part in tree[2:]])
-        a, b = self.value(tree[1]), self.value(tree[2])
-        exact = isinstance(a, Fraction) and isinstance(b, Fraction)
-        self.spend(1 + (bits(a) + bits(b)) // 16 if exact else 50 if operator == "^" else 5)
-        return _OPERATORS[operator](a, b)
-
-    def call(self, name: str, operands: list[Number]) -> Number:
-        if name not in FUNCTIONS:  # f(x), of an unknown f: an unknown number that depends on x
-            return variable(f"{name}({rounded(operands[0])})", self.point)
-        work, function = FUNCTIONS[name]
-        self.spend(work)
-        return function(*operands)
-
-    def spend(self, work: int) -> None:
-        self.work += work
-        if self.work > MAX_WORK:
-            raise TooLarge("more work than a formula needs")
-
-
-_OPERATORS = {"+": add, "*": multiply, "/": divide, "^": power}
