@@ -142,8 +142,8 @@ def test_report_by_hand(tmp_path: Path) -> None:
 
 def test_the_order_of_rows_and_samples_does_not_matter(tmp_path: Path) -> None:
     rows = [
-        row([{"answer": answer} for answer in ("x^2+1", "1+x^2", "\\sqrt{8}", "2\\sqrt{2}", "9")], id, gold)
-        for id, gold in (("a", "x^2+1"), ("b", "2\\sqrt{2}"))
+        row([{"answer": answer} for answer in ("x^2+1", "1+x^2", "\\sqrt{8}", "\\max(1,2)", "2")], id, gold)
+        for id, gold in (("a", "x^2+1"), ("b", "2"))
     ]
     mirrored = [row(question["samples"][::-1], question["question_id"], question["gold"]) for question in rows[::-1]]
     calls: list[tuple[int, int]] = []

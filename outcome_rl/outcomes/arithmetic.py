@@ -2,10 +2,10 @@ r"""Bounded arithmetic on exact rationals and 512-bit numbers, and the keys of i
 
 Arithmetic on rationals is exact, roots of perfect powers included. Everything else is computed with `BITS` of
 precision, and a number's key is the number rounded to `KEY_BITS` (77 digits), so two keys are equal or not: there is no
-"close". The distance between the two absorbs what cancellation and different routes to one value lose; a sum that hides
-one of its terms, or cancels more than the distance allows, is refused with `TooLarge` instead of being keyed by its
-noise. A number that is a rational to all its bits is that rational: `\sqrt8 / \sqrt2` has the key of 2.
-Every operation checks its bounds before it is done.
+"close". The distance between the two absorbs what cancellation and different routes to one value lose. A sum that hides
+one of its terms, a difference that leaves fewer digits than a key has, and an exact number that would lose digits are
+refused with `TooLarge` instead of being keyed by their noise. A number that is a rational to all its bits is that
+rational: `\sqrt8 / \sqrt2` has the key of 2. Every operation checks its bounds before it is done.
 """
 
 from fractions import Fraction
@@ -115,12 +115,18 @@ def inexact(value: Number) -> Number:
     """Return the number as one of mpmath's."""
     if type(value) is not Fraction:
         return value
+    if bits(value) > KEY_BITS and max(_odd_bits(value.numerator), _odd_bits(value.denominator)) > KEY_BITS:
+        raise TooLarge("an exact number of more than 77 digits among inexact ones")
     context = mp()
     return context.mpf(value.numerator) / context.mpf(value.denominator)
 
 
 def bits(value: Fraction) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+def _odd_bits(value: int) -> int:
+    return (value // (value & -value)).bit_length() if value else 0
 
 
 def magnitude(real: Number) -> int:

@@ -62,11 +62,12 @@ def _extract(response: str) -> Answer | None:
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 # Alternatives are tried in order: a box, an escaped character (so that `\{` is no brace), a brace.
 _BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
-_BARE_BOX = re.compile(r"(?:[^\s$\\]+|\\(?![)\]]))+")
+_BARE_BOX = re.compile(r"(?:[^\s$\\]+|\\(?![)\]]|boxed|fbox))+")
+_DIGIT = re.compile("[0-9]")
 _MAX_BARE = 100
-# What may stand between boxes that give one answer together: `\boxed{2}$ and $\boxed{3}`.
+# What may stand between boxes that give one answer together: `\boxed{2}$ and $\boxed{3}`. An "or" may say it anew.
 _SPACING = r"(?:[\s${}]|\\[,;:! ()\[\]]|\\q?quad|\\text)*"
-_JOINT = re.compile(rf"(?:{_SPACING}(?:[,;]|and|or))+{_SPACING}")
+_JOINT = re.compile(rf"(?:{_SPACING}(?:[,;]|and))+{_SPACING}")
 _MAX_JOINT = 40
 
 
@@ -120,7 +121,7 @@ def _bare_box(response: str, start: int) -> tuple[int, int] | None:
     if run is None:
         return None
     text = run[0].rstrip(".,;:")
-    if text.count("{") != text.count("}") or not any(c in "0123456789" for c in text):
+    if text.count("{") != text.count("}") or _DIGIT.search(text) is None:
         return None
     return start, start + len(text)
 

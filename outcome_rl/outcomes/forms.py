@@ -226,7 +226,15 @@ class _Reader:
             return self.matrix(tokens)
         if texts[0] in ("(", "[", r"\{", r"\langle") and closing(tokens, 0) == len(tokens) - 1:
             return self.bracket(texts[0], tokens[1:-1], texts[-1])
+        terms = list(split(tokens, (":",)))
+        if len(terms) > 2:
+            return self.ratio([parse_expression(term) for term in terms])
         return self.expression(parse_expression(tokens))
+
+    def ratio(self, terms: list[Tree]) -> Element:
+        """`2:3:4`, which is `4:6:8`."""
+        keys = (self.evaluator.key(("/", term, terms[0]), self.pm) for term in terms)
+        return Element(_tuple_key("ratio(", keys, ")"))
 
     def expression(self, tree: Tree) -> Element:
         names = names_in(tree)

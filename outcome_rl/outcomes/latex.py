@@ -98,12 +98,18 @@ def plain_latex(answer: str) -> str:
             kind = "text" if token in _TEXT else "unwrapped"
             continue
         if token == "{":
-            if kind != "unwrapped":
-                out.append(r"\text{" if kind == "text" else "{")
+            if kind == "unwrapped":  # a space before it is one before its content
+                open_groups.append((kind, len(out)))
+                kind = "plain"
+                continue
+            out.append(r"\text{" if kind == "text" else "{")
             open_groups.append((kind, len(out)))
         elif token == "}":
             if open_groups:
                 last_group = _close_group(out, *open_groups.pop(), last_group)
+            # `x^{2}3` is no `x^23`: the braces may go, not the gap.
+            kind, space = "plain", out[-2:-1] in _BEFORE_ARGUMENT and out[-1] in _DIGITS
+            continue
         else:
             in_text = bool(open_groups) and open_groups[-1][0] == "text"
             if space and (in_text or (out and out[-1][-1] in _BEFORE_SPACE and token in _DIGITS)):
@@ -130,6 +136,7 @@ def mark_conjunctions(answer: str) -> str:
 
 
 _DIGITS = "0123456789"
+_BEFORE_ARGUMENT = (["^"], ["_"], [r"\sqrt"], ["]"])
 _BEFORE_SPACE = _DIGITS + ","
 
 

@@ -14,7 +14,6 @@ from outcome_rl.outcomes.arithmetic import (
     Undefined,
     bits,
     bounded,
-    inexact,
     is_real,
     mp,
     number_key,
@@ -25,7 +24,7 @@ from outcome_rl.outcomes.syntax import Tree, names_in
 from outcome_rl.outcomes.tokens import TooLarge
 
 MAX_WORK = 12_000
-POINTS = 3
+POINTS = 4
 
 
 class Evaluator:
@@ -102,12 +101,17 @@ def function_key(tag: str, keys: list[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def variable(name: str, point: int) -> Number:
-    """Return the value of a variable at a point: positive at point 0, negative at 1, of either sign at 2."""
+    """Return the value of a variable at a point.
+
+    Its size lies in (0.93, 0.99): there x^2000 + 1 still differs from x^2001 + 1, and arcsin x, ln(1 - x) and
+    sqrt(1 - x^2) are real. All variables are positive at point 0 and negative at 1; at 2 and 3 neighbours in the
+    alphabet differ in sign, so that |ab| is not ab.
+    """
     digest = blake2b(f"{point}:{name}".encode("utf-8", "surrogatepass"), digest_size=64).digest()
-    # In (0.93, 0.99): x^2000 + 1 still differs from x^2001 + 1, and arcsin, ln(1 - x), sqrt(1 - x^2) are real.
-    unit = Fraction(int.from_bytes(digest, "little"), 1 << 512)
-    value = inexact(Fraction(93, 100) + Fraction(6, 100) * unit)
-    return -value if point == 1 or (point == 2 and digest[0] & 1) else value
+    context = mp()
+    size = context.mpf(93) / 100 + context.ldexp(int.from_bytes(digest, "little"), -512) * 6 / 100
+    is_negative = (False, True, ord(name[-1]) & 1, ord(name[-1]) & 2)[point]
+    return -size if is_negative else size
 
 
 def _has_i(tree: Tree) -> bool:
