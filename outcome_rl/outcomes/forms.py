@@ -32,6 +32,7 @@ from outcome_rl.outcomes.tokens import (
 
 _ABOUT, _CONGRUENT = r"\approx", r"\equiv"
 _FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
+_TAGS = {">": "gt", r"\geq": "ge", r"\neq": "ne"}
 _RELATIONS = frozenset((EQUAL, _ABOUT, _CONGRUENT, ELEMENT, *_FLIPPED))
 
 
@@ -175,7 +176,8 @@ class _Reader:
         if not all(at) or not all(map(arithmetic.is_real, at)):
             raise NotUnderstood("an inequality that is not between real numbers")
         scale = at[0] if operators[0] == r"\neq" else abs(at[0])
-        return Element(values.function_key(operators[0], [arithmetic.rounded(arithmetic.divide(v, scale)) for v in at]))
+        ratios = [arithmetic.rounded(arithmetic.divide(value, scale)) for value in at]
+        return Element(values.function_key(_TAGS[operators[0]], ratios))
 
     def solve(self, difference: Tree, operator: str) -> RealSet | None:
         """The solutions of `difference OPERATOR 0` in its one variable, if the difference is linear in it."""

@@ -33,13 +33,37 @@ ANSWERS = r"""
 WRAPPERS = ["{}", "${}$", "\\boxed{{{}}}", "The answer is {}.", "\\frac{{{}}}{{2}}", "\\text{{{}}}", "#### {}", "({})"]
 
 
+EXPRESSIONS = r"""
+{}+{} {}-{} {}\cdot{} {}/{} ({}){} ({}) -{} {}^{{{}}} ({})! \frac{{{}}}{{{}}} \sqrt{{{}}} \sqrt[3]{{{}}}
+\binom{{{}}}{{{}}} \sin({}) \tan({}) \arcsin({}) \ln({}) \log_{{{}}}({}) e^{{{}}} |{}| \lfloor{}\rfloor f({})
+"""
+STATEMENTS = r"""
+{} {} {} {}={} {}<{} {}\leq{}<{} {}\neq{} x\in({},{}] (-\infty,{})\cup[{},{}] ({},{}) [{},{}) \{{{},{}\}} {},{}
+x={},y={} {}\pm{} {}:{}:{} x\equiv{}\pmod{{{}}} \begin{{pmatrix}}{}\\{}\end{{pmatrix}} \{{x|{}<x<{}\}}
+"""
+LEAVES = r"0 1 2 3 7 12 100 0.5 1.25 99999999999 x y n k i e \pi x_1 \theta 30^\circ 1,234 \frac12"
+
+
+def expression(rng: random.Random, depth: int) -> str:
+    """A text that the grammar reads, more often than not."""
+    if depth == 0 or rng.random() < 0.2:
+        return rng.choice(LEAVES.split())
+    return filled(rng.choice(EXPRESSIONS.split()), rng, depth - 1)
+
+
+def filled(shape: str, rng: random.Random, depth: int) -> str:
+    return shape.format(*(expression(rng, depth) for _ in range(shape.count("{}"))))
+
+
 def texts(seed: int) -> Iterator[str]:
-    """An endless stream of texts: of pieces, of mutated answers, of nested and of repeated ones."""
+    """An endless stream of texts: of pieces, of formulas, of mutated answers, of nested and of repeated ones."""
     rng = random.Random(seed)
     while True:
         kind = rng.random()
-        if kind < 0.45:
+        if kind < 0.2:
             yield "".join(rng.choices(PIECES, k=rng.randint(1, 14)))
+        elif kind < 0.6:
+            yield filled(rng.choice(STATEMENTS.split()), rng, rng.randint(0, 3))
         elif kind < 0.9:
             text = rng.choice(ANSWERS.split())
             for _ in range(rng.randint(0, 4)):
