@@ -162,7 +162,7 @@ def measure_throughput(path: Path, rows: int, rounds: int) -> dict[str, dict[str
 
 
 def measure_step(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of CPU time from 2,048 response texts to keys and verdicts, at first sight of every answer and again.
+    """Milliseconds of CPU time from 2,048 responses to keys and verdicts, at first sight of every answer and again.
 
     Responses that only math-verify can judge are left out: their number and its time are in the other tables.
     """

@@ -22,6 +22,7 @@ ZERO_BITS = 400  # terms that cancel to so many bits are equal
 MAX_EXACT_BITS = 1 << 15
 MAX_EXPONENT_BITS = 1 << 20
 
+_ZERO = Fraction(0)
 Number = Any
 """A Fraction, or an mpmath `mpf` or `mpc` of the context below."""
 
@@ -162,8 +163,8 @@ def add(a: Number, b: Number) -> Number:
     """Return a + b; exactly 0 where inexact terms cancel."""
     if type(a) is Fraction and type(b) is Fraction:
         return bounded(a + b)
-    if a == 0 or b == 0:
-        return b if a == 0 else a
+    if not a or not b:
+        return a or b
     a, b = inexact(a), inexact(b)
     if _is_complex(a) or _is_complex(b):
         context = mp()
@@ -175,14 +176,14 @@ def add(a: Number, b: Number) -> Number:
 
 def _add_reals(a: Number, b: Number) -> Number:
     if not a or not b:
-        return a or b or Fraction(0)
+        return a or b or _ZERO
     larger, smaller = max(magnitude(a), magnitude(b)), min(magnitude(a), magnitude(b))
     if larger - smaller > HIDDEN_BITS:
         raise TooLarge("a sum that hides a term from 77 digits")
     total = a + b
     lost = larger - magnitude(total) if total else BITS
     if lost >= ZERO_BITS:
-        return Fraction(0)
+        return _ZERO
     if lost > HIDDEN_BITS:
         raise TooLarge("a difference that leaves less than 77 digits")
     return total
@@ -193,30 +194,30 @@ def multiply(a: Number, b: Number) -> Number:
         if bits(a) + bits(b) > 2 * MAX_EXACT_BITS:
             raise TooLarge("an exact product of more than 65536 bits")
         return bounded(a * b)
-    if a == 0 or b == 0:
-        return Fraction(0)
+    if not a or not b:
+        return _ZERO
     return bounded(inexact(a) * inexact(b))
 
 
 def divide(a: Number, b: Number) -> Number:
-    if b == 0:
+    if not b:
         raise Undefined("division by zero")
     if type(b) is Fraction:
         return multiply(a, 1 / b)
-    return Fraction(0) if a == 0 else bounded(inexact(a) / b)
+    return bounded(inexact(a) / b) if a else _ZERO
 
 
 def power(a: Number, b: Number) -> Number:
     """Return a ** b: the real root of a negative number where the exponent has an odd denominator, else principal."""
     b = simplified(b)
-    if b == 0:
-        if a == 0:
+    if not b:
+        if not a:
             raise Undefined("0 to the power 0")
         return Fraction(1)
-    if a == 0:
+    if not a:
         if type(b) is not Fraction or b < 0:
             raise Undefined("a power of 0")
-        return Fraction(0)
+        return _ZERO
     if type(a) is Fraction and type(b) is Fraction:
         return _rational_power(a, b)
     context = mp()

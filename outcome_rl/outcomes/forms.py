@@ -32,6 +32,7 @@ from outcome_rl.outcomes.tokens import (
 
 _ABOUT, _CONGRUENT = r"\approx", r"\equiv"
 _FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
+_SET_SIGNS = (r"\cup", r"\cap", r"\setminus", r"\\")
 _TAGS = {">": "gt", r"\geq": "ge", r"\neq": "ne"}
 _RELATIONS = frozenset((EQUAL, _ABOUT, _CONGRUENT, ELEMENT, *_FLIPPED))
 
@@ -208,11 +209,10 @@ class _Reader:
     def _value(self, tokens: Tokens) -> Element:
         if not tokens:
             raise NotUnderstood("nothing")
-        for sign in (r"\cup", r"\cap", r"\setminus", "\\\\"):
-            parts = list(split(tokens, (sign,)))
-            if len(parts) > 1:
-                return self.set_operation(parts, sign)
         texts = [token.text for token in tokens]
+        for sign in _SET_SIGNS:
+            if sign in texts and len(parts := list(split(tokens, (sign,)))) > 1:
+                return self.set_operation(parts, sign)
         difference = next(
             (i for i in top_level(tokens) if i and texts[i] == "-" and texts[i + 1 : i + 2] == [r"\{"]), None
         )

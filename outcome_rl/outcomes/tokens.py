@@ -132,13 +132,11 @@ def top_level(tokens: Tokens) -> Iterator[int]:
 
 
 def at_top_level(tokens: Tokens, texts: Sequence[str]) -> bool:
-    return any(token.text in texts for token in tokens) and any(
-        tokens[i].text in texts and tokens[i].kind != "text" for i in top_level(tokens)
-    )
+    return any(tokens[i].text in texts and tokens[i].kind != "text" for i in top_level(tokens))
 
 
 def split(tokens: Tokens, separators: Sequence[str]) -> Iterator[Tokens]:
-    if not any(token.text in separators for token in tokens):
+    if {token.text for token in tokens}.isdisjoint(separators):
         yield trimmed(tokens)
         return
     start = 0
