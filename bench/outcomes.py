@@ -35,6 +35,7 @@ RULES = {
     "time of day": r"[0-9]:[0-9]{2}",
     "base": r"_\{?[0-9]",
     "`pi` without a backslash": r"(?<!\\)pi",
+    "lost braces": r"\\(?:begin|end|mbox)[a-z]|\*sqrt",
     "rounded decimals": r"[0-9]\.[0-9]{4}",
     "equations": r"=",
 }

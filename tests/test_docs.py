@@ -34,6 +34,15 @@ def test_results_are_those_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table(figures) in (DOCS / "results.md").read_text()
 
 
+def test_the_tables_of_outcomes_are_those_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = DOCS.parent / "bench"
+    monkeypatch.syspath_prepend(str(bench))
+    page = runpy.run_path(str(bench / "outcomes.py"))["page"]
+    figures = json.loads((bench / "results" / "outcomes.json").read_text())["figures"]
+    text = (DOCS / "outcomes.md").read_text()
+    assert page(text, figures) == text, "outcomes.md is out of date; run python bench/outcomes.py --from-record"
+
+
 def test_the_loop_of_the_readme_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text(), re.DOTALL)
     assert len(blocks) == 1

@@ -259,10 +259,8 @@ def _integer_root(value: int, degree: int) -> int | None:
     """The exact root of a natural number, or None."""
     if degree == 2:
         root = isqrt(value)
-    else:
-        low, high = 0, 1 << (value.bit_length() // degree + 1)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if middle**degree <= value else (low, middle - 1)
-        root = low
+    else:  # Newton's iteration, from above
+        root = 1 << (value.bit_length() + degree - 1) // degree
+        while (smaller := ((degree - 1) * root + value // root ** (degree - 1)) // degree) < root:
+            root = smaller
     return root if root**degree == value else None

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from hashlib import blake2b
 
-from outcome_rl.outcomes.latex import mark_conjunctions, plain_latex, strip_unit, unwrap_text
+from outcome_rl.outcomes.latex import mended, plain_latex, strip_unit, unwrap_text
 from outcome_rl.outcomes.rational import parse_rational
 
 NO_ANSWER = 0
@@ -104,7 +104,7 @@ _PLAIN_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 @lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 answers measured were seen before
 def _canonical(answer: str) -> str:
-    plain = plain_latex(mark_conjunctions(answer))
+    plain = plain_latex(mended(answer))
     number = parse_rational(unwrap_text(strip_unit(plain)))
     if number is not None:
         return f"q:{number.numerator}/{number.denominator}"

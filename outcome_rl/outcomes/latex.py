@@ -128,8 +128,17 @@ _CONJUNCTION = re.compile(
 )
 
 
-def mark_conjunctions(answer: str) -> str:
-    """Return the answer with the words `and` and `or` between formulas set as text, before spaces are dropped."""
+# What sources that print LaTeX through other tools leave of `\begin{pmatrix}`, `\mbox{cm}` and `\pm\sqrt{5}`.
+_LOST_BRACES = re.compile(r"\\(begin|end|mbox)([a-z]+)")
+_STRAY_PRODUCT = re.compile(r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()")
+
+
+def mended(answer: str) -> str:
+    """Return the answer with lost braces and stray signs put right, and `and` and `or` between formulas set as text."""
+    if "\\begin" in answer or "\\mbox" in answer:
+        answer = _LOST_BRACES.sub(r"\\\1{\2}", answer)
+    if "*sqrt" in answer:
+        answer = _STRAY_PRODUCT.sub(r"\1 ", answer)
     if "and" not in answer and "or" not in answer:
         return answer
     return _CONJUNCTION.sub(lambda match: match["group"] or rf"\text{{ {match['word']} }}", answer)

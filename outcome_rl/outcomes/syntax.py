@@ -239,11 +239,11 @@ class _Parser:
         value = ("number", _number(text))
         before = self.tokens[self.position - 2] if self.position > 1 else _END
         if text.isdigit() and before.kind in ("end", "symbol") and before.text not in ("^", "_", "]", "/", ")"):
-            start = self.position
-            fraction = self.proper_fraction()
+            start, tokens = self.position, self.tokens.copy()
+            fraction = self.proper_fraction() if self.next.text in (" ", r"\frac") else None
             if fraction is not None:
                 return ("+", value, fraction)
-            self.position = start
+            self.position, self.tokens = start, tokens
         return value
 
     def proper_fraction(self) -> Tree | None:
@@ -254,7 +254,7 @@ class _Parser:
         top, bottom = self.integer(one_digit=not spaced), None
         if not spaced or self.accept("/"):
             bottom = self.integer(one_digit=not spaced)
-        if top is None or bottom is None or not 0 < top < bottom:
+        if top is None or bottom is None or not 0 <= top < bottom:
             return None
         return ("number", Fraction(top, bottom))
 

@@ -57,6 +57,8 @@ def form(answer: str) -> str:
         (r"2k, k \in \mathbb{Z}", form("2k")),
         (r"\sqrt[3]{-8}", "q:-2/1"),
         (r"3 \frac{1}{2}", "q:7/2"),
+        (r"2\frac32", "q:3/1"),  # no mixed number but a product
+        (r"50\frac{0}{4}", "q:50/1"),
         (r"(45^\circ, 60^\circ)", "(q:45/1;q:60/1)"),
         (r"\cos 60^\circ", "q:1/2"),
         (r"2^{3^2}", "q:512/1"),
