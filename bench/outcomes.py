@@ -4,7 +4,7 @@
     python bench/outcomes.py --from-record             writes the tables from the record
 
 The data are labelled pairs of answers (pairs/pairs_tests.jsonl) and model generations (generations/*.jsonl). Throughput
-is that of one process; all graders see the same rows in turns, and ours starts every round with empty caches.
+is that of one process; all graders see the same rows in turns, and start every round with empty caches.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from graders import PEERS
 from record import RESULTS, ROOT, write_result
+from sympy.core.cache import clear_cache
 
 from outcome_rl import OutcomeMatcher, equivalent, extract_answer
 from outcome_rl.outcomes import keys
@@ -151,6 +152,7 @@ def measure_throughput(path: Path, rows: int, rounds: int) -> dict[str, dict[str
                 matcher.classify_answers([f"{round_number} {name} {i}" for i in ids], answers, golds)
                 rates[name].append(len(timed) / (time.perf_counter() - start))
             for name, grade in PEERS.items():
+                clear_cache()
                 start = time.perf_counter()
                 for answer, gold in zip(answers, golds, strict=True):
                     grade(gold, answer)

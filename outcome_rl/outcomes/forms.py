@@ -11,7 +11,7 @@ expressions, keyed by `values`. The forms meet where mathematicians take them fo
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from outcome_rl.outcomes import arithmetic, realsets, values
@@ -21,6 +21,7 @@ from outcome_rl.outcomes.realsets import INFINITY, RealSet, list_key, set_key
 from outcome_rl.outcomes.syntax import Tree, names_in, parse_expression
 from outcome_rl.outcomes.tokens import (
     NotUnderstood,
+    Token,
     Tokens,
     TooLarge,
     at_top_level,
@@ -87,11 +88,16 @@ def _tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
 
 def _elements(item: Tokens, evaluator: values.Evaluator, depth: int = 0) -> list[Element]:
     """The values of one item: two if it holds a sign `\\pm` outside of a set."""
-    in_set = {r"\{": 1, r"\}": -1}
-    depths = accumulate(in_set.get(token.text, 0) for token in item)
-    has_sign = any(not d and token.text in (r"\pm", r"\mp") for d, token in zip(depths, item, strict=True))
-    signs = (1, -1) if has_sign else (1,)
+    signs = (1, -1) if any(token.text in (r"\pm", r"\mp") for token in _outside_of_sets(item)) else (1,)
     return [_Reader(evaluator, pm, depth).statement(item) for pm in signs]
+
+
+def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
+    depth = 0
+    for token in tokens:
+        depth += (token.text == r"\{") - (token.text == r"\}")
+        if not depth:
+            yield token
 
 
 class _Reader:
@@ -103,6 +109,8 @@ class _Reader:
         self.depth = depth
 
     def statement(self, tokens: Tokens) -> Element:
+        if _RELATIONS.isdisjoint(token.text for token in tokens):
+            return self.value(tokens)
         positions = [i for i in top_level(tokens) if tokens[i].text in _RELATIONS and tokens[i].kind != "text"]
         if not positions:
             return self.value(tokens)
@@ -213,11 +221,9 @@ class _Reader:
         for sign in _SET_SIGNS:
             if sign in texts and len(parts := list(split(tokens, (sign,)))) > 1:
                 return self.set_operation(parts, sign)
-        difference = next(
-            (i for i in top_level(tokens) if i and texts[i] == "-" and texts[i + 1 : i + 2] == [r"\{"]), None
-        )
-        if difference is not None:
-            return self.set_operation([tokens[:difference], tokens[difference + 1 :]], r"\setminus")
+        minus = [i for i in top_level(tokens) if i and texts[i : i + 2] == ["-", r"\{"]] if r"\{" in texts else []
+        if minus:
+            return self.set_operation([tokens[: minus[0]], tokens[minus[0] + 1 :]], r"\setminus")
         if texts in ([r"\mathbb", "R"], [r"\mathbb", "{", "R", "}"]):
             return Element(set_key(realsets.REALS), numbers=realsets.REALS)
         if texts == [r"\emptyset"]:

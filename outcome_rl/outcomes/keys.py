@@ -11,8 +11,11 @@ import re
 from functools import lru_cache
 from hashlib import blake2b
 
+from outcome_rl.outcomes.forms import mathematical_form
 from outcome_rl.outcomes.latex import mended, plain_latex, strip_unit, unwrap_text
+from outcome_rl.outcomes.notations import in_notation, is_word, marked_choice
 from outcome_rl.outcomes.rational import parse_rational
+from outcome_rl.outcomes.tokens import NotUnderstood, TooLarge, Words
 
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
@@ -111,11 +114,6 @@ def _canonical(answer: str) -> str:
     text = unwrap_text(plain)
     if not text:
         return ""
-    # Only now: a run over numbers needs neither the grammar nor mpmath.
-    from outcome_rl.outcomes.forms import mathematical_form
-    from outcome_rl.outcomes.notations import in_notation, is_word, marked_choice
-    from outcome_rl.outcomes.tokens import NotUnderstood, TooLarge, Words
-
     if notation := in_notation(text):
         return notation
     words = f"t:{text.replace(' ', '').casefold()}"

@@ -70,6 +70,7 @@ _RENAMED = {
     r"\lbrack": "[",
     r"\rbrack": "]",
 }
+_ORDINARY = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+-=^_()[],/|<>!:;*")
 _DEGREE = frozenset(("°", r"\degree", r"\degrees"))
 
 
@@ -87,6 +88,10 @@ def plain_latex(answer: str) -> str:
     last_group = (-1, -1)  # indices in `out` of the braces closed last
     kind, space, sizing = "plain", False, False
     for raw in _TOKEN.findall(answer):
+        if raw in _ORDINARY and not space:  # most of a formula
+            out.append(raw)
+            kind, sizing = "plain", False
+            continue
         token = _RENAMED.get(raw if raw.isspace() else raw.rstrip(), raw.rstrip())
         invisible, sizing = sizing and token == ".", token in (r"\left", r"\right")
         if token in _DROPPED or invisible:

@@ -69,9 +69,11 @@ class _Parser:
         return token
 
     def accept(self, *texts: str) -> str | None:
-        if self.next.kind != "text" and self.next.text in texts and self.next is not _END:
-            return self.take().text
-        return None
+        kind, text = self.next
+        if text not in texts or kind in ("text", "end"):
+            return None
+        self.position += 1
+        return text
 
     def expect(self, text: str) -> None:
         if self.accept(text) is None:
@@ -375,4 +377,4 @@ def _signed(sign: str, tree: Tree) -> Tree:
 
 
 def _number(text: str) -> Fraction:
-    return Fraction(text)
+    return Fraction(int(text) if text.isdigit() else text)
