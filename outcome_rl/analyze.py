@@ -36,6 +36,7 @@ class Report(SampleSummary):
     outcome_rule: str
     unresolved: int
     unscored_questions: dict[str, str]
+    doubtful_golds: dict[str, str]
 
 
 def analyze_file(
@@ -58,7 +59,7 @@ def analyze_file(
     Returns:
         The report. `unresolved` counts comparisons that ran out of time or failed: each left its answer in a class of
         its own. `unscored_questions` maps the questions whose gold cannot be judged to the reason; they are in no
-        other figure.
+        other figure. `doubtful_golds` maps questions that are scored to why their gold should be looked at.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -72,7 +73,7 @@ def analyze_file(
             [question.gold for question in questions for _ in question.answers],
             progress=progress,
         )
-        bad_golds, rule = dict(matcher.bad_golds), matcher.rule
+        bad_golds, doubtful_golds, rule = dict(matcher.bad_golds), dict(matcher.doubtful_golds), matcher.rule
     ends = np.cumsum([len(question.answers) for question in questions])[:-1]
     scored = [
         (keys, correct)
@@ -88,6 +89,7 @@ def analyze_file(
         outcome_rule=rule,
         unresolved=outcomes.unresolved,
         unscored_questions=bad_golds,
+        doubtful_golds=doubtful_golds,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from outcome_rl.bench import exploration
+from outcome_rl.bench import exploration, outcomes
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.embedded import policy_dir
 
@@ -31,6 +31,12 @@ def test_every_setting_is_explained() -> None:
 def test_results_are_those_on_record() -> None:
     figures = json.loads((DOCS.parent / "bench" / "results" / "exploration.json").read_text())["figures"]
     assert exploration.table(figures) in (DOCS / "results.md").read_text()
+
+
+def test_the_tables_of_outcomes_are_those_on_record() -> None:
+    figures = json.loads((DOCS.parent / "bench" / "results" / "outcomes.json").read_text())["figures"]
+    text = (DOCS / "outcomes.md").read_text()
+    assert outcomes.page(text, figures) == text, "out of date; run outcome-rl bench outcomes --from-record"
 
 
 def test_the_loop_of_the_readme_runs() -> None:

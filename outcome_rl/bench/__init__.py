@@ -5,5 +5,6 @@ A benchmark has `main(argv)` with options of its own, prints its figures and wri
 
 BENCHMARKS = {
     "loss": "Time, memory and error of the policy loss, beside its peers and the floor of its matrix products.",
+    "outcomes": "Outcome keys beside other graders: accuracy on labelled pairs, agreement, throughput.",
     "exploration": "What each exploration bonus does to pass@k and diff@k on the embedded task, over several seeds.",
 }

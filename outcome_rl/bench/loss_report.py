@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from outcome_rl.bench.accuracy import Errors
 from outcome_rl.bench.measure import Times
+from outcome_rl.bench.pages import with_block
 from outcome_rl.bench.peers import OURS, PEERS
 from outcome_rl.bench.record import IN_CHECKOUT, RESULTS, ROOT
 
@@ -21,7 +22,6 @@ SUMMARY = (
     "Qwen2.5-7B, 16k",
     "Qwen2.5-1.5B, 16k",
 )
-BEGIN, END = "<!-- loss: written by outcome-rl bench loss --from-record -->", "<!-- end of loss -->"
 HEADINGS = {"forward_backward": "forward + backward", "forward": "forward", "no_grad": "log-probs, no gradient"}
 
 
@@ -91,12 +91,8 @@ def summary(sections: dict[str, Section]) -> str:
 
 
 def page(text: str, block: str) -> str:
-    """The page with what stands between the marks replaced by `block`."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page lacks the marks {BEGIN} and {END}")
-    return f"{head}{begin}\n{block}{end}{tail}"
+    """The page with `block` between the marks of this benchmark."""
+    return with_block(text, "loss", block, "outcome-rl bench loss --from-record")
 
 
 def read_records(folder: Path) -> dict[str, Record]:

@@ -1,12 +1,16 @@
 """Find the final answer of a response: the last complete `\\boxed{...}`, else one of a few written-down forms.
 
-Every rule is a single pass over the text, so hostile responses (a megabyte of `\\boxed{`) cost linear time, and no
-string raises. The order of the rules, and why there is no "last number in the text" rule, is in `docs/outcomes.md`.
+Every rule is a single pass over the end of the text, so hostile responses (a megabyte of `\\boxed{`) cost bounded time,
+and no string raises. The order of the rules, and why there is no "last number in the text" rule, is in
+`docs/outcomes.md`.
 """
 
 import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
+
+MAX_CHARS = 1 << 16
+"""How much of a response's end is searched: 20,000 tokens and more."""
 
 AnswerSource = Literal["boxed", "tag", "hash", "phrase", "line", "given"]
 
@@ -30,7 +34,8 @@ def extract_answer(response: str) -> Answer | None:
         response: any string; the completion as decoded, without the prompt.
 
     Returns:
-        The answer of the first rule that applies: the last complete non-empty `\\boxed{...}` / `\\fbox{...}`;
+        The answer of the first rule that applies to the last `MAX_CHARS` characters: the last complete non-empty
+        `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins them;
         `<answer>...</answer>`; `#### 42`; "the answer is ..." / "Answer: ..."; a last line `A: 42`.
         A response that contains a box, but none that is complete and non-empty, has no answer.
 
@@ -39,6 +44,12 @@ def extract_answer(response: str) -> Answer | None:
     """
     if not isinstance(response, str):
         raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
+    skipped = max(0, len(response) - MAX_CHARS)
+    answer = _extract(response[skipped:])
+    return answer if answer is None else answer._replace(start=answer.start + skipped, end=answer.end + skipped)
+
+
+def _extract(response: str) -> Answer | None:
     if first_box := _BOX.search(response):
         return _last_box(response, first_box.start())
     for rule in _FALLBACKS:
@@ -51,29 +62,57 @@ def extract_answer(response: str) -> Answer | None:
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 # Alternatives are tried in order: a box, an escaped character (so that `\{` is no brace), a brace.
 _BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
-_BARE_BOX = re.compile(r"(?:(?!\\[)\]])[^\s$])+")
+_BARE_BOX = re.compile(r"(?:[^\s$\\]+|\\(?![)\]]|boxed|fbox))+")
+_DIGIT = re.compile("[0-9]")
 _MAX_BARE = 100
+# What may stand between boxes that give one answer together: `\boxed{2}$ and $\boxed{3}`. An "or" may say it anew.
+_SPACING = r"(?:[\s${}]|\\[,;:! ()\[\]]|\\q?quad|\\text)*"
+_JOINT = re.compile(rf"(?:{_SPACING}(?:[,;]|and))+{_SPACING}")
+_MAX_JOINT = 40
 
 
 def _last_box(response: str, first: int) -> Answer | None:
     """The box that closes last, or the box inside it if that is all it holds; the first box begins at `first`."""
     open_groups: list[tuple[int, int] | None] = []  # (start of the command, start of the content) of a box; else None
+    open_boxes = 0
     found: tuple[int, int] | None = None
     extent = (-1, -1)  # of the command that holds `found`, braces included
+    outermost: list[tuple[int, int]] = []  # the extents of the boxes that stand in no other
     for token in _BOX_TOKEN.finditer(response, first):
         if token[1] is not None:
             if token[2]:
                 open_groups.append((token.start(), token.end()))
+                open_boxes += 1
             elif bare := _bare_box(response, token.end()):
                 found, extent = bare, (token.start(), bare[1])
         elif token[0] == "{":
             open_groups.append(None)
         elif token[0] == "}" and open_groups and (box := open_groups.pop()) is not None:
+            open_boxes -= 1
             content = _strip(response, box[1], token.start())
             if content != extent and content[0] < content[1]:
                 found = content
             extent = (box[0], token.end())
-    return None if found is None else Answer(response[found[0] : found[1]], *found, "boxed")
+            if open_boxes == 0 and content[0] < content[1]:
+                outermost.append(extent)
+    if found is None:
+        return None
+    start, end = _joined(response, outermost, found)
+    return Answer(response[start:end], start, end, "boxed")
+
+
+def _joined(response: str, boxes: list[tuple[int, int]], last: tuple[int, int]) -> tuple[int, int]:
+    """The extent of the boxes that end with `last` and form a list of different ones; `last` if there is no list."""
+    if not boxes or not boxes[-1][0] <= last[0] < boxes[-1][1]:
+        return last
+    count = 1
+    while count < len(boxes):
+        between = (boxes[-count - 1][1], boxes[-count][0])
+        if between[1] - between[0] > _MAX_JOINT or not _JOINT.fullmatch(response, *between):
+            break
+        count += 1
+    different = {response[start:end] for start, end in boxes[-count:]}
+    return last if len(different) == 1 else (boxes[-count][0], boxes[-1][1])
 
 
 def _bare_box(response: str, start: int) -> tuple[int, int] | None:
@@ -82,7 +121,7 @@ def _bare_box(response: str, start: int) -> tuple[int, int] | None:
     if run is None:
         return None
     text = run[0].rstrip(".,;:")
-    if text.count("{") != text.count("}") or not any(c in "0123456789" for c in text):
+    if text.count("{") != text.count("}") or _DIGIT.search(text) is None:
         return None
     return start, start + len(text)
 

@@ -1,22 +1,26 @@
 """Canonical texts and 64-bit keys of answers.
 
-An answer that is a rational number in one of the usual spellings becomes that number, exactly; any other answer becomes
-its LaTeX with everything removed that does not change its meaning (delimiters, spacing, font commands, redundant
-braces). Equality of canonical texts is therefore a real equivalence, the same on every machine; its hash is the outcome
-key. Nothing is evaluated: every step is string surgery or exact arithmetic on at most `MAX_ANSWER_CHARS` digits.
+The canonical text of an answer is derived from the answer alone, by the first of these rules that applies: a rational
+number in one of its usual spellings (`rational`); a time, a date, a number in another base, a marked choice
+(`notations`); any other mathematics that the grammar reads (`forms`); words. Equality of canonical texts is therefore a
+real equivalence, the same on every machine; its hash is the outcome key. No rule calls `eval`, a computer algebra
+system or a clock: each is bounded by counts of characters, tokens, digits and operations.
 """
 
 import re
 from functools import lru_cache
 from hashlib import blake2b
 
-from outcome_rl.outcomes.latex import plain_latex, strip_unit, unwrap_text
+from outcome_rl.outcomes.forms import mathematical_form
+from outcome_rl.outcomes.latex import mended, plain_latex, strip_unit, unwrap_text
+from outcome_rl.outcomes.notations import in_notation, is_word, marked_choice
 from outcome_rl.outcomes.rational import parse_rational
+from outcome_rl.outcomes.tokens import NotUnderstood, TooLarge, Words
 
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
 
-OUTCOME_RULE = "rational-string/1"
+OUTCOME_RULE = "canonical/2"
 """Version of the rule from answer to key. Counts made under another rule cannot be mixed with these."""
 
 MAX_ANSWER_CHARS = 1000
@@ -63,26 +67,13 @@ def hash_key(text: str) -> int:
 
 
 def equivalent(a: str, b: str) -> bool:
-    """Whether two answers have the same canonical text: reflexive, symmetric, transitive.
-
-    This is the equality that keys express. It does not know that `x+1` is `1+x`: `OutcomeMatcher` asks math-verify
-    about what canonical texts leave open, and keeps the classes that result.
-    """
+    """Whether two answers have the same canonical text, and so the same key: reflexive, symmetric, transitive."""
     return canonical_text(a) == canonical_text(b)
 
 
-def is_exact(canonical: str) -> bool:
-    """Whether a canonical text is a rational number, so that comparing it with another such text decides equality."""
-    return canonical.startswith("q:")
-
-
-def exact_latex(canonical: str) -> str:
-    """The LaTeX of an exact canonical text: `q:-3/4` gives `-\\frac{3}{4}`, `q:5/1` gives `5`."""
-    numerator, denominator = canonical.removeprefix("q:").split("/")
-    if denominator == "1":
-        return numerator
-    sign = "-" if numerator.startswith("-") else ""
-    return f"{sign}\\frac{{{numerator.removeprefix('-')}}}{{{denominator}}}"
+def is_open(canonical: str) -> bool:
+    """Whether a canonical text holds mathematics that no rule reads, so that it may equal another text after all."""
+    return canonical.startswith("s:")
 
 
 def canonical_text(answer: str) -> str:
@@ -92,8 +83,13 @@ def canonical_text(answer: str) -> str:
         answer: the answer's text, LaTeX or plain, with or without math delimiters.
 
     Returns:
-        `"q:n/d"` in lowest terms for a rational number; `"s:..."` plain LaTeX for other answers; `"l:<digest>"` for an
-        answer longer than `MAX_ANSWER_CHARS`, which equals only itself; `""` if nothing is left of the answer.
+        - `"q:n/d"` in lowest terms for a rational number;
+        - another tag for other mathematics, such as `"r:"` for an irrational number, `"f:"` for a formula with
+          variables, `"{"` for a set or list, `"("` for a tuple or open interval, `"eq:"` for an equation;
+        - `"time:"`, `"date:"`, `"base:"` for those notations, `"t:"` for words, whatever their letter case and spacing;
+        - `"s:"` and plain LaTeX for what no rule reads, words among formulas too;
+        - `"l:"` and a digest for what exceeds `MAX_ANSWER_CHARS` or another bound, and equals only itself;
+        - `""` if nothing is left of the answer.
 
     Raises:
         TypeError: if `answer` is not a string.
@@ -102,18 +98,40 @@ def canonical_text(answer: str) -> str:
         raise TypeError(f"answer must be a str; got {type(answer).__name__}. Pass '' for a response without an answer.")
     answer = answer.strip()
     if len(answer) > MAX_ANSWER_CHARS:
-        return f"l:{blake2b(answer.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+        return _unlike_others(answer)
     return f"q:{int(answer)}/1" if _PLAIN_INTEGER.fullmatch(answer) else _canonical(answer)
 
 
 _PLAIN_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
-@lru_cache(maxsize=1 << 16)  # a run repeats most answers: 5 in 6 of 800 answers measured were seen before
+@lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 answers measured were seen before
 def _canonical(answer: str) -> str:
-    text = plain_latex(answer)
-    number = parse_rational(unwrap_text(strip_unit(text)))
+    plain = plain_latex(mended(answer))
+    number = parse_rational(unwrap_text(strip_unit(plain)))
     if number is not None:
         return f"q:{number.numerator}/{number.denominator}"
-    text = unwrap_text(text).replace(", ", ",")
-    return f"s:{text}" if text else ""
+    text = unwrap_text(plain)
+    if not text:
+        return ""
+    if notation := in_notation(text):
+        return notation
+    words = f"t:{text.replace(' ', '').casefold()}"
+    if is_word(text):
+        return words
+    unread = f"s:{text.replace(', ', ',')}"
+    try:
+        return mathematical_form(marked_choice(plain) or plain)
+    except Words:
+        return unread if _HAS_MATHEMATICS.search(text) else words
+    except NotUnderstood:
+        return unread
+    except TooLarge:
+        return _unlike_others(text)
+
+
+_HAS_MATHEMATICS = re.compile(r"[0-9\\=<>^]")
+
+
+def _unlike_others(text: str) -> str:
+    return f"l:{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"

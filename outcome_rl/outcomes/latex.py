@@ -7,7 +7,7 @@ stay as `\\text{...}` until `unwrap_text`, because only there is a lone letter a
 
 import re
 
-_TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\.|\s+|.", re.DOTALL)
+_TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\!\s*|\\.|\s+|.", re.DOTALL)
 
 _DROPPED = frozenset(("$", "£", "€", r"\$", r"\(", r"\)", r"\[", r"\]", r"\!", r"\/", r"\left", r"\right", r"\middle"))
 _DROPPED |= frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r", "m"))
@@ -49,8 +49,28 @@ _RENAMED = {
     "≥": r"\geq",
     "≠": r"\neq",
     "∪": r"\cup",
+    "∩": r"\cap",
     "∈": r"\in",
+    "∅": r"\emptyset",
+    r"\varnothing": r"\emptyset",
+    r"\cupdot": r"\cup",
+    r"\mid": "|",
+    r"\colon": ":",
+    "＞": ">",
+    "＜": "<",
+    "＝": "=",
+    "（": "(",
+    "）": ")",
+    r"\doteq": r"\approx",
+    r"\thickapprox": r"\approx",
+    r"\ast": "*",
+    r"\asymp": r"\approx",
+    r"\dbinom": r"\binom",
+    r"\tbinom": r"\binom",
+    r"\lbrack": "[",
+    r"\rbrack": "]",
 }
+_ORDINARY = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+-=^_()[],/|<>!:;*")
 _DEGREE = frozenset(("°", r"\degree", r"\degrees"))
 
 
@@ -68,6 +88,10 @@ def plain_latex(answer: str) -> str:
     last_group = (-1, -1)  # indices in `out` of the braces closed last
     kind, space, sizing = "plain", False, False
     for raw in _TOKEN.findall(answer):
+        if raw in _ORDINARY and not space:  # most of a formula
+            out.append(raw)
+            kind, sizing = "plain", False
+            continue
         token = _RENAMED.get(raw if raw.isspace() else raw.rstrip(), raw.rstrip())
         invisible, sizing = sizing and token == ".", token in (r"\left", r"\right")
         if token in _DROPPED or invisible:
@@ -79,12 +103,18 @@ def plain_latex(answer: str) -> str:
             kind = "text" if token in _TEXT else "unwrapped"
             continue
         if token == "{":
-            if kind != "unwrapped":
-                out.append(r"\text{" if kind == "text" else "{")
+            if kind == "unwrapped":  # a space before it is one before its content
+                open_groups.append((kind, len(out)))
+                kind = "plain"
+                continue
+            out.append(r"\text{" if kind == "text" else "{")
             open_groups.append((kind, len(out)))
         elif token == "}":
             if open_groups:
                 last_group = _close_group(out, *open_groups.pop(), last_group)
+            # `x^{2}3` is no `x^23`: the braces may go, not the gap.
+            kind, space = "plain", out[-2:-1] in _BEFORE_ARGUMENT and out[-1] in _DIGITS
+            continue
         else:
             in_text = bool(open_groups) and open_groups[-1][0] == "text"
             if space and (in_text or (out and out[-1][-1] in _BEFORE_SPACE and token in _DIGITS)):
@@ -98,7 +128,29 @@ def plain_latex(answer: str) -> str:
     return _join(out)
 
 
+_CONJUNCTION = re.compile(
+    r"(?P<group>\\(?:text[a-z]*|mathrm|mbox|hbox)\s*\{[^{}]*\})|(?<=[\s$})\]])(?P<word>and|or)(?=[\s$\\])"
+)
+
+
+# What sources that print LaTeX through other tools leave of `\begin{pmatrix}`, `\mbox{cm}` and `\pm\sqrt{5}`.
+_LOST_BRACES = re.compile(r"\\(begin|end|mbox)([a-z]+)")
+_STRAY_PRODUCT = re.compile(r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()")
+
+
+def mended(answer: str) -> str:
+    """Return the answer with lost braces and stray signs put right, and `and` and `or` between formulas set as text."""
+    if "\\begin" in answer or "\\mbox" in answer:
+        answer = _LOST_BRACES.sub(r"\\\1{\2}", answer)
+    if "*sqrt" in answer:
+        answer = _STRAY_PRODUCT.sub(r"\1 ", answer)
+    if "and" not in answer and "or" not in answer:
+        return answer
+    return _CONJUNCTION.sub(lambda match: match["group"] or rf"\text{{ {match['word']} }}", answer)
+
+
 _DIGITS = "0123456789"
+_BEFORE_ARGUMENT = (["^"], ["_"], [r"\sqrt"], ["]"])
 _BEFORE_SPACE = _DIGITS + ","
 
 
@@ -145,16 +197,15 @@ def unwrap_text(text: str) -> str:
 
 
 # Closed lists: dropping any word would also drop "million" and "p.m.". A lone letter is a unit in text mode only.
-_WORDS = (
+UNIT_WORDS = (
     r"(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?"
-    r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent|radians?|dollars?|cents?|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
+    r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent(?:age)?|pct|radians?|dollars?|cents?"
+    r"|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
     r"|(?:milli)?lit(?:er|re)s?|mL|ml|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
-    r"|mph|km/h|miles ?per ?hour|miles/hour"
+    r"|mph|km/hr?|miles ?per ?hour|miles/hour"
 )
-_UNIT = re.compile(
-    rf"(?<=[0-9}}])(?:%|\^\\circ|(?:{_WORDS})|\\text\{{ ?(?:{_WORDS}|[mgsLhJNWVK]|in|yd|mi|Hz|m/s|ft/s)\.? ?\}})"
-    r"(?:\^[23])?$"
-)
+UNIT_WORDS_IN_TEXT = rf"(?:{UNIT_WORDS}|[mgsLhJNWVK]|in|yd|mi|Hz|m/s|ft/s)"
+_UNIT = re.compile(rf"(?<=[0-9}}])(?:%|\^\\circ|(?:{UNIT_WORDS})|\\text\{{ ?{UNIT_WORDS_IN_TEXT}\.? ?\}})(?:\^[23])?$")
 
 
 def strip_unit(text: str) -> str:

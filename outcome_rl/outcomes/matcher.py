@@ -1,11 +1,11 @@
 """Classify answers into outcome classes per question, and judge them against the golds.
 
-Canonical texts decide almost everything. What they leave open (`x+1` and `1+x`) is asked of a pairwise judge, by
+Canonical texts decide almost everything, from the text alone. What no rule reads is asked of a pairwise judge, by
 default math-verify, which is no equivalence: it is neither symmetric nor transitive. Classes are made from it all the
-same by deciding every new text once: it is compared with the question's classes in a fixed order (gold first, then by
-key), takes the key of the first that it equals, and keeps it for ever. The new texts of one call are decided in sorted
-order, so that the order of the responses within a call does not matter; the state is saved with a checkpoint, so that a
-resumed run keeps its classes.
+same by deciding every new text once: it is compared with the question's gold, then with its other classes of that kind
+by key, takes the key of the first that it equals, and keeps it for ever. The new texts of one call are decided in
+sorted order, so that the order of the responses within a call does not matter; the state is saved with a checkpoint, so
+that a resumed run keeps its classes.
 """
 
 import logging
@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 from outcome_rl.outcomes.extraction import Answer, extract_answer
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import (
-    MAX_ANSWER_CHARS,
     NO_ANSWER,
     OUTCOME_RULE,
     canonical_text,
-    exact_latex,
     hash_key,
-    is_exact,
+    is_open,
 )
 
 logger = logging.getLogger(__name__)
@@ -57,10 +55,11 @@ class Outcomes(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """An answer as it is compared: what identifies it, and what the judge is given."""
+    """An answer as it is compared: what identifies it, what the judge is given, and whether only the judge can tell."""
 
     identity: str
     form: str
+    is_open: bool
 
 
 @dataclass
@@ -76,14 +75,16 @@ class OutcomeMatcher:
     """Maps responses to outcome keys and correctness, the same answer always to the same key.
 
     Args:
-        equivalence: `"canonical"` (default) compares canonical texts, and asks math-verify only where at least one of
-            two different texts is not an exact rational number; `"math_verify"` asks it about every two texts that
+        equivalence: `"canonical"` (default) compares canonical texts, and asks math-verify only about answers that no
+            rule reads: whether they equal the gold, or one another; `"math_verify"` asks it about every two texts that
             differ, as the paper's code did; a function `(a, b) -> bool` is asked instead of it, in this process.
         workers: math-verify processes, by default one per CPU; they start with the first comparison.
         timeout_s: seconds that one comparison may take.
 
     Attributes:
         bad_golds: question id -> why its gold answer cannot be used. No response to it is ever correct.
+        doubtful_golds: question id -> why its gold answer, which is used, may not be what it should be: no rule reads
+            it, or it holds several values. Each is in the log once.
         rule: version of the mapping from answers to keys; counts made under another rule do not belong to these.
 
     Raises:
@@ -108,6 +109,7 @@ class OutcomeMatcher:
         name = "custom" if callable(equivalence) else equivalence
         self.rule = OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}"
         self.bad_golds: dict[str, str] = {}
+        self.doubtful_golds: dict[str, str] = {}
         self._pool = MathVerifyPool(workers, timeout_s)
         self._questions: dict[str, _Question] = {}
         self._lock = threading.Lock()
@@ -177,11 +179,9 @@ class OutcomeMatcher:
 
     def _text(self, answer: str) -> _Text:
         identity = canonical_text(answer)
-        if self._canonical and is_exact(identity):
-            return _Text(identity, exact_latex(identity))
-        if self._canonical or not identity or len(answer) > MAX_ANSWER_CHARS:
-            return _Text(identity, answer.strip())
-        return _Text(f"r:{answer.strip()}", answer.strip())  # every two texts that differ go to the judge
+        if self._canonical or not identity:
+            return _Text(identity, answer.strip(), is_open(identity))
+        return _Text(f"r:{answer.strip()}", answer.strip(), True)  # every two texts that differ go to the judge
 
     def _question(self, question_id: str, gold: str) -> _Question:
         if not isinstance(question_id, str) or not isinstance(gold, str):
@@ -195,8 +195,7 @@ class OutcomeMatcher:
             question = self._questions[question_id] = _Question(text)
             if text.identity:
                 _found_class(question, text)
-            else:
-                self._report_bad_gold(question_id, gold)
+            self._check_gold(question_id, gold)
         elif question.gold.identity != text.identity:
             raise ValueError(
                 f"question {question_id!r} came with the gold answer {question.gold.form!r} before, with {gold!r} now. "
@@ -204,28 +203,38 @@ class OutcomeMatcher:
             )
         return question
 
-    def _report_bad_gold(self, question_id: str, gold: str) -> None:
-        self.bad_golds[question_id] = f"the gold answer {gold!r} is empty"
-        warnings.warn(
-            f"question {question_id!r}: {self.bad_golds[question_id]}; no response to it will count as correct.",
-            stacklevel=2,
-        )
+    def _check_gold(self, question_id: str, gold: str) -> None:
+        """Report, once, a gold answer that is unusable or may be wrong."""
+        canonical = canonical_text(gold)
+        if not canonical:
+            self.bad_golds[question_id] = f"the gold answer {gold!r} is empty"
+            warnings.warn(
+                f"question {question_id!r}: {self.bad_golds[question_id]}; no response to it will count as correct.",
+                stacklevel=2,
+            )
+            return
+        doubt = {
+            "s": "no rule reads it, so that math-verify judges the responses",
+            "l": "it exceeds a bound, so that only the same text is correct",
+            "{": "it holds several values, all of which a response must give",
+        }.get(canonical[0])
+        if doubt is not None and canonical != "{}":
+            self.doubtful_golds[question_id] = f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}"
+            logger.warning("question %r: %s.", question_id, self.doubtful_golds[question_id])
 
     def _decide(self, new: dict[str, dict[str, _Text]], progress: Progress | None) -> int:
         """Give every new text of every question its class; return the number of comparisons without a verdict."""
         comparisons = _Comparisons(self._compare, progress)
-        # Exact numbers come first, so that they rather than a text equal to them found classes.
-        order = {
-            i: sorted(texts.values(), key=lambda text: (not is_exact(text.identity), text)) for i, texts in new.items()
-        }
+        order = {question_id: sorted(texts.values()) for question_id, texts in new.items()}
         for question_id, texts in order.items():
             gold = self._questions[question_id].gold
             comparisons.ask(question_id, ((gold, text) for text in texts if gold.identity))
         comparisons.run()
         for question_id, texts in order.items():
             question = self._questions[question_id]
-            wrong = [text for text in texts if not comparisons.equal(question.gold, text)]
-            others = [founder for founder in question.founders.values() if founder != question.gold]
+            # The rest is compared among what only the judge can tell: what a rule reads, it tells apart from all else.
+            wrong = [text for text in texts if text.is_open and not comparisons.equal(question.gold, text)]
+            others = [other for other in question.founders.values() if other.is_open and other != question.gold]
             for position, text in enumerate(wrong):
                 comparisons.ask(question_id, ((other, text) for other in [*others, *wrong[:position]]))
         comparisons.run()
@@ -257,7 +266,8 @@ class OutcomeMatcher:
                 }
                 for question_id, question in self._questions.items()
             }
-            return {"rule": self.rule, "questions": questions, "bad_golds": dict(self.bad_golds)}
+            golds = {"bad_golds": dict(self.bad_golds), "doubtful_golds": dict(self.doubtful_golds)}
+            return {"rule": self.rule, "questions": questions, **golds}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Replace this matcher's classes by saved ones.
@@ -280,7 +290,7 @@ class OutcomeMatcher:
         }
         with self._lock:
             self._questions = questions
-            self.bad_golds = dict(state["bad_golds"])
+            self.bad_golds, self.doubtful_golds = dict(state["bad_golds"]), dict(state["doubtful_golds"])
 
     def close(self) -> None:
         """End the math-verify processes; classes are kept, and a later call would start new processes."""
@@ -307,7 +317,7 @@ class _Comparisons:
 
     def ask(self, question_id: str, pairs: Iterable[tuple[_Text, _Text]]) -> None:
         for a, b in pairs:
-            if _is_open(a, b) and (a, b) not in self._verdicts:
+            if _needs_judge(a, b) and (a, b) not in self._verdicts:
                 self._asked[a, b] = question_id
 
     def run(self) -> None:
@@ -337,9 +347,9 @@ class _Comparisons:
         return a.identity == b.identity or self._verdicts.get((a, b)) == "equal"
 
 
-def _is_open(a: _Text, b: _Text) -> bool:
-    """Whether only the judge can tell if two texts are equal: not for exact numbers, nor for prose."""
-    if a.identity == b.identity or (is_exact(a.identity) and is_exact(b.identity)):
+def _needs_judge(a: _Text, b: _Text) -> bool:
+    """Whether only the judge can tell if two texts are equal."""
+    if a.identity == b.identity or not (a.is_open or b.is_open):
         return False
     return max(len(a.form), len(b.form)) <= MAX_JUDGED_CHARS
 

@@ -40,7 +40,7 @@ def _unsigned(text: str) -> Fraction | None:
         whole, *parts = (part for part in mixed.groups() if part is not None)
         fraction = _quotient(*parts)
         # `2\frac{3}{2}` is a product to TeX and no mixed number to anybody: leave it to the general comparison.
-        return int(whole) + fraction if fraction is not None and 0 < fraction < 1 else None
+        return int(whole) + fraction if fraction is not None and 0 <= fraction < 1 else None
     if fraction_match := _FRACTION.fullmatch(text):
         return _quotient(*(part for part in fraction_match.groups() if part is not None))
     if scientific := _SCIENTIFIC.fullmatch(text):

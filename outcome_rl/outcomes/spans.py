@@ -2,7 +2,8 @@
 
 The mask is taken from the ids that were sampled, never from re-tokenised text: for each edge of the answer's character
 span, a binary search over prefixes of the ids finds the token whose text crosses it. This needs nothing from the
-tokenizer but `decode`, so it holds for byte-level, byte-fallback, Metaspace and word-level vocabularies alike.
+tokenizer but `decode`, so it holds for byte-level, byte-fallback, Metaspace and word-level vocabularies alike. Answers
+stand near the end, so the search decodes pieces of the last tokens only, if these alone decode to the end of the text.
 """
 
 from collections.abc import Sequence
@@ -80,21 +81,32 @@ def _token_span(tokenizer: Tokenizer, ids: list[int], answer: Answer, row: int) 
             f"answers[{row}] must be {answer.text!r} at characters [{answer.start}, {answer.end}) of its completion; "
             f"there stands {text[answer.start : answer.end]!r}. Extract it from decode_completion(tokenizer, ids)."
         )
-    prefixes = _Prefixes(tokenizer, ids, text)
-    first, _ = prefixes.settled(prefixes.count_up_to(answer.start))
-    return first, prefixes.count_up_to(answer.end - 1, first) + 1
+    for count in (32, 256, len(ids)):
+        tail = _Tail(tokenizer, ids, text, max(len(ids) - count, 0))
+        first, _ = tail.settled(tail.count_up_to(answer.start))
+        # The token at the cut may lose a space in front that it has in the whole: it must stand before the answer.
+        if first > tail.cut or tail.cut == 0:
+            break
+    return first, tail.count_up_to(answer.end - 1, first) + 1
 
 
-class _Prefixes:
-    """Character lengths of the prefixes of a completion, decoded when needed."""
+class _Tail:
+    """Character positions at which the prefixes of a completion end that are longer than a cut, decoded when needed."""
 
-    def __init__(self, tokenizer: Tokenizer, ids: list[int], text: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, ids: list[int], text: str, cut: int) -> None:
         self._tokenizer, self._ids, self._text = tokenizer, ids, text
-        self._known: dict[int, tuple[int, int]] = {0: (0, 0), len(ids): (len(ids), len(text))}
+        tail = decode_completion(tokenizer, ids[cut:]) if cut else text
+        # A cut among the bytes of a character leaves a U+FFFD in front, and no text at all says nothing.
+        while cut and not (text.endswith(tail) and tail and tail[0] != "\ufffd"):
+            cut -= 1
+            tail = decode_completion(tokenizer, ids[cut:]) if cut else text
+        self.cut = cut
+        self._start = len(text) - len(tail)
+        self._known: dict[int, tuple[int, int]] = {cut: (cut, self._start), len(ids): (len(ids), len(text))}
 
     def count_up_to(self, position: int, low: int = 0) -> int:
         """The largest number of tokens that settle no more than the characters before a position."""
-        high = len(self._ids)
+        low, high = max(low, self.cut), len(self._ids)
         while low < high:
             middle = (low + high + 1) // 2
             if self.settled(middle)[1] <= position:
@@ -113,9 +125,9 @@ class _Prefixes:
         passed = []
         while count not in self._known:
             passed.append(count)
-            prefix = decode_completion(self._tokenizer, self._ids[:count])
-            if self._text.startswith(prefix):
-                self._known[count] = (count, len(prefix))
+            piece = decode_completion(self._tokenizer, self._ids[self.cut : count])
+            if self._text.startswith(piece, self._start):
+                self._known[count] = (count, self._start + len(piece))
             else:
                 count -= 1
         self._known.update(dict.fromkeys(passed, self._known[count]))

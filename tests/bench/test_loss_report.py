@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from outcome_rl.bench import loss_report
-from outcome_rl.bench.loss_report import BEGIN, END, Record, Row, Section
+from outcome_rl.bench.loss_report import Record, Row, Section
 from outcome_rl.bench.measure import Times
+
+BEGIN, END = "<!-- loss: written by outcome-rl bench loss --from-record -->", "<!-- end of loss -->"
 
 ROOT = Path(__file__).resolve().parents[2]
 

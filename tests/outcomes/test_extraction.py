@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.extraction import MAX_CHARS, extract_answer
 
 GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generations"
 
@@ -30,6 +30,14 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         (r"\boxed{5}, so the final \boxed{12", "5", "boxed"),
         (r"\boxed{x = \boxed{5}", "5", "boxed"),
         (r"\boxed{5} and \boxed{}", "5", "boxed"),
+        # Boxes that a comma or an "and" joins are one answer; an "or" may repeat it in another form.
+        (r"$\boxed{2}, \boxed{3}$.", r"\boxed{2}, \boxed{3}", "boxed"),
+        (r"\boxed{2} \quad \text{and} \quad \boxed{3}", r"\boxed{2} \quad \text{and} \quad \boxed{3}", "boxed"),
+        (r"\(\boxed{2}\) and \(\boxed{3}\)", r"\boxed{2}\) and \(\boxed{3}", "boxed"),
+        (r"\boxed{1} is wrong. \boxed{2}, \boxed{3}", r"\boxed{2}, \boxed{3}", "boxed"),
+        (r"\boxed{0.5} or \boxed{1/2}", "1/2", "boxed"),
+        (r"\boxed{5}, \boxed{5}", "5", "boxed"),
+        (r"\boxed{5}, so \boxed{6}", "6", "boxed"),
         (r"f(x) = {2 } } \boxed{3}", "3", "boxed"),
         (r"<answer>1</answer> \boxed{2}", "2", "boxed"),
         ("FINAL ANSWER:\n<answer>\n26\n</answer>", "26", "tag"),
@@ -104,7 +112,7 @@ def test_a_balanced_box_is_found_behind_any_text(before: str, inside: str) -> No
         " ",
     ],
 )
-@pytest.mark.timeout(20)  # a megabyte takes half a second; quadratic behaviour takes minutes
+@pytest.mark.timeout(20)  # a megabyte takes milliseconds; quadratic behaviour takes minutes
 def test_hostile_text_does_not_hang(unit: str) -> None:
     extract_answer((unit * (1_000_000 // len(unit) + 1))[:1_000_000])
 
@@ -112,6 +120,21 @@ def test_hostile_text_does_not_hang(unit: str) -> None:
 def test_type_error_says_what_came() -> None:
     with pytest.raises(TypeError, match="response must be a str; got list"):
         extract_answer([1, 2])  # type: ignore[arg-type]
+
+
+def test_only_the_end_of_a_long_response_is_read() -> None:
+    answer = extract_answer(r"\boxed{1}" + "x" * MAX_CHARS)
+    assert answer is None
+    response = "x" * MAX_CHARS + r" \boxed{42}"
+    answer = extract_answer(response)
+    assert answer is not None
+    assert response[answer.start : answer.end] == "42"
+
+
+def last_box(text: str) -> str:
+    """Of several boxes that are one answer, what sources take."""
+    _, box, last = text.rpartition(r"\boxed{")
+    return last.removesuffix("}") if box else last
 
 
 # The source's own extraction; the rest are texts cut off before their answer, or its own fallbacks.
@@ -135,7 +158,7 @@ def test_agrees_with_published_extractions(file: str, agreement: float) -> None:
     samples = [sample for line in path.read_text().splitlines() for sample in json.loads(line)["samples"]]
     extracted = [extract_answer(sample["text"]) for sample in samples]
     same = sum(
-        (answer.text if answer else "").replace(" ", "") == (sample["answer"] or "").replace(" ", "")
+        last_box(answer.text if answer else "").replace(" ", "") == (sample["answer"] or "").replace(" ", "")
         for answer, sample in zip(extracted, samples, strict=True)
     )
     assert same / len(samples) >= agreement

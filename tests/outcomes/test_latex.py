@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.outcomes.latex import plain_latex, strip_unit, unwrap_text
+from outcome_rl.outcomes.latex import mended, plain_latex, strip_unit, unwrap_text
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,10 @@ from outcome_rl.outcomes.latex import plain_latex, strip_unit, unwrap_text
         ("1, 234", "1, 234"),
         ("1 1/2", "1 1/2"),
         ("2 x", "2x"),
+        (r"x^{2}3", "x^2 3"),
+        (r"\frac{1}{2}", r"\frac12"),
+        (r"\boxed{1}, \boxed{234}", "1, 234"),
+        (r"32,\! 349", "32,349"),
         (r"\text{New  York}", r"\text{New York}"),
         ("−5", "-5"),
         ("90°", r"90^\circ"),
@@ -36,6 +40,22 @@ from outcome_rl.outcomes.latex import plain_latex, strip_unit, unwrap_text
 )
 def test_plain_latex(answer: str, plain: str) -> None:
     assert plain_latex(answer) == plain
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        (r"\beginpmatrix1\\2\endpmatrix", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+        (r"15\mboxcm^2", r"15\mbox{cm}^2"),
+        (r"1\pm*sqrt(19)", r"1\pm sqrt(19)"),
+        ("2*sqrt(5)", "2*sqrt(5)"),
+        ("$1$ and $2$", r"$1$ \text{ and } $2$"),
+        (r"\text{6 and 8}", r"\text{6 and 8}"),
+        ("sandy or", "sandy or"),
+    ],
+)
+def test_mended(answer: str, result: str) -> None:
+    assert mended(answer) == result
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import json
 import logging
 import random
+import re
+import runpy
 import subprocess
 import sys
 import warnings
@@ -14,10 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outcome_rl.outcomes.extraction import Answer, extract_answer
 from outcome_rl.outcomes.grader import MathVerifyPool
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, outcome_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
+BENCH = Path(__file__).resolve().parents[2] / "bench"
 GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generations"
 
 
@@ -34,43 +38,56 @@ def no_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MathVerifyPool, "compare", refuse)
 
 
-def test_exact_answers_never_reach_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_a_rule_reads_never_reach_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     no_judge(monkeypatch)
-    responses = [r"\boxed{0.5}", r"\boxed{\frac{1}{2}}", r"\boxed{1/3}", r"\boxed{0.333333}", "no idea"]
-    outcomes = OutcomeMatcher().classify(["q"] * 5, responses, [r"\frac12"] * 5)
-    assert outcomes.correct.tolist() == [True, True, False, False, False]
-    assert outcomes.keys.tolist() == [outcome_key("1/2")] * 2 + [outcome_key("1/3"), outcome_key("0.333333"), NO_ANSWER]
+    responses = [
+        r"\boxed{0.5}",
+        r"\boxed{\frac{1}{2}}",
+        r"\boxed{1/3}",
+        r"\boxed{0.333333}",
+        r"\boxed{\sqrt{x^2}}",
+        "no idea",
+    ]
+    outcomes = OutcomeMatcher().classify(["q"] * 6, responses, [r"\frac12"] * 6)
+    assert outcomes.correct.tolist() == [True, True, False, False, False, False]
+    expected = [outcome_key(text) for text in ("1/2", "1/2", "1/3", "0.333333", "|x|")]
+    assert outcomes.keys.tolist() == [*expected, NO_ANSWER]
     assert outcomes.keys.dtype == np.dtype("int64")
     assert outcomes.correct.dtype == np.dtype("bool")
-    assert [answer and answer.text for answer in outcomes.answers] == ["0.5", r"\frac{1}{2}", "1/3", "0.333333", None]
+    assert [answer and answer.text for answer in outcomes.answers][1:4] == [r"\frac{1}{2}", "1/3", "0.333333"]
     assert outcomes.unresolved == 0
 
 
-def test_math_verify_joins_what_texts_cannot(matcher: OutcomeMatcher) -> None:
-    answers = ["x+1", "1+x", "x+2", "2+x", "y", None]
-    outcomes = matcher.classify_answers(["q"] * 6, answers, ["1 + x"] * 6)
-    gold, wrong = outcome_key("1+x"), outcomes.keys[2]
-    assert outcomes.keys.tolist() == [gold, gold, wrong, wrong, outcome_key("y"), NO_ANSWER]
-    assert wrong in (outcome_key("x+2"), outcome_key("2+x"))
-    assert outcomes.correct.tolist() == [True, True, False, False, False, False]
+# What no rule reads; math-verify computes it.
+SIX, ALSO_SIX, TEN, ALSO_TEN = (
+    rf"\sum_{{k=1}}^{{{n}}} {term}" for n, term in ((3, "k"), (2, "2k"), (4, "k"), (1, "10k"))
+)
+
+
+def test_math_verify_joins_what_no_rule_reads(matcher: OutcomeMatcher) -> None:
+    answers = [SIX, "6", TEN, ALSO_TEN, "10", "y", None]
+    outcomes = matcher.classify_answers(["q"] * 7, answers, [ALSO_SIX] * 7)
+    gold, wrong = outcome_key(ALSO_SIX), outcomes.keys[2]
+    # With the gold everything is compared; otherwise only what no rule reads.
+    assert outcomes.keys.tolist() == [gold, gold, wrong, wrong, outcome_key("10"), outcome_key("y"), NO_ANSWER]
+    assert wrong in (outcome_key(TEN), outcome_key(ALSO_TEN))
+    assert outcomes.correct.tolist() == [True, True, False, False, False, False, False]
     # Decided once: the same texts need no comparison ever again.
     matcher._pool.close()
-    again = matcher.classify_answers(["q"] * 6, answers, ["1+x"] * 6)
+    again = matcher.classify_answers(["q"] * 7, answers, [ALSO_SIX] * 7)
     assert again.keys.tolist() == outcomes.keys.tolist()
     assert matcher._pool._pool == []
 
 
-def test_an_exact_answer_meets_a_class_founded_by_another_text(matcher: OutcomeMatcher) -> None:
-    first = matcher.classify_answers(["q"], [r"\sqrt{16}"], ["7"])
-    second = matcher.classify_answers(["q"], ["4"], ["7"])
-    assert first.keys.tolist() == second.keys.tolist() == [outcome_key(r"\sqrt{16}")]
-    # In one call the exact text founds the class, whichever comes first.
-    assert matcher.classify_answers(["p", "p"], [r"\sqrt{16}", "4"], ["7", "7"]).keys.tolist() == [outcome_key("4")] * 2
+def test_a_gold_that_a_rule_reads_meets_an_answer_that_none_does(matcher: OutcomeMatcher) -> None:
+    outcomes = matcher.classify_answers(["q"] * 2, [SIX, TEN], ["6"] * 2)
+    assert outcomes.keys.tolist() == [outcome_key("6"), outcome_key(TEN)]
+    assert outcomes.correct.tolist() == [True, False]
 
 
 def test_questions_do_not_share_classes(matcher: OutcomeMatcher) -> None:
-    keys = matcher.classify_answers(["q", "p"], ["1+x", "1+x"], ["x+1", "5"]).keys
-    assert keys.tolist() == [outcome_key("x+1"), outcome_key("1+x")]
+    keys = matcher.classify_answers(["q", "p"], [SIX, SIX], [ALSO_SIX, "5"]).keys
+    assert keys.tolist() == [outcome_key(ALSO_SIX), outcome_key(SIX)]
 
 
 def same_residue(a: str, b: str) -> bool:
@@ -144,10 +161,10 @@ def test_unresolved_comparisons_are_counted_logged_and_wrong(
 ) -> None:
     monkeypatch.setattr(MathVerifyPool, "compare", lambda self, pairs, progress=None: [verdict] * len(pairs))
     with caplog.at_level(logging.WARNING):
-        outcomes = OutcomeMatcher().classify_answers(["q7", "q7"], ["x+1", "5"], ["1+x"] * 2)
-    assert outcomes.correct.tolist() == [False, False]
-    assert outcomes.keys.tolist() == [outcome_key("x+1"), outcome_key("5")]
-    assert outcomes.unresolved == 3  # both with the gold, and with each other
+        outcomes = OutcomeMatcher().classify_answers(["q7", "q7", "q7"], [SIX, TEN, "6"], [ALSO_SIX] * 3)
+    assert outcomes.correct.tolist() == [False] * 3
+    assert outcomes.keys.tolist() == [outcome_key(SIX), outcome_key(TEN), outcome_key("6")]
+    assert outcomes.unresolved == 4  # each with the gold, and the two sums with each other
     assert "'q7'" in caplog.text
     assert verdict in caplog.text
 
@@ -181,6 +198,57 @@ def test_an_empty_gold_is_reported_once_and_never_correct() -> None:
     assert matcher.bad_golds == {"q": "the gold answer '' is empty"}
 
 
+def test_a_doubtful_gold_is_reported_once_and_judged_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(MathVerifyPool, "compare", lambda self, pairs, progress=None: ["equal"] * len(pairs))
+    golds = {
+        "sum": SIX,
+        "two": "2, 3",
+        "large": "9^{9^{9}}",
+        "fine": "5",
+        "tuple": "(2, 3)",
+        "word": "odd",
+        "empty set": r"\{\}",
+    }
+    matcher = OutcomeMatcher()
+    with caplog.at_level(logging.WARNING):
+        outcomes = matcher.classify_answers(
+            list(golds), ["6", "3, 2", "9^{9^{9}}", "5", "(2,3)", "odd", r"\emptyset"], list(golds.values())
+        )
+        matcher.classify_answers(list(golds), ["7"] * 7, list(golds.values()))
+    assert outcomes.correct.all()
+    assert set(matcher.doubtful_golds) == {"sum", "two", "large"}
+    assert "no rule reads it" in matcher.doubtful_golds["sum"]
+    assert "several values" in matcher.doubtful_golds["two"]
+    assert "exceeds a bound" in matcher.doubtful_golds["large"]
+    assert [sum(f"question {question!r}" in record.message for record in caplog.records) for question in golds] == [
+        1,
+        1,
+        1,
+        0,
+        0,
+        0,
+        0,
+    ]
+    restored = OutcomeMatcher()
+    restored.load_state_dict(json.loads(json.dumps(matcher.state_dict())))
+    assert restored.doubtful_golds == matcher.doubtful_golds
+
+
+HOSTILE = [
+    "9^{9^{9}}", "1000000000!", "(" * 500 + ")" * 500, "x" * 100_000, r"\frac{" * 200, "٣", "\u202e5", "5\x00",
+    "__import__('os').system('true')", "{", "}", r"\sqrt{" * 30 + "2" + "}" * 30, "2^{2^{2^{2^{2^{2^{2}}}}}}",
+]  # fmt: skip
+
+
+def test_hostile_answers_are_outcomes_of_their_own_and_cost_no_comparison_that_is_not_killed() -> None:
+    with OutcomeMatcher(workers=1, timeout_s=3) as matcher:
+        outcomes = matcher.classify_answers(["q"] * len(HOSTILE), HOSTILE, ["5"] * len(HOSTILE))
+    assert not outcomes.correct.any()
+    assert len(set(outcomes.keys.tolist())) == len(HOSTILE)
+
+
 def test_conflicting_golds_raise() -> None:
     matcher = OutcomeMatcher()
     matcher.classify_answers(["q", "q"], ["1", "1"], ["27", "27.0"])  # the same number
@@ -208,17 +276,18 @@ def test_classes_of_another_rule_are_refused() -> None:
 
 def test_progress_counts_comparisons(matcher: OutcomeMatcher) -> None:
     seen: list[tuple[int, int]] = []
-    matcher.classify_answers(["q"] * 3, ["x+1", "2+x", "y"], ["1+x"] * 3, progress=lambda *step: seen.append(step))
+    answers = [SIX, TEN, ALSO_TEN, "10"]
+    matcher.classify_answers(["q"] * 4, answers, ["6"] * 4, progress=lambda *step: seen.append(step))
     assert seen == [(1, 3), (2, 3), (3, 3), (4, 4)]
 
 
-# The verdicts in the files are math-verify 0.9.0's. Where ours differ they were looked at: math-verify misses `\$90`
-# for 90, `20.0\%` for 20 and `4:30 \text{ p.m.}`; it accepts 8.062258 for the square root of 65, through rounding.
+# The verdicts in the files are math-verify's. Where ours differ, a rule of the page of outcomes applies.
 @pytest.mark.parametrize(
-    ("file", "agreement"),
-    [("math500_3models", 0.997), ("qwen25math_math100x8", 0.98), ("nemo_math50x3", 1.0), ("gsm8k_14runs", 0.96)],
+    "file", ["math500_3models", "qwen25math_math100x8", "nemo_math50x3", "gsm8k_14runs", "mathcoder_simuleq"]
 )
-def test_agrees_with_published_verdicts(file: str, agreement: float, matcher: OutcomeMatcher) -> None:
+def test_reproduces_published_verdicts_but_where_a_listed_rule_differs(
+    file: str, matcher: OutcomeMatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = GENERATIONS / f"{file}.jsonl"
     if not path.exists():
         pytest.skip(f"needs {path}")
@@ -231,7 +300,35 @@ def test_agrees_with_published_verdicts(file: str, agreement: float, matcher: Ou
     ids, answers, golds, verdicts = zip(*rows, strict=True)
     outcomes = matcher.classify_answers(ids, answers, golds)
     assert outcomes.unresolved == 0
-    assert np.mean(outcomes.correct == np.array(verdicts, dtype=bool)) >= agreement
+    differ = [
+        f"{answer} | {gold}"
+        for answer, gold, verdict, correct in zip(answers, golds, verdicts, outcomes.correct, strict=True)
+        if bool(verdict) != correct
+    ]
+    monkeypatch.syspath_prepend(str(BENCH))
+    rules = runpy.run_path(str(BENCH / "outcomes.py"))["RULES"]
+    unexplained = [texts for texts in differ if not any(re.search(sign, texts) for sign in rules.values())]
+    assert len(unexplained) <= 0.005 * len(rows), unexplained
+
+
+PAIRS = GENERATIONS.parent / "pairs" / "pairs_tests.jsonl"
+
+
+def test_agrees_with_labelled_pairs_more_often_than_math_verify(matcher: OutcomeMatcher) -> None:
+    if not PAIRS.exists():
+        pytest.skip(f"needs {PAIRS}")
+    rows = [json.loads(line) for line in PAIRS.read_text().splitlines()]
+    rows = [row for row in rows if not row.get("suspect") and not row.get("convention")]
+    texts = [
+        [(extract_answer(row[side]) or Answer(row[side], 0, 0, "given")).text for row in rows]
+        for side in ("pred", "gold")
+    ]
+    correct = matcher.classify_answers([f"{i}" for i in range(len(rows))], *texts).correct
+    expected = np.array([row["expected"] for row in rows])
+    assert np.mean(correct == expected) >= 0.9
+    assert np.mean(correct == expected) > np.mean([bool(row["math_verify_0_9_0"]) == row["expected"] for row in rows])
+    # Of pairs that differ it accepts two: the same set in another order, and a text with a doubled backslash.
+    assert np.sum(correct & ~expected) <= 2
 
 
 def test_classifying_loads_neither_torch_nor_transformers_nor_sympy() -> None:

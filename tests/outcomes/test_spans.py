@@ -97,13 +97,15 @@ def test_masks_exactly_the_tokens_of_the_answers_characters(name: str, data: st.
     seed = data.draw(st.integers(0, 2**32))
     rng = random.Random(seed)
     # Sampled ids need not be what the tokenizer would make of their text: strays may tear characters apart.
-    ids = tokenizer.encode(rng.choice(LINES), add_special_tokens=False)
+    # Long completions are searched from their end, in pieces.
+    lines = rng.choices(LINES, k=rng.choice([1, 1, 4, 20]))
+    ids = tokenizer.encode(" ".join(lines), add_special_tokens=False)
     ids = [i for token in ids for i in ([token, rng.randrange(len(tokenizer))] if rng.random() < 0.2 else [token])]
     text = decode_completion(tokenizer, ids)
     if not text:
         return
-    start = rng.randrange(len(text))
-    end = rng.randrange(start, len(text)) + 1
+    start = rng.randrange(max(0, len(text) - rng.choice([20, 100, 10_000])), len(text))
+    end = min(rng.randrange(start, len(text)) + 1, start + 30)
     masked = {i for i, on in enumerate(mask_of(tokenizer, ids, Answer(text[start:end], start, end, "given"))) if on}
     assert masked == spelling(tokenizer, ids, start, end)
 

@@ -1,0 +1,231 @@
+"""Outcome keys beside other graders: accuracy, agreement with published verdicts, throughput, time of a step.
+
+    outcome-rl bench outcomes --data FOLDER     measures, writes the record and the tables of docs/outcomes.md
+    outcome-rl bench outcomes --from-record     writes the tables from the record
+
+The data are labelled pairs of answers (pairs/pairs_tests.jsonl) and model generations (generations/*.jsonl). Throughput
+is that of one process; all graders see the same rows in turns, and start every round with empty caches.
+"""
+
+import argparse
+import json
+import logging
+import re
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sympy.core.cache import clear_cache
+
+from outcome_rl import OutcomeMatcher, equivalent, extract_answer
+from outcome_rl.bench.graders import PEERS
+from outcome_rl.bench.pages import with_block
+from outcome_rl.bench.record import IN_CHECKOUT, RESULTS, ROOT, write_result
+from outcome_rl.outcomes import keys
+
+NAME = "outcomes"
+PAGE = ROOT / "docs" / "outcomes.md"
+OURS, KEYS = "outcome_rl", "outcome_rl, keys alone"
+STEP = 2048
+# Where our verdict and math-verify's differ, the first rule whose sign is in one of the texts is the reason.
+RULES = {
+    "currency": r"\\\$|€",
+    "percent": r"%",
+    "time of day": r"[0-9]:[0-9]{2}",
+    "base": r"_\{?[0-9]",
+    "`pi` without a backslash": r"(?<!\\)pi",
+    "lost braces": r"\\(?:begin|end|mbox)[a-z]|\*sqrt",
+    "rounded decimals": r"[0-9]\.[0-9]{4}",
+    "equations": r"=",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="outcome-rl bench outcomes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder of the pairs and generations")
+    parser.add_argument("--rows", type=int, default=600, help="rows of each file that are timed")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--from-record", action="store_true")
+    options = parser.parse_args(argv)
+    if not options.from_record:
+        if options.data is None:
+            parser.error("--data is missing: the folder of the pairs and generations; or --from-record")
+        logging.disable(logging.WARNING)  # golds that need a look, and comparisons that are in the figures
+        figures = {
+            "pairs": measure_pairs(options.data / "pairs" / "pairs_tests.jsonl"),
+            "generations": {path.stem: measure_file(path) for path in sorted((options.data / "generations").iterdir())},
+            "throughput": {
+                name: measure_throughput(options.data / "generations" / f"{name}.jsonl", options.rows, options.rounds)
+                for name in ("gsm8k_14runs", "math500_3models")
+            },
+            "step": measure_step(options.data / "generations", 3 * options.rounds),
+        }
+        print(f"wrote {write_result(NAME, {'rows': options.rows, 'rounds': options.rounds, 'step': STEP}, figures)}")
+    figures = json.loads((RESULTS / f"{NAME}.json").read_text())["figures"]
+    if IN_CHECKOUT:
+        PAGE.write_text(page(PAGE.read_text(), figures))
+    for table in tables(figures).values():
+        print(f"\n{table}")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def answer_in(text: str) -> str:
+    """The answer that a text marks, else the text."""
+    answer = extract_answer(text)
+    return text if answer is None else answer.text
+
+
+def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
+    """Agreement with the labels of all rows that are neither suspect nor a matter of convention."""
+    rows = [row for row in read(path) if not row.get("suspect") and not row.get("convention")]
+    golds, predictions = ([answer_in(row[side]) for row in rows] for side in ("gold", "pred"))
+    expected = np.array([row["expected"] for row in rows])
+    with OutcomeMatcher() as matcher:
+        verdicts = {OURS: matcher.classify_answers([str(i) for i in range(len(rows))], predictions, golds).correct}
+    verdicts[KEYS] = np.array([equivalent(a, b) for a, b in zip(golds, predictions, strict=True)])
+    verdicts["math-verify, as published with the pairs"] = np.array([bool(row["math_verify_0_9_0"]) for row in rows])
+    for name, grade in PEERS.items():
+        verdicts[name] = np.array([grade(a, b) for a, b in zip(golds, predictions, strict=True)])
+    return {
+        name: {
+            "rows": len(rows),
+            "agreement": float(np.mean(verdict == expected)),
+            "false_positives": int(np.sum(verdict & ~expected)),
+            "false_negatives": int(np.sum(~verdict & expected)),
+        }
+        for name, verdict in verdicts.items()
+    }
+
+
+def samples(path: Path) -> Iterator[tuple[str, str | None, str, dict[str, Any]]]:
+    """(question id, answer, gold, sample) of every sample."""
+    for question in read(path):
+        for sample in question["samples"]:
+            answer = sample["answer"]
+            yield question["question_id"], None if answer is None else str(answer), str(question["gold"]), sample
+
+
+def measure_file(path: Path) -> dict[str, Any]:
+    """How far our verdicts on a file of generations are those it publishes, and what took math-verify to tell."""
+    ids, answers, golds, raw = zip(*samples(path), strict=True)
+    asked = [0]
+    start = time.perf_counter()
+    with OutcomeMatcher() as matcher:
+        outcomes = matcher.classify_answers(
+            ids, answers, golds, progress=lambda done, total: asked.__setitem__(0, total)
+        )
+    seconds = time.perf_counter() - start
+    differ = [
+        f"{answer} | {gold}"
+        for answer, gold, sample, correct in zip(answers, golds, raw, outcomes.correct, strict=True)
+        if sample["math_verify"] is not None and bool(sample["math_verify"]) != correct
+    ]
+    reasons = [next((rule for rule, sign in RULES.items() if re.search(sign, texts)), "none") for texts in differ]
+    given = [answer for answer in answers if answer is not None]
+    return {
+        "samples": len(ids),
+        "read_by_no_rule": sum(keys.is_open(keys.canonical_text(answer)) for answer in given) / len(given),
+        "verdicts": sum(sample["math_verify"] is not None for sample in raw),
+        "differ": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
+        "unexplained": [texts[:200] for texts, reason in zip(differ, reasons, strict=True) if reason == "none"],
+        "asked": asked[0],
+        "unresolved": outcomes.unresolved,
+        "seconds": seconds,
+    }
+
+
+def measure_throughput(path: Path, rows: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Answers a second; ours with every cache empty, and again on answers it has seen."""
+    timed = [row for row in samples(path) if row[1] is not None][:rows]
+    ids, answers, golds, _ = zip(*timed, strict=True)
+    rates: dict[str, list[float]] = {OURS: [], f"{OURS}, answers seen before": [], **{name: [] for name in PEERS}}
+    with OutcomeMatcher() as matcher:
+        matcher.classify_answers(["q"], [r"\sum_{k=1}^n k"], [r"\sin x"])  # modules and workers are loaded once
+        for round_number in range(rounds):
+            keys._canonical.cache_clear()
+            matcher._pool._cache.clear()
+            for name in (OURS, f"{OURS}, answers seen before"):
+                start = time.perf_counter()
+                matcher.classify_answers([f"{round_number} {name} {i}" for i in ids], answers, golds)
+                rates[name].append(len(timed) / (time.perf_counter() - start))
+            for name, grade in PEERS.items():
+                clear_cache()
+                start = time.perf_counter()
+                for answer, gold in zip(answers, golds, strict=True):
+                    grade(gold, answer)
+                rates[name].append(len(timed) / (time.perf_counter() - start))
+    base = statistics.median(rates["math-verify"])
+    return {
+        name: {"answers_per_s": statistics.median(rate), "of_math_verify": statistics.median(rate) / base}
+        for name, rate in rates.items()
+    }
+
+
+def measure_step(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
+    """Milliseconds of CPU time from 2,048 responses to keys and verdicts, at first sight of every answer and again.
+
+    Responses that only math-verify can judge are left out: their number and its time are in the other tables.
+    """
+    result = {}
+    for name in ("gsm8k_14runs", "math500_3models", "qwen25math_math100x8"):
+        rows = [(i, sample["text"], gold) for i, _, gold, sample in samples(folder / f"{name}.jsonl")]
+        rows = [row for row in rows if not any(keys.is_open(keys.canonical_text(answer_in(text))) for text in row[1:])]
+        ids, texts, golds = zip(*(rows * (STEP // len(rows) + 1))[:STEP], strict=True)
+        times: dict[str, list[float]] = {"first": [], "again": []}
+        for _ in range(rounds):
+            keys._canonical.cache_clear()
+            for when in times:
+                with OutcomeMatcher() as matcher:
+                    start = time.process_time()
+                    matcher.classify(ids, texts, golds)
+                    times[when].append(1e3 * (time.process_time() - start))
+        result[name] = {"distinct_answers": len({answer_in(text) for text in texts})} | {
+            f"{when}_ms": statistics.median(measured) for when, measured in times.items()
+        }
+    return result
+
+
+def tables(figures: dict[str, Any]) -> dict[str, str]:
+    """The tables of the page, by the name between their markers."""
+    pairs = ["| grader | agreement | called equal, are not | called different, are equal |", "|---|---|---|---|"]
+    for name, row in sorted(figures["pairs"].items(), key=lambda item: -item[1]["agreement"]):
+        pairs.append(f"| {name} | {row['agreement']:.1%} | {row['false_positives']} | {row['false_negatives']} |")
+    files = [
+        "| generations | samples | read by no rule | verdicts | the same | differ by a rule | by none | asked | time |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in figures["generations"].items():
+        total, none = sum(row["differ"].values()), row["differ"].get("none", 0)
+        rules = ", ".join(f"{count} {rule}" for rule, count in row["differ"].items() if rule != "none") or "-"
+        files.append(
+            f"| {name} | {row['samples']} | {row['read_by_no_rule']:.1%} | {row['verdicts']} "
+            f"| {1 - total / row['verdicts']:.1%} | {rules} | {none} | {row['asked']} | {row['seconds']:.1f} s |"
+        )
+    speed = ["| grader | " + " | ".join(figures["throughput"]) + " |", "|---|" + "---|" * len(figures["throughput"])]
+    for name in next(iter(figures["throughput"].values())):
+        cells = [figures["throughput"][file][name] for file in figures["throughput"]]
+        shown = [f"{cell['answers_per_s']:,.0f}/s, {cell['of_math_verify']:.3g} x" for cell in cells]
+        speed.append(f"| {name} | " + " | ".join(shown) + " |")
+    step = ["| 2,048 responses of | distinct answers | first sight | again |", "|---|---|---|---|"]
+    for name, row in figures["step"].items():
+        step.append(f"| {name} | {row['distinct_answers']} | {row['first_ms']:.0f} ms | {row['again_ms']:.0f} ms |")
+    return {name: "\n".join(rows) for name, rows in zip(MARKED, (pairs, files, speed, step), strict=True)}
+
+
+MARKED = ("pairs", "generations", "throughput", "step")
+
+
+def page(text: str, figures: dict[str, Any]) -> str:
+    """The page with its tables brought up to date."""
+    for name, table in tables(figures).items():
+        text = with_block(text, name, f"{table}\n", "outcome-rl bench outcomes --from-record")
+    return text

@@ -1,0 +1,52 @@
+r"""Answers with a notation of their own: times of day, dates, numbers in another base, marked choices, and words.
+
+All take plain LaTeX, whose spaces are gone except between digits; `marked_choice` before and the others after
+`unwrap_text`.
+"""
+
+import re
+
+_TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?(?:([ap])\.?m\.?)")
+# Without am or pm, `4:30` may be a ratio; `4:05` and `12:00` are none.
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):(0[0-9])")
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _MONTH_NAMES.split()
+_MONTH = rf"(?P<month>{'|'.join(_MONTHS)})"
+_DAY = r"(?P<day>[12][0-9]|3[01]|0?[1-9])(?:st|nd|rd|th)?"
+_DATES = [re.compile(rf"{dates},?(?P<year>[0-9]{{4}})?") for dates in (_MONTH + _DAY, rf"{_DAY}(?:of)?{_MONTH}")]
+_NUMBER_NAMES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+_NUMERALS = _NUMBER_NAMES.split()
+_DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*)\)?"
+_BASED = re.compile(rf"{_DIGITS}_(?:([0-9])|\{{([0-9]{{1,2}}|{'|'.join(_NUMERALS)})\}})")
+_WORD = re.compile(r"[^\W\d_]{3,}[.!?]?|[A-Z]{2}|no|No")
+_LONE_COMMANDS = ("pi", "sqrt", "inf", "infinity")
+_CHOICE = re.compile(r"\\text\{ ?(\([A-J]\)) ?\}.+")
+
+
+def in_notation(text: str) -> str | None:
+    """Return the canonical text of a time, a date or a number in another base; None for anything else."""
+    folded = text.replace(" ", "").casefold()
+    if time := _TIME.fullmatch(folded):
+        return f"time:{int(time[1])}:{time[2] or '00'}{time[3]}m"
+    if clock := _CLOCK.fullmatch(folded):
+        return f"time:{int(clock[1])}:{clock[2]}"
+    for pattern in _DATES:
+        if date := pattern.fullmatch(folded):
+            return f"date:{date['year'] or ''}-{_MONTHS.index(date['month']) + 1}-{int(date['day'])}"
+    if based := _BASED.fullmatch(text):
+        base = based[2] or based[3]
+        base = str(_NUMERALS.index(base) + 2) if base in _NUMERALS else str(int(base))
+        digits = based[1].replace(" ", "").lstrip("0") or "0"
+        return f"q:{digits}/1" if base == "10" and digits.isdigit() else f"base:{base}:{digits}"
+    return None
+
+
+def is_word(text: str) -> bool:
+    """Whether a text is a word or a name: `odd`, `Evelyn`, `AB`, `no`; two small letters are a product."""
+    return _WORD.fullmatch(text) is not None and text not in _LONE_COMMANDS
+
+
+def marked_choice(plain: str) -> str | None:
+    """The letter of a choice that is spelled out, `\\textbf{(C)}\\ 12`; None if there is none."""
+    choice = _CHOICE.fullmatch(plain)
+    return None if choice is None else choice[1]
