@@ -38,8 +38,11 @@ def label_of(tokens: Tokens) -> str | None:
 
 def _single_label(tokens: Tokens) -> str | None:
     texts = [token.text for token in tokens]
-    if all(token.kind in ("text", "word") for token in tokens):
-        return "".join(texts) or None
+    if not tokens:
+        return None
+    kinds = {token.kind for token in tokens if token.text not in ("(", ",", ")")}
+    if kinds & {"text", "word"} and kinds <= {"text", "word", "name"}:  # `\text{Domain of } f(x)`
+        return "".join(texts)
     if tokens[0].kind == "name" and texts[1:2] == ["("] and closing(tokens, 1) == len(tokens) - 1:
         arguments = all(token.kind in ("name", "number", "word") or token.text == "," for token in tokens[2:-1])
         return "".join(texts) if arguments else None

@@ -202,7 +202,7 @@ UNIT_WORDS = (
     r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent(?:age)?|pct|radians?|dollars?|cents?"
     r"|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
     r"|(?:milli)?lit(?:er|re)s?|mL|ml|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
-    r"|mph|km/hr?|miles ?per ?hour|miles/hour"
+    r"|grade|mph|km/hr?|miles ?per ?hour|miles/hour"
 )
 UNIT_WORDS_IN_TEXT = rf"(?:{UNIT_WORDS}|[mgsLhJNWVK]|in|yd|mi|Hz|m/s|ft/s)"
 _UNIT = re.compile(rf"(?<=[0-9}}])(?:%|\^\\circ|(?:{UNIT_WORDS})|\\text\{{ ?{UNIT_WORDS_IN_TEXT}\.? ?\}})(?:\^[23])?$")

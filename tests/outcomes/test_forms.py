@@ -203,6 +203,8 @@ def test_an_equation_is_the_same_times_a_number(a: int, b: int, c: int, factor: 
         (r"\angle{ABC}", r"\angle ABC"),
         ("(x,y)", "(x,y)"),
         (r"\text{Total cost}", "Total cost"),
+        (r"\text{Domain of}f(x)", "Domain off(x)"),
+        (r"\text{Domain of}2x", None),
         ("i", "i"),
         (r"\frac{AB}{CD}", "AB/CD"),
         ("ab", None),
