@@ -53,14 +53,15 @@ def test_a_retained_graph_gives_the_same_gradients_again(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", LOSSES)
-def test_a_retained_graph_does_not_care_what_became_of_the_gradient(which: str) -> None:
+@pytest.mark.parametrize("factor", [1.0, 4.0])
+def test_a_retained_graph_does_not_care_what_became_of_the_gradient(which: str, factor: float) -> None:
     leaf, loss = leaf_and_loss(which)
-    loss.backward(retain_graph=True)
+    (factor * loss).backward(retain_graph=True)
     assert leaf.grad is not None
     first = leaf.grad.clone()
     leaf.grad.zero_()
     (2 * loss).backward()
-    torch.testing.assert_close(leaf.grad, 2 * first)
+    torch.testing.assert_close(leaf.grad, 2 / factor * first)
 
 
 def test_the_gradient_of_the_weight_is_given_away_rather_than_copied() -> None:

@@ -95,6 +95,15 @@ def test_half_precision_is_summed_in_float32() -> None:
     assert weight_grad.item() == bias_grad.item() == 2
 
 
+def test_sums_of_chunks_are_not_rounded() -> None:
+    """(1 + 1/256) - 1 is 1/256; the first sum rounded to bfloat16 would leave 0."""
+    operand = torch.zeros(4, 1).bfloat16()
+    gradients = HeadGradients(operand, operand[:1], operand[0], (False, False, True), 2)
+    gradients.add(slice(0, 2), torch.tensor([[1.0], [1 / 256]]).bfloat16())
+    gradients.add(slice(2, 4), torch.tensor([[-1.0], [0.0]]).bfloat16())
+    assert gradients.results()[2].item() == 1 / 256
+
+
 def test_no_chunk_gives_zeros() -> None:
     hidden, weight, bias = operands(rows=0)
     results = HeadGradients(hidden, weight, bias, (True, True, True), 0).results()

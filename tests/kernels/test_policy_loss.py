@@ -390,6 +390,9 @@ class TestRows:
             assert torch.equal(whole.logps != 0, call["mask"])
             assert whole.metrics["computed_tokens"] == whole.metrics["active_tokens"] == call["mask"].sum()
         torch.testing.assert_close(linear_policy_loss(**call, rows="active").loss, output.loss)
+        call["hidden"] = call["hidden"].masked_fill(~contributing[..., None], math.nan)
+        assert torch.equal(linear_policy_loss(**call).loss, output.loss)
+        assert linear_policy_loss(**call, rows="active").loss.isnan()
 
     def test_metrics_are_means_over_the_computed_tokens(self) -> None:
         call = inputs()
