@@ -181,7 +181,7 @@ def test_a_file_without_any_usable_gold_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not GENERATIONS.is_dir(), reason="the published generations are not beside this checkout")
-@pytest.mark.parametrize("name", ["math500_3models", "nemo_math50x3", "dc_aime2024"])
+@pytest.mark.parametrize("name", ["nemo_math50x3", "dc_aime2024"])  # files whose verdicts no rule of ours changes
 def test_pass_at_1_agrees_with_the_verdicts_in_the_file(name: str) -> None:
     path = GENERATIONS / f"{name}.jsonl"
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
