@@ -73,12 +73,21 @@ def _multiplicity(outcome, outcomes_ptr, n: tl.constexpr):
     return total
 
 
+# Correctly rounded, as the plain operations are for float64 only.
+@triton.jit
+def _divide(x, divisor):
+    return tl.div_rn(x, divisor) if x.dtype == tl.float32 else x / divisor
+
+
+@triton.jit
+def _sqrt(x):
+    return tl.sqrt_rn(x) if x.dtype == tl.float32 else tl.sqrt(x)
+
+
 @triton.jit
 def _historical_bonus(before, earns_bonus, dtype: tl.constexpr):
     seen = tl.maximum(before, 1).to(dtype)
-    one = tl.full(seen.shape, 1.0, dtype)
-    # Correctly rounded; of float64 these operations are so by themselves.
-    bonus = tl.div_rn(one, tl.sqrt_rn(seen)) if dtype == tl.float32 else one / tl.sqrt(seen)
+    bonus = _divide(tl.full(seen.shape, 1.0, dtype), _sqrt(seen))
     return tl.where(earns_bonus, bonus, 0.0)
 
 
@@ -103,9 +112,9 @@ def _signal(
     elif METHOD == _UCB_MEAN:
         bonus = _historical_bonus(before, earns_bonus, dtype)
         others = tl.sum(bonus.to(tl.float64), 0).to(dtype) - bonus
-        signal = bonus - others / tl.full([], n - 1, dtype) if n > 1 else tl.zeros_like(bonus)
+        signal = bonus - _divide(others, tl.full(others.shape, n - 1, dtype)) if n > 1 else tl.zeros_like(bonus)
     elif METHOD == _BATCH:
-        signal = (1 - _multiplicity(outcome, outcomes_ptr, n)).to(dtype) / tl.full([], n, dtype)
+        signal = _divide((1 - _multiplicity(outcome, outcomes_ptr, n)).to(dtype), tl.full(outcome.shape, n, dtype))
     else:
         tl.static_assert(METHOD == _BATCH_POSITIVE)
         signal = (earns_bonus & (_multiplicity(outcome, outcomes_ptr, n) == 1)).to(dtype)
@@ -121,7 +130,7 @@ def _group_advantages_kernel(
     advantages_ptr,
     bonuses_ptr,
     before_ptr,
-    slots_ptr,  # None: no counts; likewise the five below
+    slots_ptr,  # None: no counts
     state_ptr,
     places_ptr,  # None: only look
     slot_count: tl.int64,
