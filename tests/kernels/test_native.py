@@ -147,7 +147,7 @@ def test_calls_from_several_threads_lose_nothing():
 OUT_OF_MEMORY = """
 import resource
 import torch
-from outcome_rl_kernels.counts import OutcomeCounts
+from outcome_rl_kernels import OutcomeCounts, group_advantages
 
 counts = OutcomeCounts(capacity=2**16, impl="native")
 batch = torch.arange(2**16)
@@ -161,6 +161,12 @@ try:
         step += 1
 except MemoryError as error:
     print(error)
+else:
+    raise SystemExit("no MemoryError")
+try:
+    group_advantages(torch.zeros(2**16, 1), batch + step * 2**16, batch[:, None], counts, impl="native")
+except MemoryError:
+    pass
 else:
     raise SystemExit("no MemoryError")
 assert 1 < step < 100, step
