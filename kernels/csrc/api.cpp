@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <new>
+#include <type_traits>
 
 #include "count_table.h"
+#include "entry_sort.h"
+#include "group_advantages.h"
 #include "logit_rows.h"
 #include "policy_rows.h"
 
@@ -19,7 +22,7 @@
 
 namespace {
 
-constexpr int32_t kAbiVersion = 3;
+constexpr int32_t kAbiVersion = 4;
 
 enum Status : int32_t { kOk = 0, kOutOfMemory = 1 };
 
@@ -46,6 +49,17 @@ void over_logits(
     if (kind == 2) pass(wide, static_cast<Bfloat16*>(gradients));
 }
 
+// Calls compute(rewards, advantages, bonuses) with pointers of the rewards' type, likewise.
+template <class Compute>
+void over_rewards(int32_t float64, const void* rewards, void* advantages, void* bonuses, Compute compute) {
+    if (float64 != 0) {
+        compute(
+            static_cast<const double*>(rewards), static_cast<double*>(advantages), static_cast<double*>(bonuses));
+    } else {
+        compute(static_cast<const float*>(rewards), static_cast<float*>(advantages), static_cast<float*>(bonuses));
+    }
+}
+
 }  // namespace
 
 using outcome_rl::CountTable;
@@ -66,13 +80,15 @@ OUTCOME_RL_EXPORT void count_table_destroy(CountTable* table) noexcept { delete 
 
 OUTCOME_RL_EXPORT int64_t count_table_size(const CountTable* table) noexcept { return table->size(); }
 
+OUTCOME_RL_EXPORT int64_t count_table_total(const CountTable* table) noexcept { return table->total(); }
+
 OUTCOME_RL_EXPORT int64_t count_table_pending_size(const CountTable* table) noexcept { return table->pending_size(); }
 
 OUTCOME_RL_EXPORT int64_t count_table_slot_count(const CountTable* table) noexcept { return table->slot_count(); }
 
 OUTCOME_RL_EXPORT int32_t count_table_observe(
     CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* before) noexcept {
-    return status_of(table->observe(questions, outcomes, n, before));
+    return status_of(table->observe({questions, outcomes, n}, before));
 }
 
 OUTCOME_RL_EXPORT int32_t count_table_add(
@@ -82,12 +98,12 @@ OUTCOME_RL_EXPORT int32_t count_table_add(
     const int64_t* counts,
     int64_t n,
     int32_t pending) noexcept {
-    return status_of(table->add(questions, outcomes, counts, n, pending != 0));
+    return status_of(table->add({questions, outcomes, n}, counts, pending != 0));
 }
 
 OUTCOME_RL_EXPORT void count_table_lookup(
     const CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* counts) noexcept {
-    table->lookup(questions, outcomes, n, counts);
+    table->lookup({questions, outcomes, n}, counts);
 }
 
 OUTCOME_RL_EXPORT void count_table_distinct(
@@ -108,6 +124,43 @@ OUTCOME_RL_EXPORT void count_table_pending(
 OUTCOME_RL_EXPORT void count_table_clear_pending(CountTable* table) noexcept { table->clear_pending(); }
 
 OUTCOME_RL_EXPORT void count_table_clear(CountTable* table) noexcept { table->clear(); }
+
+OUTCOME_RL_EXPORT int32_t sort_entries(
+    int64_t* questions, int64_t* outcomes, int64_t* counts, int64_t n) noexcept {
+    return status_of(outcome_rl::sort_entries(questions, outcomes, counts, n));
+}
+
+// `float64` says whether rewards, advantages and bonuses are double or float; `table` may be null, `before` then too;
+// `update` adds the groups to the table. Out of memory: nothing is counted and nothing computed.
+OUTCOME_RL_EXPORT int32_t group_advantages(
+    CountTable* table,
+    int32_t update,
+    int32_t float64,
+    const void* rewards,
+    const int64_t* questions,
+    const int64_t* outcomes,
+    const bool* correct,
+    int64_t groups,
+    int64_t samples,
+    const outcome_rl::GroupSettings* settings,
+    void* advantages,
+    void* bonuses,
+    int64_t* before) noexcept {
+    if (table != nullptr) {
+        const outcome_rl::Keys keys{questions, outcomes, groups * samples, samples};
+        if (update == 0) {
+            table->lookup(keys, before);
+        } else if (!table->observe(keys, before)) {
+            return kOutOfMemory;
+        }
+    }
+    over_rewards(float64, rewards, advantages, bonuses, [&](auto* typed_rewards, auto* to, auto* bonuses_to) {
+        using T = std::remove_pointer_t<decltype(to)>;
+        const outcome_rl::Groups<T> input{typed_rewards, outcomes, correct, before, groups, samples};
+        outcome_rl::group_advantages(input, *settings, to, bonuses_to);
+    });
+    return kOk;
+}
 
 // See logit_rows.h and policy_rows.h; `kind` as for over_logits.
 OUTCOME_RL_EXPORT void logprob_rows(

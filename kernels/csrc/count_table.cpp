@@ -9,19 +9,25 @@ namespace {
 // Calls visit(i, key, hash) for every row in order. A block of slots is fetched before its first one is needed: the
 // misses of a table larger than the caches then overlap.
 template <class Visit>
-void for_each_key(
-    const OpenTable<CountSlot>& table, const int64_t* questions, const int64_t* outcomes, int64_t n, Visit visit) {
+void for_each_key(const OpenTable<CountSlot>& table, const Keys& keys, Visit visit) {
     constexpr int64_t kBlock = 64;
+    CountSlot block[kBlock];
     uint64_t hashes[kBlock];
-    for (int64_t start = 0; start < n; start += kBlock) {
-        const int64_t rows = std::min(kBlock, n - start);
+    const int64_t* question = keys.questions;
+    int64_t left_of_question = keys.outcomes_per_question;  // counted down, where a division a row would cost more
+    for (int64_t start = 0; start < keys.n; start += kBlock) {
+        const int64_t rows = std::min(kBlock, keys.n - start);
         for (int64_t i = 0; i < rows; ++i) {
-            hashes[i] = CountSlot{questions[start + i], outcomes[start + i], 0, 0}.hash();
+            if (left_of_question == 0) {
+                ++question;
+                left_of_question = keys.outcomes_per_question;
+            }
+            --left_of_question;
+            block[i] = {*question, keys.outcomes[start + i], 0, 0};
+            hashes[i] = block[i].hash();
             table.prefetch_home(hashes[i]);
         }
-        for (int64_t i = 0; i < rows; ++i) {
-            visit(start + i, CountSlot{questions[start + i], outcomes[start + i], 0, 0}, hashes[i]);
-        }
+        for (int64_t i = 0; i < rows; ++i) visit(start + i, block[i], hashes[i]);
     }
 }
 
@@ -31,23 +37,22 @@ CountTable::CountTable(int log2_slots)
     // Questions are fewer than outcomes; their table grows by itself if they are not that many fewer.
     : counts_(log2_slots), questions_(std::max(log2_slots - 4, 3)) {}
 
-bool CountTable::observe(const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* before) {
-    const int64_t missing = lookup(questions, outcomes, n, before);
-    if (!counts_.reserve(missing) || !questions_.reserve(missing)) return false;
-    add_reserved(questions, outcomes, n, /*pending=*/true, [](int64_t) { return int64_t{1}; });
+bool CountTable::observe(const Keys& keys, int64_t* before) {
+    const int64_t missing = lookup(keys, before);
+    if (missing > 0 && !reserve(keys, missing)) return false;
+    add_reserved(keys, /*pending=*/true, [](int64_t) { return int64_t{1}; });
     return true;
 }
 
-bool CountTable::add(
-    const int64_t* questions, const int64_t* outcomes, const int64_t* counts, int64_t n, bool pending) {
-    if (!counts_.reserve(n) || !questions_.reserve(n)) return false;
-    add_reserved(questions, outcomes, n, pending, [counts](int64_t i) { return counts[i]; });
+bool CountTable::add(const Keys& keys, const int64_t* counts, bool pending) {
+    if (!reserve(keys, keys.n)) return false;
+    add_reserved(keys, pending, [counts](int64_t i) { return counts[i]; });
     return true;
 }
 
-int64_t CountTable::lookup(const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* counts) const {
+int64_t CountTable::lookup(const Keys& keys, int64_t* counts) const {
     int64_t missing = 0;
-    for_each_key(counts_, questions, outcomes, n, [&](int64_t i, const CountSlot& key, uint64_t hash) {
+    for_each_key(counts_, keys, [&](int64_t i, const CountSlot& key, uint64_t hash) {
         counts[i] = counts_.find(key, hash).count;
         missing += counts[i] == 0;
     });
@@ -89,13 +94,21 @@ void CountTable::clear_pending() {
 void CountTable::clear() {
     counts_.clear();
     questions_.clear();
+    total_ = 0;
     pending_size_ = 0;
 }
 
+bool CountTable::reserve(const Keys& keys, int64_t pairs) {
+    // Runs of one question, as a batch of groups and a sorted snapshot have them, need one slot of a question each.
+    const int64_t questions = keys.n / keys.outcomes_per_question;
+    int64_t runs = questions > 0;
+    for (int64_t i = 1; i < questions; ++i) runs += keys.questions[i] != keys.questions[i - 1];
+    return counts_.reserve(pairs) && questions_.reserve(std::min(pairs, runs));
+}
+
 template <class CountOf>
-void CountTable::add_reserved(
-    const int64_t* questions, const int64_t* outcomes, int64_t n, bool pending, CountOf count_of) {
-    for_each_key(counts_, questions, outcomes, n, [&](int64_t i, const CountSlot& key, uint64_t hash) {
+void CountTable::add_reserved(const Keys& keys, bool pending, CountOf count_of) {
+    for_each_key(counts_, keys, [&](int64_t i, const CountSlot& key, uint64_t hash) {
         CountSlot& slot = counts_.find(key, hash);
         if (slot.empty()) {
             slot = key;
@@ -110,6 +123,7 @@ void CountTable::add_reserved(
         }
         const int64_t count = count_of(i);
         slot.count += count;
+        total_ += count;
         if (pending) {
             pending_size_ += slot.pending == 0;
             slot.pending += count;

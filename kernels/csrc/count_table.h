@@ -35,21 +35,30 @@ struct QuestionSlot {
     uint64_t hash() const { return mix64(static_cast<uint64_t>(question)); }
 };
 
+// `n` pairs: each question has `outcomes_per_question` outcomes, one after another.
+struct Keys {
+    const int64_t* questions;
+    const int64_t* outcomes;
+    int64_t n;
+    int64_t outcomes_per_question = 1;
+};
+
 class CountTable {
   public:
     explicit CountTable(int log2_slots);
 
     bool allocated() const { return counts_.allocated() && questions_.allocated(); }
     int64_t size() const { return counts_.size(); }
+    int64_t total() const { return total_; }  // the sum of all counts
     int64_t pending_size() const { return pending_size_; }
     int64_t slot_count() const { return static_cast<int64_t>(counts_.slot_count()); }
 
     // Where these return false there was no memory to grow, and the table is as it was.
-    bool observe(const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* before);
-    bool add(const int64_t* questions, const int64_t* outcomes, const int64_t* counts, int64_t n, bool pending);
+    bool observe(const Keys& keys, int64_t* before);
+    bool add(const Keys& keys, const int64_t* counts, bool pending);
 
-    // Returns how many of the `n` pairs are not in the table.
-    int64_t lookup(const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* counts) const;
+    // Returns how many of the pairs are not in the table.
+    int64_t lookup(const Keys& keys, int64_t* counts) const;
     void distinct(const int64_t* questions, int64_t n, int64_t* outcomes) const;
 
     // Write size() or pending_size() entries, in the order of the slots.
@@ -60,12 +69,15 @@ class CountTable {
     void clear();
 
   private:
+    // Makes room for `pairs` more pairs of the questions of `keys`.
+    bool reserve(const Keys& keys, int64_t pairs);
     // Adds without growing. `count_of(i)` is what row i adds.
     template <class CountOf>
-    void add_reserved(const int64_t* questions, const int64_t* outcomes, int64_t n, bool pending, CountOf count_of);
+    void add_reserved(const Keys& keys, bool pending, CountOf count_of);
 
     OpenTable<CountSlot> counts_;
     OpenTable<QuestionSlot> questions_;
+    int64_t total_ = 0;
     int64_t pending_size_ = 0;
 };
 

@@ -6,13 +6,15 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from outcome_rl_kernels.advantages_native import native_group_advantages
 from outcome_rl_kernels.checks import FLOATS, check_number, check_tensor, shape_text
 from outcome_rl_kernels.counts import OutcomeCounts
-from outcome_rl_kernels.dispatch import Impl, choose
+from outcome_rl_kernels.dispatch import Impl, choose_group_advantages
 from outcome_rl_kernels.reference import (
     BONUS_METHODS,
     COUNT_METHODS,
     BonusMethod,
+    GroupSettings,
     NoAnswerRule,
     Scale,
     exploration_bonuses,
@@ -88,19 +90,21 @@ def group_advantages(
         ddof: of the standard deviation; 1 as in verl and TRL.
         eps: >= 0, added to the standard deviation.
         update: whether the batch is added to `counts`; evaluation passes False.
-        impl: "auto" or "reference".
+        impl: "reference" (plain PyTorch and the table's own calls), "native" (one call of C++), "triton" (one launch on
+            a GPU), or "auto", the last two where they can run: float32 or float64 rewards, counts of the same impl and,
+            on a GPU, n up to 256.
 
     Returns:
         `GroupAdvantages(advantages, bonuses, counts)`, in the dtype of the rewards (counts int64), without gradient. A
         group with equal rewards has advantages of exactly 0.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range; nothing is counted then.
+        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range, or `impl` cannot run.
+        MemoryError: the table cannot grow. In either case nothing is counted.
 
     Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3; normalisation as verl.
     """
     check_tensor("rewards", rewards, FLOATS)
-    choose("group_advantages", impl, rewards)
     check_tensor("question_keys", question_keys, (torch.int64,), rewards.device)
     check_tensor("outcome_keys", outcome_keys, (torch.int64,), rewards.device)
     if rewards.dim() != 2 or rewards.shape[1] == 0:
@@ -113,11 +117,12 @@ def group_advantages(
         raise ValueError(
             f"question_keys must have shape (B,) = ({rewards.shape[0]},), one a group; got {shape_text(question_keys)}"
         )
-    if correct is None:
-        correct = rewards > 0
-    check_tensor("correct", correct, (torch.bool,), rewards.device)
-    if correct.shape != rewards.shape:
-        raise ValueError(f"correct must have the shape of rewards, {shape_text(rewards)}; got {shape_text(correct)}")
+    if correct is not None:
+        check_tensor("correct", correct, (torch.bool,), rewards.device)
+        if correct.shape != rewards.shape:
+            raise ValueError(
+                f"correct must have the shape of rewards, {shape_text(rewards)}; got {shape_text(correct)}"
+            )
     methods = parse_bonus(bonus)
     coefs = _coefficients(coef, methods)
     check_number("baseline", baseline)
@@ -133,26 +138,55 @@ def group_advantages(
     if counts is None and COUNT_METHODS.intersection(methods):
         raise ValueError(f"bonus {bonus!r} needs counts; pass counts=OutcomeCounts() and keep it over training")
 
-    before = None
-    if counts is not None:
-        count = counts.observe if update else counts.lookup
-        before = count(question_keys, outcome_keys)
-    with torch.no_grad():
-        return GroupAdvantages(
-            advantages=reward_advantages(rewards, scale=scale, ddof=ddof, eps=eps),
-            bonuses=exploration_bonuses(
-                methods,
-                coefs,
-                outcome_keys,
-                before,
-                correct.all(dim=1),
-                baseline=baseline,
-                zero_when_all_correct=zero_when_all_correct,
-                no_answer=no_answer,
-                dtype=rewards.dtype,
-            ),
-            counts=before,
+    if counts is not None and counts.device != rewards.device:
+        raise ValueError(
+            f"counts must be on {rewards.device}, like the rewards; got counts on {counts.device}. "
+            f"Use OutcomeCounts(device={str(rewards.device)!r}), or move the tensors"
         )
+    settings = GroupSettings(methods, coefs, baseline, zero_when_all_correct, no_answer, scale, ddof, eps)
+    arguments = (
+        rewards.detach().contiguous(),
+        question_keys.contiguous(),
+        outcome_keys.contiguous(),
+        None if correct is None else correct.contiguous(),
+        counts,
+        settings,
+        update,
+    )
+    chosen = choose_group_advantages(impl, rewards, counts)
+    if chosen == "triton":
+        from outcome_rl_kernels.advantages_triton import triton_group_advantages  # not above: triton is heavy
+
+        return GroupAdvantages(*triton_group_advantages(*arguments))
+    return GroupAdvantages(*(native_group_advantages if chosen == "native" else _plain_group_advantages)(*arguments))
+
+
+def _plain_group_advantages(
+    rewards_Bn: Tensor,
+    question_keys_B: Tensor,
+    outcome_keys_Bn: Tensor,
+    correct_Bn: Tensor | None,
+    counts: OutcomeCounts | None,
+    settings: GroupSettings,
+    update: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Advantages, bonuses and, with counts, those before, by way of the reference."""
+    before_Bn = None
+    if counts is not None:
+        before_Bn = (counts.observe if update else counts.lookup)(question_keys_B, outcome_keys_Bn)
+    advantages_Bn = reward_advantages(rewards_Bn, scale=settings.scale, ddof=settings.ddof, eps=settings.eps)
+    bonuses_Bn = exploration_bonuses(
+        settings.methods,
+        settings.coefs,
+        outcome_keys_Bn,
+        before_Bn,
+        (rewards_Bn > 0 if correct_Bn is None else correct_Bn).all(dim=1),
+        baseline=settings.baseline,
+        zero_when_all_correct=settings.zero_when_all_correct,
+        no_answer=settings.no_answer,
+        dtype=rewards_Bn.dtype,
+    )
+    return advantages_Bn, bonuses_Bn, before_Bn
 
 
 def _coefficients(coef: float | Sequence[float], methods: Sequence[BonusMethod]) -> tuple[float, ...]:

@@ -6,22 +6,24 @@ holds the public face: it checks arguments, picks a table (`counts_tables`), syn
 """
 
 import os
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 
+from outcome_rl_kernels.checks import check_tensor
+from outcome_rl_kernels.counts_entries import CountEntries, digest, sort_entries
 from outcome_rl_kernels.counts_native import NativeTable
 from outcome_rl_kernels.counts_snapshot import check_entries, check_rule, check_total, read_snapshot, write_snapshot
-from outcome_rl_kernels.counts_tables import CountEntries, CountTable, DictTable
+from outcome_rl_kernels.counts_tables import CountTable, DictTable
 from outcome_rl_kernels.native import native_status
+from outcome_rl_kernels.triton_support import triton_obstacle
 
 MAX_CAPACITY = 2**40
 
-CountsImpl = Literal["auto", "reference", "native"]
+TableImpl = Literal["reference", "native", "triton"]
+CountsImpl = Literal["auto"] | TableImpl
 
 
 class OutcomeCounts:
@@ -31,18 +33,23 @@ class OutcomeCounts:
     one shape, such as (N,) and (N,), or with one question for each row of outcomes, (B,) and (B, n).
     A call either happens as a whole or raises and leaves the counts as they were.
 
+    On a GPU, `observe`, `lookup` and `group_advantages` do not synchronise, except to grow and, once in many calls, to
+    read how full the table is. They can be captured in a CUDA graph; the table cannot grow after that, so construct it
+    large enough: a replay without room counts nothing, and the next call that synchronises raises a RuntimeError. After
+    `load_state_dict` a graph must be captured again.
+
     Args:
-        capacity: slots to begin with, 1 to 2**40, rounded up to a power of two; the table grows by itself. A hint that
-            the reference does not need.
-        device: where the table lives and where keys must be. This version has tables on the CPU only.
+        capacity: slots of 32 bytes to begin with, 1 to 2**40, rounded up to a power of two; at most 0.6 of them are
+            used, then the table grows by itself. A hint that the reference does not need.
+        device: where the table lives and where keys must be.
         rule: name of the rule that made the outcome keys (`outcome_rl.OUTCOME_RULE`). It is stored in snapshots, and
             counts made under another rule are refused.
-        impl: `"reference"` (Python dictionaries), `"native"` (C++), or `"auto"`, which takes native where available;
-            `impl` and `impl_reason` of the object say what was taken and why.
+        impl: `"reference"` (Python dictionaries), `"native"` (C++), `"triton"` (GPU), or `"auto"`, the fastest that
+            runs on the device; `impl` and `impl_reason` of the object say what was taken and why.
 
     Raises:
-        ValueError: an argument is out of its range, or the device has no table.
-        RuntimeError: `impl="native"`, but the native library is not available.
+        ValueError: an argument is out of its range, or `impl` cannot run on the device.
+        MemoryError: there is no memory for so many slots; methods raise it where the table cannot grow.
     """
 
     def __init__(
@@ -53,12 +60,11 @@ class OutcomeCounts:
         rule: str = "",
         impl: CountsImpl = "auto",
     ) -> None:
-        self.device = _check_device(device)
+        self.device = _with_index(torch.device(device))
         self.rule = rule
-        self.impl, self.impl_reason = _choose(impl)
+        self.impl, self.impl_reason = choose_table(impl, self.device)
         self._capacity = _check_capacity(capacity)
         self._table = self._new_table()
-        self._total = 0
         self._synced = 0  # digest of all that is not pending
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
@@ -70,9 +76,7 @@ class OutcomeCounts:
             int64 counts in the shape of `outcome_keys`.
         """
         questions, outcomes = self._flat_keys(question_keys, outcome_keys)
-        before = self._table.observe(questions, outcomes)
-        self._total += outcomes.numel()
-        return before.reshape(outcome_keys.shape)
+        return self._table.observe(questions, outcomes).reshape(outcome_keys.shape)
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         """Returns the counts, 0 for pairs never seen, as int64 in the shape of `outcome_keys`."""
@@ -82,30 +86,29 @@ class OutcomeCounts:
     def merge(self, question_keys: Tensor, outcome_keys: Tensor, counts: Tensor) -> None:
         """Adds `counts` (int64, positive, shaped like `outcome_keys`), as if observed so many times on this rank."""
         questions, outcomes = self._flat_keys(question_keys, outcome_keys)
-        self._check_tensor("counts", counts)
+        check_tensor("counts", counts, (torch.int64,), self.device)
         if counts.shape != outcome_keys.shape:
             raise ValueError(
                 f"counts must have the shape of outcome_keys, {tuple(outcome_keys.shape)}, got {tuple(counts.shape)}"
             )
         if (counts <= 0).any():
             raise ValueError(f"counts must be positive, got {int(counts.min())}; leave out pairs that were not seen")
-        total = check_total(self._total, counts, "merge")
+        check_total(self._table.total(), counts, "merge")
         self._table.add(CountEntries(questions, outcomes, counts.reshape(-1).contiguous()), pending=True)
-        self._total = total
 
     def distinct(self, question_keys: Tensor) -> Tensor:
         """Returns how many different outcomes each question has had, as int64 in the shape of `question_keys`."""
-        self._check_tensor("question_keys", question_keys)
+        check_tensor("question_keys", question_keys, (torch.int64,), self.device)
         return self._table.distinct(question_keys.reshape(-1).contiguous()).reshape(question_keys.shape)
 
     def items(self) -> CountEntries:
         """Returns every pair and its count, sorted by (question key, outcome key) as signed numbers."""
-        return _sort(self._table.entries())
+        return sort_entries(self._table.entries())
 
     def clear(self) -> None:
         """Forgets all counts."""
         self._table.clear()
-        self._total = self._synced = 0
+        self._synced = 0
 
     def sync(self, process_group: dist.ProcessGroup | None = None) -> None:
         """Gives every rank the sum of what all ranks have added since the last call.
@@ -117,11 +120,11 @@ class OutcomeCounts:
             ValueError: this rank is not in the group, or the ranks did not start equal or have different outcome rules;
                 the counts stay as they were.
         """
-        pending = _sort(self._table.pending())
+        pending = sort_entries(_to_device(self._table.pending(), "cpu"))
         if process_group is not None or (dist.is_available() and dist.is_initialized()):
             self._add_from_peers(pending, process_group)
         self._table.clear_pending()
-        self._synced = _digest(pending, self._synced)
+        self._synced = digest(pending, self._synced)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the rule and the sorted entries; call `sync` first, what is unsynchronised is not marked as such."""
@@ -141,7 +144,7 @@ class OutcomeCounts:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a safetensors snapshot atomically; equal counts give equal bytes. Call `sync` first, as above."""
-        write_snapshot(path, self.items(), self.rule)
+        write_snapshot(path, _to_device(self.items(), "cpu"), self.rule)
 
     @classmethod
     def load(
@@ -170,6 +173,11 @@ class OutcomeCounts:
         counts._replace(entries)
         return counts
 
+    @property
+    def table(self) -> CountTable:
+        """The table behind, for kernels that count on their way."""
+        return self._table
+
     def __len__(self) -> int:
         return len(self._table)
 
@@ -177,18 +185,22 @@ class OutcomeCounts:
         return f"OutcomeCounts({len(self)} pairs, device={self.device}, rule={self.rule!r}, impl={self.impl!r})"
 
     def _new_table(self) -> CountTable:
+        if self.impl == "triton":
+            from outcome_rl_kernels.counts_triton import TritonTable  # not above: triton is heavy, and on Linux only
+
+            return TritonTable(self._capacity, self.device)
         return NativeTable(self._capacity) if self.impl == "native" else DictTable()
 
     def _replace(self, entries: CountEntries) -> None:
         table = self._new_table()
-        table.add(entries, pending=False)
-        self._table, self._total, self._synced = table, int(entries.counts.sum()), _digest(entries)
+        table.add(_to_device(entries, self.device), pending=False)
+        self._table, self._synced = table, digest(entries)
 
     def _add_from_peers(self, pending: CountEntries, process_group: dist.ProcessGroup | None) -> None:
         rank = dist.get_rank(process_group)
         if rank < 0:
             raise ValueError("process_group does not contain this rank; call sync on its members only")
-        common = self._total - int(pending.counts.sum())
+        common = self._table.total() - int(pending.counts.sum())
         gathered: list[Any] = [None] * dist.get_world_size(process_group)
         dist.all_gather_object(gathered, (self.rule, common, self._synced, pending), group=process_group)
         rules, commons, digests, entries_of = zip(*gathered, strict=True)
@@ -202,15 +214,14 @@ class OutcomeCounts:
         peers = [entries for peer, entries in enumerate(entries_of) if peer != rank]
         if not peers:
             return
-        entries = _sort(CountEntries(*(torch.cat(columns) for columns in zip(*peers, strict=True))))
-        total = check_total(self._total, entries.counts, "sync")
-        self._table.add(entries, pending=False)
-        self._total = total
-        self._synced = _digest(entries, self._synced)
+        entries = sort_entries(CountEntries(*(torch.cat(columns) for columns in zip(*peers, strict=True))))
+        check_total(self._table.total(), entries.counts, "sync")
+        self._table.add(_to_device(entries, self.device), pending=False)
+        self._synced = digest(entries, self._synced)
 
     def _flat_keys(self, question_keys: Tensor, outcome_keys: Tensor) -> tuple[Tensor, Tensor]:
-        self._check_tensor("question_keys", question_keys)
-        self._check_tensor("outcome_keys", outcome_keys)
+        check_tensor("question_keys", question_keys, (torch.int64,), self.device)
+        check_tensor("outcome_keys", outcome_keys, (torch.int64,), self.device)
         if question_keys.shape == outcome_keys.shape[:-1] and outcome_keys.ndim > 0:
             question_keys = question_keys.unsqueeze(-1).expand_as(outcome_keys)
         if question_keys.shape != outcome_keys.shape:
@@ -220,38 +231,45 @@ class OutcomeCounts:
             )
         return question_keys.reshape(-1).contiguous(), outcome_keys.reshape(-1).contiguous()
 
-    def _check_tensor(self, name: str, tensor: Tensor) -> None:
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be an int64 tensor, got {type(tensor).__name__}; use torch.tensor(...)")
-        if tensor.dtype != torch.int64:
-            raise TypeError(f"{name} must have dtype torch.int64, got {tensor.dtype}; convert it with .long()")
-        if tensor.device != self.device:
-            raise ValueError(f"{name} must be on the table's device, {self.device}, got {tensor.device}; move it there")
 
+def choose_table(impl: CountsImpl, device: torch.device) -> tuple[TableImpl, str]:
+    """The table that `impl` means on this device, and why.
 
-def _choose(impl: CountsImpl) -> tuple[Literal["reference", "native"], str]:
-    if impl == "reference":
-        return "reference", "asked for"
-    available, reason = native_status()
+    Raises:
+        ValueError: `impl` is unknown or cannot run, or no table can.
+    """
+    _, native_reason = native_status()
+    obstacles = {name: _obstacle(name, device) for name in get_args(TableImpl)}
     if impl == "auto":
-        if available:
+        if obstacles["native"] is None:
             return "native", "the native library is available"
-        return "reference", f"the native library is not available: {reason}"
-    if impl == "native":
-        if not available:
-            raise RuntimeError(f"impl='native' cannot run: {reason}")
-        return "native", "asked for"
-    raise ValueError(f"impl must be 'auto', 'reference' or 'native', got {impl!r}")
+        if obstacles["reference"] is None:
+            return "reference", f"the native library is not available: {native_reason}"
+        if obstacles["triton"] is None:
+            return "triton", f"Triton runs on {device}"
+        raise ValueError(f"no count table can run on device '{device}': {obstacles['triton']}. Use device='cpu'")
+    if impl not in obstacles:
+        raise ValueError(f"impl must be 'auto', {', '.join(map(repr, obstacles))}; got {impl!r}")
+    obstacle = obstacles[impl]
+    if obstacle is not None:
+        raise ValueError(f"OutcomeCounts(impl={impl!r}) cannot run: {obstacle.rstrip('.')}. Use impl='auto'")
+    return impl, "asked for"
 
 
-def _check_device(device: torch.device | str) -> torch.device:
-    device = torch.device(device)
+def _obstacle(impl: TableImpl, device: torch.device) -> str | None:
+    if impl == "triton":
+        return triton_obstacle(device)
     if device.type != "cpu":
-        raise ValueError(
-            f"device must be 'cpu', got '{device}': the CUDA table is not available in this version. "
-            "Keep the counts on the CPU and move the keys there."
-        )
-    return torch.device("cpu")
+        return f"it counts on the CPU, not on '{device}'"
+    available, reason = native_status()
+    return None if available or impl == "reference" else reason
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """The device as its tensors name it."""
+    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
 def _check_capacity(capacity: int) -> int:
@@ -262,25 +280,5 @@ def _check_capacity(capacity: int) -> int:
     return capacity
 
 
-def _sort(entries: CountEntries) -> CountEntries:
-    order = torch.from_numpy(np.lexsort((entries.outcome_keys.numpy(), entries.question_keys.numpy())))
-    return CountEntries(*(column[order] for column in entries))
-
-
-def _digest(entries: CountEntries, start: int = 0) -> int:
-    """`start + sum of mix(question, outcome) * count` modulo 2**64.
-
-    The digest of a sum of counts is the sum of their digests, in any order: it is kept up to date from what is new,
-    never computed over the table. Tables that differ agree by chance once in about 2**64.
-    """
-    questions, outcomes, counts = (column.numpy().view(np.uint64) for column in entries)
-    # Added to the question, so that pair (0, 0) is not digested as 0: the golden ratio, as SplitMix64 has it.
-    mixed = _mix64(_mix64(questions + np.uint64(0x9E3779B97F4A7C15)) + outcomes)
-    return (start + int((mixed * counts).sum())) % 2**64
-
-
-def _mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64, a bijection."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+def _to_device(entries: CountEntries, device: torch.device | str) -> CountEntries:
+    return CountEntries(*(column.to(device) for column in entries))

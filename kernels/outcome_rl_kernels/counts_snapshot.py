@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor
 
-from outcome_rl_kernels.counts_tables import CountEntries
+from outcome_rl_kernels.counts_entries import CountEntries
 
 FORMAT_VERSION = 1
 # Sums of counts stay below this, so that no count can overflow int64.

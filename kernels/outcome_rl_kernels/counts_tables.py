@@ -5,18 +5,12 @@ each count is `pending`: added since the last synchronisation between ranks. Arg
 flat contiguous int64 tensors of one length, counts positive, no sum beyond int64.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-
-class CountEntries(NamedTuple):
-    """Counted pairs as three int64 tensors of one length, sorted by (question key, outcome key) as signed numbers."""
-
-    question_keys: Tensor
-    outcome_keys: Tensor
-    counts: Tensor
+from outcome_rl_kernels.counts_entries import CountEntries
 
 
 class CountTable(Protocol):
@@ -45,6 +39,9 @@ class CountTable(Protocol):
 
     def clear(self) -> None:
         """Forgets everything."""
+
+    def total(self) -> int:
+        """Sum of all counts."""
 
     def __len__(self) -> int:
         """Number of pairs."""
@@ -92,6 +89,9 @@ class DictTable:
         self._counts.clear()
         self._pending.clear()
         self._distinct.clear()
+
+    def total(self) -> int:
+        return sum(self._counts.values())
 
     def __len__(self) -> int:
         return len(self._counts)

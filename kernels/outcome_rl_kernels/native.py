@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 # Raised together with `kAbiVersion` in csrc/api.cpp whenever an exported function changes.
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 _PATH = Path(__file__).with_name("_native.so")
 _REBUILD = "To build it, install a C++17 compiler and reinstall with OUTCOME_RL_NATIVE=1 set, which shows why it fails."

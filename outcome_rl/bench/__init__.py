@@ -5,6 +5,7 @@ A benchmark has `main(argv)` with options of its own, prints its figures and wri
 
 BENCHMARKS = {
     "loss": "Time, memory and error of the policy loss, beside its peers and the floor of its matrix products.",
+    "counts": "The count table and the group advantages, against a dictionary, numpy and copies to the host.",
     "outcomes": "Outcome keys beside other graders: accuracy on labelled pairs, agreement, throughput.",
     "exploration": "What each exploration bonus does to pass@k and diff@k on the embedded task, over several seeds.",
 }

@@ -41,7 +41,6 @@ def test_without_the_library_auto_takes_the_reference(monkeypatch: pytest.Monkey
         ("policy_loss", "cuda", "impl must be one of 'auto', 'reference', 'native', 'triton'; got 'cuda'"),
         ("policy_loss", "triton", r"policy_loss\(impl='triton'\) cannot run: its tensors must be on cuda, got cpu"),
         ("policy_loss", "native", "its logits must be float32 or bfloat16, got float64"),
-        ("group_advantages", "native", "plain PyTorch is the only implementation of group_advantages"),
     ],
 )
 def test_what_cannot_run_says_why(op: str, impl: str, message: str) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 import torch
+from splitmix import MASK, mix64, outcome_with_hash, unmix64
 
 from outcome_rl_kernels import native
 from outcome_rl_kernels.counts import OutcomeCounts
@@ -41,7 +42,7 @@ def test_the_environment_switches_it_off(monkeypatch):
     counts = OutcomeCounts()
     assert counts.impl == "reference"
     assert "switched off" in counts.impl_reason
-    with pytest.raises(RuntimeError, match="impl='native' cannot run: switched off by OUTCOME_RL_NATIVE=0"):
+    with pytest.raises(ValueError, match=r"impl='native'\) cannot run: switched off by OUTCOME_RL_NATIVE=0"):
         OutcomeCounts(impl="native")
     with pytest.raises(RuntimeError, match="not available: switched off"):
         native_library()
@@ -53,7 +54,7 @@ def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load):
     assert not available
     assert "built without it" in reason
     assert OutcomeCounts().impl == "reference"
-    with pytest.raises(RuntimeError, match=r"C\+\+17 compiler and reinstall with OUTCOME_RL_NATIVE=1"):
+    with pytest.raises(ValueError, match=r"C\+\+17 compiler and reinstall with OUTCOME_RL_NATIVE=1"):
         OutcomeCounts(impl="native")
 
 
@@ -83,33 +84,6 @@ def test_a_library_of_another_interface_version_is_refused(monkeypatch, fresh_lo
 
 
 # --- the table ---
-
-MASK = 2**64 - 1
-
-
-def unshift(y, shift):
-    """Inverts y = x ^ (x >> shift) on 64-bit words."""
-    x = y
-    for _ in range(64 // shift):
-        x = y ^ (x >> shift)
-    return x
-
-
-def mix64(x):
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
-    return x ^ (x >> 31)
-
-
-def unmix64(x):
-    x = unshift(x, 31) * pow(0x94D049BB133111EB, -1, 2**64) & MASK
-    x = unshift(x, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) & MASK
-    return unshift(x, 30)
-
-
-def outcome_with_hash(question, wanted_hash):
-    outcome = (unmix64(wanted_hash) - mix64((question + 0x9E3779B97F4A7C15) & MASK)) & MASK
-    return outcome - 2**64 if outcome >= 2**63 else outcome
 
 
 @needs_native
@@ -173,7 +147,7 @@ def test_calls_from_several_threads_lose_nothing():
 OUT_OF_MEMORY = """
 import resource
 import torch
-from outcome_rl_kernels.counts import OutcomeCounts
+from outcome_rl_kernels import OutcomeCounts, group_advantages
 
 counts = OutcomeCounts(capacity=2**16, impl="native")
 batch = torch.arange(2**16)
@@ -187,6 +161,12 @@ try:
         step += 1
 except MemoryError as error:
     print(error)
+else:
+    raise SystemExit("no MemoryError")
+try:
+    group_advantages(torch.zeros(2**16, 1), batch + step * 2**16, batch[:, None], counts, impl="native")
+except MemoryError:
+    pass
 else:
     raise SystemExit("no MemoryError")
 assert 1 < step < 100, step

@@ -16,12 +16,11 @@ Shapes: B groups (one question each), n samples per group.
 
 N(x, a) is the number of times outcome a was sampled for question x before this batch; N = 0 gives b = 1.
 Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3. The sum of several methods
-is
-ours: the paper calls historical and batch exploration complementary and gives no formula.
+is ours: the paper calls historical and batch exploration complementary and gives no formula.
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -34,6 +33,29 @@ BONUS_METHODS: tuple[BonusMethod, ...] = get_args(BonusMethod)
 COUNT_METHODS = frozenset({"ucb", "ucb_mean", "ucb_con"})  # need historical counts
 ZERO_WHEN_ALL_CORRECT = frozenset({"ucb_mean", "ucb_con"})  # the paper's rule: no pull away from a solved question
 NO_ANSWER = 0  # reserved outcome key: a response without an extractable answer
+
+
+def is_zeroed(method: BonusMethod, zero_when_all_correct: bool | None) -> bool:
+    """Whether a group whose answers are all correct gets no signal of this method; None follows the table."""
+    return method in ZERO_WHEN_ALL_CORRECT if zero_when_all_correct is None else zero_when_all_correct
+
+
+class GroupSettings(NamedTuple):
+    """The options of `group_advantages` after its checks."""
+
+    methods: tuple[BonusMethod, ...]
+    coefs: tuple[float, ...]
+    baseline: float
+    zero_when_all_correct: bool | None
+    no_answer: NoAnswerRule
+    scale: Scale
+    ddof: int
+    eps: float
+
+    @property
+    def zeroed(self) -> tuple[bool, ...]:
+        """For each method, whether a group whose answers are all correct gets no signal of it."""
+        return tuple(is_zeroed(method, self.zero_when_all_correct) for method in self.methods)
 
 
 def reward_advantages(rewards_Bn: Tensor, *, scale: Scale = "std", ddof: int = 1, eps: float = 1e-6) -> Tensor:
@@ -139,8 +161,7 @@ def exploration_bonuses(
         signal_Bn = exploration_signal(
             method, outcome_keys_Bn, counts_Bn, baseline=baseline, no_answer=no_answer, dtype=dtype
         )
-        zeroed = method in ZERO_WHEN_ALL_CORRECT if zero_when_all_correct is None else zero_when_all_correct
-        if zeroed:
+        if is_zeroed(method, zero_when_all_correct):
             signal_Bn = signal_Bn.masked_fill(all_correct_B[:, None], 0.0)
         total_Bn = total_Bn + coef * signal_Bn
     return total_Bn

@@ -1,0 +1,388 @@
+"""Time of the count table and of group_advantages, against a dictionary, numpy, and copies between GPU and host.
+
+    outcome-rl bench counts [--quick]
+
+Every variant is compared with the dictionary, or with the reference, before it is timed. Variants take turns in every
+round; figures are medians over the rounds, in microseconds. The GPU's part runs where there is one.
+"""
+
+import argparse
+import itertools
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outcome_rl.bench.record import write_result
+from outcome_rl_kernels import OutcomeCounts, group_advantages
+from outcome_rl_kernels.dispatch import Impl
+
+Pairs = tuple[Tensor, Tensor]
+Row = dict[str, float]
+
+
+class Step(NamedTuple):
+    """Inputs of one step's advantages."""
+
+    rewards: Tensor  # (B, n)
+    questions: Tensor  # (B,)
+    outcomes: Tensor  # (B, n)
+
+
+B, N = 256, 8  # the paper's step
+SETTINGS: dict[str, Any] = {"bonus": "ucb_con", "coef": 0.2, "baseline": 0.5}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="outcome-rl bench counts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small tables, few rounds, no record: does it run?")
+    quick = parser.parse_args(argv).quick
+    rounds, entries = (3, 10**5) if quick else (21, 5 * 10**6)
+    log2_slots = 17 if quick else 23
+    figures = {
+        "observe": observe([10**5] if quick else [10**5, 10**6, 10**7], [2048, 16384, 2**20], rounds),
+        "observe by load": [observe_by_load(load, log2_slots, rounds) for load in (0.15, 0.3, 0.45, 0.599)],
+        f"group_advantages, {B} x {N}": [group_step(entries, rounds)],
+        "whole table": [whole_table(entries, 3)],
+    }
+    if torch.cuda.is_available():
+        figures["GPU: observe"] = gpu_observe([10**5] if quick else [10**6, 10**7, 10**8], [2048, 16384, 2**20])
+        figures["GPU: group_advantages"] = [gpu_group_step(entries)]
+        figures["GPU: growth"] = [gpu_growth(10**5 if quick else 5 * 10**7)]
+    for title, rows in figures.items():
+        print(f"\n{title}")
+        for row in rows:
+            print("  " + ", ".join(f"{name} {value:,.4g}" for name, value in row.items()))
+    if not quick:
+        name = "counts-gpu" if torch.cuda.is_available() else "counts-cpu"
+        print(f"\nwrote {write_result(name, {'rounds': rounds, 'entries': entries, 'settings': SETTINGS}, figures)}")
+
+
+def keys_of(indices: NDArray[np.uint64]) -> Pairs:
+    """Different random-looking pairs for different indices: eight outcomes a question."""
+    keys = [mix64(index + np.uint64(1)).view(np.int64) for index in (indices // np.uint64(8), indices)]
+    return torch.from_numpy(keys[0]), torch.from_numpy(keys[1])
+
+
+def batch(entries: int, rows: int, seed: int) -> Pairs:
+    """Pairs of which nine in ten are in a table of `keys_of(range(entries))`."""
+    generator = np.random.default_rng(seed)
+    return keys_of(generator.integers(0, entries + entries // 9, rows).astype(np.uint64))
+
+
+def filled(entries: int, **kwargs: Any) -> OutcomeCounts:
+    counts = OutcomeCounts(**kwargs)
+    for start in range(0, entries, 2**20):
+        keys = keys_of(np.arange(start, min(entries, start + 2**20), dtype=np.uint64))
+        counts.observe(*(column.to(counts.device) for column in keys))
+    return counts
+
+
+# --- peers ---
+
+
+class DictTable:
+    """What one writes first."""
+
+    def __init__(self, keys: Pairs) -> None:
+        self.counts = dict.fromkeys(zip(*(column.tolist() for column in keys), strict=True), 1)
+
+    def observe(self, questions: Tensor, outcomes: Tensor) -> list[int]:
+        pairs = list(zip(questions.tolist(), outcomes.tolist(), strict=True))
+        before = [self.counts.get(pair, 0) for pair in pairs]
+        for pair in pairs:
+            self.counts[pair] = self.counts.get(pair, 0) + 1
+        return before
+
+
+class NumpyTable:
+    """Open addressing, one vectorised probe of all rows at a time; room for twice the pairs it is made of."""
+
+    def __init__(self, keys: Pairs) -> None:
+        slots = 1 << (4 * len(keys[0])).bit_length()
+        self.shift = np.uint64(65 - slots.bit_length())
+        self.questions, self.outcomes, self.counts = (np.zeros(slots, dtype=np.int64) for _ in range(3))
+        self.observe(*keys)
+
+    def observe(self, questions: Tensor, outcomes: Tensor) -> NDArray[np.int64]:
+        q, o = questions.numpy(), outcomes.numpy()
+        place = (mix64(mix64(q.view(np.uint64)) + o.view(np.uint64)) >> self.shift).astype(np.int64)
+        seeking = np.arange(len(q))
+        while len(seeking) > 0:
+            at = place[seeking]
+            empty = seeking[self.counts[at] == 0]
+            self.questions[place[empty]], self.outcomes[place[empty]] = q[empty], o[empty]  # of several the last wins
+            self.counts[place[empty]] = -1
+            seeking = seeking[(self.questions[at] != q[seeking]) | (self.outcomes[at] != o[seeking])]
+            place[seeking] = (place[seeking] + 1) % len(self.counts)
+        before = np.maximum(self.counts[place], 0)
+        self.counts[place] = before
+        np.add.at(self.counts, place, 1)
+        return before
+
+
+def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+class DictSteps:
+    """group_advantages with UCB-Con as a loop over a dictionary."""
+
+    def __init__(self, keys: Pairs) -> None:
+        self.counts = DictTable(keys)
+
+    def __call__(self, step: Step) -> tuple[Tensor, Tensor]:
+        rewards, questions, outcomes = step
+        flat = questions.repeat_interleave(outcomes.shape[1]), outcomes.reshape(-1)
+        before = iter(self.counts.observe(*flat))
+        advantages, bonuses = [], []
+        for group, keys in zip(rewards.tolist(), outcomes.tolist(), strict=True):
+            mean = sum(group) / len(group)
+            std = math.sqrt(sum((reward - mean) ** 2 for reward in group) / (len(group) - 1))
+            advantages.append([(reward - mean) / (std + 1e-6) for reward in group])
+            raw = [0.0 if key == 0 else 1 / math.sqrt(max(count, 1)) for key, count in zip(keys, before, strict=False)]
+            solved = all(reward > 0 for reward in group)
+            bonuses.append([0.0 if solved else SETTINGS["coef"] * (bonus - SETTINGS["baseline"]) for bonus in raw])
+        return torch.tensor(advantages), torch.tensor(bonuses)
+
+
+# --- measurements ---
+
+
+def observe(tables: Iterable[int], batches: Iterable[int], rounds: int) -> list[Row]:
+    """The native table, numpy and a dictionary on batches of several lengths."""
+    results = []
+    for entries in tables:
+        keys = keys_of(np.arange(entries, dtype=np.uint64))
+        peers: dict[str, Any] = {"native": filled(entries, impl="native"), "numpy": NumpyTable(keys)}
+        if entries <= 10**6:  # ten million tuples are gigabytes
+            peers["dict"] = DictTable(keys)
+        results += [observe_batches(entries, peers, rows, rounds if rows < 10**5 else 3) for rows in batches]
+    return results
+
+
+def observe_batches(entries: int, peers: dict[str, Any], rows: int, rounds: int) -> Row:
+    check = batch(entries, rows, 0)
+    before = [torch.as_tensor(table.observe(*check)) for table in peers.values()]
+    if not all(torch.equal(other, before[0]) for other in before):
+        raise RuntimeError("the tables disagree; not timed")
+    calls = {name: partial(_observe, table) for name, table in peers.items()}
+    seeds = itertools.count(1)
+    times = medians(calls, rounds, prepare=lambda: batch(entries, rows, next(seeds)))
+    return {"entries": entries, "rows": rows} | against_first(times)
+
+
+def _observe(table: Any, pairs: Pairs) -> Any:
+    return table.observe(*pairs)
+
+
+def observe_by_load(load: float, log2_slots: int, rounds: int) -> Row:
+    """The native table on known pairs, at a load of up to where it grows."""
+    entries = int(load * 2**log2_slots)
+    counts = filled(entries, capacity=2**log2_slots, impl="native")
+    seeds = itertools.count()
+    times = medians(
+        {"native": lambda pairs: counts.observe(*pairs)},
+        rounds,
+        prepare=lambda: keys_of(np.random.default_rng(next(seeds)).integers(0, entries, 16384).astype(np.uint64)),
+    )
+    return {"slots": 2**log2_slots, "load": load, "rows": 16384, "native_us": times["native"]}
+
+
+def step_of(entries: int, generator: np.random.Generator) -> Step:
+    """One step, with a table of `entries`: of nine outcomes one is new."""
+    questions, outcomes = generator.integers(0, entries // 8, B), generator.integers(0, 9, (B, N))
+    rewards = torch.from_numpy((generator.random((B, N)) < 0.4).astype(np.float32))
+    question_keys, _ = keys_of(questions.astype(np.uint64) * np.uint64(8))
+    _, outcome_keys = keys_of((questions[:, None] * 8 + outcomes).reshape(-1).astype(np.uint64))
+    return Step(rewards, question_keys, outcome_keys.reshape(B, N))
+
+
+def advantages(step: Step, counts: OutcomeCounts, impl: Impl = "auto") -> tuple[Tensor, Tensor]:
+    """Of one step, with bonuses, counting its outcomes."""
+    result = group_advantages(step.rewards, step.questions, step.outcomes, counts, impl=impl, **SETTINGS)
+    return result.advantages, result.bonuses
+
+
+def group_step(entries: int, rounds: int) -> Row:
+    """One step's advantages: one call of C++, PyTorch with the native table, and a loop over a dictionary."""
+    tables = [filled(entries, impl="native") for _ in range(2)]
+    calls: dict[str, Callable[[Any], Any]] = {
+        "native": lambda step: advantages(step, tables[0], "native"),
+        "PyTorch": lambda step: advantages(step, tables[1], "reference"),
+        "dict": DictSteps(keys_of(np.arange(entries, dtype=np.uint64))),
+    }
+    generator = np.random.default_rng(0)
+    check = step_of(entries, generator)
+    expected = calls["dict"](check)
+    for name in ("native", "PyTorch"):
+        torch.testing.assert_close(calls[name](check), expected, atol=1e-5, rtol=1e-5)
+    times = medians(calls, rounds, prepare=lambda: step_of(entries, generator))
+    return {"entries": entries} | against_first(times)
+
+
+def whole_table(entries: int, rounds: int) -> Row:
+    """What touches every entry: growth, sorting, snapshots, and synchronising a step's counts."""
+    counts = filled(entries, capacity=2 * entries, impl="native")
+    counts.sync()
+    questions, outcomes, ones = counts.items()
+
+    def nearly_full() -> tuple[OutcomeCounts, Tensor]:
+        table = OutcomeCounts(capacity=5 * entries // 3, impl="native")
+        table.merge(questions, outcomes, ones)
+        return table, torch.arange(int(0.6 * table.table.slot_count) - entries + 1)  # type: ignore[attr-defined]
+
+    def observe_and_sync(pairs: Pairs) -> None:
+        counts.observe(*pairs)
+        counts.sync()
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "counts.safetensors")
+        seeds = itertools.count()
+        times = medians({"grow": lambda state: state[0].observe(state[1], state[1])}, rounds, prepare=nearly_full)
+        times |= medians(
+            {
+                "items": lambda _: counts.items(),
+                "items by np.lexsort": lambda _: np.lexsort((outcomes.numpy(), questions.numpy())),
+                "save": lambda _: counts.save(path),
+                "load": lambda _: OutcomeCounts.load(path, impl="native"),
+                "sync": observe_and_sync,
+            },
+            rounds,
+            prepare=lambda: batch(entries, B * N, next(seeds)),
+        )
+    return {"entries": entries} | {f"{name}_us": microseconds for name, microseconds in times.items()}
+
+
+# --- on the GPU ---
+
+
+def gpu_observe(tables: Iterable[int], batches: Iterable[int]) -> list[Row]:
+    """Device time of `observe`, against moving the same 32-byte sectors once and against copying keys to the host."""
+    results, rate = [], gpu_copy_rate()
+    for entries in tables:
+        counts = filled(entries, capacity=4 * entries, device="cuda")
+        results += [gpu_observe_batches(entries, counts, rows, rate) for rows in batches]
+    return results
+
+
+def gpu_observe_batches(entries: int, counts: OutcomeCounts, rows: int, bytes_a_us: float) -> Row:
+    batches = [batch(entries, rows, seed) for seed in range(8)]
+    on_gpu = [to_gpu(pairs) for pairs in batches]
+    before = counts.observe(*on_gpu[0]).cpu()
+    oracle = OutcomeCounts(impl="native")
+    oracle.observe(*batches[0])
+    if not torch.equal(counts.lookup(*on_gpu[0]).cpu(), before + oracle.lookup(*batches[0])):
+        raise RuntimeError("the tables disagree; not timed")
+    device_us = gpu_us([partial(counts.observe, *pairs) for pairs in on_gpu])
+    return {
+        "entries": entries,
+        "rows": rows,
+        "triton_us": device_us,
+        "triton/sectors": device_us / (rows * 32 / bytes_a_us),
+        "copy of keys to the host_us": medians({"": lambda _: [key.cpu() for key in on_gpu[0]]}, 21)[""],
+    }
+
+
+def gpu_group_step(entries: int) -> Row:
+    """Device time of the fused launch in a CUDA graph; time to launch one; the way over the host that it avoids."""
+    counts, twin = filled(entries, capacity=4 * entries, device="cuda"), filled(entries, impl="native")
+    generator = np.random.default_rng(0)
+    steps = [step_of(entries, generator) for _ in range(32)]
+    on_gpu = [Step(*to_gpu(step)) for step in steps]
+    got = [column.cpu() for column in advantages(on_gpu[0], counts)]
+    torch.testing.assert_close(got, list(advantages(steps[0], twin, "reference")), atol=1e-5, rtol=1e-5)
+
+    def over_the_host(_: Any) -> list[Tensor]:
+        step = Step(*(tensor.cpu() for tensor in on_gpu[0]))
+        return [column.to("cuda") for column in advantages(step, twin, "native")]
+
+    times = medians({"launch": lambda _: advantages(on_gpu[0], counts), "copy to the host and back": over_the_host}, 51)
+    device_us = gpu_us([partial(advantages, step, counts) for step in on_gpu])
+    return {"entries": entries, "triton_us": device_us} | {f"{name}_us": value for name, value in times.items()}
+
+
+def gpu_growth(entries: int) -> Row:
+    """Growth of a table, the allocation included; the host waits for the end."""
+    slots = 1 << (5 * entries // 3).bit_length()
+    counts = filled(entries, capacity=slots, device="cuda")
+
+    def grow() -> None:
+        table = counts.table
+        table._grow(len(table))  # type: ignore[attr-defined]
+        torch.cuda.synchronize()
+
+    start = time.perf_counter()
+    grow()
+    return {"entries": entries, "slots": slots, "grow_us": 1e6 * (time.perf_counter() - start)}
+
+
+def gpu_us(calls: Sequence[Callable[[], Any]], rounds: int = 50) -> float:
+    """Device microseconds of a call: the median over replays of a CUDA graph of all of them, by their number."""
+    for call in calls:
+        call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    times = []
+    for _ in range(rounds):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(1e3 * begin.elapsed_time(end) / len(calls))
+    return float(statistics.median(times))
+
+
+def gpu_copy_rate() -> float:
+    """Bytes read and written a microsecond by a copy of 4 GiB."""
+    source = torch.empty(2**32, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * 2**32 / gpu_us([lambda: target.copy_(source)], rounds=10)
+
+
+def to_gpu(columns: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(column.cuda() for column in columns)
+
+
+# --- timing ---
+
+
+def medians(
+    calls: Mapping[str, Callable[[Any], Any]], rounds: int, prepare: Callable[[], Any] = lambda: None
+) -> dict[str, float]:
+    """Median microseconds of each call on what `prepare` gives each round; it is not timed, nor is the first round."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 1):
+        argument = prepare()
+        for name, call in calls.items():
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+            call(argument)
+            if number > 0:
+                times[name].append(1e6 * (time.perf_counter() - start))
+    return {name: statistics.median(measured) for name, measured in times.items()}
+
+
+def against_first(times: dict[str, float]) -> Row:
+    """The times, and how many times that of the first each other takes."""
+    first, *others = times
+    ratios = {f"{name}/{first}": times[name] / times[first] for name in others}
+    return {f"{name}_us": value for name, value in times.items()} | ratios
