@@ -106,6 +106,11 @@ def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
     }
 
 
+def forget() -> None:
+    keys._canonical.cache_clear()
+    keys._canonical_of_plain.cache_clear()
+
+
 def samples(path: Path) -> Iterator[tuple[str, str | None, str, dict[str, Any]]]:
     """(question id, answer, gold, sample) of every sample."""
     for question in read(path):
@@ -151,7 +156,7 @@ def measure_throughput(path: Path, rows: int, rounds: int) -> dict[str, dict[str
     with OutcomeMatcher() as matcher:
         matcher.classify_answers(["q"], [r"\sum_{k=1}^n k"], [r"\sin x"])  # modules and workers are loaded once
         for round_number in range(rounds):
-            keys._canonical.cache_clear()
+            forget()
             matcher._pool._cache.clear()
             for name in (OURS, f"{OURS}, answers seen before"):
                 start = time.perf_counter()
@@ -182,7 +187,7 @@ def measure_step(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
         ids, texts, golds = zip(*(rows * (STEP // len(rows) + 1))[:STEP], strict=True)
         times: dict[str, list[float]] = {"first": [], "again": []}
         for _ in range(rounds):
-            keys._canonical.cache_clear()
+            forget()
             for when in times:
                 with OutcomeMatcher() as matcher:
                     start = time.process_time()

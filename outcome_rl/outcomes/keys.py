@@ -111,6 +111,11 @@ def _canonical(answer: str) -> str:
     number = parse_rational(unwrap_text(strip_unit(plain)))
     if number is not None:
         return f"q:{number.numerator}/{number.denominator}"
+    return _canonical_of_plain(plain) if plain else ""
+
+
+@lru_cache(maxsize=1 << 13)  # a third of the formulas differ from one seen before in their spaces or braces only
+def _canonical_of_plain(plain: str) -> str:
     text = unwrap_text(plain)
     if not text:
         return ""
