@@ -37,6 +37,7 @@ RULES = {
     "base": r"_\{?[0-9]",
     "`pi` without a backslash": r"(?<!\\)pi",
     "lost braces": r"\\(?:begin|end|mbox)[a-z]|\*sqrt",
+    "fractions without braces": r"\\frac[0-9]{3}",
     "rounded decimals": r"[0-9]\.[0-9]{4}",
     "equations": r"=",
 }
