@@ -24,6 +24,7 @@ from sympy.core.cache import clear_cache
 
 from outcome_rl import OutcomeMatcher, equivalent, extract_answer
 from outcome_rl.outcomes import keys
+from outcome_rl.outcomes.latex import UNIT_WORDS
 
 NAME = "outcomes"
 PAGE = ROOT / "docs" / "outcomes.md"
@@ -40,6 +41,8 @@ RULES = {
     "fractions without braces": r"\\frac[0-9]{3}",
     "rounded decimals": r"[0-9]\.[0-9]{4}",
     "equations": r"=",
+    "units": rf"[0-9}}] ?(?:{UNIT_WORDS})",
+    "letter case": r"^\(?[A-Za-z]\)? \| \(?[A-Za-z]\)?$",
 }
 
 
