@@ -25,6 +25,7 @@ from outcome_rl.bench.graders import PEERS
 from outcome_rl.bench.pages import with_block
 from outcome_rl.bench.record import IN_CHECKOUT, RESULTS, ROOT, write_result
 from outcome_rl.outcomes import keys
+from outcome_rl.outcomes.latex import UNIT_WORDS
 
 NAME = "outcomes"
 PAGE = ROOT / "docs" / "outcomes.md"
@@ -38,8 +39,11 @@ RULES = {
     "base": r"_\{?[0-9]",
     "`pi` without a backslash": r"(?<!\\)pi",
     "lost braces": r"\\(?:begin|end|mbox)[a-z]|\*sqrt",
+    "fractions without braces": r"\\frac[0-9]{3}",
     "rounded decimals": r"[0-9]\.[0-9]{4}",
     "equations": r"=",
+    "units": rf"[0-9}}] ?(?:{UNIT_WORDS})",
+    "letter case": r"^\(?[A-Za-z]\)? \| \(?[A-Za-z]\)?$",
 }
 
 

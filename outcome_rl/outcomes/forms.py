@@ -20,6 +20,7 @@ from outcome_rl.outcomes.labels import ELEMENT, EQUAL, is_declaration, is_labell
 from outcome_rl.outcomes.realsets import INFINITY, RealSet, list_key, set_key
 from outcome_rl.outcomes.syntax import Tree, names_in, parse_expression
 from outcome_rl.outcomes.tokens import (
+    Incomparable,
     NotUnderstood,
     Token,
     Tokens,
@@ -51,7 +52,7 @@ def mathematical_form(plain: str) -> str:
 
     Raises:
         NotUnderstood: it is outside the grammar; `Words` if it is prose.
-        TooLarge: it exceeds a bound on length, nesting, digits or work.
+        Incomparable: it is ambiguous or in pieces; `TooLarge` if it exceeds a bound on length, depth, digits or work.
     """
     tokens = tokenize(plain)
     evaluator = values.Evaluator()
@@ -305,6 +306,8 @@ class _Reader:
         """`\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}`; one column or one row is a tuple."""
         end = closing(tokens, 1)
         kind = "".join(token.text for token in tokens[2:end])
+        if kind == "cases":  # math-verify takes one piece for the whole
+            raise Incomparable("a function in pieces")
         if kind not in ("pmatrix", "bmatrix", "matrix", "array", "smallmatrix"):
             raise NotUnderstood(f"the environment {kind}")
         if kind == "array":

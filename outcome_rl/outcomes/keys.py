@@ -15,7 +15,7 @@ from outcome_rl.outcomes.forms import mathematical_form
 from outcome_rl.outcomes.latex import mended, plain_latex, strip_unit, unwrap_text
 from outcome_rl.outcomes.notations import in_notation, is_word, marked_choice
 from outcome_rl.outcomes.rational import parse_rational
-from outcome_rl.outcomes.tokens import NotUnderstood, TooLarge, Words
+from outcome_rl.outcomes.tokens import Incomparable, NotUnderstood, Words
 
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
@@ -88,7 +88,8 @@ def canonical_text(answer: str) -> str:
           variables, `"{"` for a set or list, `"("` for a tuple or open interval, `"eq:"` for an equation;
         - `"time:"`, `"date:"`, `"base:"` for those notations, `"t:"` for words, whatever their letter case and spacing;
         - `"s:"` and plain LaTeX for what no rule reads, words among formulas too;
-        - `"l:"` and a digest for what exceeds `MAX_ANSWER_CHARS` or another bound, and equals only itself;
+        - `"l:"` and a digest for what equals only itself, as it exceeds `MAX_ANSWER_CHARS` or another bound, or is
+          ambiguous;
         - `""` if nothing is left of the answer.
 
     Raises:
@@ -131,7 +132,7 @@ def _canonical_of_plain(plain: str) -> str:
         return unread if _HAS_MATHEMATICS.search(text) else words
     except NotUnderstood:
         return unread
-    except TooLarge:
+    except Incomparable:
         return _unlike_others(text)
 
 

@@ -1,7 +1,7 @@
 r"""What a value is called: the left side of `x = 5`, `f(x) = x + 1` or `\text{Price} = 12`."""
 
 from outcome_rl.outcomes.syntax import Tree, parse_expression
-from outcome_rl.outcomes.tokens import NotUnderstood, Tokens, TooLarge, closing, split, top_level, trimmed
+from outcome_rl.outcomes.tokens import Incomparable, NotUnderstood, Tokens, closing, split, top_level, trimmed
 
 EQUAL, ELEMENT = "=", r"\in"
 
@@ -48,7 +48,7 @@ def _single_label(tokens: Tokens) -> str | None:
         return "".join(texts) if arguments else None
     try:
         tree = parse_expression(tokens)
-    except (NotUnderstood, TooLarge):
+    except (NotUnderstood, Incomparable):
         return None
     if tree == ("constant", "i") or tree == ("constant", "e"):
         return str(tree[1])

@@ -215,7 +215,7 @@ class OutcomeMatcher:
             return
         doubt = {
             "s": "no rule reads it, so that math-verify judges the responses",
-            "l": "it exceeds a bound, so that only the same text is correct",
+            "l": "it exceeds a bound or is ambiguous, so that only the same text is correct",
             "{": "it holds several values, all of which a response must give",
         }.get(canonical[0])
         if doubt is not None and canonical != "{}":

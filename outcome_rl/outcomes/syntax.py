@@ -14,7 +14,16 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from outcome_rl.outcomes.tokens import FUNCTION_NAMES, GREEK, NotUnderstood, Token, Tokens, TooLarge, Words
+from outcome_rl.outcomes.tokens import (
+    FUNCTION_NAMES,
+    GREEK,
+    Incomparable,
+    NotUnderstood,
+    Token,
+    Tokens,
+    TooLarge,
+    Words,
+)
 
 MAX_DEPTH = 24
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
@@ -30,7 +39,7 @@ def parse_expression(tokens: Tokens) -> Tree:
 
     Raises:
         NotUnderstood: not an expression of the grammar; `Words` if it holds prose.
-        TooLarge: nested deeper than `MAX_DEPTH`.
+        Incomparable: ambiguous; `TooLarge` if it is nested deeper than `MAX_DEPTH`.
     """
     parser = _Parser(tokens)
     tree = parser.sum()
@@ -195,7 +204,7 @@ class _Parser:
         """The last argument of `\\frac`. `\\frac919` is 81 to TeX, but 9/19 to whoever writes it: nobody's."""
         kind, text = self.next
         if kind == "number" and len(text) > 1:
-            raise self.refusal()
+            raise Incomparable(f"digits without braces after a fraction: {text}")
         return self.argument()
 
     def primary(self) -> Tree:

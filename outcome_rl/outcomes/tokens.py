@@ -18,7 +18,11 @@ class Words(NotUnderstood):
     """The text holds words, so it is prose and no formula."""
 
 
-class TooLarge(ValueError):
+class Incomparable(ValueError):
+    """The text can be equal to the same text only: nobody can tell what it stands for, or whether it is another's."""
+
+
+class TooLarge(Incomparable):
     """The text, or a value on the way to its key, exceeds a bound."""
 
 
