@@ -1,0 +1,206 @@
+"""The vLLM engine: it samples in processes of its own, on the trainer's device, with a copy of the weights.
+
+    update_weights     the engine's weights are out of date
+    generate           wake up -> new weights, if any -> empty prefix cache -> sample -> sleep
+
+New weights go through a Hugging Face folder in shared memory, which `vllm_worker.PolicyWorker` reads into the running
+engine. Samples are functions of weights, prompts and seed: every response has a seed of its own, no cached prefix
+outlives a call, and sampling starts when all requests are queued, so that batches do not depend on timing.
+"""
+
+import os
+import re
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from outcome_rl.driver.config import SamplingConfig, TrainConfig
+from outcome_rl.driver.data import derive_seed
+from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.rollout import EngineDied, Rollouts
+from outcome_rl.environment import package_versions
+
+OLDEST, NEWEST = (0, 22), (0, 33)
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def check_vllm() -> None:
+    """Look, without importing it, whether there is a vLLM whose interfaces this module knows.
+
+    Raises:
+        ValueError: there is none, or one of another version.
+    """
+    version = package_versions()["vllm"]
+    wanted = f">={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None:
+        raise ValueError(
+            f"rollout.engine=vllm, but vLLM is not installed here: pip install 'vllm{wanted}', "
+            "or choose rollout.engine=transformers"
+        )
+    if not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
+        raise ValueError(
+            f"rollout.engine=vllm works with vLLM {wanted}, and {version} is installed: pip install 'vllm{wanted}', "
+            "or choose rollout.engine=transformers"
+        )
+
+
+def sample_seeds(prompts: Sequence[Sequence[int]], n: int, seed: int) -> list[int]:
+    """A seed for every response, a function of `seed` (that of the step), its prompt and its number among the samples.
+
+    A question keeps its seeds whatever else is in the batch. One that stands in it twice gets twice as many.
+    """
+    drawn: Counter[int] = Counter()
+    seeds = []
+    for prompt in prompts:
+        question = derive_seed(seed, *prompt)
+        seeds += [derive_seed(question, drawn[question] + sample) for sample in range(n)]
+        drawn[question] += n
+    return seeds
+
+
+class VllmEngine:
+    """A running vLLM with the weights of a policy."""
+
+    def __init__(self, policy: Policy, config: TrainConfig) -> None:
+        """Start the engine; weights follow with the first rollout.
+
+        Raises:
+            ValueError: vLLM refuses the model or the settings.
+        """
+        # Before vLLM is imported, which reads them then. Its processes must not be forks of this one: a fork has the
+        # lock of the run's folder too, and would keep it when this process is killed.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        from vllm import LLM
+        from vllm.platforms import current_platform
+
+        rollout, data = config.rollout, config.data
+        self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
+        self._asleep = False
+        with _hidden_from_ctrl_c():
+            try:
+                self._llm = LLM(
+                    model=policy.model.name_or_path,
+                    trust_remote_code=config.model.trust_remote_code,
+                    dtype=config.model.dtype,
+                    load_format="dummy",
+                    max_model_len=data.max_prompt_length + data.max_response_length,
+                    max_num_seqs=rollout.micro_batch_size,
+                    gpu_memory_utilization=rollout.gpu_memory_utilization,
+                    enforce_eager=rollout.enforce_eager,
+                    enable_sleep_mode=self._can_sleep,
+                    logprobs_mode="processed_logprobs",  # of the distribution that was sampled from
+                    generation_config="vllm",  # nothing from the model's own, of which the loss would know nothing
+                    worker_extension_cls="outcome_rl.driver.vllm_worker.PolicyWorker",
+                )
+            except (RuntimeError, ValueError) as error:
+                raise ValueError(
+                    f"rollout.engine=vllm did not start with model.path={config.model.path!r}: {error}. Its messages "
+                    "above say why; where memory is short, change rollout.gpu_memory_utilization = "
+                    f"{rollout.gpu_memory_utilization}"
+                ) from error
+        self._llm.collective_rpc("end_with", args=(os.getpid(),))
+        self.update_weights(policy)
+
+    def close(self) -> None:
+        """End the engine's processes."""
+        self._llm.llm_engine.engine_core.shutdown()
+
+    def update_weights(self, policy: Policy) -> None:
+        self._policy = policy
+        self._outdated = True
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Rollouts:
+        from vllm import SamplingParams
+
+        repeated = [list(prompt) for prompt in prompts for _ in range(sampling.n)]
+        settings = [
+            SamplingParams(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                max_tokens=max_tokens,
+                stop_token_ids=self._policy.end_token_ids,
+                seed=own_seed,
+                logprobs=0,  # of the sampled token alone
+                flat_logprobs=True,
+                detokenize=False,
+            )
+            for own_seed in sample_seeds(prompts, sampling.n, seed)
+        ]
+        with _deaths_told():
+            self._wake_up()
+            self._llm.reset_prefix_cache()
+            self._llm.sleep(level=0)  # queues requests without starting them
+            self._llm.enqueue([{"prompt_token_ids": ids} for ids in repeated], settings, use_tqdm=False)
+            self._llm.wake_up(tags=["scheduling"])
+            outputs = [request.outputs[0] for request in self._llm.wait_for_completion(use_tqdm=False)]
+            if self._can_sleep:
+                self._llm.sleep(level=1)
+                self._asleep = True
+        return Rollouts.assemble(
+            self._policy,
+            repeated,
+            [list(output.token_ids) for output in outputs],
+            [output.logprobs.logprobs for output in outputs],
+        )
+
+    def _wake_up(self) -> None:
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
+        if self._outdated:
+            with _checkpoint_of(self._policy) as folder:
+                self._llm.collective_rpc("load_policy", args=(str(folder),))
+            self._outdated = False
+
+
+@contextmanager
+def _checkpoint_of(policy: Policy) -> Iterator[Path]:
+    """A folder of the weights as Hugging Face publishes them, in shared memory where there is room for it.
+
+    A container often has but 64 MiB there.
+    """
+    tensors = {
+        name: tensor.to("cpu", policy.compute_dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in policy.model.state_dict().items()
+    }
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
+    with TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None) as folder:
+        policy.model.save_pretrained(folder, state_dict=tensors)
+        yield Path(folder)
+
+
+@contextmanager
+def _deaths_told() -> Iterator[None]:
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    try:
+        yield
+    except EngineDeadError as error:
+        raise EngineDied(
+            "vLLM's engine process ended while it sampled; its messages above say why. Nothing that was learned before "
+            "is lost: the same command continues the run"
+        ) from error
+
+
+@contextmanager
+def _hidden_from_ctrl_c() -> Iterator[None]:
+    """Processes started here never get SIGINT. A terminal sends it to all, and the step under way, which the trainer
+    finishes, needs its engine."""
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # starting it later would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
