@@ -12,11 +12,15 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from multiprocessing import active_children, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from outcome_rl.driver.config import SamplingConfig, TrainConfig
 from outcome_rl.driver.data import derive_seed
@@ -26,6 +30,10 @@ from outcome_rl.environment import package_versions
 
 OLDEST, NEWEST = (0, 22), (0, 33)
 SHARED_MEMORY = Path("/dev/shm")
+DEATH = (
+    "vLLM's engine process ended while it sampled; its messages above say why. The finished steps are in a checkpoint: "
+    "the same command continues the run"
+)
 
 
 def check_vllm() -> None:
@@ -82,6 +90,7 @@ class VllmEngine:
         rollout, data = config.rollout, config.data
         self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
         self._asleep = False
+        others = set(active_children())
         with _hidden_from_ctrl_c():
             try:
                 self._llm = LLM(
@@ -104,6 +113,7 @@ class VllmEngine:
                     "above say why; where memory is short, change rollout.gpu_memory_utilization = "
                     f"{rollout.gpu_memory_utilization}"
                 ) from error
+        self._processes = set(active_children()) - others
         self._llm.collective_rpc("end_with", args=(os.getpid(),))
         self.update_weights(policy)
 
@@ -135,16 +145,7 @@ class VllmEngine:
             )
             for own_seed in sample_seeds(prompts, sampling.n, seed)
         ]
-        with _deaths_told():
-            self._wake_up()
-            self._llm.reset_prefix_cache()
-            self._llm.sleep(level=0)  # queues requests without starting them
-            self._llm.enqueue([{"prompt_token_ids": ids} for ids in repeated], settings, use_tqdm=False)
-            self._llm.wake_up(tags=["scheduling"])
-            outputs = [request.outputs[0] for request in self._llm.wait_for_completion(use_tqdm=False)]
-            if self._can_sleep:
-                self._llm.sleep(level=1)
-                self._asleep = True
+        outputs = self._while_alive(lambda: self._sample(repeated, settings))
         return Rollouts.assemble(
             self._policy,
             repeated,
@@ -152,7 +153,8 @@ class VllmEngine:
             [output.logprobs.logprobs for output in outputs],
         )
 
-    def _wake_up(self) -> None:
+    def _sample(self, prompts: list[list[int]], settings: list[Any]) -> list[Any]:
+        """vLLM's output for each prompt."""
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
@@ -160,6 +162,36 @@ class VllmEngine:
             with _checkpoint_of(self._policy) as folder:
                 self._llm.collective_rpc("load_policy", args=(str(folder),))
             self._outdated = False
+        self._llm.reset_prefix_cache()
+        self._llm.sleep(level=0)  # queues requests without starting them
+        self._llm.enqueue([{"prompt_token_ids": ids} for ids in prompts], settings, use_tqdm=False)
+        self._llm.wake_up(tags=["scheduling"])
+        requests = self._llm.wait_for_completion(use_tqdm=False)
+        if self._can_sleep:
+            self._llm.sleep(level=1)
+            self._asleep = True
+        return [request.outputs[0] for request in requests]
+
+    def _while_alive(self, call: Callable[[], list[Any]]) -> list[Any]:
+        """The result of calls of vLLM, made in a thread: they would wait for ever for a process that was killed."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        future: Future[list[Any]] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="vLLM", daemon=True).start()
+        while not wait([future], timeout=0.2).done:
+            if not all(process.is_alive() for process in self._processes):
+                raise EngineDied(DEATH)
+        try:
+            return future.result()
+        except EngineDeadError as error:
+            raise EngineDied(DEATH) from error
 
 
 @contextmanager
@@ -180,24 +212,9 @@ def _checkpoint_of(policy: Policy) -> Iterator[Path]:
 
 
 @contextmanager
-def _deaths_told() -> Iterator[None]:
-    from vllm.v1.engine.exceptions import EngineDeadError
-
-    try:
-        yield
-    except EngineDeadError as error:
-        raise EngineDied(
-            "vLLM's engine process ended while it sampled; its messages above say why. Nothing that was learned before "
-            "is lost: the same command continues the run"
-        ) from error
-
-
-@contextmanager
 def _hidden_from_ctrl_c() -> Iterator[None]:
     """Processes started here never get SIGINT. A terminal sends it to all, and the step under way, which the trainer
     finishes, needs its engine."""
-    from multiprocessing import resource_tracker
-
     resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
