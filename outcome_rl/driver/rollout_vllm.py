@@ -22,6 +22,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from torch import Tensor
+
 from outcome_rl.driver.config import SamplingConfig, TrainConfig
 from outcome_rl.driver.data import derive_seed
 from outcome_rl.driver.policy import Policy
@@ -114,12 +116,14 @@ class VllmEngine:
                     f"{rollout.gpu_memory_utilization}"
                 ) from error
         self._processes = set(active_children()) - others
-        self._llm.collective_rpc("end_with", args=(os.getpid(),))
+        self._handover = handover_folder(policy)
+        self._llm.collective_rpc("end_with", args=(os.getpid(), self._handover.name))
         self.update_weights(policy)
 
     def close(self) -> None:
         """End the engine's processes."""
         self._llm.llm_engine.engine_core.shutdown()
+        self._handover.cleanup()
 
     def update_weights(self, policy: Policy) -> None:
         self._policy = policy
@@ -159,8 +163,9 @@ class VllmEngine:
             self._llm.wake_up()
             self._asleep = False
         if self._outdated:
-            with _checkpoint_of(self._policy) as folder:
-                self._llm.collective_rpc("load_policy", args=(str(folder),))
+            with TemporaryDirectory(dir=self._handover.name) as folder:
+                write_weights(self._policy, folder)
+                self._llm.collective_rpc("load_policy", args=(folder,))
             self._outdated = False
         self._llm.reset_prefix_cache()
         self._llm.sleep(level=0)  # queues requests without starting them
@@ -194,21 +199,22 @@ class VllmEngine:
             raise EngineDied(DEATH) from error
 
 
-@contextmanager
-def _checkpoint_of(policy: Policy) -> Iterator[Path]:
-    """A folder of the weights as Hugging Face publishes them, in shared memory where there is room for it.
-
-    A container often has but 64 MiB there.
-    """
-    tensors = {
-        name: tensor.to("cpu", policy.compute_dtype) if tensor.is_floating_point() else tensor
-        for name, tensor in policy.model.state_dict().items()
-    }
-    size = sum(tensor.nbytes for tensor in tensors.values())
+def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
+    """Where the weights are handed over: in shared memory if there is room for them, which in a container is often but
+    64 MiB."""
+    size = sum(parameter.numel() for parameter in policy.model.parameters()) * policy.compute_dtype.itemsize
     fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
-    with TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None) as folder:
-        policy.model.save_pretrained(folder, state_dict=tensors)
-        yield Path(folder)
+    return TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None)
+
+
+def write_weights(policy: Policy, folder: str) -> None:
+    """Write the weights in `compute_dtype`, under the names that Hugging Face publishes them by and vLLM expects."""
+    cast: dict[int, Tensor] = {}  # a head that is tied to the embedding must stay so, or it would be written too
+    tensors = {}
+    for name, tensor in policy.model.state_dict().items():
+        dtype = policy.compute_dtype if tensor.is_floating_point() else tensor.dtype
+        tensors[name] = cast.setdefault(tensor.data_ptr(), tensor.to("cpu", dtype))
+    policy.model.save_pretrained(folder, state_dict=tensors)
 
 
 @contextmanager

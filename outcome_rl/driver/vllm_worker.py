@@ -6,8 +6,10 @@ carries no tensors: the trainer sends the name of a folder in shared memory.
 
 import logging
 import os
+import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +25,9 @@ class PolicyWorker:
     model_runner: Any
     reload_weights: Any
 
-    def end_with(self, trainer: int) -> None:
-        """End vLLM's processes when process `trainer` ends. They outlive it if it is killed, with the GPU's memory."""
+    def end_with(self, trainer: int, folder: str) -> None:
+        """End vLLM's processes, and remove `folder`, when process `trainer` ends: they would outlive a killed one, with
+        the GPU's memory."""
         import psutil  # vLLM needs it itself
 
         parent = os.getppid()  # vLLM's engine core, unless the worker is a part of that: then it is the trainer
@@ -32,8 +35,16 @@ class PolicyWorker:
 
         process = psutil.Process(trainer)
 
+        def lives() -> bool:
+            try:
+                return bool(process.status() != psutil.STATUS_ZOMBIE)  # dead, and nobody has asked for its status
+            except psutil.NoSuchProcess:
+                return False
+
         def watch() -> None:
-            process.wait()
+            while lives():
+                time.sleep(1)
+            shutil.rmtree(folder, ignore_errors=True)  # gone already after an orderly end
             for pid in ours:
                 os.kill(pid, signal.SIGKILL)
 

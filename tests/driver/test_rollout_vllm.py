@@ -1,6 +1,7 @@
 """What of the vLLM engine needs no vLLM; `make test-vllm` runs the rest in an environment that has it."""
 
 import os
+import shutil
 import signal
 import tomllib
 from collections.abc import Sequence
@@ -9,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from driver_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 from outcome_rl.driver import rollout_vllm, trainer
-from outcome_rl.driver.config import SamplingConfig, TrainConfig
+from outcome_rl.driver.config import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import EngineDied, Rollouts, TransformersEngine
-from outcome_rl.driver.rollout_vllm import NEWEST, OLDEST, check_vllm, sample_seeds
+from outcome_rl.driver.rollout_vllm import NEWEST, OLDEST, check_vllm, handover_folder, sample_seeds, write_weights
 from outcome_rl.driver.trainer import train
+from outcome_rl.embedded import policy_dir
 
 PROMPTS = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), min_size=1, max_size=6)
 
@@ -65,6 +69,29 @@ def test_a_question_keeps_its_seeds_in_any_batch(prompts: list[list[int]], n: in
     first = prompts.index(prompts[-1])
     assert seeds[first * n : first * n + n] == sample_seeds([prompts[-1]], n, 7)
     assert sample_seeds(prompts, n + 1, 7)[:n] == seeds[:n]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> None:
+    policy = Policy.load(ModelConfig(path="embedded", device="cpu", dtype=dtype))  # type: ignore[arg-type]
+    write_weights(policy, str(tmp_path))
+    written = load_file(tmp_path / "model.safetensors")
+    published = load_file(policy_dir() / "model.safetensors")
+    assert written.keys() == published.keys()
+    for name, tensor in written.items():
+        assert torch.equal(tensor, published[name].to(policy.compute_dtype))
+
+
+@pytest.mark.parametrize(("free", "inside"), [(2**30, True), (2**20, False)])
+def test_weights_go_elsewhere_where_shared_memory_is_small(
+    free: int, inside: bool, shared_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the embedded policy take 2 MB."""
+    monkeypatch.setattr(rollout_vllm, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**31, 2**31 - free, free))
+    with handover_folder(shared_policy) as folder:
+        assert (Path(folder).parent == tmp_path) == inside
+    assert list(tmp_path.iterdir()) == []
 
 
 class MortalEngine(TransformersEngine):

@@ -74,6 +74,7 @@ def test_after_every_update_the_engine_samples_from_the_policy(whole: Path) -> N
 
 def test_a_run_stopped_in_three_ways_equals_one_that_was_not(whole: Path, tmp_path: Path) -> None:
     """The engine dies in a rollout, Ctrl-C on all processes, SIGKILL of the trainer alone; then to the end."""
+    left = set(SHARED_MEMORY.glob("outcome-rl-weights-*"))
     run_dir = tmp_path / "run"
     overrides = settings(tmp_path)
 
@@ -108,7 +109,7 @@ def test_a_run_stopped_in_three_ways_equals_one_that_was_not(whole: Path, tmp_pa
     assert status == 0, err
     assert f"continues after step {done}" in out
     assert_same_run(run_dir, whole)
-    assert list(SHARED_MEMORY.glob("outcome-rl-weights-*")) == []
+    assert set(SHARED_MEMORY.glob("outcome-rl-weights-*")) <= left
 
 
 def assert_saved(run_dir: Path, step: int) -> None:
