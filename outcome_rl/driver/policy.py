@@ -93,6 +93,13 @@ class Policy:
     def head_bias(self) -> Tensor | None:
         return cast(Tensor | None, getattr(self._head, "bias", None))
 
+    @property
+    def end_token_ids(self) -> list[int]:
+        """Every token that ends a response."""
+        end = self.model.generation_config.eos_token_id
+        ends = [] if end is None else [end] if isinstance(end, int) else list(end)
+        return sorted({*ends, self.tokenizer.eos_token_id})
+
     def hidden(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Last hidden states (B, L, H) of tokens (B, L), padded on either side."""
         positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)

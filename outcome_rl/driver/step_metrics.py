@@ -1,7 +1,8 @@
 """What a step's row of `metrics.jsonl` and its rows of `samples.jsonl` say.
 
 `reward/`, `outcomes/` and `response/` speak of the batch, `train/` of everything sampled so far, `entropy/` and
-`actor/` of the update. "Distinct" counts different answers; a response without an answer has none.
+`actor/` of the update, `rollout/` of how far an engine with arithmetic of its own is from the policy. "Distinct" counts
+different answers; a response without an answer has none.
 """
 
 from collections.abc import Collection, Sequence
@@ -65,6 +66,7 @@ def update_metrics(update: UpdateStats) -> dict[str, float]:
         "actor/grad_norm": update.grad_norm,
         "actor/lr": update.lr,
         **{f"entropy/{name}": value for name, value in update.entropy.items()},
+        **{f"rollout/{name}": value for name, value in update.mismatch.items()},
     }
 
 

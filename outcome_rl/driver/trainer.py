@@ -25,7 +25,7 @@ from outcome_rl.driver.guards import Interrupted, collect_signals, only_run_in
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.prompts import Prompts, build_prompts
 from outcome_rl.driver.records import Records, has_records, set_aside
-from outcome_rl.driver.rollout import RolloutEngine, TransformersEngine
+from outcome_rl.driver.rollout import EngineDied, choose_engine
 from outcome_rl.driver.scoring import Scorer, Scores, question_keys
 from outcome_rl.driver.step_metrics import history_metrics, length_metrics, outcome_metrics, sample_rows, update_metrics
 from outcome_rl.driver.update import Updater
@@ -42,6 +42,8 @@ FREE_ON_RESUME = frozenset(
         "data.train_files",
         "data.val_files",
         "data.test_files",
+        "rollout.gpu_memory_utilization",
+        "rollout.free_cache_engine",
         "outcomes.workers",
         "trainer.default_local_dir",
         "trainer.experiment_name",
@@ -81,6 +83,7 @@ class Trainer:
 
     def _load(self) -> None:
         config = self.config
+        open_engine = choose_engine(config)
         checkpoint = latest_checkpoint(self.checkpoint_root)
         recorded = has_records(config.run_dir)
         if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
@@ -110,7 +113,6 @@ class Trainer:
         self.validation = self._evaluation_sets(config.data.val_files)
         self.test = self._evaluation_sets(config.data.test_files)
         self._all_sets()  # names clash now rather than after training
-        self.engine: RolloutEngine = TransformersEngine(self.policy, config.rollout.micro_batch_size)
         self.matcher = self._resources.enter_context(
             OutcomeMatcher(config.outcomes.equivalence, config.outcomes.workers, config.outcomes.timeout_s)
         )
@@ -127,6 +129,7 @@ class Trainer:
         self.records = Records(config.run_dir, last_step=self.step, tensorboard=config.trainer.tensorboard)
         self._resources.callback(self.records.close)
         (config.run_dir / "config.yaml").write_text(to_yaml(config))
+        self.engine = self._resources.enter_context(open_engine(self.policy))
 
     @property
     def checkpoint_root(self) -> Path:
@@ -141,20 +144,29 @@ class Trainer:
 
         Raises:
             Interrupted: SIGINT or SIGTERM came; the state is in a checkpoint. A second SIGINT stops at once.
+            EngineDied: the rollout engine did, between two updates; the state is in a checkpoint.
         """
         with Display(self.total_steps, self.step) as display, collect_signals() as received:
             display.say(self._headline())
-            self._evaluate(received, display)
-            while self.step < self.total_steps:
-                scores, row = self._train_step(self.step + 1)
-                self.step += 1
-                self.records.append("metrics", row)
-                display.step(row)
-                self._record_samples(scores, display)
-                if self._is_last or _due(self.step, self.config.trainer.save_freq):
-                    self._save()
-                self._evaluate(received, display)
+            try:
+                self._steps(received, display)
+            except EngineDied:
+                self._heed(received)  # a signal to all processes ends the engine's too
+                self._save_if_new()
+                raise
             self._finish(display)
+
+    def _steps(self, received: Sequence[int], display: Display) -> None:
+        self._evaluate(received, display)
+        while self.step < self.total_steps:
+            scores, row = self._train_step(self.step + 1)
+            self.step += 1
+            self.records.append("metrics", row)
+            display.step(row)
+            self._record_samples(scores, display)
+            if self._is_last or _due(self.step, self.config.trainer.save_freq):
+                self._save()
+            self._evaluate(received, display)
 
     def _train_step(self, step: int) -> tuple[Scores, dict[str, Any]]:
         """One update; nothing of it depends on more than the state and the step's number."""
@@ -273,8 +285,7 @@ class Trainer:
 
     def _heed(self, received: Sequence[int]) -> None:
         if received:
-            if self.step > self.saved_step:
-                self._save()
+            self._save_if_new()
             raise Interrupted(received[0], self.step)
 
     def _headline(self) -> str:
@@ -298,6 +309,10 @@ class Trainer:
             "test data": _contents([dataset for dataset, _ in self.test]),
         }
         return {**settings, **data, "outcome rule": self.matcher.rule}
+
+    def _save_if_new(self) -> None:
+        if self.step > self.saved_step:
+            self._save()
 
     def _save(self) -> None:
         def fill(folder: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.importance import Mismatch, importance_weights
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import Rollouts
 from outcome_rl_kernels import LinearPolicyLoss, linear_logprobs, loss_normalizer
@@ -31,6 +32,7 @@ class UpdateStats(NamedTuple):
     grad_norm: float  # before clipping
     lr: float
     entropy: dict[str, float]  # the same, over "all", "correct" and "incorrect" completions
+    mismatch: dict[str, float]  # with the engine that sampled; empty where it is the policy itself
     reference_s: float
     update_s: float
 
@@ -86,6 +88,7 @@ class Updater:
         loss = torch.zeros((), device=device)
         kl = torch.zeros((), device=device)
         entropy_of_sample = torch.zeros(num_samples, device=device)
+        mismatch = Mismatch(self.config.rollout.importance_cap)
         reference_s = 0.0
         start = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
@@ -96,8 +99,9 @@ class Updater:
             ref_logps = self._reference_logps(rollouts)
             reference_s += time.perf_counter() - reference_start
             with self.policy.precision():
+                hidden = _completion_hidden(self.policy, rollouts)
                 output = self.loss(
-                    _completion_hidden(self.policy, rollouts),
+                    hidden,
                     self.policy.head_weight,
                     rollouts.completion_ids,
                     batch.advantages[rows],
@@ -106,11 +110,14 @@ class Updater:
                     bonuses=batch.bonuses[rows],
                     answer_mask=batch.answer_mask[rows, : mask.shape[1]],
                     ref_logps=ref_logps,
+                    rollout_weights=self._rollout_weights(hidden, rollouts),
                     normalizer=normalizer,
                 )
             output.loss.backward()
             loss += output.loss.detach()
             kl += output.metrics["kl"] * output.metrics["active_tokens"]
+            if rollouts.logps is not None:
+                mismatch.add(output.logps, rollouts.logps, mask)
             entropy_of_sample[rows] = output.entropies.sum(dim=1).to(entropy_of_sample.dtype)
         grad_norm = torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), actor.grad_clip)
         if not grad_norm.isfinite():
@@ -131,6 +138,7 @@ class Updater:
             grad_norm=grad_norm.item(),
             lr=lr,
             entropy=_split_entropy(entropy_of_sample, tokens_of_sample, batch.correct),
+            mismatch=mismatch.summary(),
             reference_s=reference_s,
             update_s=time.perf_counter() - start - reference_s,
         )
@@ -142,19 +150,29 @@ class Updater:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
 
-    @torch.no_grad()
     def _reference_logps(self, rollouts: Rollouts) -> Tensor | None:
         if self.reference is None:
             return None
-        with self.reference.precision():
-            logps, _ = linear_logprobs(
-                _completion_hidden(self.reference, rollouts),
-                self.reference.head_weight,
-                rollouts.completion_ids,
-                bias=self.reference.head_bias,
-                temperature=self.config.rollout.temperature,
-                mask=rollouts.completion_mask,
-            )
+        with torch.no_grad(), self.reference.precision():
+            return self._logps(self.reference, _completion_hidden(self.reference, rollouts), rollouts)
+
+    def _rollout_weights(self, hidden: Tensor, rollouts: Rollouts) -> Tensor | None:
+        """Importance weights (N, T), at the price of one more matrix product with the head."""
+        cap = self.config.rollout.importance_cap
+        if cap is None or rollouts.logps is None:
+            return None
+        return importance_weights(self._logps(self.policy, hidden.detach(), rollouts), rollouts.logps, cap)
+
+    @torch.no_grad()
+    def _logps(self, policy: Policy, hidden: Tensor, rollouts: Rollouts) -> Tensor:
+        logps, _ = linear_logprobs(
+            hidden,
+            policy.head_weight,
+            rollouts.completion_ids,
+            bias=policy.head_bias,
+            temperature=self.config.rollout.temperature,
+            mask=rollouts.completion_mask,
+        )
         return logps
 
 

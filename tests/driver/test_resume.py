@@ -5,15 +5,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_runs import STREAMS, MakeConfig, MakeOverrides, assert_same_run, files, invoke, on_file, rows
+from driver_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
 
 from outcome_rl.driver.checkpoint import latest_checkpoint
 from outcome_rl.driver.evaluation import Evaluation, evaluate
@@ -21,39 +18,6 @@ from outcome_rl.driver.guards import Interrupted
 from outcome_rl.driver.trainer import Trainer, train
 from outcome_rl.driver.update import Updater
 from outcome_rl_kernels import OutcomeCounts
-
-
-class Process:
-    """`outcome-rl train` in a process of its own, to be stopped once it has written so many rows."""
-
-    def __init__(self, run_dir: Path, overrides: list[str]) -> None:
-        command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded", *overrides]
-        self.run_dir = run_dir
-        self.process = subprocess.Popen(
-            command,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def stop(self, signum: int, after_rows: int, stream: str = "metrics") -> tuple[int, str, str]:
-        """Signal the whole process group, as a terminal does, once a stream has so many rows; return exit status,
-        stdout and stderr."""
-        while self.process.poll() is None and not self._has_written(after_rows, stream):
-            time.sleep(0.002)
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signum)
-        return self.finish()
-
-    def finish(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=120)
-        return self.process.returncode, out, err
-
-    def _has_written(self, number: int, stream: str) -> bool:
-        path = self.run_dir / f"{stream}.jsonl"
-        return path.exists() and path.read_bytes().count(b"\n") >= number
 
 
 @pytest.mark.slow

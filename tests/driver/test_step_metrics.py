@@ -102,7 +102,8 @@ def test_lengths() -> None:
 
 
 def test_the_update() -> None:
-    update = UpdateStats(0.5, 0.25, 2.0, 1e-6, {"all": 1.5, "incorrect": 1.75}, reference_s=3.0, update_s=4.0)
+    entropy, mismatch = {"all": 1.5, "incorrect": 1.75}, {"logp_diff_max": 0.125}
+    update = UpdateStats(0.5, 0.25, 2.0, 1e-6, entropy, mismatch, reference_s=3.0, update_s=4.0)
     assert update_metrics(update) == {
         "actor/loss": 0.5,
         "actor/kl": 0.25,
@@ -110,6 +111,7 @@ def test_the_update() -> None:
         "actor/lr": 1e-6,
         "entropy/all": 1.5,
         "entropy/incorrect": 1.75,
+        "rollout/logp_diff_max": 0.125,
     }
 
 

@@ -138,6 +138,53 @@ def test_logps_are_those_of_the_sampling_policy(
     assert len(seen) == 14
 
 
+def test_importance_weights_multiply_the_policy_term(
+    base: Policy, batch: ScoredRollouts, make_config: MakeConfig
+) -> None:
+    """On-policy and at the reference: - sum over non-answer tokens of min(p / p_engine, cap) (A + b) log p."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        own = plain_logps(base, batch, temperature=0.7)
+    engine = torch.zeros(batch.rollouts.completion_ids.shape, dtype=torch.float64)
+    for row, logps in enumerate(own):
+        engine[row, : len(logps)] = logps + 0.5 * torch.randn(len(logps), generator=generator)
+    sampled = batch._replace(rollouts=batch.rollouts._replace(logps=engine))
+    settings = ("rollout.engine=vllm", "rollout.importance_cap=1.2", "rollout.temperature=0.7")
+    config = make_config("actor.grad_clip=1e9", "actor.ppo_micro_batch_size_per_gpu=3", *settings)
+    policy, stats = stepped(base, config, sampled, steps=1)
+
+    wanted = clone(base)
+    loss = torch.zeros((), dtype=torch.float64)
+    ratios = []
+    for row, logps in enumerate(plain_logps(wanted, batch, temperature=0.7)):
+        ratio = (own[row] - engine[row, : len(logps)]).exp()
+        outside = ~batch.answer_mask[row][batch.rollouts.completion_mask[row]]
+        weighted = ratio.clamp(max=1.2) * (batch.advantages[row] + batch.bonuses[row]) * logps
+        loss = loss - weighted[outside].sum()
+        ratios.append(ratio)
+    (loss / batch.rollouts.num_tokens).backward()  # type: ignore[no-untyped-call]
+    for ours, theirs in zip(policy.model.parameters(), wanted.model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8)
+    ratio = torch.cat(ratios)
+    assert stats.mismatch == pytest.approx(
+        {
+            "logp_diff_mean": ratio.log().abs().mean().item(),
+            "logp_diff_max": ratio.log().abs().max().item(),
+            "importance_mean": ratio.clamp(max=1.2).mean().item(),
+            "importance_clipped": (ratio > 1.2).double().mean().item(),
+        }
+    )
+    assert 0.1 < stats.mismatch["importance_clipped"] < 0.9
+
+    uncapped = make_config("actor.grad_clip=1e9", "rollout.engine=vllm", "rollout.temperature=0.7")
+    plain, stats = stepped(base, uncapped, sampled, steps=1)
+    assert set(stats.mismatch) == {"logp_diff_mean", "logp_diff_max"}
+    without, bare = stepped(base, uncapped, batch, steps=1)
+    assert bare.mismatch == {}
+    for ours, theirs in zip(plain.model.parameters(), without.model.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad)  # recorded, not used
+
+
 def test_without_kl_there_is_no_reference(base: Policy, batch: ScoredRollouts, make_config: MakeConfig) -> None:
     updater = Updater(clone(base), make_config("actor.kl_loss_coef=0"), total_steps=2)
     assert updater.reference is None

@@ -1,0 +1,79 @@
+"""What vLLM's worker is taught: to take weights from a folder, and to end with the trainer.
+
+vLLM mixes the class into its own worker (`worker_extension_cls`) and calls its methods through `collective_rpc`, which
+carries no tensors: the trainer sends the name of a folder in shared memory.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class PolicyWorker:
+    """The methods that `VllmEngine` calls in the worker."""
+
+    vllm_config: Any  # vLLM's worker has these
+    model_runner: Any
+    reload_weights: Any
+
+    def end_with(self, trainer: int, folder: str) -> None:
+        """End vLLM's processes, and remove `folder`, when process `trainer` ends: they would outlive a killed one, with
+        the GPU's memory."""
+        import psutil  # vLLM needs it itself
+
+        parent = os.getppid()  # vLLM's engine core, unless the worker is a part of that: then it is the trainer
+        ours = [os.getpid()] if parent == trainer else [parent, os.getpid()]
+
+        process = psutil.Process(trainer)
+
+        def lives() -> bool:
+            try:
+                return bool(process.status() != psutil.STATUS_ZOMBIE)  # dead, and nobody has asked for its status
+            except psutil.NoSuchProcess:
+                return False
+
+        def watch() -> None:
+            while lives():
+                time.sleep(1)
+            shutil.rmtree(folder, ignore_errors=True)  # gone already after an orderly end
+            for pid in ours:
+                os.kill(pid, signal.SIGKILL)
+
+        threading.Thread(target=watch, name="watch trainer", daemon=True).start()
+
+    def load_policy(self, folder: str) -> None:
+        """Replace the weights, where they are, by those of a Hugging Face folder.
+
+        `reload_weights` rather than `model.load_weights`: the latter knows nothing of weights that were packed for the
+        CPU or quantised after loading.
+        """
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, UnquantizedEmbeddingMethod
+
+        # It warns of every layer without weights, such as rotary embeddings. Parameters that a folder lacks are told
+        # by another logger.
+        logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+        with set_current_vllm_config(self.vllm_config):
+            self.reload_weights(weights_iterator=_tensors(Path(folder)))
+            # A head that is tied to the embedding is in no checkpoint, so vLLM does not pack it anew.
+            for layer in self.model_runner.get_model().modules():
+                if isinstance(layer, ParallelLMHead) and isinstance(layer.quant_method, UnquantizedEmbeddingMethod):
+                    layer.quant_method.process_weights_after_loading(layer)
+
+
+def _tensors(folder: Path) -> "Iterator[tuple[str, Tensor]]":
+    from safetensors import safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - not a mapping
+                yield name, file.get_tensor(name)

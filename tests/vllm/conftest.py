@@ -1,0 +1,60 @@
+"""A vLLM engine on the CPU with the weights of a tiny random model."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.config_loading import load_config
+from outcome_rl.driver.policy import Policy
+from outcome_rl.embedded import policy_dir
+
+if TYPE_CHECKING:
+    from outcome_rl.driver.rollout_vllm import VllmEngine
+
+os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"  # GiB; otherwise a share of all memory
+VLLM = ("rollout.engine=vllm", "rollout.enforce_eager=true", "model.device=cpu", "trainer.num_threads=1")
+
+
+@pytest.fixture(scope="session")
+def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
+    """Of a random model with biases, grouped heads of 32 channels (vLLM's smallest on the CPU) and a head of its own;
+    the embedded policy, of the other tests, has a head that is tied to its embedding."""
+    folder = tmp_path_factory.mktemp("qwen2")
+    tokenizer = AutoTokenizer.from_pretrained(policy_dir())
+    torch.manual_seed(0)
+    shape = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        initializer_range=0.2,
+        tie_word_embeddings=False,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    Qwen2ForCausalLM(shape).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return load_config("embedded", [*VLLM, f"model.path={folder}"])
+
+
+@pytest.fixture(scope="session")
+def policy(config: TrainConfig) -> Policy:
+    return Policy.load(config.model)
+
+
+@pytest.fixture(scope="session")
+def engine(policy: Policy, config: TrainConfig) -> "Iterator[VllmEngine]":
+    from outcome_rl.driver.rollout_vllm import VllmEngine
+
+    with closing(VllmEngine(policy, config)) as started:
+        yield started

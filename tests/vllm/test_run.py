@@ -1,0 +1,118 @@
+"""Whole runs of the embedded policy with vLLM, and every way in which one of them may be stopped."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from driver_runs import Process, assert_same_run, rows
+
+from outcome_rl.driver.checkpoint import latest_checkpoint
+from outcome_rl.driver.config_loading import load_config
+from outcome_rl.driver.rollout_vllm import SHARED_MEMORY
+from outcome_rl.driver.trainer import train
+
+SETTINGS = (
+    "rollout.engine=vllm",
+    "rollout.enforce_eager=true",
+    "rollout.importance_cap=2",
+    "model.device=cpu",
+    "data.train_batch_size=8",
+    "data.train_max_samples=16",
+    "data.val_max_samples=8",
+    "rollout.n=8",
+    "rollout.val_kwargs.n=4",
+    "trainer.total_training_steps=8",
+    "trainer.test_freq=3",
+    "trainer.save_freq=100",
+    "trainer.tensorboard=false",
+    "trainer.num_threads=1",
+    "trainer.experiment_name=run",
+)
+
+
+def settings(folder: Path) -> list[str]:
+    return [*SETTINGS, f"trainer.default_local_dir={folder}"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of eight steps that nothing stopped."""
+    config = load_config("embedded", settings(tmp_path_factory.mktemp("whole")))
+    before = engine_processes(os.getpid())
+    train(config)
+    _, alive = psutil.wait_procs(engine_processes(os.getpid()) - before, timeout=30)
+    assert not alive
+    return config.run_dir
+
+
+def engine_processes(pid: int) -> set[psutil.Process]:
+    """vLLM's, living, below a process."""
+    children = psutil.Process(pid).children(recursive=True)
+    return {child for child in children if "VLLM" in child.name() and child.status() != psutil.STATUS_ZOMBIE}
+
+
+def test_after_every_update_the_engine_samples_from_the_policy(whole: Path) -> None:
+    metrics = rows(whole, "metrics")
+    assert len(metrics) == 8
+    for row in metrics:
+        assert row["actor/grad_norm"] > 0
+        assert 0 < row["rollout/logp_diff_mean"] <= row["rollout/logp_diff_max"] < 1e-4
+        assert row["rollout/importance_mean"] == pytest.approx(1, abs=1e-4)
+        assert row["rollout/importance_clipped"] == 0
+    assert metrics[-1]["actor/kl"] > 1e-3  # far from the initial weights in those terms
+    assert [(row["step"], row["dataset"]) for row in rows(whole, "evaluations")] == [
+        (0, "embedded:validation"),
+        (0, "embedded:test"),
+        (3, "embedded:validation"),
+        (6, "embedded:validation"),
+        (8, "embedded:validation"),
+        (8, "embedded:test"),
+    ]
+
+
+def test_a_run_stopped_in_three_ways_equals_one_that_was_not(whole: Path, tmp_path: Path) -> None:
+    """The engine dies in a rollout, Ctrl-C on all processes, SIGKILL of the trainer alone; then to the end."""
+    left = set(SHARED_MEMORY.glob("outcome-rl-weights-*"))
+    run_dir = tmp_path / "run"
+    overrides = settings(tmp_path)
+
+    died = Process(run_dir, overrides)
+    died.wait_for(2)
+    for process in engine_processes(died.process.pid):
+        process.kill()
+    status, _, err = died.finish()
+    assert status == 2, err
+    assert "error: vLLM's engine process ended while it sampled" in err
+    done = len(rows(run_dir, "metrics"))
+    assert 2 <= done < 8
+    assert_saved(run_dir, done)  # at the step before, though no checkpoint was due
+
+    status, out, err = Process(run_dir, overrides).stop(signal.SIGINT, done + 1)
+    assert status == 128 + signal.SIGINT, err
+    assert f"continues after step {done}" in out
+    assert "stopped by SIGINT after step" in err
+    done = len(rows(run_dir, "metrics"))
+    assert_saved(run_dir, done)
+
+    killed = Process(run_dir, overrides)
+    killed.wait_for(done + 1)
+    engine = engine_processes(killed.process.pid)
+    assert engine
+    killed.process.kill()
+    _, alive = psutil.wait_procs(engine, timeout=30)
+    assert not alive
+    killed.finish()
+
+    status, out, err = Process(run_dir, overrides).finish()
+    assert status == 0, err
+    assert f"continues after step {done}" in out
+    assert_same_run(run_dir, whole)
+    assert set(SHARED_MEMORY.glob("outcome-rl-weights-*")) <= left
+
+
+def assert_saved(run_dir: Path, step: int) -> None:
+    newest = latest_checkpoint(run_dir / "checkpoints")
+    assert newest is not None
+    assert newest.name == f"global_step_{step}"
