@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from outcome_rl.driver.config import SamplingConfig, TrainConfig
@@ -209,11 +210,12 @@ def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
 
 def write_weights(policy: Policy, folder: str) -> None:
     """Write the weights in `compute_dtype`, under the names that Hugging Face publishes them by and vLLM expects."""
-    cast: dict[int, Tensor] = {}  # a head that is tied to the embedding must stay so, or it would be written too
+    # A head that is tied to the embedding must stay so, or it would be written too.
+    cast: dict[tuple[int, torch.Size], Tensor] = {}
     tensors = {}
     for name, tensor in policy.model.state_dict().items():
         dtype = policy.compute_dtype if tensor.is_floating_point() else tensor.dtype
-        tensors[name] = cast.setdefault(tensor.data_ptr(), tensor.to("cpu", dtype))
+        tensors[name] = cast.setdefault((tensor.data_ptr(), tensor.shape), tensor.to("cpu", dtype))
     policy.model.save_pretrained(folder, state_dict=tensors)
 
 
