@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 PARENT_POLL_S = 2.0
@@ -77,8 +78,12 @@ def _lines(fd: int, parent: int) -> Iterator[bytes]:
 
 
 def _peak_mib() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux, bytes on macOS
-    return peak // (MIB if sys.platform == "darwin" else 1024)
+    """The most memory that this process has had."""
+    if sys.platform == "linux":
+        # Not ru_maxrss: that counts what the parent had when it started this process, such as a policy's weights.
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) // 1024  # KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (MIB if sys.platform == "darwin" else 1024)
 
 
 if __name__ == "__main__":

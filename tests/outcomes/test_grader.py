@@ -82,6 +82,17 @@ def test_a_worker_short_of_memory_is_not_believed() -> None:
         assert pool.compare([("2^{4000000000}", "3")]) == ["error"]
 
 
+def test_memory_of_the_parent_is_not_taken_for_the_workers() -> None:
+    code = """
+from outcome_rl.outcomes.grader import MathVerifyPool
+ballast = b"x" * (700 << 20)  # a policy's weights, say: more than half of what a worker may have
+with MathVerifyPool(workers=1, memory_mib=1200) as pool:
+    print(pool.compare([("1/2", "2/3")]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "['different']", done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("death", ["os._exit(3)", "os.kill(os.getpid(), 9)", "sys.stdout.close(); os._exit(0)"])
 def test_a_dying_worker_is_an_error_and_is_replaced(tmp_path: Path, death: str) -> None:
     pool = MathVerifyPool(workers=2, timeout_s=10)
