@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Mapping
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import TypedDict
@@ -50,18 +51,24 @@ def describe_environment() -> Environment:
 
 def package_versions() -> dict[str, str]:
     """Versions of outcome-rl, Python and the packages that matter to it, without importing any of them."""
-    distributions = packages_distributions()
-    versions = {"outcome-rl": __version__, "python": platform.python_version()}
-    for name, module in _PACKAGES.items():
-        owners = distributions.get(module)
-        versions[name] = version(owners[0]) if owners else "not installed"
-    return versions
+    return {"outcome-rl": __version__, "python": platform.python_version(), **versions_of(_PACKAGES)}
+
+
+def versions_of(modules: Mapping[str, str]) -> dict[str, str]:
+    """Versions of the packages that own the modules, "not installed" where there is none; name -> import name."""
+    owners = packages_distributions()
+    return {
+        name: version(owners[module][0]) if module in owners else "not installed" for name, module in modules.items()
+    }
 
 
 def _grader(versions: dict[str, str]) -> tuple[str, str]:
     if versions["math-verify"] == "not installed":
         return "canonical keys", "math-verify is not installed: answers that keys do not settle raise an error"
-    return "canonical keys + math-verify", "keys settle rational answers; killable worker processes compare the rest"
+    return (
+        "canonical keys + math-verify",
+        "keys are read off the text; killable processes compare the rest",
+    )
 
 
 def _devices() -> list[str]:

@@ -44,11 +44,11 @@ def digest(entries: CountEntries, start: int = 0) -> int:
     """
     questions, outcomes, counts = (column.cpu().numpy().view(np.uint64) for column in entries)
     # Added to the question, so that pair (0, 0) is not digested as 0: the golden ratio, as SplitMix64 has it.
-    mixed = _mix64(_mix64(questions + np.uint64(0x9E3779B97F4A7C15)) + outcomes)
+    mixed = mix64(mix64(questions + np.uint64(0x9E3779B97F4A7C15)) + outcomes)
     return (start + int((mixed * counts).sum())) % 2**64
 
 
-def _mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64, a bijection."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.checks import check_labels
 from outcome_rl_kernels.gradient_scaling import scaled_gradients
-from outcome_rl_kernels.lm_head import HeadGradients, LogitChunks, empty_gradients
+from outcome_rl_kernels.lm_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.operator_arguments import NUM_ARGUMENTS, SCHEMA, TokenArguments, loss_output
 from outcome_rl_kernels.policy_rows import RowTerms, row_passes
 from outcome_rl_kernels.reference import PolicyLossOutput
@@ -68,8 +68,7 @@ def _linear_policy_loss(
     workspace_bytes, fp32_logits, *wants = arguments[NUM_ARGUMENTS:]
     check_labels(tokens.labels_R, mask_N, weight.shape[0])
     if rows_R is None:
-        found = mask_N.nonzero()[:, 0]
-        rows_R = found if len(found) < len(mask_N) else None
+        rows_R = rows_of_mask(mask_N)
     else:
         tokens = tokens.with_active(mask_N)
     hidden_RH = hidden_NH.contiguous()
@@ -99,11 +98,9 @@ def _linear_policy_loss(
     computed = sums_7.new_full((), len(hidden_RH), dtype=torch.int64)
     if tokens.active_R is not None:
         computed = tokens.active_R.sum()
-    if rows_R is not None:
-        terms_7R = terms_7R.new_zeros(len(terms_7R), len(mask_N)).index_copy(1, rows_R, terms_7R)
-        if wants[0]:
-            hidden_grad = hidden_NH.new_zeros(hidden_NH.shape).index_copy_(0, rows_R, hidden_grad)
-    of_token = RowTerms(*terms_7R)
+    if wants[0]:
+        hidden_grad = spread(hidden_grad, rows_R, len(mask_N), dim=0)
+    of_token = RowTerms(*spread(terms_7R, rows_R, len(mask_N), dim=1))
     return (
         RowTerms(*sums_7).losses.clone(),
         sums_7,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.checks import check_labels
 from outcome_rl_kernels.gradient_scaling import refuse_second_derivatives
-from outcome_rl_kernels.lm_head import HeadGradients, LogitChunks, empty_gradients
+from outcome_rl_kernels.lm_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.policy_rows import row_passes
 
 
@@ -39,14 +39,6 @@ def fused_logprobs(
     return logps_N, entropies_N
 
 
-def _rows_of(mask_N: Tensor | None) -> Tensor | None:
-    """Indices of the tokens of the mask, None for all."""
-    if mask_N is None:
-        return None
-    rows_R = mask_N.nonzero()[:, 0]
-    return rows_R if len(rows_R) < len(mask_N) else None
-
-
 @torch.library.custom_op("outcome_rl::linear_logprobs", mutates_args=())
 def _forward(
     hidden_NH: Tensor,
@@ -59,7 +51,7 @@ def _forward(
     fp32_logits: bool,
 ) -> tuple[Tensor, Tensor]:
     check_labels(labels_N, mask_N, weight.shape[0])
-    rows_R = _rows_of(mask_N)
+    rows_R = rows_of_mask(mask_N)
     hidden_RH, labels_R = hidden_NH.contiguous(), labels_N
     if rows_R is not None:
         hidden_RH, labels_R = hidden_NH[rows_R], labels_N[rows_R]
@@ -67,9 +59,8 @@ def _forward(
     passes = row_passes(weight.device)
     for rows, logits_CV in LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits):
         values_2R[0, rows], values_2R[1, rows] = passes.logprob_rows(logits_CV, labels_R[rows], temperature)
-    if rows_R is not None:
-        values_2R = values_2R.new_zeros(2, len(labels_N)).index_copy(1, rows_R, values_2R)
-    return values_2R[0].clone(), values_2R[1].clone()
+    values_2N = spread(values_2R, rows_R, len(labels_N), dim=1)
+    return values_2N[0].clone(), values_2N[1].clone()
 
 
 @_forward.register_fake
@@ -94,7 +85,7 @@ def _gradients(
     wants_weight: bool,
     wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rows_R = _rows_of(mask_N)
+    rows_R = rows_of_mask(mask_N)
     hidden_RH, columns = hidden_NH.contiguous(), (labels_N, logp_grads_N, entropy_grads_N)
     if rows_R is not None:
         hidden_RH, columns = hidden_NH[rows_R], (labels_N[rows_R], logp_grads_N[rows_R], entropy_grads_N[rows_R])
@@ -109,8 +100,8 @@ def _gradients(
         )
         gradients.add(rows, grad_CV)
     hidden_grad, weight_grad, bias_grad = gradients.results()
-    if rows_R is not None and wants_hidden:
-        hidden_grad = hidden_NH.new_zeros(hidden_NH.shape).index_copy_(0, rows_R, hidden_grad)
+    if wants_hidden:
+        hidden_grad = spread(hidden_grad, rows_R, len(hidden_NH), dim=0)
     return hidden_grad, weight_grad, bias_grad
 
 

@@ -119,6 +119,22 @@ class HeadGradients:
         return hidden_grad, weight_grad, bias_grad
 
 
+def rows_of_mask(mask_N: Tensor | None) -> Tensor | None:
+    """Increasing indices of the tokens of a mask, None for all of them; a GPU is waited for to know how many."""
+    if mask_N is None:
+        return None
+    rows_R = mask_N.nonzero()[:, 0]
+    return rows_R if len(rows_R) < len(mask_N) else None
+
+
+def spread(values: Tensor, rows_R: Tensor | None, total: int, dim: int) -> Tensor:
+    """The values of R rows in their places among `total`, zeros elsewhere; themselves where the rows are all."""
+    if rows_R is None:
+        return values
+    shape = [total if axis == dim else size for axis, size in enumerate(values.shape)]
+    return values.new_zeros(shape).index_copy_(dim, rows_R, values)
+
+
 def empty_gradients(
     hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, wants: Sequence[bool]
 ) -> tuple[Tensor, ...]:

@@ -22,8 +22,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outcome_rl.bench.measure import time_ms
 from outcome_rl.bench.record import write_result
 from outcome_rl_kernels import OutcomeCounts, group_advantages
+from outcome_rl_kernels.counts_entries import mix64
 from outcome_rl_kernels.dispatch import Impl
 
 Pairs = tuple[Tensor, Tensor]
@@ -130,13 +132,6 @@ class NumpyTable:
         self.counts[place] = before
         np.add.at(self.counts, place, 1)
         return before
-
-
-def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 class DictSteps:
@@ -339,14 +334,8 @@ def gpu_us(calls: Sequence[Callable[[], Any]], rounds: int = 50) -> float:
     with torch.cuda.graph(graph):
         for call in calls:
             call()
-    times = []
-    for _ in range(rounds):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * begin.elapsed_time(end) / len(calls))
+    device = torch.device("cuda")
+    times = [1e3 * time_ms(graph.replay, device) / len(calls) for _ in range(rounds)]
     return float(statistics.median(times))
 
 

@@ -11,6 +11,8 @@ from typing import TypedDict
 
 import torch
 
+from outcome_rl.process_memory import status_kib
+
 Call = Callable[[], object]
 LEAST_ROUNDS = 5  # of a call that is too slow for its share of the time
 
@@ -36,7 +38,7 @@ def interleaved_times(
     for call in calls.values():
         used_ms = 0.0
         for _ in range(warmups):
-            used_ms += _time_ms(call, device)
+            used_ms += time_ms(call, device)
             if used_ms > share_ms:
                 break
     order = list(calls)
@@ -46,7 +48,7 @@ def interleaved_times(
         for name in order:
             measured = milliseconds[name]
             if len(measured) < min(LEAST_ROUNDS, rounds) or sum(measured) < share_ms:
-                measured.append(_time_ms(calls[name], device))
+                measured.append(time_ms(calls[name], device))
     return {name: summary(measured) for name, measured in milliseconds.items()}
 
 
@@ -79,20 +81,13 @@ def peak_mib(call: Call, device: torch.device) -> float | None:
         Path("/proc/self/clear_refs").write_text("5")
     except PermissionError:
         return None
-    before_kib = _status_kib("VmRSS")
+    before_kib = status_kib("VmRSS")
     call()
-    return (_status_kib("VmHWM") - before_kib) / 2**10
+    return (status_kib("VmHWM") - before_kib) / 2**10
 
 
-def _status_kib(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0])
-    raise RuntimeError(f"/proc/self/status has no field {field}")
-
-
-def _time_ms(call: Call, device: torch.device) -> float:
+def time_ms(call: Call, device: torch.device) -> float:
+    """Milliseconds of one call: of the device, for a GPU."""
     if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
-from importlib.metadata import packages_distributions, version
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from outcome_rl.bench.cases import Batch
+from outcome_rl.environment import versions_of
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
 
 EPSILON = 0.2  # the default of linear_policy_loss
@@ -69,9 +70,7 @@ class Peer:
 
 def peer_versions() -> dict[str, str]:
     """Versions of the libraries whose losses are compared, "not installed" where absent."""
-    distributions = packages_distributions()
-    modules = ("trl", "liger_kernel", "cut_cross_entropy", "verl")
-    return {name: version(distributions[name][0]) if name in distributions else "not installed" for name in modules}
+    return versions_of({name: name for name in ("trl", "liger_kernel", "cut_cross_entropy", "verl")})
 
 
 # --- ours
@@ -81,13 +80,7 @@ def ours(hidden: Tensor, weight: Tensor, batch: Batch, workspace_bytes: int | No
     return linear_policy_loss(
         hidden.view(*batch.labels.shape, -1),
         weight,
-        batch.labels,
-        batch.advantages,
-        batch.mask,
-        ref_logps=batch.ref_logps,
-        old_logps=batch.old_logps,
-        beta=batch.beta,
-        cu_seqlens=batch.cu_seqlens,
+        **_our_inputs(batch),
         workspace_bytes=workspace_bytes,
     ).loss
 
@@ -99,15 +92,21 @@ def _our_logps(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
 def _ours_from_logits(logits: Tensor, batch: Batch) -> Tensor:
     return policy_loss(
         logits.view(*batch.labels.shape, -1),
-        batch.labels,
-        batch.advantages,
-        batch.mask,
-        ref_logps=batch.ref_logps,
-        old_logps=batch.old_logps,
-        beta=batch.beta,
-        cu_seqlens=batch.cu_seqlens,
+        **_our_inputs(batch),
         inplace=True,
     ).loss
+
+
+def _our_inputs(batch: Batch) -> dict[str, Any]:
+    return {
+        "labels": batch.labels,
+        "advantages": batch.advantages,
+        "mask": batch.mask,
+        "ref_logps": batch.ref_logps,
+        "old_logps": batch.old_logps,
+        "beta": batch.beta,
+        "cu_seqlens": batch.cu_seqlens,
+    }
 
 
 # --- plain PyTorch

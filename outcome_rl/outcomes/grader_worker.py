@@ -14,8 +14,9 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
+
+from outcome_rl.process_memory import status_kib
 
 PARENT_POLL_S = 2.0
 MIB = 1 << 20
@@ -81,8 +82,7 @@ def _peak_mib() -> int:
     """The most memory that this process has had."""
     if sys.platform == "linux":
         # Not ru_maxrss: that counts what the parent had when it started this process, such as a policy's weights.
-        status = Path("/proc/self/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) // 1024  # KiB
+        return status_kib("VmHWM") // 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (MIB if sys.platform == "darwin" else 1024)
 
 

@@ -7,11 +7,13 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::addmm_")
+
 
 class Cost(NamedTuple):
     multiply_adds: int
     largest_bytes: int  # of one operation
-    peak_bytes: int  # beyond what was there before
+    peak_bytes: int  # beyond what was there before, without the libraries' room inside a product
 
 
 def cost_of(call: Callable[[], Any]) -> Cost:
@@ -23,15 +25,20 @@ def cost_of(call: Callable[[], Any]) -> Cost:
         call()
     multiply_adds = 0
     for event in record.events():
-        if event.name in ("aten::mm", "aten::addmm", "aten::addmm_"):
+        if event.name in PRODUCTS:
             first = 0 if event.name == "aten::mm" else 1  # a summand precedes the factors
             (rows, inner), (_, columns) = event.input_shapes[first : first + 2]
             multiply_adds += rows * inner * columns
     live = peak = 0
-    memory = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
-    for event in sorted(memory, key=lambda event: event.start_ns()):
-        live += event.nbytes()
-        peak = max(peak, live)
+    product_ends = 0
+    for event in sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() in PRODUCTS:
+            product_ends = event.start_ns() + event.duration_ns()
+        elif event.name() == "[memory]":
+            live += event.nbytes()
+            # What a product takes and gives back is its library's, and another on each kind of processor.
+            if event.start_ns() > product_ends:
+                peak = max(peak, live)
     return Cost(multiply_adds, max(event.self_cpu_memory_usage for event in record.events()), peak)
 
 
