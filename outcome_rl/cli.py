@@ -6,22 +6,18 @@ progress and errors to stderr.
 
 import json
 import sys
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 from outcome_rl.bench import BENCHMARKS
+from outcome_rl.driver import commands
+from outcome_rl.terminal import print_reports, show_progress
 from outcome_rl.version import __version__
-
-if TYPE_CHECKING:
-    from outcome_rl.analyze import Report
-    from outcome_rl.outcomes.matcher import Progress
 
 
 class _Commands(TyperGroup):
@@ -92,48 +88,25 @@ def analyze(
         raise FileNotFoundError(f"--json {json_out}: the folder {json_out.parent} does not exist.")
     reports = {}
     for file in files:
-        with _progress(file.name) as progress:
+        with show_progress(file.name, "comparisons") as progress:
             reports[str(file)] = analyze_file(
                 file, equivalence=equivalence, from_text=from_text, workers=workers, progress=progress
             )
-    _print_reports(reports)
+    print_reports(reports)
     if json_out is not None:
         content = next(iter(reports.values())) if len(reports) == 1 else reports
         json_out.write_text(json.dumps(content, indent=2) + "\n")
 
 
-@app.command()
-def train(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings, such as rollout.n=16 data.train_files=problems.jsonl."),
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE|PRESET", help="YAML file, or the preset `embedded`.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")] = False,
-) -> None:
-    """Train a policy with outcome-based exploration; continues where an earlier call with the same name stopped.
-
-    `outcome-rl train --config embedded` trains the tiny policy of this package in minutes on a CPU.
-    """
-    from outcome_rl.driver.config_loading import load_config, to_yaml
-
-    settings = load_config(config, overrides or [])
-    if dry_run:
-        print(to_yaml(settings), end="")
-        return
-    from transformers.utils import logging as transformers_logging
-
-    from outcome_rl.driver.guards import Interrupted
-    from outcome_rl.driver.trainer import train as run
-
-    transformers_logging.disable_progress_bar()  # one progress bar a run: ours
-    try:
-        run(settings)
-    except Interrupted as interruption:
-        print(f"{interruption}; the same command continues it", file=sys.stderr)
-        raise typer.Exit(128 + interruption.signum) from interruption
+_DRIVER: dict[str, Callable[..., None]] = {
+    "train": commands.train,
+    "eval": commands.evaluate,
+    "export": commands.export,
+    "report": commands.report,
+    "hard-set": commands.hard_set,
+}
+for _name, _command in _DRIVER.items():
+    app.command(_name)(_command)
 
 
 @app.command()
@@ -172,65 +145,6 @@ for _name, _what in BENCHMARKS.items():
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(bench)
-
-
-def _print_reports(reports: dict[str, "Report"]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(show_lines=True)
-    table.add_column("file", ratio=1, overflow="fold")
-    for heading in ("k", "pass@k", "best@k", "diff@k"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for file, report in reports.items():
-        rates = [
-            "\n".join(f"{value:.3f}" for value in at_k.values())
-            for at_k in (report["pass_at_k"], report["best_at_k"], report["diff_at_k"])
-        ]
-        table.add_row(escape("\n".join(_facts(file, report))), "\n".join(report["pass_at_k"]), *rates)
-    Console().print(table)
-
-
-def _facts(file: str, report: "Report") -> list[str]:
-    facts = [
-        Path(file).name,
-        f"{report['n_questions']} questions, {report['n_samples']} samples",
-        f"{report['solved_fraction']:.1%} of questions solved",
-        f"{report['distinct_per_question']:.2f} distinct answers a question",
-        f"{report['no_answer_rate']:.1%} of samples without answer",
-        f"{report['unresolved']} comparisons unresolved",
-    ]
-    if report["unscored_questions"]:
-        facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
-    return facts
-
-
-@contextmanager
-def _progress(label: str) -> Iterator["Progress"]:
-    """A bar on a terminal; elsewhere plain lines, the first at once and another every ten seconds."""
-    if not sys.stderr.isatty():
-        yield _plain_progress(label)
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _plain_progress(label: str) -> "Progress":
-    print(f"{label} ...", file=sys.stderr, flush=True)
-    shown_at = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal shown_at
-        if time.monotonic() - shown_at >= 10:
-            shown_at = time.monotonic()
-            print(f"{label}: {done} of {total} comparisons", file=sys.stderr, flush=True)
-
-    return show
 
 
 def _one_line(error: Exception) -> str:

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from outcome_rl_kernels.native import native_library, native_status
 
+GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64
+
 
 class CountEntries(NamedTuple):
     """Counted pairs as three int64 tensors of one length, sorted by (question key, outcome key) as signed numbers."""
@@ -43,8 +45,8 @@ def digest(entries: CountEntries, start: int = 0) -> int:
     never computed over the table. Tables that differ agree by chance once in about 2**64.
     """
     questions, outcomes, counts = (column.cpu().numpy().view(np.uint64) for column in entries)
-    # Added to the question, so that pair (0, 0) is not digested as 0: the golden ratio, as SplitMix64 has it.
-    mixed = mix64(mix64(questions + np.uint64(0x9E3779B97F4A7C15)) + outcomes)
+    # Added to the question, so that pair (0, 0) is not digested as 0.
+    mixed = mix64(mix64(questions + GOLDEN_RATIO) + outcomes)
     return (start + int((mixed * counts).sum())) % 2**64
 
 

@@ -77,7 +77,7 @@ def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
         *(sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded"),
         *(f"exploration.bonus={bonus}", f"trainer.seed={seed}", "trainer.num_threads=1"),
         *([f"exploration.coef={coef}"] if coef else []),
-        *(f"trainer.default_local_dir={runs}", f"trainer.experiment_name={name}", "trainer.tensorboard=false"),
+        *(f"trainer.default_local_dir={runs}", f"trainer.experiment_name={name}"),
         *settings,
     ]
     log = runs / f"{name}.log"

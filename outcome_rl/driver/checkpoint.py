@@ -5,6 +5,7 @@
         optimizer.pt         AdamW and schedule
         counts.safetensors   historical counts, stamped with the outcome rule
         state.json           step, configuration, data fingerprint, solved questions, outcome classes
+    <run>/checkpoints/best.json   which checkpoint is the best, by each figure that is watched
 
 A checkpoint is written beside its place and renamed into it, the last step of all: a kill or a full disk leaves the
 previous one. Sampling and batch order are functions of seed and step, so no generator state needs keeping.
@@ -14,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ _SCRATCH = ".unfinished-"
 
 
 def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: int) -> Path:
-    """Write a checkpoint atomically, then remove all but the newest `keep`.
+    """Write a checkpoint atomically, then remove all but the newest `keep` and those that are the best in something.
 
     Args:
         root: the run's folder of checkpoints.
@@ -55,9 +56,56 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
     finally:
         if scratch.exists():
             shutil.rmtree(scratch, ignore_errors=True)
+    best = {entry["checkpoint"] for entry in read_best(root).values()}
     for old in _checkpoints(root)[:-keep]:
-        _remove(old)
+        if old.name not in best:
+            _remove(old)
     return place
+
+
+def read_best(root: Path) -> dict[str, dict[str, Any]]:
+    """Figure -> `{"checkpoint": "global_step_N", "step": N, "value": ...}`; empty where none is marked."""
+    path = root / "best.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
+    """Keep the checkpoints of the best steps from being removed: figure -> (step, value), atomically."""
+    entries = {
+        name: {"checkpoint": f"global_step_{step}", "step": step, "value": value}
+        for name, (step, value) in best.items()
+        if (root / f"global_step_{step}").is_dir()  # not removed by hand
+    }
+    write_atomically(root / "best.json", json.dumps(entries, indent=2) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file by another text, so that a kill in the middle leaves one of the two."""
+    scratch = path.with_name(f"{path.name}.tmp")
+    scratch.write_text(text, encoding="utf-8")
+    os.replace(scratch, path)
+
+
+def find_model(path: str) -> tuple[str, Path | None]:
+    """The model that a path stands for, and the settings of the run that trained it.
+
+    Args:
+        path: a run's folder (its newest checkpoint), a checkpoint, its `model` folder, or any other model, by folder,
+            hub name or "embedded".
+
+    Raises:
+        ValueError: a run's folder without a checkpoint.
+    """
+    folder = Path(path)
+    if (folder / "config.yaml").is_file() and not (folder / "config.json").is_file():
+        newest = latest_checkpoint(folder / "checkpoints")
+        if newest is None:
+            raise ValueError(f"{folder} is a run without a checkpoint yet, so there is no model in it")
+        folder = newest
+    if (folder / "state.json").is_file():
+        folder = folder / "model"
+    settings = folder.absolute().parents[2] / "config.yaml" if _NAME.fullmatch(folder.absolute().parent.name) else None
+    return str(folder) if folder.is_dir() else path, settings if settings is not None and settings.is_file() else None
 
 
 def latest_checkpoint(root: Path) -> Path | None:
@@ -82,24 +130,30 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     return state
 
 
-def check_same_run(saved: dict[str, Any], current: dict[str, Any], checkpoint: Path) -> None:
-    """Refuse to continue a checkpoint of other data, another outcome rule or other hyperparameters.
+def check_same_run(
+    saved: Mapping[str, Any],
+    current: Mapping[str, Any],
+    place: Path,
+    otherwise: str = "start afresh under another trainer.experiment_name",
+) -> None:
+    """Refuse to continue what was begun with other data, another outcome rule or other hyperparameters.
 
     Args:
         saved, current: flat mappings of what must agree.
+        place: where `saved` was found.
+        otherwise: what to do to begin another one.
 
     Raises:
         ValueError: naming every difference.
     """
     differences = [
-        f"{key}: {saved.get(key)!r} in the checkpoint, {current.get(key)!r} now"
+        f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"
         for key in sorted(saved.keys() | current.keys())
         if saved.get(key) != current.get(key)
     ]
     if differences:
         raise ValueError(
-            f"{checkpoint} belongs to another run: {'; '.join(differences)}. "
-            "Restore these settings, or start afresh under another trainer.experiment_name"
+            f"{place} belongs to another run: {'; '.join(differences)}. Restore these settings, or {otherwise}"
         )
 
 

@@ -38,11 +38,12 @@ class DataConfig:
     train_max_samples: int = -1
     # The same for each validation and test source.
     val_max_samples: int = -1
-    # Column of the stable id; empty tries id, question_id, unique_id.
+    # Column of the stable id in train_files, where a dot leads into a struct; empty tries id, question_id, unique_id.
+    # Validation and test sources that lack a named column are read by the usual names.
     id_key: str = ""
-    # Column of the problem; empty tries problem, question, prompt.
+    # Column of the problem, likewise; empty tries problem, question, prompt.
     prompt_key: str = ""
-    # Column of the reference answer; empty tries answer, gold.
+    # Column of the reference answer, likewise; empty tries answer, gold.
     answer_key: str = ""
     # Text around the problem.
     prompt_template: str = "{problem}"
@@ -192,7 +193,7 @@ class TrainerConfig:
     test_freq: int = -1
     # Checkpoint every so many steps; -1 only at the end.
     save_freq: int = 25
-    # Older checkpoints are removed.
+    # Older checkpoints are removed, but for the best in pass@1 and in pass@k on the validation data.
     max_ckpt_to_keep: int = 2
     # "auto" continues from the newest checkpoint in the run's folder; "disable" refuses a folder that holds a run.
     resume_mode: Literal["auto", "disable"] = "auto"
@@ -200,8 +201,10 @@ class TrainerConfig:
     seed: int = 0
     # Threads of PyTorch on the CPU; null leaves them alone.
     num_threads: int | None = None
-    # TensorBoard is written where it is installed.
-    tensorboard: bool = True
+    # What shows the figures, besides metrics.jsonl: console, tensorboard, wandb, trackio.
+    logger: list[str] = field(default_factory=lambda: ["console"])
+    # Project of the run in W&B and trackio.
+    project_name: str = "outcome_rl"
     # Sample completions stored every test_freq steps, and shown at the end.
     log_generations: int = 8
 

@@ -17,17 +17,18 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.presets import find_config
+from outcome_rl.driver.tracking import LOGGERS
 from outcome_rl_kernels.advantages import parse_bonus
 from outcome_rl_kernels.reference import LossSettings
-
-PRESETS = Path(__file__).parent / "configs"
 
 
 def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
     """The defaults, then a YAML file or preset, then `key=value` overrides.
 
     Args:
-        source: path of a YAML file, or the name of a preset in this package (`embedded`).
+        source: path of a YAML file, or the name of a preset in this package (`preset_names`). Its key `base` names
+            another one, a preset or a path from its folder, that it is a change of.
         overrides: such as `rollout.n=16` or `data.train_files=[a.jsonl,b.jsonl]`; text is taken as it stands, so that
             a prompt template may hold braces and colons.
 
@@ -40,7 +41,7 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
     known = dict(leaves(asdict(TrainConfig())))
     layers = []
     if source is not None:
-        layers.append((str(source), _read_yaml(_find(source))))
+        layers += _with_bases(find_config(str(source), Path()))
     for override in overrides:
         layers.append((f"override {override!r}", _parse_override(override, known)))
     for origin, layer in layers:
@@ -58,15 +59,17 @@ def to_yaml(config: TrainConfig) -> str:
     return str(yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True))
 
 
-def _find(source: str | Path) -> Path:
-    path = Path(source)
-    preset = PRESETS / f"{source}.yaml"
-    if path.suffix not in (".yaml", ".yml") and preset.is_file():
-        return preset
-    if not path.is_file():
-        presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
-        raise FileNotFoundError(f"no configuration file {source}; give a YAML file or one of the presets: {presets}")
-    return path
+def _with_bases(path: Path, above: tuple[Path, ...] = ()) -> list[tuple[str, dict[str, Any]]]:
+    """A file after the one that its key `base` names, and so on."""
+    if path in above:
+        raise ValueError(f"{path}: base leads back to the file itself, through {', '.join(map(str, above))}")
+    content = _read_yaml(path)
+    base = content.pop("base", None)
+    if base is None:
+        return [(str(path), content)]
+    if not isinstance(base, str):
+        raise ValueError(f"{path}: base must be a preset or a file; got {base!r}")
+    return [*_with_bases(find_config(base, path.parent), (*above, path)), (str(path), content)]
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -248,6 +251,9 @@ def _check(config: TrainConfig) -> None:
     except ValueError as error:
         names = re.compile(rf"\b({'|'.join(_LOSS)})\b")
         raise ValueError(names.sub(lambda found: _LOSS[found[0]], str(error))) from error
+    for name in config.trainer.logger:
+        if name not in LOGGERS:
+            raise ValueError(f"trainer.logger must name some of {', '.join(LOGGERS)}; got {name!r}")
     if "/" in config.trainer.experiment_name or config.trainer.experiment_name in (".", ".."):
         raise ValueError(f"trainer.experiment_name must be a folder name; got {config.trainer.experiment_name!r}")
     if "{problem}" not in config.data.prompt_template:

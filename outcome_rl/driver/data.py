@@ -34,13 +34,16 @@ class ProblemSet(NamedTuple):
     fingerprint: str
 
 
-def load_problems(sources: Sequence[str], config: DataConfig, max_samples: int = -1) -> ProblemSet:
+def load_problems(
+    sources: Sequence[str], config: DataConfig, max_samples: int = -1, *, named_columns: bool = True
+) -> ProblemSet:
     """Read, check and join the sources.
 
     Args:
         sources: files, "embedded:SPLIT" or Hugging Face datasets, see `DataConfig`.
         config: for the column names.
         max_samples: use only the first so many; -1 uses all.
+        named_columns: False reads rows without the columns that `config` names by the usual names.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -52,9 +55,9 @@ def load_problems(sources: Sequence[str], config: DataConfig, max_samples: int =
     for source in sources:
         for where, row in _rows(source):
             problem = Problem(
-                id=_field(row, "id", config.id_key, ID_KEYS, where),
-                problem=_field(row, "prompt", config.prompt_key, PROMPT_KEYS, where),
-                answer=_field(row, "answer", config.answer_key, ANSWER_KEYS, where),
+                id=_field(row, "id", config.id_key, ID_KEYS, where, named_columns),
+                problem=_field(row, "prompt", config.prompt_key, PROMPT_KEYS, where, named_columns),
+                answer=_field(row, "answer", config.answer_key, ANSWER_KEYS, where, named_columns),
             )
             known = problems.setdefault(problem.id, problem)
             if known != problem:
@@ -69,7 +72,12 @@ def load_problems(sources: Sequence[str], config: DataConfig, max_samples: int =
     if not chosen:
         raise ValueError(f"{', '.join(sources)}: no problems")
     digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
-    return ProblemSet(name="+".join(Path(source).stem for source in sources), problems=chosen, fingerprint=digest)
+    return ProblemSet(name=set_name(sources), problems=chosen, fingerprint=digest)
+
+
+def set_name(sources: Sequence[str]) -> str:
+    """What the records call the problems of these sources."""
+    return "+".join(Path(source).stem for source in sources)
 
 
 def _rows(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -127,21 +135,31 @@ def _hub_rows(source: str) -> Sequence[Any]:
     return cast(Sequence[Any], datasets.load_dataset(path, subset or None, split=split))
 
 
-def _field(row: dict[str, Any], role: str, key: str, candidates: Sequence[str], where: str) -> str:
+def _field(row: dict[str, Any], role: str, key: str, candidates: Sequence[str], where: str, named_columns: bool) -> str:
+    if key and not named_columns and _column(row, key) is None:
+        key = ""
     name = key or next((candidate for candidate in candidates if candidate in row), "")
-    if not name or row.get(name) is None:
+    value = _column(row, name)
+    if value is None:
         wanted = repr(key) if key else " or ".join(map(repr, candidates))
         raise ValueError(
             f"{where}: lacks {wanted} (the {role}); it has {', '.join(map(repr, row)) or 'no fields'}. "
             f"Set data.{role}_key to name the column"
         )
-    value = row[name]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{where}: field {name!r} must be text or a number; got {type(value).__name__}")
     text = str(value).strip()
     if not text:
         raise ValueError(f"{where}: field {name!r} (the {role}) is empty")
     return text
+
+
+def _column(row: dict[str, Any], name: str) -> Any:
+    """A column, or with a dot a field of one that holds structs, as verl's `reward_model.ground_truth`."""
+    if name in row or "." not in name:
+        return row.get(name)
+    outer, _, inner = name.partition(".")
+    return _column(row[outer], inner) if isinstance(row.get(outer), dict) else None
 
 
 class BatchOrder:

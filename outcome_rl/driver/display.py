@@ -18,8 +18,8 @@ _PLAIN_LINES = 30  # about so many step lines a run where there is no terminal
 class Display:
     """Progress of one run; a context manager, so that the bar never outlives it."""
 
-    def __init__(self, total_steps: int, first_step: int) -> None:
-        self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    def __init__(self, total_steps: int, first_step: int, *, quiet: bool = False) -> None:
+        self.console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty(), quiet=quiet)
         self._total = total_steps
         self._every = max(1, total_steps // _PLAIN_LINES)
         self._bar: Progress | None = None

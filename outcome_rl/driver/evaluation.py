@@ -1,8 +1,9 @@
-"""Evaluation of a policy on problems: sample, classify, summarise."""
+"""Evaluation of a policy on problems: sample, classify, summarise; averages over data sets, and the best step."""
 
+import math
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from outcome_rl.driver.config import SamplingConfig
 from outcome_rl.driver.data import ProblemSet, derive_seed
@@ -10,6 +11,9 @@ from outcome_rl.driver.prompts import Prompts
 from outcome_rl.driver.rollout import RolloutEngine
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.matcher import OutcomeMatcher
+
+# Data set names of the rows that average over several sets.
+MACRO_VALIDATION, MACRO_TEST = "macro:validation", "macro:test"
 
 
 class Evaluation(NamedTuple):
@@ -48,6 +52,50 @@ def evaluate(
         summary=summarise(list(keys), list(correct)),
         seconds=time.perf_counter() - start,
     )
+
+
+def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
+    """The figures of several data sets together: every set counts the same, however many questions it has.
+
+    Args:
+        summaries: one for each set; what else they hold is not looked at.
+
+    Returns:
+        Means over the sets, at the k that all of them have; `n_questions` and `n_samples` are sums.
+    """
+    average: dict[str, Any] = {}
+    for figure in SampleSummary.__annotations__:
+        values = [summary[figure] for summary in summaries]
+        if figure.startswith("n_"):
+            average[figure] = sum(values)
+        elif figure.endswith("_at_k"):
+            shared = [k for k in values[0] if all(k in at_k for at_k in values)]
+            average[figure] = {k: _mean([at_k[k] for at_k in values]) for k in shared}
+        else:
+            average[figure] = _mean(values)
+    return cast(SampleSummary, average)
+
+
+def best_steps(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, float]]:
+    """The step of the highest pass@1 and of the highest pass@k at the largest k, the earliest of equals.
+
+    Args:
+        rows: rows of `evaluations.jsonl` of one data set; the base policy's, of step 0, does not compete.
+
+    Returns:
+        Figure -> (step, value), such as `{"pass@1": (25, 0.61), "pass@32": (50, 0.86)}`.
+    """
+    best: dict[str, tuple[int, float]] = {}
+    for row in rows:
+        for k in {"1", max(row["pass_at_k"], key=int)}:
+            value = row["pass_at_k"][k]
+            if row["step"] and (f"pass@{k}" not in best or value > best[f"pass@{k}"][1]):
+                best[f"pass@{k}"] = (row["step"], value)
+    return dict(sorted(best.items()))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _repeat(values: Sequence[str], n: int) -> list[str]:

@@ -30,7 +30,7 @@ def only_run_in(run_dir: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ValueError(
-                f"another process trains in {run_dir}; wait for it, or choose another trainer.experiment_name"
+                f"another process works in {run_dir}; wait for it, or choose another trainer.experiment_name or --out"
             ) from error
         yield
 

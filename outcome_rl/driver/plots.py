@@ -1,66 +1,147 @@
-"""Plots of a finished run, drawn from its records alone."""
+"""Charts of runs as SVG text, drawn from their records alone.
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+One run has a colour for each quantity; several have a colour each, and a line style for each quantity. The charts hold
+no text of the user's, and what is drawn in `INK` takes the text colour of the page around it.
+"""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-BASE, TRAINED, OTHER = "#8c8c8c", "#0b6e99", "#d1495b"
+Rows = Sequence[Mapping[str, Any]]
+PALETTE = ("#1f8bb8", "#d9576a", "#d9942f", "#55a86f", "#9271c2", "#8f8f8f")  # readable on light and on dark
+LINES = ("-", "--", ":")
+INK = "#010203"
+# Title -> the quantities of metrics.jsonl in one chart, with their names in its legend.
+TRAINING = {
+    "Reward of the batch": {"reward/mean": ""},
+    "Training questions solved so far": {"train/solved_fraction": ""},
+    "Distinct answers a question so far": {
+        "train/distinct_answers": "all questions seen",
+        "train/distinct_answers_unsolved": "not yet solved",
+    },
+    "Distinct answers in a group": {
+        "outcomes/distinct_in_group_solved": "groups with a correct answer",
+        "outcomes/distinct_in_group_unsolved": "without",
+    },
+    "Token entropy (nats)": {"entropy/correct": "correct responses", "entropy/incorrect": "incorrect"},
+    "KL to the base policy (nats a token)": {"actor/kl": ""},
+    "Exploration bonus, mean size": {"exploration/bonus_abs_mean": ""},
+    "Response length (tokens)": {"response/tokens_mean": ""},
+}
+TIMES = {"rollout": "rollouts", "outcomes": "outcomes", "reference": "reference", "update": "update"}
 
 
-def plot_training(metrics: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Reward, solved questions, distinct answers and entropy over the steps, as PNG."""
-    figure = Figure(figsize=(10, 6.5), layout="constrained")
-    (reward, solved), (distinct, entropy) = figure.subplots(2, 2)
-    _curve(reward, metrics, "reward/mean", TRAINED, "mean reward of the batch")
-    _curve(solved, metrics, "train/solved_fraction", TRAINED, "training questions solved so far")
-    _curve(distinct, metrics, "train/distinct_answers", TRAINED, "all questions seen")
-    _curve(distinct, metrics, "train/distinct_answers_unsolved", OTHER, "not yet solved")
-    _curve(entropy, metrics, "entropy/correct", TRAINED, "correct completions")
-    _curve(entropy, metrics, "entropy/incorrect", OTHER, "incorrect completions")
-    for axes, title in (
-        (reward, "Reward"),
-        (solved, "Fraction of training questions solved"),
-        (distinct, "Distinct answers a question so far"),
-        (entropy, "Token entropy (nats)"),
-    ):
-        axes.set_title(title, fontsize=11, loc="left")
-        axes.set_xlabel("step")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    for axes in (distinct, entropy):
+def training_charts(runs: Sequence[Rows]) -> dict[str, str]:
+    """Title -> chart of the rows of `metrics.jsonl` of one or several runs; what no run has is left out."""
+    charts = {}
+    for title, quantities in TRAINING.items():
+        figure, axes = _axes()
+        for run, rows in enumerate(runs):
+            for number, (name, label) in enumerate(quantities.items()):
+                points = [(row["step"], row[name]) for row in rows if name in row]
+                _line(axes, points, run, number, len(runs), label)
         if axes.lines:
-            axes.legend(frameon=False, fontsize=9)
-    figure.savefig(path, dpi=130)
+            charts[title] = _svg(figure, axes, "step")
+    if any(runs):
+        charts["Time of a step (s)"] = _time_chart(runs)
+    return charts
 
 
-def plot_comparison(base: Mapping[str, Any], trained: Mapping[str, Any], path: Path) -> None:
-    """pass@k and diff@k of the base and the trained policy on one dataset, as PNG."""
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    for axes, metric, title in zip(
-        figure.subplots(1, 2),
-        ("pass_at_k", "diff_at_k"),
-        ("pass@k", "diff@k: distinct answers in k samples"),
-        strict=True,
-    ):
-        for row, label, colour in ((base, "base", BASE), (trained, f"trained, step {trained['step']}", TRAINED)):
-            axes.plot([int(k) for k in row[metric]], list(row[metric].values()), "o-", color=colour, label=label)
+def evaluation_charts(runs: Sequence[Rows]) -> dict[str, str]:
+    """Title -> chart over the steps of the rows of `evaluations.jsonl` of one data set, of one or several runs."""
+    largest = max((max(row["pass_at_k"], key=int) for rows in runs for row in rows), key=int)
+    charts = {}
+    for figure_name, k in dict.fromkeys([("pass", "1"), ("pass", largest), ("diff", largest)]):
+        figure, axes = _axes()
+        for run, rows in enumerate(runs):
+            at_k = [(row["step"], row[f"{figure_name}_at_k"].get(k)) for row in rows]
+            _line(axes, [point for point in at_k if point[1] is not None], run, 0, len(runs), "", marker="o")
+        charts[f"{figure_name}@{k}"] = _svg(figure, axes, "step")
+    return charts
+
+
+def comparison_charts(pairs: Sequence[tuple[int, Mapping[str, Any], Mapping[str, Any]]]) -> dict[str, str]:
+    """Title -> chart over k of base (dashed) against trained, of (number of the run, base row, trained row)."""
+    charts = {}
+    for metric, title in (("pass_at_k", "pass@k"), ("diff_at_k", "diff@k: distinct answers in k samples")):
+        figure, axes = _axes()
+        ks: set[int] = set()
+        for run, base, trained in pairs:
+            for row, line, label in ((base, "--", "base"), (trained, "-", "trained")):
+                axes.plot(
+                    [int(k) for k in row[metric]],
+                    list(row[metric].values()),
+                    line,
+                    color=PALETTE[run % len(PALETTE)],
+                    marker="o",
+                    markersize=3,
+                    label=label if run == pairs[0][0] else None,
+                )
+                ks |= {int(k) for k in row[metric]}
         axes.set_xscale("log", base=2)
-        axes.set_xticks([int(k) for k in trained[metric]], [str(k) for k in trained[metric]])
-        axes.set_xlabel("k samples")
-        axes.set_title(title, fontsize=11, loc="left")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9)
-    figure.suptitle(f"{trained['dataset']}, {trained['n_questions']} questions", fontsize=11)
-    figure.savefig(path, dpi=130)
+        axes.set_xticks(sorted(ks), [str(k) for k in sorted(ks)])
+        axes.minorticks_off()
+        charts[title] = _svg(figure, axes, "k samples", whole=False)
+    return charts
 
 
-def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, colour: str, label: str) -> None:
-    points = [(row["step"], row[name]) for row in rows if name in row]
-    if points:
-        marker = "o" if len(points) == 1 else ""  # a line of one point would not show
-        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.5, marker=marker, label=label)
+def _time_chart(runs: Sequence[Rows]) -> str:
+    """Of one run the parts of a step on top of one another; of several the whole."""
+    figure, axes = _axes()
+    if len(runs) == 1:
+        (rows,) = runs
+        parts = [[row[f"time/{part}_s"] for row in rows] for part in TIMES]
+        axes.stackplot([row["step"] for row in rows], parts, labels=list(TIMES.values()), colors=PALETTE, alpha=0.8)
+    for run, rows in enumerate(runs):
+        points = [(row["step"], row["time/step_s"]) for row in rows]
+        if len(runs) > 1 or len(points) == 1:
+            _line(axes, points, run, 0, len(runs), "")
+    axes.set_ylim(bottom=0)
+    return _svg(figure, axes, "step")
+
+
+def _axes() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(4.4, 2.6), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _line(
+    axes: Axes, points: Iterable[tuple[int, float]], run: int, number: int, runs: int, label: str, marker: str = ""
+) -> None:
+    steps, values = zip(*points, strict=True) if (points := list(points)) else ((), ())
+    if not steps:
+        return
+    axes.plot(
+        steps,
+        values,
+        color=PALETTE[(run if runs > 1 else number) % len(PALETTE)],
+        linestyle=LINES[number] if runs > 1 else "-",
+        linewidth=1.6,
+        marker=marker or ("o" if len(steps) == 1 else ""),  # a line of one point would not show
+        markersize=3,
+        label=label if run == 0 else None,
+    )
+
+
+def _svg(figure: Figure, axes: Axes, abscissa: str, *, whole: bool = True) -> str:
+    axes.set_xlabel(abscissa, color=INK)
+    if whole:
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        axes.ticklabel_format(useOffset=False)
+    axes.tick_params(colors=INK, labelsize=9)
+    axes.grid(color=INK, alpha=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
+    if any(not label.startswith("_") for label in axes.get_legend_handles_labels()[1] if label):
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    text = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": abscissa}):
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :].replace(INK, "currentColor")

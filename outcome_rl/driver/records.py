@@ -1,15 +1,16 @@
-"""What a run writes down: metrics, evaluations and sample completions as JSON lines, and TensorBoard where installed.
+"""What a run writes down: metrics, evaluations and sample completions as JSON lines.
 
 Each row carries its step. Resuming from step N first drops the rows after N, so that an interrupted run ends with the
 same records as one that was not.
 """
 
 import json
-import os
-from collections.abc import Mapping
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from outcome_rl.driver.checkpoint import write_atomically
+from outcome_rl.driver.tracking import ID_FILE, Tracker
 
 STREAMS = ("metrics", "evaluations", "samples")
 
@@ -27,7 +28,7 @@ def set_aside(run_dir: Path) -> Path:
         number += 1
     place = run_dir / f"abandoned-{number}"
     place.mkdir()
-    for name in (*(f"{stream}.jsonl" for stream in STREAMS), "tensorboard"):
+    for name in (*(f"{stream}.jsonl" for stream in STREAMS), "tensorboard", ID_FILE):
         if (run_dir / name).exists():
             (run_dir / name).rename(place / name)
     return place
@@ -36,33 +37,29 @@ def set_aside(run_dir: Path) -> Path:
 class Records:
     """Append-only streams `metrics.jsonl`, `evaluations.jsonl` and `samples.jsonl` in the run's folder."""
 
-    def __init__(self, run_dir: Path, *, last_step: int, tensorboard: bool) -> None:
+    def __init__(self, run_dir: Path, *, last_step: int, trackers: Sequence[Tracker] = ()) -> None:
         """Open the streams of a run whose first `last_step` steps are done.
 
         Args:
             last_step: rows of later steps are dropped.
-            tensorboard: also write `tensorboard/`, where the package is installed.
+            trackers: get the figures of metrics and evaluations too, and are closed with the files.
         """
         run_dir.mkdir(parents=True, exist_ok=True)
         self._paths = {stream: run_dir / f"{stream}.jsonl" for stream in STREAMS}
         for path in self._paths.values():
             _drop_after(path, last_step)
         self._files = {stream: path.open("a", encoding="utf-8") for stream, path in self._paths.items()}
-        self._board = None
-        if tensorboard and find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._board = SummaryWriter(str(run_dir / "tensorboard"), purge_step=last_step + 1)
+        self._trackers = trackers
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
         """Write one row, with its `step`, at once."""
         file = self._files[stream]
         file.write(json.dumps(row) + "\n")
         file.flush()
-        if self._board is not None and stream != "samples":
-            prefix = f"{row['dataset']}/" if "dataset" in row else ""
-            for name, value in _scalars(row):
-                self._board.add_scalar(prefix + name, value, row["step"])
+        if stream != "samples":
+            figures = _figures(row)
+            for tracker in self._trackers:
+                tracker.log(figures, row["step"])
 
     def rows(self, stream: str) -> list[dict[str, Any]]:
         """Every row of a stream."""
@@ -71,18 +68,20 @@ class Records:
     def close(self) -> None:
         for file in self._files.values():
             file.close()
-        if self._board is not None:
-            self._board.close()
+        for tracker in self._trackers:
+            tracker.close()
 
 
-def _scalars(row: Mapping[str, Any]) -> list[tuple[str, float]]:
-    flat = []
+def _figures(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row under flat names, those of an evaluation under the name of its data set."""
+    prefix = f"{row['dataset']}/" if "dataset" in row else ""
+    figures = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
-            flat += [(f"{name}/{key}", inner) for key, inner in value.items()]
+            figures.update({f"{prefix}{name}/{key}": inner for key, inner in value.items()})
         elif isinstance(value, int | float) and name != "step":
-            flat.append((name, value))
-    return flat
+            figures[prefix + name] = value
+    return figures
 
 
 def _drop_after(path: Path, last_step: int) -> None:
@@ -94,6 +93,4 @@ def _drop_after(path: Path, last_step: int) -> None:
         if not line.endswith("\n") or json.loads(line)["step"] > last_step:
             break
         kept.append(line)
-    scratch = path.with_suffix(".tmp")
-    scratch.write_text("".join(kept), encoding="utf-8")
-    os.replace(scratch, path)
+    write_atomically(path, "".join(kept))

@@ -5,15 +5,16 @@ that is being trained, in its process; an engine with weights of its own receive
 step.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from outcome_rl.driver.config import SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.sampling import sample_seeds
 from outcome_rl.outcomes.spans import decode_completion
 
 
@@ -43,15 +44,15 @@ class Rollouts(NamedTuple):
     ) -> "Rollouts":
         """Pad N prompts and what was sampled after each, its end token included, onto the policy's device."""
         pad, device = policy.tokenizer.pad_token_id, policy.device
-        prompt_ids, prompt_mask = _padded(prompts, pad, left=True)
-        completion_ids, completion_mask = _padded(completions, pad)
+        prompt_ids, prompt_mask = padded(prompts, pad, left=True)
+        completion_ids, completion_mask = padded(completions, pad)
         return cls(
             prompt_ids.to(device),
             prompt_mask.to(device),
             completion_ids.to(device),
             completion_mask.to(device),
             [decode_completion(policy.tokenizer, ids) for ids in completions],
-            None if logps is None else _padded(logps, 0.0)[0].to(device),
+            None if logps is None else padded(logps, 0.0)[0].to(device),
         )
 
     @property
@@ -109,7 +110,7 @@ def choose_engine(config: TrainConfig) -> Callable[[Policy], AbstractContextMana
 
 
 class TransformersEngine:
-    """Samples with `model.generate` of the policy itself."""
+    """Samples with the policy itself."""
 
     def __init__(self, policy: Policy, micro_batch_size: int) -> None:
         self.policy = policy
@@ -118,46 +119,29 @@ class TransformersEngine:
     def update_weights(self, policy: Policy) -> None:
         self.policy = policy
 
-    @torch.no_grad()
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
     ) -> Rollouts:
-        repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
-        prompt_ids, prompt_mask = _padded(repeated, self.policy.tokenizer.pad_token_id, left=True)
-        ends = set(self.policy.end_token_ids)
+        from outcome_rl.driver.decoding import decode
+
+        seeds = sample_seeds(prompts, sampling.n, seed)
         completions = []
-        devices = [self.policy.device] if self.policy.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):  # the seed decides the samples and nothing else
-            torch.manual_seed(seed)
-            for start in range(0, len(repeated), self.micro_batch_size):
-                rows = slice(start, start + self.micro_batch_size)
-                sampled = self._generate_rows(prompt_ids[rows], prompt_mask[rows], sampling, max_tokens)
-                completions += [_up_to_the_end(ids, ends) for ids in sampled.tolist()]
+        for start in range(0, len(seeds), self.micro_batch_size):
+            owners = [row // sampling.n for row in range(len(seeds))[start : start + self.micro_batch_size]]
+            first, last = owners[0], owners[-1]
+            completions += decode(
+                self.policy,
+                prompts[first : last + 1],
+                [owner - first for owner in owners],
+                seeds[start : start + self.micro_batch_size],
+                sampling,
+                max_tokens,
+            )
+        repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
         return Rollouts.assemble(self.policy, repeated, completions)
 
-    def _generate_rows(
-        self, prompt_ids: Tensor, prompt_mask: Tensor, sampling: SamplingConfig, max_tokens: int
-    ) -> Tensor:
-        from transformers import GenerationConfig
 
-        device = self.policy.device
-        settings: dict[str, Any] = {
-            "do_sample": True,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k if sampling.top_k > 0 else 0,
-            "max_new_tokens": max_tokens,
-            "pad_token_id": self.policy.tokenizer.pad_token_id,
-            "eos_token_id": self.policy.end_token_ids,
-        }
-        with self.policy.precision(), _only_setting(self.policy.model, GenerationConfig(**settings)):
-            sequences: Tensor = self.policy.model.generate(
-                input_ids=prompt_ids.to(device), attention_mask=prompt_mask.long().to(device)
-            )
-        return sequences[:, prompt_ids.shape[1] :]
-
-
-def _padded(rows: Sequence[Sequence[float]], pad: float, left: bool = False) -> tuple[Tensor, Tensor]:
+def padded(rows: Sequence[Sequence[float]], pad: float, left: bool = False) -> tuple[Tensor, Tensor]:
     """Rows of unlike length as one tensor, and which of its elements are theirs."""
     width = max(map(len, rows))
     gaps = [[pad] * (width - len(row)) for row in rows]
@@ -165,21 +149,3 @@ def _padded(rows: Sequence[Sequence[float]], pad: float, left: bool = False) -> 
     lengths = torch.tensor([[len(row)] for row in rows])
     place = torch.arange(width)[None]
     return values, place >= width - lengths if left else place < lengths
-
-
-def _up_to_the_end(ids: list[int], ends: set[int]) -> list[int]:
-    """Everything after the first end token is padding, also where the pad token is an end token."""
-    first = next((place for place, token in enumerate(ids) if token in ends), len(ids))
-    return ids[: first + 1]
-
-
-@contextmanager
-def _only_setting(model: Any, config: Any) -> Iterator[None]:
-    """Sample by `config` alone: `generate` fills what a configuration leaves open from the model's own, whose
-    repetition penalty or the like the loss would know nothing of."""
-    own = model.generation_config
-    model.generation_config = config
-    try:
-        yield
-    finally:
-        model.generation_config = own

@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -26,9 +25,9 @@ import torch
 from torch import Tensor
 
 from outcome_rl.driver.config import SamplingConfig, TrainConfig
-from outcome_rl.driver.data import derive_seed
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import EngineDied, Rollouts
+from outcome_rl.driver.sampling import sample_seeds
 from outcome_rl.environment import package_versions
 
 OLDEST, NEWEST = (0, 22), (0, 33)
@@ -58,20 +57,6 @@ def check_vllm() -> None:
             f"rollout.engine=vllm works with vLLM {wanted}, and {version} is installed: pip install 'vllm{wanted}', "
             "or choose rollout.engine=transformers"
         )
-
-
-def sample_seeds(prompts: Sequence[Sequence[int]], n: int, seed: int) -> list[int]:
-    """A seed for every response, a function of `seed` (that of the step), its prompt and its number among the samples.
-
-    A question keeps its seeds whatever else is in the batch. One that stands in it twice gets twice as many.
-    """
-    drawn: Counter[int] = Counter()
-    seeds = []
-    for prompt in prompts:
-        question = derive_seed(seed, *prompt)
-        seeds += [derive_seed(question, drawn[question] + sample) for sample in range(n)]
-        drawn[question] += n
-    return seeds
 
 
 class VllmEngine:

@@ -15,12 +15,19 @@ from typing import Any
 
 import torch
 
-from outcome_rl.driver.checkpoint import check_same_run, latest_checkpoint, read_state, write_checkpoint
+from outcome_rl.driver.checkpoint import (
+    check_same_run,
+    latest_checkpoint,
+    mark_best,
+    read_best,
+    read_state,
+    write_checkpoint,
+)
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.config_loading import leaves, to_yaml
 from outcome_rl.driver.data import BatchOrder, ProblemSet, derive_seed, load_problems
 from outcome_rl.driver.display import Display
-from outcome_rl.driver.evaluation import evaluate
+from outcome_rl.driver.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, evaluate, macro_average
 from outcome_rl.driver.guards import Interrupted, collect_signals, only_run_in
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.prompts import Prompts, build_prompts
@@ -28,6 +35,7 @@ from outcome_rl.driver.records import Records, has_records, set_aside
 from outcome_rl.driver.rollout import EngineDied, choose_engine
 from outcome_rl.driver.scoring import Scorer, Scores, question_keys
 from outcome_rl.driver.step_metrics import history_metrics, length_metrics, outcome_metrics, sample_rows, update_metrics
+from outcome_rl.driver.tracking import check_loggers, open_trackers
 from outcome_rl.driver.update import Updater
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
@@ -52,7 +60,8 @@ FREE_ON_RESUME = frozenset(
         "trainer.max_ckpt_to_keep",
         "trainer.resume_mode",
         "trainer.num_threads",
-        "trainer.tensorboard",
+        "trainer.logger",
+        "trainer.project_name",
         "trainer.log_generations",
     }
 )
@@ -84,6 +93,7 @@ class Trainer:
     def _load(self) -> None:
         config = self.config
         open_engine = choose_engine(config)
+        check_loggers(config.trainer.logger)
         checkpoint = latest_checkpoint(self.checkpoint_root)
         recorded = has_records(config.run_dir)
         if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
@@ -126,7 +136,7 @@ class Trainer:
         if checkpoint is None and recorded:
             place = set_aside(config.run_dir)
             logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, place)
-        self.records = Records(config.run_dir, last_step=self.step, tensorboard=config.trainer.tensorboard)
+        self.records = Records(config.run_dir, last_step=self.step, trackers=open_trackers(config, self.step))
         self._resources.callback(self.records.close)
         (config.run_dir / "config.yaml").write_text(to_yaml(config))
         self.engine = self._resources.enter_context(open_engine(self.policy))
@@ -146,7 +156,8 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM came; the state is in a checkpoint. A second SIGINT stops at once.
             EngineDied: the rollout engine did, between two updates; the state is in a checkpoint.
         """
-        with Display(self.total_steps, self.step) as display, collect_signals() as received:
+        shown = "console" in self.config.trainer.logger
+        with Display(self.total_steps, self.step, quiet=not shown) as display, collect_signals() as received:
             display.say(self._headline())
             try:
                 self._steps(received, display)
@@ -210,7 +221,7 @@ class Trainer:
     def _evaluation_sets(self, sources: Sequence[str]) -> list[tuple[ProblemSet, Prompts]]:
         """One set for each source, so that each has its own figures."""
         sets = [
-            load_problems([source], self.config.data, self.config.data.val_max_samples)
+            load_problems([source], self.config.data, self.config.data.val_max_samples, named_columns=False)
             for source in dict.fromkeys(sources)
         ]
         return [(dataset, build_prompts(dataset, self.policy.tokenizer, self.config.data)) for dataset in sets]
@@ -270,8 +281,31 @@ class Trainer:
             }
             self.records.append("evaluations", row)
             display.evaluation(row)
+        self._average(display)
+        self._mark_best()
         if not self._is_last:
             self._heed(received)
+
+    def _average(self, display: Display) -> None:
+        """Record the averages over the sets of this step that lack them."""
+        done = {row["dataset"]: row for row in self.records.rows("evaluations") if row["step"] == self.step}
+        for name, sets in ((MACRO_VALIDATION, self.validation), (MACRO_TEST, self.test)):
+            rows = [done[dataset.name] for dataset, _ in sets if dataset.name in done]
+            if len(sets) > 1 and len(rows) == len(sets) and name not in done:
+                row = {"step": self.step, "dataset": name, **macro_average(rows)}
+                self.records.append("evaluations", row)
+                display.evaluation(row)
+
+    def _mark_best(self) -> None:
+        """Keep the checkpoints that are the best on the validation data, by the records alone: a run that was stopped
+        here comes to the same when it goes on."""
+        if not self.validation:
+            return
+        watched = MACRO_VALIDATION if len(self.validation) > 1 else self.validation[0][0].name
+        best = best_steps(row for row in self.records.rows("evaluations") if row["dataset"] == watched)
+        if any(step == self.step for step, _ in best.values()):
+            self._save_if_new()
+            mark_best(self.checkpoint_root, best)
 
     def _due_sets(self) -> list[tuple[ProblemSet, Prompts]]:
         if self.step == 0 or self._is_last:
@@ -342,20 +376,19 @@ class Trainer:
         self.step = self.saved_step = state["step"]
 
     def _finish(self, display: Display) -> None:
-        """Plots and the table of base against trained, from the records."""
-        from outcome_rl.driver.plots import plot_comparison, plot_training
+        """The report and the tables of base against trained, from the records."""
+        from outcome_rl.driver.report import compare, write_report
 
-        run_dir = self.config.run_dir
-        plot_training(self.records.rows("metrics"), run_dir / "training.png")
-        evaluations = self.records.rows("evaluations")
-        for dataset, _ in self.test or self.validation:
-            rows = [row for row in evaluations if row["dataset"] == dataset.name]
-            plot_comparison(rows[0], rows[-1], run_dir / f"comparison-{dataset.name.replace(':', '-')}.png")
-            display.comparison(rows[0], rows[-1])
+        run_dir, data = self.config.run_dir, self.config.data
+        for _, base, trained in compare(self.records.rows("evaluations"), data.test_files, data.val_files):
+            display.comparison(base, trained)
+        report = write_report([run_dir], run_dir / "report.html")
         display.say(
-            f"{run_dir}/ holds config.yaml, metrics.jsonl, evaluations.jsonl, samples.jsonl, plots, and the model in "
-            f"{latest_checkpoint(self.checkpoint_root)}/model"
+            f"{run_dir}/ holds config.yaml, metrics.jsonl, evaluations.jsonl, samples.jsonl, {report.name}, and the "
+            f"model in {latest_checkpoint(self.checkpoint_root)}/model"
         )
+        for name, best in read_best(self.checkpoint_root).items():
+            display.say(f"the best {name} on validation, {best['value']:.3f}, is that of {best['checkpoint']}")
 
 
 def train(config: TrainConfig) -> None:

@@ -186,9 +186,9 @@ def test_every_difference_is_named(tmp_path: Path) -> None:
         check_same_run(saved, current, tmp_path / "global_step_7")
     message = str(caught.value)
     for part in (
-        "actor.optim.lr: 1e-06 in the checkpoint, 2e-06 now",
-        "dropped: 1 in the checkpoint, None now",
-        "added: None in the checkpoint, 'x' now",
+        "actor.optim.lr: 1e-06 before, 2e-06 now",
+        "dropped: 1 before, None now",
+        "added: None before, 'x' now",
         "trainer.experiment_name",
     ):
         assert part in message

@@ -18,7 +18,7 @@ def test_a_folder_is_held_and_let_go(tmp_path: Path) -> None:
     with only_run_in(run_dir):
         assert run_dir.is_dir()
         with (
-            pytest.raises(ValueError, match=r"another process trains in .*run; wait for it, or choose another"),
+            pytest.raises(ValueError, match=r"another process works in .*run; wait for it, or choose another"),
             only_run_in(run_dir),
         ):
             raise AssertionError("held twice")

@@ -243,7 +243,7 @@ def test_one_process_a_folder(small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path)
     first = Trainer(config)
     try:
-        with pytest.raises(ValueError, match=r"another process trains in .*run; wait for it"):
+        with pytest.raises(ValueError, match=r"another process works in .*run; wait for it"):
             Trainer(config)
     finally:
         first.close()
@@ -274,11 +274,11 @@ def test_records_without_a_checkpoint_are_a_used_folder_too(small_config: MakeCo
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("actor.optim.lr=1e-5", r"actor\.optim\.lr: 0\.0002 in the checkpoint, 1e-05 now"),
-        ("outcomes.equivalence=math_verify", r"outcome rule: .* in the checkpoint, .*math_verify' now"),
-        ("exploration.bonus=ucb", r"exploration\.bonus: 'ucb_con' in the checkpoint, 'ucb' now"),
+        ("actor.optim.lr=1e-5", r"actor\.optim\.lr: 0\.0002 before, 1e-05 now"),
+        ("outcomes.equivalence=math_verify", r"outcome rule: .* before, .*math_verify' now"),
+        ("exploration.bonus=ucb", r"exploration\.bonus: 'ucb_con' before, 'ucb' now"),
         ("data.train_max_samples=12", r"training data: "),
-        ("trainer.seed=1", r"trainer\.seed: 0 in the checkpoint, 1 now"),
+        ("trainer.seed=1", r"trainer\.seed: 0 before, 1 now"),
     ],
 )
 def test_another_run_is_not_continued(override: str, named: str, two_steps: Path, small_config: MakeConfig) -> None:
@@ -296,14 +296,14 @@ def test_changed_data_under_the_same_name_is_not_continued(
     lines[3] = json.dumps({**json.loads(lines[3]), "answer": "52"})
     (copy / "problems.jsonl").write_text("\n".join(lines))
     with pytest.raises(
-        ValueError, match=r"run: training data: '16 problems .*' in the checkpoint, '16 problems .*' now\. Restore"
+        ValueError, match=r"run: training data: '16 problems .*' before, '16 problems .*' now\. Restore"
     ):
         train(small_config(copy, *on_file(copy)))
 
 
 def test_changed_evaluation_data_is_not_continued(two_steps: Path, small_config: MakeConfig) -> None:
     settings = [*on_file(two_steps), "data.test_files=embedded:validation"]
-    with pytest.raises(ValueError, match=r"run: test data: .* in the checkpoint, .* now\. Restore"):
+    with pytest.raises(ValueError, match=r"run: test data: .* before, .* now\. Restore"):
         train(small_config(two_steps, *settings))
 
 
@@ -322,7 +322,7 @@ def test_a_longer_run_goes_on(small_config: MakeConfig, tmp_path: Path) -> None:
 def test_a_schedule_that_depends_on_the_length_keeps_it(small_config: MakeConfig, tmp_path: Path) -> None:
     settings = ("data.val_files=[]", "data.test_files=[]", "actor.optim.lr_scheduler_type=cosine")
     train(small_config(tmp_path, *settings, "trainer.total_training_steps=2"))
-    with pytest.raises(ValueError, match=r"trainer\.total_training_steps: 2 in the checkpoint, 3 now"):
+    with pytest.raises(ValueError, match=r"trainer\.total_training_steps: 2 before, 3 now"):
         train(small_config(tmp_path, *settings, "trainer.total_training_steps=3"))
 
 

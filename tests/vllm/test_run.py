@@ -26,7 +26,6 @@ SETTINGS = (
     "trainer.total_training_steps=8",
     "trainer.test_freq=3",
     "trainer.save_freq=100",
-    "trainer.tensorboard=false",
     "trainer.num_threads=1",
     "trainer.experiment_name=run",
 )
