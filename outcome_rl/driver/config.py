@@ -120,7 +120,7 @@ class ActorConfig:
     ppo_micro_batch_size_per_gpu: int = 8
     # The ratio is clipped at 1 minus this.
     clip_ratio_low: float = 0.2
-    # The ratio is clipped at 1 plus this.
+    # The ratio is clipped at 1 plus this; 0.28 is DAPO's clip-higher (arXiv:2503.14476).
     clip_ratio_high: float = 0.2
     # Dual clip; null is off.
     clip_ratio_c: float | None = None
@@ -140,11 +140,25 @@ class ActorConfig:
 
 
 @dataclass(frozen=True)
-class AlgorithmConfig:
-    """The reward part of the advantage."""
+class FilterGroupsConfig:
+    """DAPO's dynamic sampling (arXiv:2503.14476); see `driver/collecting.py` for what differs."""
 
-    # False is Dr. GRPO.
+    # Sample on until data.train_batch_size questions have a gradient, and learn from these alone.
+    enable: bool = False
+    # Batches sampled for one step, at most; with fewer questions than wanted the step learns from what there is.
+    max_num_gen_batches: int = 10
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """The reward part of the advantage, and which responses are learned from."""
+
+    # False is Dr. GRPO (arXiv:2503.20783), with actor.loss_agg_mode=seq-mean-token-sum-norm.
     norm_adv_by_std_in_grpo: bool = True
+    # True keeps responses that were cut off out of the loss, but not out of the rewards of their group: DAPO's overlong
+    # filtering (arXiv:2503.14476), under TRL's name.
+    mask_truncated_completions: bool = False
+    filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
 
 
 @dataclass(frozen=True)
@@ -197,6 +211,8 @@ class TrainerConfig:
     max_ckpt_to_keep: int = 2
     # "auto" continues from the newest checkpoint in the run's folder; "disable" refuses a folder that holds a run.
     resume_mode: Literal["auto", "disable"] = "auto"
+    # Updates in a row that may be skipped because the gradient is not finite; one more ends the run.
+    max_skipped_updates: int = 3
     # Of the order of batches and of sampling.
     seed: int = 0
     # Threads of PyTorch on the CPU; null leaves them alone.

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from outcome_rl.driver.config import SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
@@ -53,6 +54,32 @@ class Rollouts(NamedTuple):
             completion_mask.to(device),
             [decode_completion(policy.tokenizer, ids) for ids in completions],
             None if logps is None else padded(logps, 0.0)[0].to(device),
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence["Rollouts"]) -> "Rollouts":
+        """The responses of several rollouts of one engine, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        prompt_ids, prompt_mask, completion_ids, completion_mask, texts, logps = zip(*parts, strict=True)
+        return cls(
+            prompt_ids=join_padded(prompt_ids, left=True),
+            prompt_mask=join_padded(prompt_mask, left=True),
+            completion_ids=join_padded(completion_ids),
+            completion_mask=join_padded(completion_mask),
+            texts=[text for part in texts for text in part],
+            logps=None if logps[0] is None else join_padded(logps),
+        )
+
+    def take(self, rows: Sequence[int]) -> "Rollouts":
+        """Some of the responses, in this order."""
+        return Rollouts(
+            self.prompt_ids[rows],
+            self.prompt_mask[rows],
+            self.completion_ids[rows],
+            self.completion_mask[rows],
+            [self.texts[row] for row in rows],
+            None if self.logps is None else self.logps[rows],
         )
 
     @property
@@ -149,3 +176,10 @@ def padded(rows: Sequence[Sequence[float]], pad: float, left: bool = False) -> t
     lengths = torch.tensor([[len(row)] for row in rows])
     place = torch.arange(width)[None]
     return values, place >= width - lengths if left else place < lengths
+
+
+def join_padded(parts: Sequence[Tensor], left: bool = False) -> Tensor:
+    """Padded rows (N_i, T_i) of several batches as one (N, T); what is new is 0, and False of a mask."""
+    width = max(part.shape[1] for part in parts)
+    gaps = [(width - part.shape[1], 0) if left else (0, width - part.shape[1]) for part in parts]
+    return torch.cat([functional.pad(part, gap) for part, gap in zip(parts, gaps, strict=True)])

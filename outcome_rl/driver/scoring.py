@@ -27,15 +27,39 @@ class Scores(NamedTuple):
     answers: list[Answer | None]  # B * n
     unresolved: int  # comparisons that timed out or failed
 
+    @classmethod
+    def join(cls, parts: Sequence["Scores"]) -> "Scores":
+        """Several scored batches as one."""
+        batches, groups, outcome_keys, correct, answers, unresolved = zip(*parts, strict=True)
+        advantages, bonuses, counts = zip(*groups, strict=True)
+        return cls(
+            ScoredRollouts.join(batches),
+            GroupAdvantages(torch.cat(advantages), torch.cat(bonuses), torch.cat(counts)),
+            torch.cat(outcome_keys),
+            torch.cat(correct),
+            [answer for part in answers for answer in part],
+            sum(unresolved),
+        )
+
 
 class Scorer:
     """Scores rollouts against historical counts, which it updates."""
 
     def __init__(
-        self, config: TrainConfig, tokenizer: Tokenizer, matcher: OutcomeMatcher, counts: OutcomeCounts
+        self,
+        config: TrainConfig,
+        tokenizer: Tokenizer,
+        end_token_ids: Sequence[int],
+        matcher: OutcomeMatcher,
+        counts: OutcomeCounts,
     ) -> None:
+        """
+        Args:
+            end_token_ids: tokens one of which ends a response that was not cut off.
+        """
         self.config = config
         self.tokenizer = tokenizer
+        self.end_token_ids = torch.tensor(end_token_ids)
         self.matcher = matcher
         self.counts = counts
 
@@ -74,8 +98,15 @@ class Scorer:
             bonuses=groups.bonuses.reshape(-1).to(device),
             answer_mask=self._answer_mask(rollouts, outcomes.answers).to(device),
             correct=correct.reshape(-1).to(device),
+            trained=self._trained(rollouts),
         )
         return Scores(batch, groups, outcome_keys, correct, outcomes.answers, outcomes.unresolved)
+
+    def _trained(self, rollouts: Rollouts) -> Tensor:
+        if not self.config.algorithm.mask_truncated_completions:
+            return torch.ones(len(rollouts.texts), dtype=torch.bool)
+        last = rollouts.completion_mask.sum(dim=1, keepdim=True) - 1
+        return torch.isin(rollouts.completion_ids.gather(1, last)[:, 0].cpu(), self.end_token_ids)
 
     def _answer_mask(self, rollouts: Rollouts, answers: list[Answer | None]) -> Tensor:
         if self.config.exploration.answer_mask_mode == "none":

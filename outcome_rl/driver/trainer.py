@@ -23,9 +23,11 @@ from outcome_rl.driver.checkpoint import (
     read_state,
     write_checkpoint,
 )
+from outcome_rl.driver.batches import ScoredRollouts
+from outcome_rl.driver.collecting import Collected, Collector
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.config_loading import leaves, to_yaml
-from outcome_rl.driver.data import BatchOrder, ProblemSet, derive_seed, load_problems
+from outcome_rl.driver.data import BatchOrder, ProblemSet, load_problems
 from outcome_rl.driver.display import Display
 from outcome_rl.driver.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, evaluate, macro_average
 from outcome_rl.driver.guards import Interrupted, collect_signals, only_run_in
@@ -33,10 +35,11 @@ from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.prompts import Prompts, build_prompts
 from outcome_rl.driver.records import Records, has_records, set_aside
 from outcome_rl.driver.rollout import EngineDied, choose_engine
-from outcome_rl.driver.scoring import Scorer, Scores, question_keys
+from outcome_rl.driver.scoring import Scorer, question_keys
 from outcome_rl.driver.step_metrics import history_metrics, length_metrics, outcome_metrics, sample_rows, update_metrics
 from outcome_rl.driver.tracking import check_loggers, open_trackers
 from outcome_rl.driver.update import Updater
+from outcome_rl.driver.update_stats import UpdateStats
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
 
@@ -130,9 +133,8 @@ class Trainer:
         self.counts = OutcomeCounts(rule=self.matcher.rule)
         self.solved: set[str] = set()
         self.step = self.saved_step = 0
-        if checkpoint is not None:
-            self._restore(checkpoint)
-        self.scorer = Scorer(config, self.policy.tokenizer, self.matcher, self.counts)
+        self.skipped_updates = self.skipped_in_a_row = 0
+        drawn = 0 if checkpoint is None else self._restore(checkpoint)
         if checkpoint is None and recorded:
             place = set_aside(config.run_dir)
             logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, place)
@@ -140,6 +142,8 @@ class Trainer:
         self._resources.callback(self.records.close)
         (config.run_dir / "config.yaml").write_text(to_yaml(config))
         self.engine = self._resources.enter_context(open_engine(self.policy))
+        scorer = Scorer(config, self.policy.tokenizer, self.policy.end_token_ids, self.matcher, self.counts)
+        self.collector = Collector(config, self.prompts, self.order, self.engine, scorer, drawn)
 
     @property
     def checkpoint_root(self) -> Path:
@@ -170,53 +174,70 @@ class Trainer:
     def _steps(self, received: Sequence[int], display: Display) -> None:
         self._evaluate(received, display)
         while self.step < self.total_steps:
-            scores, row = self._train_step(self.step + 1)
+            collected, row = self._train_step(self.step + 1)
             self.step += 1
             self.records.append("metrics", row)
             display.step(row)
-            self._record_samples(scores, display)
+            self._record_samples(collected, display)
             if self._is_last or _due(self.step, self.config.trainer.save_freq):
                 self._save()
             self._evaluate(received, display)
 
-    def _train_step(self, step: int) -> tuple[Scores, dict[str, Any]]:
-        """One update; nothing of it depends on more than the state and the step's number."""
+    def _train_step(self, step: int) -> tuple[Collected, dict[str, Any]]:
+        """One update; nothing of it depends on more than the state."""
         start = time.perf_counter()
-        chosen = self.order.batch(step)
-        problems = [self.prompts.problems[i] for i in chosen]
-        rollouts = self.engine.generate(
-            [self.prompts.ids[i] for i in chosen],
-            self.config.rollout,
-            self.config.data.max_response_length,
-            derive_seed(self.config.trainer.seed, "rollout", step),
-        )
-        rolled_out = time.perf_counter()
-        scores = self.scorer.score(problems, rollouts)
+        collected = self.collector.collect()
+        scores = collected.scores
         self.solved.update(
-            problem.id for problem, solved in zip(problems, scores.correct.any(dim=1).tolist(), strict=True) if solved
+            problem.id
+            for problem, solved in zip(collected.problems, scores.correct.any(dim=1).tolist(), strict=True)
+            if solved
         )
-        scored = time.perf_counter()
-        update = self.updater.step(scores.batch)
+        update = self._update(collected.batch)
         self.engine.update_weights(self.policy)
-        end = time.perf_counter()
+        step_s = time.perf_counter() - start
+        rollouts = scores.batch.rollouts
         times = {
-            "time/rollout_s": rolled_out - start,
-            "time/outcomes_s": scored - rolled_out,
-            "time/reference_s": update.reference_s,
-            "time/update_s": update.update_s,
-            "time/step_s": end - start,
-            "time/outcomes_share": (scored - rolled_out) / (end - start),
-            "perf/tokens_per_s": rollouts.num_tokens / (end - start),
+            "time/rollout_s": collected.rollout_s,
+            "time/outcomes_s": collected.outcomes_s,
+            "time/reference_s": update.reference_s if update else 0.0,
+            "time/update_s": update.update_s if update else 0.0,
+            "time/step_s": step_s,
+            "time/outcomes_share": collected.outcomes_s / step_s,
+            "perf/tokens_per_s": rollouts.num_tokens / step_s,
         }
-        return scores, {
+        return collected, {
             "step": step,
-            "epoch": (step - 1) // self.order.steps_per_epoch,
+            "epoch": (self.collector.drawn - 1) // self.order.steps_per_epoch,
             **outcome_metrics(scores),
+            **collected.metrics,
             **history_metrics(self.counts, self.question_keys, self.prompts.problems, self.solved),
-            **update_metrics(update),
+            **(update_metrics(update) if update else {}),
+            "actor/skipped_updates": self.skipped_updates,
             **length_metrics(rollouts, self.config.data.max_response_length),
             **{name: round(value, 6) for name, value in times.items()},
         }
+
+    def _update(self, batch: ScoredRollouts) -> UpdateStats | None:
+        """Learn from a batch; None where that was skipped, because the gradient is not finite or there is nothing to
+        learn from.
+
+        Raises:
+            FloatingPointError: so it was `trainer.max_skipped_updates` times in a row.
+        """
+        if not batch.trained.any():
+            return None
+        try:
+            update = self.updater.step(batch)
+        except FloatingPointError as error:
+            self.skipped_updates += 1
+            self.skipped_in_a_row += 1
+            if self.skipped_in_a_row > self.config.trainer.max_skipped_updates:
+                raise
+            logger.warning("step %d: update skipped, %s", self.step + 1, error)
+            return None
+        self.skipped_in_a_row = 0
+        return update
 
     def _evaluation_sets(self, sources: Sequence[str]) -> list[tuple[ProblemSet, Prompts]]:
         """One set for each source, so that each has its own figures."""
@@ -245,12 +266,11 @@ class Trainer:
     def _is_last(self) -> bool:
         return self.step >= self.total_steps
 
-    def _record_samples(self, scores: Scores, display: Display) -> None:
+    def _record_samples(self, collected: Collected, display: Display) -> None:
         trainer = self.config.trainer
         if not (self._is_last or _due(self.step, trainer.test_freq)):
             return
-        problems = [self.prompts.problems[i] for i in self.order.batch(self.step)]
-        samples = sample_rows(scores, problems, self.step, trainer.log_generations)
+        samples = sample_rows(collected.scores, collected.problems, self.step, trainer.log_generations)
         for sample in samples:
             self.records.append("samples", sample)
         if self._is_last and samples:
@@ -355,6 +375,8 @@ class Trainer:
             self.counts.save(folder / "counts.safetensors")
             state = {
                 "step": self.step,
+                "drawn": self.collector.drawn,
+                "skipped_updates": [self.skipped_updates, self.skipped_in_a_row],
                 "identity": self._identity(),
                 "solved": sorted(self.solved),
                 "matcher": self.matcher.state_dict(),
@@ -364,7 +386,8 @@ class Trainer:
         write_checkpoint(self.checkpoint_root, self.step, fill, keep=self.config.trainer.max_ckpt_to_keep)
         self.saved_step = self.step
 
-    def _restore(self, checkpoint: Path) -> None:
+    def _restore(self, checkpoint: Path) -> int:
+        """Go on from a checkpoint; returns the number of batches that were drawn."""
         state = read_state(checkpoint)
         # Through JSON, as the saved one went: tuples become lists.
         check_same_run(state["identity"], json.loads(json.dumps(self._identity())), checkpoint)
@@ -374,6 +397,8 @@ class Trainer:
         self.updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
         self.solved = set(state["solved"])
         self.step = self.saved_step = state["step"]
+        self.skipped_updates, self.skipped_in_a_row = state["skipped_updates"]
+        return int(state["drawn"])
 
     def _finish(self, display: Display) -> None:
         """The report and the tables of base against trained, from the records."""

@@ -124,3 +124,31 @@ def test_rows_are_trimmed_without_losing_a_token(shared_policy: Policy, prompts:
             kept = getattr(part, ids)[getattr(part, mask)]
             assert torch.equal(kept, getattr(rollouts, ids)[chosen][getattr(rollouts, mask)[chosen]])
     assert rollouts.rows(slice(N, N + 1)).prompt_ids.shape[1] == len(prompts[1])
+
+
+@pytest.mark.parametrize("with_logps", [True, False])
+def test_joined_and_taken_apart_they_are_the_same(
+    with_logps: bool, shared_policy: Policy, prompts: list[list[int]]
+) -> None:
+    completions = [[5], [6, 7, 8], [9, 10]]
+    logps = [[-0.5], [-1.0, -2.0, -3.0], [-0.25, -4.0]] if with_logps else None
+
+    def assemble(rows: slice) -> Rollouts:
+        return Rollouts.assemble(shared_policy, prompts[rows], completions[rows], logps[rows] if logps else None)
+
+    whole = assemble(slice(0, 3))
+    joined = Rollouts.join([assemble(slice(0, 1)), assemble(slice(1, 3))])
+    for rows in (slice(0, 3), slice(1, 2)):
+        some, expected = joined.take(range(3)[rows]).rows(slice(None)), assemble(rows)
+        assert some.texts == expected.texts
+        for mine, wanted, mask in (
+            (some.prompt_ids, expected.prompt_ids, expected.prompt_mask),
+            (some.completion_ids, expected.completion_ids, expected.completion_mask),
+            (some.logps, expected.logps, expected.completion_mask),
+        ):
+            assert (mine is None) == (wanted is None)
+            if mine is not None and wanted is not None:
+                assert torch.equal(mine[mask], wanted[mask])
+        assert torch.equal(some.prompt_mask, expected.prompt_mask)
+        assert torch.equal(some.completion_mask, expected.completion_mask)
+    assert torch.equal(joined.completion_mask, whole.completion_mask)

@@ -25,7 +25,8 @@ MakeScorer = Callable[..., Scorer]
 def make_scorer(small_config: Callable[..., TrainConfig], tmp_path: Path, shared_policy: Policy) -> MakeScorer:
     def make(*overrides: str) -> Scorer:
         config = small_config(tmp_path, "exploration.coef=0.2", *overrides)
-        return Scorer(config, shared_policy.tokenizer, OutcomeMatcher(), OutcomeCounts())
+        ends = shared_policy.end_token_ids
+        return Scorer(config, shared_policy.tokenizer, ends, OutcomeMatcher(), OutcomeCounts())
 
     return make
 

@@ -2,7 +2,9 @@
 
 import io
 import json
+from collections.abc import Collection
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,7 @@ def test_sampling_that_the_loss_does_not_know_is_told(
             "exploration.answer_mask_mode=all",
             "actor.loss_agg_mode=seq-mean-token-mean",
         ],
+        ["algorithm.mask_truncated_completions=true", "data.max_response_length=12"],
         ["actor.kl_loss_coef=0", "algorithm.norm_adv_by_std_in_grpo=false", "rollout.temperature=0.8"],
     ],
     ids=lambda overrides: overrides[0],
@@ -184,6 +187,66 @@ def test_two_sets_of_one_name_are_refused(small_config: MakeConfig, tmp_path: Pa
     sets = f"data.val_files=[{tmp_path}/a/test.jsonl,{tmp_path}/b/test.jsonl]"
     with pytest.raises(ValueError, match="two different sources named 'test'"):
         Trainer(small_config(tmp_path, sets, "data.val_max_samples=-1"))
+
+
+class Poison:
+    """Makes the gradients of some steps NaN."""
+
+    def __init__(self, trainer: Trainer, steps: Collection[int]) -> None:
+        self.trainer, self.steps = trainer, steps
+        trainer.policy.head_weight.register_hook(self.gradient)
+
+    def gradient(self, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * torch.nan if self.trainer.step + 1 in self.steps else gradient
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_counted(
+    small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=5", "trainer.save_freq=1"]
+    config = small_config(tmp_path, *bare, "trainer.max_ckpt_to_keep=5")
+    trainer = Trainer(config)
+    Poison(trainer, (2, 4))
+    trainer.run()
+    trainer.close()
+    metrics = rows(config.run_dir, "metrics")
+    assert [row["actor/skipped_updates"] for row in metrics] == [0, 1, 1, 2, 2]
+    assert ["actor/loss" in row for row in metrics] == [True, False, True, False, True]
+    assert sum("update skipped, the gradient is not finite" in message for message in caplog.messages) == 2
+    models = [
+        (config.run_dir / "checkpoints" / f"global_step_{step}" / "model" / "model.safetensors").read_bytes()
+        for step in range(1, 6)
+    ]
+    assert [before == after for before, after in pairwise(models)] == [True, False, True, False]
+    _, _, numbers = OutcomeCounts.load(config.run_dir / "checkpoints" / "global_step_5" / "counts.safetensors").items()
+    assert int(numbers.sum()) == 5 * 8 * 4  # what was sampled is counted all the same
+
+
+def test_updates_that_stay_not_finite_end_the_run(small_config: MakeConfig, tmp_path: Path) -> None:
+    bare = ["data.val_files=[]", "data.test_files=[]", "trainer.save_freq=1", "trainer.max_skipped_updates=2"]
+    config = small_config(tmp_path, *bare)
+    for first_step in (0, 3):  # the run that goes on remembers what was skipped before
+        trainer = Trainer(config)
+        assert trainer.step == first_step
+        Poison(trainer, range(2, 7))
+        with pytest.raises(FloatingPointError, match="the gradient is not finite"):
+            trainer.run()
+        trainer.close()
+        assert [row["actor/skipped_updates"] for row in rows(config.run_dir, "metrics")] == [0, 1, 2]
+
+
+def test_dynamic_sampling_goes_on_where_it_stopped(small_config: MakeConfig, tmp_path: Path) -> None:
+    setting = "algorithm.filter_groups.enable=true"
+    bare = [setting, "exploration.bonus=none", "data.val_files=[]", "data.test_files=[]"]
+    whole = small_config(tmp_path / "whole", *bare, "trainer.total_training_steps=3")
+    train(whole)
+    for steps in (1, 3):
+        train(small_config(tmp_path / "parts", *bare, f"trainer.total_training_steps={steps}"))
+    metrics = rows(whole.run_dir, "metrics")
+    assert rows(tmp_path / "parts" / "run", "metrics") == metrics
+    assert sum(row["sampling/batches"] for row in metrics) > 3
+    state = json.loads((whole.run_dir / "checkpoints" / "global_step_3" / "state.json").read_text())
+    assert state["drawn"] == sum(row["sampling/batches"] for row in metrics)
 
 
 @pytest.mark.skipif(not PROBLEMS.is_dir(), reason=f"needs the problem sets in {PROBLEMS}")
