@@ -31,7 +31,17 @@ def _draw(axes: Axes, panel: Panel) -> None:
         curve = panel["curves"][name]
         bars = [2 * error for error in curve["standard_error"] or ()]
         means = [mean for mean in curve["mean"] if mean is not None]  # all: only exact curves have holes
-        axes.errorbar(panel["values"], means, bars, fmt="o-", color=colour, linewidth=width, markersize=4, label=name)
+        axes.errorbar(
+            panel["values"],
+            means,
+            bars,
+            fmt="o-",
+            color=colour,
+            linewidth=width,
+            elinewidth=1.2,
+            markersize=4,
+            label=name,
+        )
     for name, style in zip(exact, LINE_STYLES, strict=False):
         points = [(x, y) for x, y in zip(panel["values"], panel["curves"][name]["mean"], strict=True) if y is not None]
         of_paper = len(points) == 1
@@ -45,6 +55,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
         )
     if panel["y"] == "pseudo-regret":
         axes.set_yscale("log")
+        axes.set_ylim(top=10 * axes.get_ylim()[1])  # room for the legend
         if panel["x"] != "rho":
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(NullLocator())
@@ -56,4 +67,4 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_title(panel["title"], loc="left", fontsize=11)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left" if panel["y"] == "pseudo-regret" else "best")
