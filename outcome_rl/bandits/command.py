@@ -7,9 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from outcome_rl.bandits.checks import run_checks
-from outcome_rl.bandits.plots import plot
 from outcome_rl.bandits.sweeps import sweep, table
-from outcome_rl.bench.record import OUTPUT, write_result
 
 
 def check(seeds: int) -> bool:
@@ -25,7 +23,10 @@ def check(seeds: int) -> bool:
 
 def run(seeds: int) -> None:
     """Print the figures, and write bench/results/bandits.json and docs/bandits.png where benchmarks write theirs."""
+    from outcome_rl.bandits.plots import plot
+    from outcome_rl.bench import record  # loads torch, which the checks do without
+
     panels = sweep(seeds, progress=lambda title: print(f"{title}: done", file=sys.stderr, flush=True))
-    record, picture = write_result("bandits", {"seeds": seeds}, panels), OUTPUT / "docs" / "bandits.png"
+    written, picture = record.write_result("bandits", {"seeds": seeds}, panels), record.OUTPUT / "docs" / "bandits.png"
     plot(panels, picture)
-    print(f"{table(panels)}\n\nwrote {record}\nwrote {picture}")
+    print(f"{table(panels)}\n\nwrote {written}\nwrote {picture}")

@@ -54,15 +54,10 @@ def simulate(instance: Instance, algorithm: Algorithm, rounds: Sequence[int], se
     recorded = 0
     for step in range(1, int(round_R[-1]) + 1):
         searching_S = undiscovered_S > 0
-        if searching_S.all():
-            outcome_S = _draw(algorithm.weights(size_M, count_SM), _uniforms(stream_S, 2 * step))
-        else:
-            outcome_S = (ucb(np.maximum(count_SM, 1.0), sum_SM, step) + tie_SM).argmax(axis=1)
-            if searching_S.any():
-                drawn = _draw(
-                    algorithm.weights(size_M, count_SM[searching_S]), _uniforms(stream_S[searching_S], 2 * step)
-                )
-                outcome_S[searching_S] = drawn
+        outcome_S = (ucb(np.maximum(count_SM, 1.0), sum_SM, step) + tie_SM).argmax(axis=1)
+        if searching_S.any():
+            weight_SM = algorithm.weights(size_M, count_SM[searching_S])
+            outcome_S[searching_S] = _draw(weight_SM, _uniforms(stream_S[searching_S], 2 * step))
         undiscovered_S -= count_SM[row_S, outcome_S] == 0
         count_SM[row_S, outcome_S] += 1
         sum_SM[row_S, outcome_S] += _uniforms(stream_S, 2 * step + 1) < mean_M[outcome_S]

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from outcome_rl import cli
-from outcome_rl.bandits import bounds, checks, command, sweeps
+from outcome_rl.bandits import bounds, checks, sweeps
 from outcome_rl.bench import record
 
 
@@ -51,7 +51,7 @@ def test_a_search_that_repeats_itself_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 def test_a_figure_of_all_and_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(command, "OUTPUT", tmp_path)
+    monkeypatch.setattr(record, "OUTPUT", tmp_path)
     monkeypatch.setattr(sweeps, "RHOS", (0.0, 1.0))
     monkeypatch.setattr(sweeps, "ALGORITHMS", {name: sweeps.ALGORITHMS[name] for name in ("partition-aware UCB",)})
     result = invoke("--seeds", "3")
