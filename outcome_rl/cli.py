@@ -131,6 +131,24 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
     console.print(versions, operations, *environment["devices"], sep="\n", markup=False, highlight=False)
 
 
+@app.command()
+def bandits(
+    check: Annotated[
+        bool, typer.Option("--check", help="Test the statements of the theory instead; exit status 1 if one fails.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=2, help="Runs of each simulation.", show_default="200; 2000 with --check")
+    ] = None,
+) -> None:
+    """Simulate the paper's bandits: regret against T, K, m and rho beside the bounds, as tables, PNG and JSON."""
+    from outcome_rl.bandits import command
+
+    if not check:
+        command.run(seeds or 200)
+    elif not command.check(seeds or 2000):
+        raise typer.Exit(1)
+
+
 def bench(context: typer.Context) -> None:
     """Run the benchmark that the command is named after; its options are its own."""
     from importlib import import_module

@@ -1,5 +1,7 @@
 """The documentation agrees with the code."""
 
+import dataclasses
+import inspect
 import json
 import re
 import runpy
@@ -10,9 +12,12 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from outcome_rl import group_advantages, linear_policy_loss
+from outcome_rl.bandits import sweeps
 from outcome_rl.bench import exploration, outcomes
-from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.config import ExplorationConfig, TrainConfig
 from outcome_rl.embedded import policy_dir
+from outcome_rl.metrics import SampleSummary
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -37,6 +42,32 @@ def test_the_tables_of_outcomes_are_those_on_record() -> None:
     figures = json.loads((DOCS.parent / "bench" / "results" / "outcomes.json").read_text())["figures"]
     text = (DOCS / "outcomes.md").read_text()
     assert outcomes.page(text, figures) == text, "out of date; run outcome-rl bench outcomes --from-record"
+
+
+def test_the_figures_of_bandits_are_those_on_record() -> None:
+    figures = json.loads((DOCS.parent / "bench" / "results" / "bandits.json").read_text())["figures"]
+    assert sweeps.table(figures) in (DOCS / "bandits.md").read_text()
+
+
+def test_the_example_of_bandits_runs() -> None:
+    block = re.findall(r"```python\n(.*?)```", (DOCS / "bandits.md").read_text(), re.DOTALL)[0]
+    names: dict[str, object] = {}
+    exec(block, names)
+    assert names["result"].regret.shape == (1000, 3)
+
+
+def test_every_argument_is_in_the_maths() -> None:
+    """Those that change what is computed; `impl`, `rows` and the like only say how."""
+    text = (DOCS / "math.md").read_text()
+    how = {"impl", "rows", "cu_seqlens", "fp32_logits", "workspace_bytes"}
+    names = {name for function in (group_advantages, linear_policy_loss) for name in _arguments(function)} - how
+    names |= {f"exploration.{field.name}" for field in dataclasses.fields(ExplorationConfig)}
+    names |= {name for name in SampleSummary.__annotations__ if not name.startswith("n_")}
+    assert sorted(name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)) == []
+
+
+def _arguments(function: object) -> list[str]:
+    return list(inspect.signature(function).parameters)
 
 
 def test_the_loop_of_the_readme_runs() -> None:
@@ -93,6 +124,7 @@ def test_the_example_of_the_losses_runs() -> None:
     [
         "README.md",
         "CONTRIBUTING.md",
+        "docs/bandits.md",
         "docs/driver.md",
         "docs/losses.md",
         "docs/math.md",

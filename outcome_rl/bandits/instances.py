@@ -1,0 +1,96 @@
+"""Bandits with K arms in m outcomes, the reward of an arm being that of its outcome.
+
+Letters in names and shapes: K arms, M outcomes, S seeds, R rounds that are recorded.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An outcome-partition bandit: outcome `i` has `sizes[i]` arms, each paying 1 with probability `means[i]`, else 0.
+
+    Args:
+        sizes: arms of each outcome, m integers >= 1; they add up to K.
+        means: mean reward of each outcome, m numbers in [0, 1]; 0 and 1 are rewards without noise.
+
+    Raises:
+        ValueError: no outcome, lengths that differ, a size below 1, or a mean outside [0, 1].
+        TypeError: a size that is not an integer.
+    """
+
+    sizes: tuple[int, ...]
+    means: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.sizes) == 0 or len(self.sizes) != len(self.means):
+            raise ValueError(
+                f"sizes and means must have one entry an outcome, and at least one; got {len(self.sizes)} sizes and "
+                f"{len(self.means)} means."
+            )
+        for size in self.sizes:
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise TypeError(f"sizes must be made of integers (arms of an outcome); got {size!r}.")
+            if size < 1:
+                raise ValueError(f"sizes must be at least 1: an outcome without arms cannot be seen; got {size}.")
+        for mean in self.means:
+            if not 0.0 <= mean <= 1.0:
+                raise ValueError(f"means must be in [0, 1], as rewards are 0 or 1; got {mean}.")
+
+    @property
+    def arms(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def outcomes(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def gaps(self) -> NDArray[np.float64]:
+        """How far each outcome's mean lies below the best, shape (M,)."""
+        mean_M = np.array(self.means, dtype=np.float64)
+        return np.asarray(mean_M.max() - mean_M)
+
+    def singletons(self) -> "Instance":
+        """The same arms with an outcome each: what a learner sees that makes no use of outcomes."""
+        means = tuple(mean for size, mean in zip(self.sizes, self.means, strict=True) for _ in range(size))
+        return Instance(sizes=(1,) * self.arms, means=means)
+
+
+def balanced(arms: int, outcomes: int, gap: float) -> Instance:
+    """Outcomes of K/m arms each: the first has mean (1 + gap)/2, the others (1 - gap)/2.
+
+    Args:
+        arms: K, a multiple of `outcomes`.
+        outcomes: m >= 1.
+        gap: how much better the first outcome is, in [0, 1].
+
+    Raises:
+        ValueError: `arms` is no positive multiple of `outcomes`, or `gap` is outside [0, 1].
+    """
+    if outcomes < 1 or arms < 1 or arms % outcomes != 0:
+        raise ValueError(f"arms must be a positive multiple of outcomes; got arms={arms} and outcomes={outcomes}.")
+    _check_gap(gap)
+    return Instance(sizes=(arms // outcomes,) * outcomes, means=((1 + gap) / 2,) + ((1 - gap) / 2,) * (outcomes - 1))
+
+
+def needle(arms: int, gap: float = 1.0) -> Instance:
+    """The lower-bound instance: one good arm is an outcome of its own, the other K - 1 arms share the other outcome.
+
+    Means are (1 + gap)/2 and (1 - gap)/2, so that `gap=1` pays 1 for the good arm and 0 for all others, without noise.
+
+    Raises:
+        ValueError: `arms` below 2, or `gap` outside [0, 1].
+    """
+    if arms < 2:
+        raise ValueError(f"arms must be at least 2, a good one and another; got {arms}.")
+    _check_gap(gap)
+    return Instance(sizes=(1, arms - 1), means=((1 + gap) / 2, (1 - gap) / 2))
+
+
+def _check_gap(gap: float) -> None:
+    if not 0.0 <= gap <= 1.0:
+        raise ValueError(f"gap must be in [0, 1], so that the means (1 ± gap)/2 are too; got {gap}.")
