@@ -68,8 +68,8 @@ def test_the_embedded_policy_has_its_own_settings(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("no/such-model",), "no/such-model is no checkpoint of a run, which would name its test data: give --data"),
-        (("no/such-model", "--data", "embedded:test"), "model.path='no/such-model' cannot be loaded"),
+        (("no/such/model",), "no/such/model is no checkpoint of a run, which would name its test data: give --data"),
+        (("no/such/model", "--data", "embedded:test"), "model.path='no/such/model' cannot be loaded"),
         (("embedded", "--data", "missing.jsonl"), "data file missing.jsonl does not exist"),
         (("embedded", "rollout.m=3"), "unknown config key 'rollout.m'"),
         (("embedded", "--config", "embeded"), "no configuration file embeded; give a YAML file or one of the presets"),

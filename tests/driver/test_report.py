@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from outcome_rl import cli
 from outcome_rl.driver.report import compare, read_run, write_report
+from outcome_rl.driver.trainer import train
 
 VOID = {"meta", "br", "link", "img", "path", "use"}
 
@@ -90,8 +91,7 @@ def test_hostile_text_is_text(finished: Path, tmp_path: Path) -> None:
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("'{problem}'", json.dumps("{problem} <i>")))
     parsed = Page(write_report([run], tmp_path / "page.html").read_text())
-    assert not {"script", "b", "i"} & set(parsed.tags[:5] + parsed.tags[-40:]) - {"b"}
-    assert "script" not in parsed.tags
+    assert not {"script", "i"} & set(parsed.tags)
     assert parsed.text.count(HOSTILE) == 3
     assert "{problem} <i>" in parsed.text
 
@@ -151,8 +151,6 @@ def test_test_data_are_compared_and_validation_data_where_there_are_none() -> No
 def test_several_test_sets_lead_with_their_average(small_config: MakeConfig, tmp_path: Path) -> None:
     sets = "data.test_files=[embedded:test,embedded:train]"
     config = small_config(tmp_path, sets, "data.val_files=[]", "trainer.total_training_steps=1")
-    from outcome_rl.driver.trainer import train
-
     train(config)
     names = [one.dataset for one in read_run(config.run_dir).comparisons]
     assert names == ["macro:test", "embedded:test", "embedded:train"]
