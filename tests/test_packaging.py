@@ -56,6 +56,9 @@ def check_packages(source, wheel, names):
     for parent, package in ((source, "outcome_rl"), (source / "kernels", "outcome_rl_kernels")):
         expected = {path.relative_to(parent).as_posix() for path in (parent / package).rglob("*.py")}
         assert expected | {f"{package}/py.typed"} <= names
+    data = [*(source / "outcome_rl").rglob("*.yaml"), *(source / "outcome_rl").rglob("*.j2")]
+    assert len(data) >= 7
+    assert {path.relative_to(source).as_posix() for path in data} <= names
     return zipfile.ZipFile(wheel).read(f"{info}/WHEEL").decode()
 
 

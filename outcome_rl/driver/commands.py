@@ -14,7 +14,7 @@ from outcome_rl.driver.presets import preset_names
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as rollout.n=16.", show_default=False),
+    typer.Argument(metavar="KEY=VALUE", help="Settings, such as rollout.n=16.", show_default=False),
 ]
 Config = Annotated[
     str | None,

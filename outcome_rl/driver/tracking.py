@@ -118,5 +118,6 @@ LOGGERS = ("console", *_TRACKERS)
 def _tracking_id(run_dir: Path) -> str:
     path = run_dir / ID_FILE
     if not path.exists():
+        run_dir.mkdir(parents=True, exist_ok=True)
         path.write_text(secrets.token_hex(4))
     return path.read_text()

@@ -301,8 +301,9 @@ class Trainer:
             }
             self.records.append("evaluations", row)
             display.evaluation(row)
-        self._average(display)
-        self._mark_best()
+        if self._sets_at_this_step():
+            self._average(display)
+            self._mark_best()
         if not self._is_last:
             self._heed(received)
 
@@ -327,15 +328,17 @@ class Trainer:
             self._save_if_new()
             mark_best(self.checkpoint_root, best)
 
-    def _due_sets(self) -> list[tuple[ProblemSet, Prompts]]:
+    def _sets_at_this_step(self) -> list[tuple[ProblemSet, Prompts]]:
         if self.step == 0 or self._is_last:
-            due = self._all_sets()
-        elif _due(self.step, self.config.trainer.test_freq):
-            due = self.validation
-        else:
+            return self._all_sets()
+        return self.validation if _due(self.step, self.config.trainer.test_freq) else []
+
+    def _due_sets(self) -> list[tuple[ProblemSet, Prompts]]:
+        sets = self._sets_at_this_step()
+        if not sets:
             return []
         done = {row["dataset"] for row in self.records.rows("evaluations") if row["step"] == self.step}
-        return [(dataset, prompts) for dataset, prompts in due if dataset.name not in done]
+        return [(dataset, prompts) for dataset, prompts in sets if dataset.name not in done]
 
     def _heed(self, received: Sequence[int]) -> None:
         if received:

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from outcome_rl.driver.checkpoint import check_same_run, latest_checkpoint, read_state, write_checkpoint
+from outcome_rl.driver.checkpoint import (
+    check_same_run,
+    find_model,
+    latest_checkpoint,
+    mark_best,
+    read_best,
+    read_state,
+    write_checkpoint,
+)
 
 
 def fill_with(text: str):  # type: ignore[no-untyped-def]
@@ -194,3 +202,60 @@ def test_every_difference_is_named(tmp_path: Path) -> None:
         assert part in message
     assert "rollout.n" not in message
     check_same_run(saved, saved, tmp_path)
+
+
+def test_the_best_are_kept(tmp_path: Path) -> None:
+    assert read_best(tmp_path) == {}
+    for step in (1, 2, 3):
+        write_checkpoint(tmp_path, step, fill_with(str(step)), keep=2)
+    mark_best(tmp_path, {"pass@1": (2, 0.5), "pass@8": (3, 0.75)})
+    for step in (4, 5, 6):
+        write_checkpoint(tmp_path, step, fill_with(str(step)), keep=1)
+    assert checkpoints(tmp_path) == ["global_step_2", "global_step_3", "global_step_6"]
+    assert latest_checkpoint(tmp_path) == tmp_path / "global_step_6"
+    mark_best(tmp_path, {"pass@1": (6, 0.6), "pass@8": (3, 0.75)})
+    write_checkpoint(tmp_path, 7, fill_with("7"), keep=1)
+    assert checkpoints(tmp_path) == ["global_step_3", "global_step_6", "global_step_7"]
+    best = read_best(tmp_path)
+    assert best["pass@1"] == {"checkpoint": "global_step_6", "step": 6, "value": 0.6}
+
+
+def test_what_was_removed_by_hand_is_not_the_best(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
+    mark_best(tmp_path, {"pass@1": (1, 0.9), "pass@8": (2, 0.5)})
+    assert list(read_best(tmp_path)) == ["pass@8"]
+
+
+def test_a_kill_while_the_best_are_marked_leaves_the_old_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+    mark_best(tmp_path, {"pass@1": (1, 0.5)})
+    before = read_best(tmp_path)
+
+    def killed(*paths: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outcome_rl.driver.checkpoint.os.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        mark_best(tmp_path, {"pass@1": (1, 0.7)})
+    assert read_best(tmp_path) == before
+
+
+def checkpoints(root: Path) -> list[str]:
+    return [name for name in names(root) if name.startswith("global_step_")]
+
+
+def test_a_model_is_found_by_any_of_its_places(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = finished / "checkpoints" / "global_step_6"
+    for place in (finished, newest, newest / "model"):
+        assert find_model(str(place)) == (str(newest / "model"), finished / "config.yaml")
+    monkeypatch.chdir(newest)
+    assert find_model("model")[1] == finished / "config.yaml"
+    monkeypatch.chdir(finished)
+    assert find_model("Qwen/Qwen2.5-7B") == ("Qwen/Qwen2.5-7B", None)
+    assert find_model("embedded") == ("embedded", None)
+
+
+def test_a_run_without_a_checkpoint_has_no_model(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text((finished / "config.yaml").read_text())
+    with pytest.raises(ValueError, match="is a run without a checkpoint yet"):
+        find_model(str(tmp_path))

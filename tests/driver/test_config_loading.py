@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from outcome_rl.driver.config import TrainConfig
-from outcome_rl.driver.config_loading import PRESETS, load_config, to_yaml
+from outcome_rl.driver.config_loading import load_config, to_yaml
+from outcome_rl.driver.presets import preset_names
 
 REQUIRED = ("model.path=embedded", "data.train_files=embedded:train", "trainer.experiment_name=x")
 
@@ -15,9 +16,44 @@ def load(*overrides: str) -> TrainConfig:
     return load_config(None, [*REQUIRED, *overrides])
 
 
-@pytest.mark.parametrize("preset", [path.stem for path in PRESETS.glob("*.yaml")])
+@pytest.mark.parametrize("preset", preset_names())
 def test_presets_load_by_name(preset: str) -> None:
-    assert load_config(preset).trainer.experiment_name == preset
+    assert load_config(preset).trainer.experiment_name == preset.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("preset", [name for name in preset_names() if name.startswith("paper/")])
+def test_the_papers_presets_have_its_hyperparameters(preset: str) -> None:
+    config = load_config(preset)
+    llama, easy = "llama" in preset, "easy" in preset
+    assert (config.data.train_batch_size, config.rollout.n, config.rollout.temperature) == (256, 8, 1.0)
+    assert (config.actor.optim.lr, config.actor.kl_loss_coef) == (1e-6, 0.001)
+    assert (config.exploration.bonus, config.exploration.coef) == ("ucb_con", [0.1 if llama else 0.2])
+    assert config.exploration.baseline == (1.0 if easy else 0.5)
+    assert config.model.path == ("meta-llama/Llama-3.1-8B-Instruct" if llama else "Qwen/Qwen2.5-7B")
+    assert config.data.apply_chat_template == ("auto" if llama else "false")
+
+
+def test_a_file_may_change_another(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "root.yaml").write_text("base: embedded\nrollout:\n  n: 3\n  top_k: 7\n")
+    (tmp_path / "deep" / "leaf.yaml").write_text("base: ../root.yaml\nrollout:\n  n: 4\n")
+    config = load_config(tmp_path / "deep" / "leaf.yaml", ["rollout.top_p=0.5"])
+    assert (config.rollout.n, config.rollout.top_k, config.rollout.top_p) == (4, 7, 0.5)
+    assert config.data.train_batch_size == load_config("embedded").data.train_batch_size
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ("mine.yaml", r"mine\.yaml: base leads back to the file itself"),
+        ("3", r"mine\.yaml: base must be a preset or a file; got 3"),
+        ("other.yaml", r"no configuration file .*other\.yaml; give a YAML file"),
+    ],
+)
+def test_a_base_that_is_none_is_refused(base: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(f"base: {base}\n")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        load_config(tmp_path / "mine.yaml")
 
 
 def test_later_layers_win(tmp_path: Path) -> None:
@@ -163,6 +199,7 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("trainer.experiment_name=a/b", r"trainer\.experiment_name must be a folder name; got 'a/b'"),
         ("trainer.experiment_name=..", r"trainer\.experiment_name must be a folder name"),
         ("trainer.total_training_steps=0", r"trainer\.total_training_steps must be > 0; got 0"),
+        ("trainer.logger=[console,wand]", r"trainer\.logger must name some of console, tensorboard, .*; got 'wand'"),
         ("trainer.num_threads=0", r"trainer\.num_threads must be > 0; got 0"),
         ("trainer.log_generations=-1", r"trainer\.log_generations must be >= 0; got -1"),
         ("trainer.test_freq=0", r"trainer\.test_freq must be >= 1, or -1; got 0"),

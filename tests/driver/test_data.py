@@ -205,3 +205,26 @@ def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
     path = tmp_path / "problems.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + b'{"id": "a", "problem": "1 + 1", "answer": "2"}\n')
     assert load_problems([str(path)], DataConfig()).problems[0].id == "a"
+
+
+def test_columns_may_lie_in_structs(tmp_path: Path) -> None:
+    """As in verl's data sets."""
+    path = tmp_path / "verl.jsonl"
+    row = {"prompt": "1+1", "reward_model": {"ground_truth": "2"}, "extra_info": {"index": 7}}
+    path.write_text(json.dumps(row))
+    config = DataConfig(id_key="extra_info.index", answer_key="reward_model.ground_truth")
+    assert load_problems([str(path)], config).problems == (Problem("7", "1+1", "2"),)
+    with pytest.raises(ValueError, match=r"lacks 'extra_info\.uid' \(the id\)"):
+        load_problems([str(path)], DataConfig(id_key="extra_info.uid"))
+
+
+def test_other_sources_may_lack_the_named_columns(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text('{"unique_id": "a", "problem": "1+1", "answer": "2", "solution": "so 2"}')
+    config = DataConfig(id_key="extra_info.index", answer_key="reward_model.ground_truth")
+    assert load_problems([str(path)], config, named_columns=False).problems == (Problem("a", "1+1", "2"),)
+    with pytest.raises(ValueError, match=r"lacks 'extra_info\.index'"):  # of training data they are required
+        load_problems([str(path)], config)
+    path.write_text('{"problem": "1+1", "answer": "2"}')
+    with pytest.raises(ValueError, match=r"lacks 'id' or 'question_id' or 'unique_id'"):
+        load_problems([str(path)], config, named_columns=False)

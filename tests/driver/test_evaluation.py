@@ -1,13 +1,16 @@
 """An evaluation is the summary of fresh samples, and leaves nothing behind."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outcome_rl.driver.config import DataConfig, SamplingConfig
 from outcome_rl.driver.data import Problem, ProblemSet, load_problems
-from outcome_rl.driver.evaluation import evaluate
+from outcome_rl.driver.evaluation import best_steps, evaluate, macro_average
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.prompts import Prompts, build_prompts
 from outcome_rl.driver.rollout import Rollouts, TransformersEngine
@@ -84,3 +87,46 @@ def test_evaluating_twice_gives_the_same(shared_policy: Policy) -> None:
         ]
     assert summaries[0] == summaries[1]
     assert summaries[0]["n_samples"] == 16
+
+
+def summary(pass_at_1: float, n_questions: int = 2, ks: tuple[str, ...] = ("1", "2")) -> dict[str, Any]:
+    at_k = {k: pass_at_1 * int(k) for k in ks}
+    rates = dict.fromkeys(("no_answer_rate", "distinct_per_question", "solved_fraction"), pass_at_1 / 2)
+    counts = {"n_questions": n_questions, "n_samples": 4 * n_questions}
+    return {"step": 3, "dataset": "a", **counts, **rates, "pass_at_k": at_k, "best_at_k": at_k, "diff_at_k": at_k}
+
+
+def test_every_data_set_counts_the_same() -> None:
+    average = macro_average([summary(0.1, n_questions=10), summary(0.3, n_questions=1000)])
+    assert average["n_questions"] == 1010
+    assert average["n_samples"] == 4040
+    assert average["pass_at_k"] == pytest.approx({"1": 0.2, "2": 0.4})
+    assert average["diff_at_k"] == pytest.approx({"1": 0.2, "2": 0.4})
+    assert average["solved_fraction"] == pytest.approx(0.1)
+    assert "dataset" not in average
+
+
+def test_an_average_has_the_k_of_all() -> None:
+    assert list(macro_average([summary(0.1, ks=("1", "2", "4")), summary(0.1)])["pass_at_k"]) == ["1", "2"]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_an_average_does_not_depend_on_the_order_of_the_sets(values: list[float]) -> None:
+    summaries = [summary(value) for value in values]
+    assert macro_average(summaries) == macro_average(summaries[::-1])
+    assert min(values) - 1e-12 <= macro_average(summaries)["pass_at_k"]["1"] <= max(values) + 1e-12
+
+
+def at(step: int, one: float, many: float) -> dict[str, Any]:
+    return {"step": step, "pass_at_k": {"1": one, "2": 0.0, "16": many}}
+
+
+def test_each_figure_has_its_best_step() -> None:
+    rows = [at(0, 0.9, 0.9), at(2, 0.3, 0.5), at(4, 0.4, 0.6), at(6, 0.4, 0.5), at(8, 0.2, 0.6)]
+    assert best_steps(rows) == {"pass@1": (4, 0.4), "pass@16": (4, 0.6)}
+    assert best_steps(rows[:2]) == {"pass@1": (2, 0.3), "pass@16": (2, 0.5)}
+    assert best_steps(rows[:1]) == {}  # the base policy is no checkpoint
+
+
+def test_one_sample_a_question_has_one_figure() -> None:
+    assert best_steps([{"step": 1, "pass_at_k": {"1": 0.5}}]) == {"pass@1": (1, 0.5)}

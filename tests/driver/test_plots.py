@@ -1,12 +1,12 @@
-"""Plots of full, short and gappy records are pictures."""
+"""Charts of full, short and gappy records are SVG pictures."""
 
-from pathlib import Path
+import re
+import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
-from PIL import Image
 
-from outcome_rl.driver.plots import plot_comparison, plot_training
+from outcome_rl.driver.plots import PALETTE, comparison_charts, evaluation_charts, training_charts
 
 
 def metrics(steps: int) -> list[dict[str, Any]]:
@@ -14,54 +14,70 @@ def metrics(steps: int) -> list[dict[str, Any]]:
         {
             "step": step,
             "reward/mean": step / 10,
-            "train/solved_fraction": 0.5,
             "train/distinct_answers": 2.0,
             # Missing once all is solved, or where no response is correct.
             **({"train/distinct_answers_unsolved": 3.0} if step < 3 else {}),
             **({"entropy/correct": 0.1} if step == 2 else {}),
             "entropy/incorrect": 0.2,
+            **{f"time/{part}_s": 0.5 for part in ("rollout", "outcomes", "reference", "update", "step")},
         }
         for step in range(1, steps + 1)
     ]
 
 
-def colours(path: Path) -> set[object]:
-    with Image.open(path) as image:
-        assert image.format == "PNG"
-        assert min(image.size) > 300
-        found = image.convert("RGB").getcolors(maxcolors=2**24)
-    assert found is not None
-    return {colour for _, colour in found}
+def colours(svg: str) -> set[str]:
+    ET.fromstring(svg)
+    return set(re.findall(r"(?:stroke|fill): (#\w{6})", svg)) & set(PALETTE)
 
 
-TRAINED, OTHER, BASE = (0x0B, 0x6E, 0x99), (0xD1, 0x49, 0x5B), (0x8C, 0x8C, 0x8C)
+def test_a_run_has_a_chart_of_what_it_measured() -> None:
+    charts = training_charts([metrics(50)])
+    assert list(charts) == [
+        "Reward of the batch",
+        "Distinct answers a question so far",
+        "Token entropy (nats)",
+        "Time of a step (s)",
+    ]
+    assert colours(charts["Reward of the batch"]) == {PALETTE[0]}
+    assert colours(charts["Token entropy (nats)"]) == set(PALETTE[:2])
+    assert colours(charts["Time of a step (s)"]) == set(PALETTE[:4])
 
 
-def test_training(tmp_path: Path) -> None:
-    plot_training(metrics(50), tmp_path / "training.png")
-    assert {TRAINED, OTHER} <= colours(tmp_path / "training.png")
+def test_a_single_step_is_drawn() -> None:
+    charts = training_charts([metrics(1)])
+    assert PALETTE[0] in colours(charts["Reward of the batch"])
+    assert PALETTE[0] in colours(charts["Time of a step (s)"])
 
 
-def test_a_single_step_is_drawn(tmp_path: Path) -> None:
-    plot_training([{"step": 1, "reward/mean": 0.5}], tmp_path / "training.png")
-    assert TRAINED in colours(tmp_path / "training.png")
+def test_runs_have_a_colour_each() -> None:
+    charts = training_charts([metrics(5), metrics(3), []])
+    for title in ("Reward of the batch", "Token entropy (nats)", "Time of a step (s)"):
+        assert colours(charts[title]) == set(PALETTE[:2]), title
 
 
-def test_a_run_without_correct_answers_has_a_plot(tmp_path: Path) -> None:
-    rows = [{name: value for name, value in row.items() if "distinct" not in name} for row in metrics(3)]
-    plot_training(rows, tmp_path / "training.png")
-    assert TRAINED in colours(tmp_path / "training.png")
+def test_no_records_are_no_charts() -> None:
+    assert training_charts([[]]) == {}
+
+
+def row(step: int, ks: tuple[str, ...]) -> dict[str, Any]:
+    at_k = {k: 0.01 * int(k) + step / 100 for k in ks}
+    return {"step": step, "dataset": "a", "n_questions": 8, "pass_at_k": at_k, "diff_at_k": at_k}
 
 
 @pytest.mark.parametrize("ks", [("1",), ("1", "2", "4"), ("1", "2", "3")])
-def test_comparison(ks: tuple[str, ...], tmp_path: Path) -> None:
-    row: dict[str, Any] = {
-        "step": 0,
-        "dataset": "math_$500",
-        "n_questions": 8,
-        "pass_at_k": {k: 0.1 * int(k) for k in ks},
-        "diff_at_k": {k: float(k) for k in ks},
-    }
-    trained = {**row, "step": 5, "pass_at_k": {k: 0.2 * int(k) for k in ks}}
-    plot_comparison(row, trained, tmp_path / "comparison.png")
-    assert {TRAINED, BASE} <= colours(tmp_path / "comparison.png")
+def test_comparison(ks: tuple[str, ...]) -> None:
+    for svg in comparison_charts([(0, row(0, ks), row(5, ks)), (2, row(0, ks), row(9, ks))]).values():
+        assert colours(svg) == {PALETTE[0], PALETTE[2]}
+        for k in ks:
+            assert re.search(rf"<text[^>]*>{k}</text>", svg)
+
+
+@pytest.mark.parametrize("ks", [("1",), ("1", "2", "4")])
+def test_evaluations_over_the_steps(ks: tuple[str, ...]) -> None:
+    charts = evaluation_charts([[row(step, ks) for step in (0, 2, 4)], []])
+    assert list(charts) == list(dict.fromkeys(["pass@1", f"pass@{ks[-1]}", f"diff@{ks[-1]}"]))
+    assert all(colours(svg) for svg in charts.values())
+
+
+def test_the_same_records_are_the_same_picture() -> None:
+    assert training_charts([metrics(4)]) == training_charts([metrics(4)])

@@ -12,14 +12,14 @@ METRICS: list[dict[str, Any]] = [{"step": step, "reward/mean": step / 10, "note"
 
 
 def write(run_dir: Path, rows: list[dict[str, Any]], last_step: int) -> None:
-    records = Records(run_dir, last_step=last_step, tensorboard=False)
+    records = Records(run_dir, last_step=last_step)
     for row in rows:
         records.append("metrics", row)
     records.close()
 
 
 def test_rows_come_back(tmp_path: Path) -> None:
-    records = Records(tmp_path / "new", last_step=-1, tensorboard=False)
+    records = Records(tmp_path / "new", last_step=-1)
     assert records.rows("metrics") == []
     for row in METRICS:
         records.append("metrics", row)
@@ -58,29 +58,6 @@ def test_line_separators_within_text_do_not_break_rows(tmp_path: Path) -> None:
     """Models write U+2028 and the like, which `str.splitlines` takes for line ends."""
     row = {"step": 1, "completion": "a\u2028b\x85c\rd\ne"}
     write(tmp_path, [row], -1)
-    records = Records(tmp_path, last_step=1, tensorboard=False)
+    records = Records(tmp_path, last_step=1)
     assert records.rows("metrics") == [row]
     records.close()
-
-
-def test_tensorboard_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    records = Records(tmp_path, last_step=-1, tensorboard=True)
-    for row in METRICS:
-        records.append("metrics", row)
-    records.append("evaluations", {"step": 5, "dataset": "math", "pass_at_k": {"1": 0.25, "2": 0.5}})
-    records.append("samples", {"step": 5, "reward": 1.0})
-    records.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert set(events.Tags()["scalars"]) == {"reward/mean", "math/pass_at_k/1", "math/pass_at_k/2"}
-    assert [event.step for event in events.Scalars("reward/mean")] == [1, 2, 3, 4, 5]
-    assert events.Scalars("math/pass_at_k/2")[0].value == 0.5
-
-
-def test_tensorboard_can_be_off_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Records(tmp_path, last_step=-1, tensorboard=False).close()
-    monkeypatch.setattr("outcome_rl.driver.records.find_spec", lambda name: None)
-    Records(tmp_path, last_step=-1, tensorboard=True).close()
-    assert not (tmp_path / "tensorboard").exists()

@@ -3,8 +3,11 @@
 import errno
 import json
 import os
+import random
+import resource
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 from driver_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
 
 from outcome_rl.driver.checkpoint import latest_checkpoint
+from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.evaluation import Evaluation, evaluate
 from outcome_rl.driver.guards import Interrupted
 from outcome_rl.driver.trainer import Trainer, train
@@ -224,9 +228,83 @@ def test_a_full_disk_at_a_checkpoint(
         patched.setattr(OutcomeCounts, "save", full)
         with pytest.raises(OSError, match=r"step 4 failed: .*No space left.*last good one is .*global_step_2"):
             train(config)
-    assert [path.name for path in (config.run_dir / "checkpoints").iterdir()] == ["global_step_2"]
+    assert {path.name for path in (config.run_dir / "checkpoints").iterdir()} == {"global_step_2", "best.json"}
     train(config)
     assert_same_run(config.run_dir, finished)
+
+
+def test_a_disk_that_takes_no_large_file(
+    finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operating system refuses to let a file grow, in the middle of the weights of the checkpoint of step 4."""
+    config = small_config(tmp_path)
+    step = Updater.step
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def filling(self: Updater, batch: Any) -> Any:
+        if self.scheduler.last_epoch == 3:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
+        return step(self, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Updater, "step", filling)
+        try:
+            with pytest.raises(OSError, match=r"step 4 failed: .*last good one is .*global_step_2"):
+                train(config)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert {path.name for path in (config.run_dir / "checkpoints").iterdir()} == {"global_step_2", "best.json"}
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+@pytest.mark.slow
+def test_a_run_killed_twenty_times_equals_one_that_was_not(
+    finished: Path, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    """SIGKILL of forked processes, each when it opens, renames or removes its file number so and so: between the bytes
+    of a checkpoint, before and after its rename, while records are cut, in evaluations and updates."""
+    config = small_config(tmp_path)
+    chances = random.Random(0)
+    statuses = [train_in_a_fork(config, chances.randrange(80)) for _ in range(20)]
+    assert set(statuses) <= {-signal.SIGKILL, 0}
+    assert statuses.count(-signal.SIGKILL) >= 15
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+def train_in_a_fork(config: TrainConfig, fatal: int) -> int:
+    """The exit status of a process that trains, and kills itself at an event of the run's files."""
+    pid = os.fork()
+    if pid == 0:
+        seen = 0
+
+        def count(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal seen
+            if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir") and "run" in str(arguments[0]):
+                seen += 1
+                if seen > fatal:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        train(config)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def test_a_reward_worker_that_hangs_holds_up_no_step(small_config: MakeConfig, tmp_path: Path) -> None:
+    """Every gold makes math-verify compute for ever, so that every comparison times out and counts as different."""
+    settings = ("outcomes.equivalence=math_verify", "outcomes.workers=2", "outcomes.timeout_s=0.2")
+    data = ("data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=1", "data.train_batch_size=2")
+    path = tmp_path / "problems.jsonl"
+    rows_of_file = [{"id": i, "problem": "D01 1 @ 1 # 1 =>", "answer": "9^{9^{9}}"} for i in range(2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows_of_file))
+    config = small_config(tmp_path, *settings, *data, f"data.train_files={path}")
+    train(config)
+    (row,) = rows(config.run_dir, "metrics")
+    assert row["outcomes/unresolved"] > 0
+    assert row["reward/mean"] == 0
 
 
 def test_a_finished_run_shows_its_table_again(finished: Path, small: MakeOverrides, tmp_path: Path) -> None:

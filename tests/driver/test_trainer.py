@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from driver_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
-from PIL import Image
 from rich.console import Console
 
+from outcome_rl.driver.checkpoint import read_best
 from outcome_rl.driver.config import ModelConfig
 from outcome_rl.driver.config_loading import load_config
 from outcome_rl.driver.policy import Policy
@@ -29,15 +29,62 @@ def test_the_folder_holds_the_run(finished: Path) -> None:
         "metrics.jsonl",
         "evaluations.jsonl",
         "samples.jsonl",
-        "training.png",
-        "comparison-embedded-test.png",
+        "report.html",
         "checkpoints",
     }
     assert load_config(finished / "config.yaml").run_dir == finished
-    for plot in ("training.png", "comparison-embedded-test.png"):
-        with Image.open(finished / plot) as image:
-            image.verify()
-    assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["global_step_4", "global_step_6"]
+    kept = {
+        "global_step_4",
+        "global_step_6",
+        *(one["checkpoint"] for one in read_best(finished / "checkpoints").values()),
+    }
+    assert {path.name for path in (finished / "checkpoints").iterdir()} == {*kept, "best.json"}
+
+
+def test_the_best_checkpoints_are_those_of_the_validation_data(finished: Path) -> None:
+    kept = rows(finished, "evaluations")
+    best = read_best(finished / "checkpoints")
+    assert set(best) == {"pass@1", "pass@4"}
+    for name, entry in best.items():
+        values = {
+            row["step"]: row["pass_at_k"][name.removeprefix("pass@")]
+            for row in kept
+            if row["dataset"] == "embedded:validation" and row["step"]
+        }
+        assert entry["value"] == max(values.values())
+        assert entry["step"] == next(step for step, value in values.items() if value == entry["value"])
+
+
+def test_the_best_step_has_a_checkpoint_where_none_was_due(small_config: MakeConfig, tmp_path: Path) -> None:
+    settings = ("trainer.save_freq=-1", "trainer.test_freq=1", "trainer.total_training_steps=3", "data.test_files=[]")
+    config = small_config(tmp_path, *settings, "trainer.max_ckpt_to_keep=1")
+    train(config)
+    best = read_best(config.run_dir / "checkpoints")
+    assert set(best) == {"pass@1", "pass@4"}
+    for entry in best.values():
+        assert (config.run_dir / "checkpoints" / entry["checkpoint"] / "model").is_dir()
+
+
+def test_several_sets_have_their_averages(small_config: MakeConfig, tmp_path: Path) -> None:
+    sets = ("data.val_files=[embedded:validation,embedded:train]", "data.test_files=[embedded:test,embedded:train]")
+    config = small_config(tmp_path, *sets, "trainer.total_training_steps=4")
+    train(config)
+    kept = rows(config.run_dir, "evaluations")
+    by_step = {step: [row["dataset"] for row in kept if row["step"] == step] for step in (0, 2, 4)}
+    every = ["embedded:validation", "embedded:train", "embedded:test", "macro:validation", "macro:test"]
+    assert by_step == {0: every, 2: ["embedded:validation", "embedded:train", "macro:validation"], 4: every}
+    of = {(row["step"], row["dataset"]): row["pass_at_k"]["4"] for row in kept}
+    for step in (0, 2, 4):
+        mean = (of[step, "embedded:validation"] + of[step, "embedded:train"]) / 2
+        assert of[step, "macro:validation"] == pytest.approx(mean)
+    best = read_best(config.run_dir / "checkpoints")["pass@4"]
+    assert best["value"] == max(of[2, "macro:validation"], of[4, "macro:validation"])
+
+
+def test_without_validation_data_nothing_is_the_best(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, "data.val_files=[]", "trainer.total_training_steps=1")
+    train(config)
+    assert read_best(config.run_dir / "checkpoints") == {}  # test data choose nothing
 
 
 def test_the_trained_model_is_a_model(finished: Path) -> None:
@@ -271,14 +318,6 @@ def test_real_problems_run_and_resume(small: MakeOverrides, tmp_path: Path) -> N
     assert rows(tmp_path / "run", "metrics") == rows(tmp_path / "whole", "metrics")
     evaluation = rows(tmp_path / "run", "evaluations")[-1]
     assert (evaluation["step"], evaluation["dataset"], evaluation["n_questions"]) == (3, "math500", 8)
-
-
-def test_dry_run_prints_the_settings_and_stops(tmp_path: Path, small: MakeOverrides) -> None:
-    result = invoke("--config", "embedded", "--dry-run", *small(tmp_path, "rollout.n=5"))
-    assert result.exit_code == 0
-    (tmp_path / "printed.yaml").write_text(result.stdout)
-    assert load_config(tmp_path / "printed.yaml").rollout.n == 5
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from outcome_rl import cli
-from outcome_rl.driver.checkpoint import latest_checkpoint
+from outcome_rl.driver.checkpoint import latest_checkpoint, read_best
 from outcome_rl.driver.config import TrainConfig
 
 STREAMS = ("metrics", "evaluations", "samples")
@@ -47,6 +47,7 @@ def assert_same_run(run_dir: Path, other: Path) -> None:
     for state in states:
         del state["identity"]
     assert states[0] == states[1]
+    assert read_best(run_dir / "checkpoints") == read_best(other / "checkpoints")
 
 
 def on_file(folder: Path) -> list[str]:
