@@ -104,7 +104,7 @@ class Base:
     def _failed(self, cell: Cell) -> list[dict[str, str]]:
         """The questions of the pool that the base policy fails in every sample.
 
-        Sampling doubles round by round and goes on for the questions that are still unsolved: the others are decided.
+        The number of samples doubles round by round, for the questions that are still unsolved: the others are decided.
         """
         rows = DialectTask(cell.instance).problems("train", self.plan.hard_pool)
         with _Sampler(self.policy(cell.instance, cell.policy)) as sampler:
@@ -161,7 +161,7 @@ def _needs_a_hard_rule(task: DialectTask, text: str) -> bool:
 
 def _doubling(total: int) -> Iterator[int]:
     """Numbers that add up to `total`, each the sum of those before it."""
-    done = min(32, total)
+    done = min(8, total)
     yield done
     while done < total:
         more = min(done, total - done)

@@ -1,9 +1,11 @@
 """The paper's claims, what it measured, and what the records say of each, by one rule.
 
-The rule, fixed beforehand: two methods are compared run by run, on the same rule table, base policy, split and seed. Let d
-be the mean of those differences in the direction of the claim and s its standard error. The claim is **seen** if
+The rule, fixed beforehand: two methods are compared run by run, on the same rule table, base policy, split and seed.
+Let d be the mean of those differences in the direction of the claim and s its standard error. The claim is **seen** if
 d > 2 s, **not seen** if d < -2 s, which is the opposite, and **inconclusive** otherwise or with fewer than four pairs.
-A claim that there is no reliable gain is seen if d < 0.01 - 2 s for the gain d, and not seen if d > 2 s.
+A claim that there is no reliable gain is seen if d + 2 s < 0.01 for the gain d, and not seen if d > 2 s. Pairs of one
+split share questions and base policy, and two standard errors of a few pairs are not much: a verdict here is a hint,
+and more so the more pairs stand behind it.
 
 What the paper measured is taken from arXiv:2509.06941v1: its abstract, its figures as described, and its two tables of
 entropy and of distinct answers.

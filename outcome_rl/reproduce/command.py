@@ -17,7 +17,7 @@ def reproduce(plan_name: str, folder: Path, processes: int | None) -> None:
     """Run what is not done of a plan in `folder`, and write its records and report there.
 
     Raises:
-        RuntimeError: a run failed.
+        ChildProcessError: a run failed.
         ValueError: the folder holds another plan's runs, or a hard split is too small.
     """
     plan, start = PLANS[plan_name], time.monotonic()

@@ -53,8 +53,8 @@ def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
     ablations = ablation_table(results)
     parts += ["## Ablations", ablations or f"The plan `{plan['name']}` has none; `outcome-rl reproduce --full` does."]
     parts.append(
-        "Counting after the batch is not among them: `group_advantages` shows every sample of a batch the counts before "
-        "it, so that the bonus does not depend on the order within a batch, and has no option to do otherwise."
+        "Counting after the batch is not among them: `group_advantages` shows every sample of a batch the counts "
+        "before it, so that the bonus does not depend on the order within a batch, and has no option to do otherwise."
     )
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -63,10 +63,11 @@ def _preamble(records: dict[str, Any]) -> str:
     plan, environment = records["plan"], records["environment"]
     policies = ", ".join(f"{name} ({POLICIES[name]} steps of imitation)" for name in plan["policies"])
     return f"""\
-Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a policy of half
-a million parameters: `outcome-rl reproduce --{plan["name"]}`. {len(records["runs"])} trainings of {plan["steps"]} steps with
-{plan["batch"]} questions x {plan["n"]} samples; rule tables {_list(plan["instances"])}; base policies: {policies}; seeds
-{_list(plan["seeds"])}. Test: {plan["test_questions"]} questions with {plan["test_samples"]} samples each, the same for all.
+Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a
+policy of half a million parameters: `outcome-rl reproduce --{plan["name"]}`. {len(records["runs"])} trainings of
+{plan["steps"]} steps with {plan["batch"]} questions x {plan["n"]} samples; rule tables {_list(plan["instances"])};
+base policies: {policies}; seeds {_list(plan["seeds"])}. Test: {plan["test_questions"]} questions with
+{plan["test_samples"]} samples each, the same for all.
 
 The settings stand in `outcome_rl/reproduce/plan.py` and were fixed before the runs. "Best" is the checkpoint that the
 {plan["validation_questions"]} validation questions choose. Hard questions are those that the base policy fails in

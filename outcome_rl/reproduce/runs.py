@@ -72,7 +72,7 @@ def train_in_a_process(settings: Sequence[str], log: Path) -> None:
     """`outcome-rl train --config embedded` on one thread, its output in a file.
 
     Raises:
-        RuntimeError: it ended with an error; the message names the log.
+        ChildProcessError: it ended with an error; the message names the log.
     """
     command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded", *settings]
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -81,14 +81,14 @@ def train_in_a_process(settings: Sequence[str], log: Path) -> None:
             command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} ended with status {done.returncode}; see {log}")
+        raise ChildProcessError(f"{' '.join(command)} ended with status {done.returncode}; see {log}")
 
 
 def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
     """Prepare and run what is not done yet; returns what the runs started from.
 
     Raises:
-        RuntimeError: a run failed; the others are finished first.
+        ChildProcessError: a run failed; the others are finished first.
         ValueError: a hard split that is too small.
     """
     check_same_plan(plan, folder)
@@ -112,7 +112,7 @@ def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
             raise
     errors = [error for future in work.values() if (error := future.exception())]
     if errors:
-        raise RuntimeError(f"{len(errors)} of {len(runs)} runs failed, the first: {errors[0]}")
+        raise ChildProcessError(f"{len(errors)} of {len(runs)} runs failed, the first: {errors[0]}")
     return base
 
 
