@@ -7,10 +7,10 @@ PEERS  := $(VENV)/.peers
 VLLM   := .venv-vllm
 ARGS   ?=
 
-.PHONY: help install train test test-vllm bench lint clean
+.PHONY: help install train reproduce-quick test test-vllm bench lint clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## Make .venv with the package, editable, and everything the tests need, at the pinned versions
 	@$(BIN)/python -c "from outcome_rl_kernels.native import native_status; print('native library:', native_status()[1])"
@@ -24,6 +24,9 @@ $(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kern
 
 train: install ## Train the embedded policy, about four minutes; ARGS="exploration.bonus=batch trainer.experiment_name=batch" changes it
 	$(BIN)/outcome-rl train --config embedded $(ARGS)
+
+reproduce-quick: install ## The paper in miniature, a quarter of an hour; writes runs/reproduce-quick/report.html
+	$(BIN)/outcome-rl reproduce --quick $(ARGS)
 
 test: install ## Run every test; ARGS="-k counts" selects
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)

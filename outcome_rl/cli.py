@@ -110,6 +110,36 @@ for _name, _command in _DRIVER.items():
 
 
 @app.command()
+def reproduce(
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes on two cores (the default).")] = False,
+    full: Annotated[bool, typer.Option("--full", help="A night on a CPU, and every ablation.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="A test of the machinery, not of the claims.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Only write the report of the folder's records.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of runs, records and report.", show_default="runs/reproduce-PLAN")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Trainings at a time, one thread each.", show_default="one a core")
+    ] = None,
+) -> None:
+    """Re-run the paper in miniature and write a report with a verdict for each of its claims.
+
+    The same command continues what was stopped, and does nothing twice.
+    """
+    from outcome_rl.reproduce import command
+
+    chosen = [name for name, wanted in (("quick", quick), ("full", full), ("smoke", smoke)) if wanted]
+    if len(chosen) > 1:
+        raise ValueError(f"choose one of --quick, --full and --smoke; got {' and '.join(map('--{}'.format, chosen))}")
+    plan = chosen[0] if chosen else "quick"
+    folder = out or Path("runs") / f"reproduce-{plan}"
+    if report:
+        command.report(folder)
+    else:
+        command.reproduce(plan, folder, processes)
+
+
+@app.command()
 def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show versions, devices, and for each operation which implementation runs and why."""
     from outcome_rl.environment import describe_environment

@@ -12,8 +12,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,18 +21,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from outcome_rl.bench.record import OUTPUT, RESULTS, commit, write_result
+from outcome_rl.reproduce.plan import METHODS
+from outcome_rl.reproduce.runs import train_in_a_process
 
 RUNS = OUTPUT / "runs" / "exploration"
 RECORD = RESULTS / "exploration.json"
 TEST = "embedded:test"
-LABELS = {
-    "none": "GRPO",
-    "ucb": "UCB",
-    "ucb_mean": "UCB-Mean",
-    "ucb_con": "UCB-Con",
-    "batch": "Batch",
-    "batch_positive": "Batch-Positive",
-}
 COLOURS = ["#d1495b", "#0b6e99", "#e9a03b", "#4f9d69", "#7b5ea7", "#555555"]
 
 
@@ -73,21 +65,15 @@ def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
     bonus, _, coef = method.partition("@")
     name = f"{method}-seed{seed}"
     runs = RUNS / commit()[:12]  # a run is reused only by the code that made it
-    command = [
-        *(sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded"),
-        *(f"exploration.bonus={bonus}", f"trainer.seed={seed}", "trainer.num_threads=1"),
-        *([f"exploration.coef={coef}"] if coef else []),
-        *(f"trainer.default_local_dir={runs}", f"trainer.experiment_name={name}"),
-        *settings,
-    ]
-    log = runs / f"{name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as file:
-        done = subprocess.run(
-            command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} ended with status {done.returncode}; see {log}")
+    train_in_a_process(
+        [
+            *(f"exploration.bonus={bonus}", f"trainer.seed={seed}", "trainer.num_threads=1"),
+            *([f"exploration.coef={coef}"] if coef else []),
+            *(f"trainer.default_local_dir={runs}", f"trainer.experiment_name={name}"),
+            *settings,
+        ],
+        runs / f"{name}.log",
+    )
     print(f"{name}: done", flush=True)
     lines = (runs / name / "evaluations.jsonl").read_text().splitlines()
     tests = [row for row in map(json.loads, lines) if row["dataset"] == TEST]
@@ -97,7 +83,7 @@ def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
 
 def name_of(method: str) -> str:
     bonus, _, coef = method.partition("@")
-    return LABELS.get(bonus, bonus) + (f", c = {coef}" if coef else "")
+    return (METHODS[bonus].label if bonus in METHODS else bonus) + (f", c = {coef}" if coef else "")
 
 
 def plot(figures: dict[str, list[dict[str, Any]]], path: Path) -> None:

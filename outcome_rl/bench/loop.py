@@ -4,8 +4,8 @@
 
 The plain loop samples with `model.generate`, passes whole sequences through the policy and a frozen reference, takes
 log-softmax and gather of all their logits, and steps AdamW. Problems, scoring, advantages, micro-batches and threads
-are those of `outcome-rl train --config embedded`. First both losses and gradients are compared on the same responses; then
-whole steps are timed in turns. The learning rate is so small that no step changes the work of the next.
+are those of `outcome-rl train --config embedded`. First both losses and gradients are compared on the same responses;
+then whole steps are timed in turns. The learning rate is so small that no step changes the work of the next.
 """
 
 import argparse

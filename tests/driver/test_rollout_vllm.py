@@ -12,19 +12,15 @@ from typing import Any
 import pytest
 import torch
 from driver_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from outcome_rl.driver import rollout_vllm, trainer
 from outcome_rl.driver.config import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import EngineDied, Rollouts, TransformersEngine
-from outcome_rl.driver.rollout_vllm import NEWEST, OLDEST, check_vllm, handover_folder, sample_seeds, write_weights
+from outcome_rl.driver.rollout_vllm import NEWEST, OLDEST, check_vllm, handover_folder, write_weights
 from outcome_rl.driver.trainer import train
 from outcome_rl.embedded import policy_dir
-
-PROMPTS = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), min_size=1, max_size=6)
 
 
 @pytest.mark.parametrize("version", ["0.22.0", "0.27.1", "0.32.0+cpu", "0.33.0rc1.dev3+g1234"])
@@ -53,22 +49,6 @@ def test_the_extra_has_the_same_versions() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     (requirement,) = project["optional-dependencies"]["vllm"]
     assert requirement == f"vllm>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
-
-
-@given(PROMPTS, st.integers(1, 5), st.integers(0, 2**63 - 1))
-def test_every_response_has_a_seed_of_its_own(prompts: list[list[int]], n: int, seed: int) -> None:
-    seeds = sample_seeds(prompts, n, seed)
-    assert len(set(seeds)) == len(seeds) == n * len(prompts)
-    assert all(0 <= own < 2**63 for own in seeds)
-    assert not set(seeds) & set(sample_seeds(prompts, n, seed + 1))
-
-
-@given(PROMPTS, st.integers(1, 5))
-def test_a_question_keeps_its_seeds_in_any_batch(prompts: list[list[int]], n: int) -> None:
-    seeds = sample_seeds(prompts, n, 7)
-    first = prompts.index(prompts[-1])
-    assert seeds[first * n : first * n + n] == sample_seeds([prompts[-1]], n, 7)
-    assert sample_seeds(prompts, n + 1, 7)[:n] == seeds[:n]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
