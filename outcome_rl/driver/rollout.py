@@ -150,7 +150,7 @@ class TransformersEngine:
             "pad_token_id": self.policy.tokenizer.pad_token_id,
             "eos_token_id": self.policy.end_token_ids,
         }
-        with self.policy.precision(), _only_setting(self.policy.model, GenerationConfig(**settings)):
+        with _only_setting(self.policy.model, GenerationConfig(**settings)):
             sequences: Tensor = self.policy.model.generate(
                 input_ids=prompt_ids.to(device), attention_mask=prompt_mask.long().to(device)
             )
