@@ -25,7 +25,7 @@ from outcome_rl.bench.record import OUTPUT, RESULTS, write_result
 from outcome_rl.driver.config_loading import load_config
 from outcome_rl.driver.rollout import Rollouts
 from outcome_rl.driver.trainer import Trainer
-from outcome_rl.driver.update import ScoredRollouts
+from outcome_rl.driver.batches import ScoredRollouts
 
 RECORD = RESULTS / "loop-cpu.json"
 PARTS = ("rollout", "outcomes", "reference", "update")
@@ -126,7 +126,6 @@ def measure(rounds: int, threads: int, settings: Sequence[str]) -> dict[str, Any
         fixed = [
             "actor.optim.lr=1e-12",
             "model.device=cpu",
-            "trainer.tensorboard=false",
             f"trainer.num_threads={threads}",
         ]
         trainer = Trainer(load_config("embedded", [*settings, *fixed, f"trainer.default_local_dir={folder}"]))

@@ -15,12 +15,23 @@ class ModelConfig:
 
     # Folder or hub name of a causal language model; "embedded" is the tiny policy shipped with the package.
     path: str = ""
-    # Of the arithmetic, by torch.autocast; weights, optimizer and checkpoints are float32.
+    # Of weights, arithmetic and the saved model. With bfloat16 the optimizer keeps and steps float32 weights, of which
+    # the model's are the rounded ones: a step of 1e-6 would be rounded away.
     dtype: Literal["float32", "bfloat16"] = "float32"
     # "auto" takes a GPU where there is one.
     device: str = "auto"
     # Whether code from the hub may run.
     trust_remote_code: bool = False
+    # Train on packed rows without padding. False is for models that cannot, such as those with state-space layers.
+    use_remove_padding: bool = True
+    # Recompute activations in the backward pass instead of keeping them: less memory, a forward pass more.
+    enable_gradient_checkpointing: bool = False
+    # Rank of LoRA adapters (arXiv:2106.09685), then all that is trained; needs peft. 0 trains the whole model.
+    lora_rank: int = 0
+    # LoRA scales its product by lora_alpha / lora_rank.
+    lora_alpha: int = 16
+    # Names of the layers that get adapters; "all-linear" is every linear layer but the lm_head.
+    target_modules: list[str] = field(default_factory=lambda: ["all-linear"])
 
 
 @dataclass(frozen=True)
@@ -114,10 +125,27 @@ class OptimConfig:
 
 @dataclass(frozen=True)
 class ActorConfig:
-    """The policy update: one step on each batch, so the ratio is 1 and clipping idle; see `linear_policy_loss`."""
+    """The policy update; see `linear_policy_loss`. By default one optimizer step on each batch, as in the paper: the
+    ratio is then 1 and clipping idle."""
 
-    # Sequences of one forward and backward pass; gradients add up to those of the whole batch.
+    # Questions of one optimizer step, with all their samples; null is all of the batch.
+    ppo_mini_batch_size: int | None = None
+    # Passes over each batch.
+    ppo_epochs: int = 1
+    # Responses of one forward and backward pass; gradients add up to those of the mini-batch.
     ppo_micro_batch_size_per_gpu: int = 8
+    # Fill each forward and backward pass up to ppo_max_token_len_per_gpu instead.
+    use_dynamic_bsz: bool = False
+    # Tokens of one forward and backward pass, prompts included.
+    ppo_max_token_len_per_gpu: int = 16384
+    # Compute a prompt once for all its responses in a forward pass; needs model.use_remove_padding.
+    use_prefix_grouper: bool = True
+    # Run the model's forward and backward passes through torch.compile.
+    use_torch_compile: bool = False
+    # Keep the reference policy in the machine's memory while it is not used.
+    ref_param_offload: bool = False
+    # What the ratio is of: a token, or with "gspo" (arXiv:2507.18071) its whole response.
+    loss_mode: Literal["vanilla", "gspo"] = "vanilla"
     # The ratio is clipped at 1 minus this.
     clip_ratio_low: float = 0.2
     # The ratio is clipped at 1 plus this; 0.28 is DAPO's clip-higher (arXiv:2503.14476).

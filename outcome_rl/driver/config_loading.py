@@ -164,6 +164,7 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
         "> 0",
         lambda number: number > 0,
         (
+            "model.lora_alpha",
             "data.train_batch_size",
             "data.max_prompt_length",
             "data.max_response_length",
@@ -173,7 +174,10 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
             "rollout.importance_cap",
             "rollout.val_kwargs.n",
             "rollout.val_kwargs.temperature",
+            "actor.ppo_mini_batch_size",
+            "actor.ppo_epochs",
             "actor.ppo_micro_batch_size_per_gpu",
+            "actor.ppo_max_token_len_per_gpu",
             "actor.grad_clip",
             "actor.optim.lr",
             "algorithm.filter_groups.max_num_gen_batches",
@@ -189,6 +193,7 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
         ">= 0",
         lambda number: number >= 0,
         (
+            "model.lora_rank",
             "actor.kl_loss_coef",
             "actor.optim.lr_warmup_steps",
             "actor.optim.weight_decay",
@@ -268,6 +273,18 @@ def _check(config: TrainConfig) -> None:
         raise ValueError(
             f"exploration.coef must hold one number or {len(methods)}, one for each of {config.exploration.bonus!r}; "
             f"got {config.exploration.coef}"
+        )
+    actor, data = config.actor, config.data
+    if actor.ppo_mini_batch_size is not None and actor.ppo_mini_batch_size > data.train_batch_size:
+        raise ValueError(
+            f"actor.ppo_mini_batch_size={actor.ppo_mini_batch_size} questions must be at most data.train_batch_size="
+            f"{data.train_batch_size}; null takes all of them"
+        )
+    longest = data.max_prompt_length + data.max_response_length
+    if actor.use_dynamic_bsz and actor.ppo_max_token_len_per_gpu < longest:
+        raise ValueError(
+            f"actor.ppo_max_token_len_per_gpu={actor.ppo_max_token_len_per_gpu} must hold the longest sequence, "
+            f"data.max_prompt_length + data.max_response_length = {longest} tokens"
         )
     if config.rollout.importance_cap is not None and config.rollout.engine == "transformers":
         raise ValueError(

@@ -98,15 +98,14 @@ class _TokenStream:
         return self._forward(tokens_R[:, None])
 
     def _forward(self, ids: Tensor) -> Tensor:
-        with self.policy.precision():
-            output = self.policy.model(
-                input_ids=ids,
-                attention_mask=None if self.mask is None else self.mask[:, : self.length],
-                position_ids=self.positions,
-                past_key_values=self.cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
+        output = self.policy.model(
+            input_ids=ids,
+            attention_mask=None if self.mask is None else self.mask[:, : self.length],
+            position_ids=self.positions,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
         self.logits: Tensor = output.logits[:, -1]
         return self.logits
 

@@ -17,7 +17,7 @@ def importance_weights(logps: Tensor, engine_logps: Tensor, cap: float) -> Tenso
     """Weights of the policy term, like `logps`, without gradient.
 
     Args:
-        logps, engine_logps: (N, T) log-probabilities of the sampled tokens under the policy and under the engine.
+        logps, engine_logps: (M,) log-probabilities of the sampled tokens under the policy and under the engine.
         cap: > 0, the largest weight.
     """
     return torch.exp(logps.detach() - engine_logps).clamp(max=cap)
@@ -30,13 +30,13 @@ class Mismatch:
         self.cap = cap
         self._parts: list[Tensor] = []  # (5,) each: tokens, |lp - mu|, its maximum, weight, tokens at the cap
 
-    def add(self, logps: Tensor, engine_logps: Tensor, mask: Tensor) -> None:
-        """Count the tokens of `mask`, all (N, T)."""
-        difference = torch.where(mask, logps.detach() - engine_logps, 0.0).double()
-        ratio = torch.where(mask, difference.exp(), 0.0)
+    def add(self, logps: Tensor, engine_logps: Tensor) -> None:
+        """Count M sampled tokens, both (M,)."""
+        difference = (logps.detach() - engine_logps).double()
+        ratio, apart = difference.exp(), difference.abs()
         cap = torch.inf if self.cap is None else self.cap
-        apart = difference.abs()
-        part = [mask.sum(), apart.sum(), apart.max(), ratio.clamp(max=cap).sum(), (ratio > cap).sum()]
+        tokens = torch.tensor(len(difference), device=difference.device)
+        part = [tokens, apart.sum(), apart.max(), ratio.clamp(max=cap).sum(), (ratio > cap).sum()]
         self._parts.append(torch.stack([value.double() for value in part]))
 
     def summary(self) -> dict[str, float]:

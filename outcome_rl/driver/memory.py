@@ -101,7 +101,7 @@ def kept_for_backward(policy: Policy, batch: int, length: int) -> int:
     ids = torch.zeros(batch, length, dtype=torch.long)
     mask = torch.ones_like(ids)
     mask[:, 0] = 0  # sequences of unlike length are padded, and attention then keeps a mask
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), policy.precision():
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden = policy.hidden(ids, mask)
     del hidden
     return sum(storage.nbytes() for storage in kept.values())

@@ -1,7 +1,8 @@
 """A causal language model split where the policy loss wants it: the body gives hidden states, the head is a weight."""
 
 import copy
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -9,6 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from outcome_rl.driver.config import ModelConfig
+from outcome_rl.driver.lora import add_adapters, load_adapters, merged_state_dict
+from outcome_rl.driver.packed_attention import NAME as PACKED
+from outcome_rl.driver.packed_attention import can_use_flash_attention, install
+from outcome_rl.driver.packing import PackedBatch, Sequences, take_rows
 from outcome_rl.embedded import policy_dir
 
 
@@ -25,15 +30,20 @@ def choose_device(device: str) -> torch.device:
 class Policy:
     """A model and its tokenizer.
 
-    Dropout stays off: the log-probabilities of the update must be those of the policy that sampled. Weights are in
-    float32 whatever `compute_dtype` is: bfloat16 has 8 bits of mantissa, and a step of 1e-6 would be rounded away.
+    Dropout stays off: the log-probabilities of the update must be those of the policy that sampled.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, compute_dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, model: Any, tokenizer: Any, adapters: Any = None) -> None:
+        """Args:
+        model: a causal language model of transformers.
+        tokenizer: its tokenizer.
+        adapters: peft's wrapper of `model`, where it is trained by LoRA.
+        """
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.compute_dtype = compute_dtype
+        self.adapters = adapters
         self._body: nn.Module = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
+        self._forward: Any = self._body
         head = model.get_output_embeddings()
         if head is None:
             raise ValueError(f"{type(model).__name__} has no lm_head; model.path must hold a causal language model")
@@ -45,8 +55,8 @@ class Policy:
 
         Raises:
             ValueError: there is no such model, its tokenizer lacks what generation needs, its generation settings
-                cannot be saved, or its logits are processed after the head (soft-capped or scaled), which a loss from
-                hidden states would miss.
+                cannot be saved, its logits are processed after the head (soft-capped or scaled), which a loss from
+                hidden states would miss, or it does not keep packed sequences apart.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -55,7 +65,7 @@ class Policy:
         try:
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
             model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=torch.float32, trust_remote_code=config.trust_remote_code
+                path, dtype=getattr(torch, config.dtype), trust_remote_code=config.trust_remote_code
             )
         except OSError as error:
             raise ValueError(f"model.path={config.path!r} cannot be loaded: {error}") from error
@@ -66,19 +76,33 @@ class Policy:
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         _make_savable(model, config.path)
-        policy = cls(model.to(device), tokenizer, getattr(torch, config.dtype))
+        if config.use_remove_padding:
+            install(model)
+        if config.enable_gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        policy = cls(model.to(device), tokenizer, add_adapters(model, config) if config.lora_rank else None)
         policy._check_head()
+        if policy.packs:
+            policy._check_packing()
         return policy
 
     def frozen_copy(self) -> Self:
         """A copy that is never trained: the reference policy."""
-        return type(self)(copy.deepcopy(self.model).requires_grad_(False), self.tokenizer, self.compute_dtype)
+        return type(self)(copy.deepcopy(self.model).requires_grad_(False), self.tokenizer)
 
-    def precision(self) -> AbstractContextManager[None]:
-        """Where every forward pass belongs, to generate as well as to learn: arithmetic is then of `compute_dtype`."""
-        if self.compute_dtype == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.device.type, self.compute_dtype)
+    def compile(self) -> None:
+        """Run forward and backward passes of the update through torch.compile from now on."""
+        self._forward = torch.compile(self._body, dynamic=True)
+
+    @property
+    def packs(self) -> bool:
+        """Whether the model takes packed rows; otherwise `packed_hidden` pads them."""
+        return bool(self.model.config._attn_implementation == PACKED)
+
+    @property
+    def pads_attention(self) -> bool:
+        """The layout of `pack` that this policy wants."""
+        return not (self.packs and can_use_flash_attention(self.device, self.model.dtype))
 
     @property
     def device(self) -> torch.device:
@@ -103,18 +127,49 @@ class Policy:
     def hidden(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Last hidden states (B, L, H) of tokens (B, L), padded on either side."""
         positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
-        output = self._body(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, use_cache=False)
-        return cast(Tensor, output.last_hidden_state)
+        return self._hidden(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions)
+
+    def packed_hidden(self, batch: PackedBatch) -> Tensor:
+        """Last hidden states (M, H) of the tokens that predict the response tokens of a packed batch."""
+        sequences = batch.sequences
+        if self.packs:
+            hidden_NH = self._hidden(
+                input_ids=batch.input_ids_N[None],
+                position_ids=batch.position_ids_N[None],
+                attention_mask=batch.input_ids_N.new_empty(1, 1, 1, 1),  # of four dimensions: no other is built
+                sequences=sequences,
+            )[0]
+        else:
+            lengths_S1 = sequences.cu_seqlens.diff()[:, None]
+            mask_SL = torch.arange(sequences.max_length, device=self.device) < lengths_S1
+            ids_SL = batch.input_ids_N[sequences.tokens_K].view(mask_SL.shape)
+            hidden_NH = self.hidden(ids_SL, mask_SL.long()).flatten(0, 1)[sequences.places_N]
+        return take_rows(hidden_NH, batch.states_M)
 
     def save(self, folder: Path) -> None:
-        """Write model and tokenizer as a Hugging Face folder."""
-        self.model.save_pretrained(folder)
+        """Write model and tokenizer as a Hugging Face folder; adapters are merged there, and by themselves in
+        `adapter/`."""
+        self.save_weights(folder)
         self.tokenizer.save_pretrained(folder)
+        if self.adapters is not None:
+            self.adapters.save_pretrained(folder / "adapter", save_embedding_layers=False)
+
+    def save_weights(self, folder: Path) -> None:
+        """Write the model, adapters merged, under the names that Hugging Face publishes it by and vLLM expects."""
+        state = None if self.adapters is None else merged_state_dict(self.model)
+        self.model.save_pretrained(folder, state_dict=state)
 
     def load_weights(self, folder: Path) -> None:
         """Replace the weights by those of a folder that `save` wrote."""
+        if self.adapters is not None:
+            load_adapters(self.adapters, folder / "adapter")
+            return
         saved = type(self.model).from_pretrained(folder, dtype=self.model.dtype)
         self.model.load_state_dict(saved.state_dict())
+
+    def _hidden(self, **inputs: Any) -> Tensor:
+        with _checkpointing(self._body, torch.is_grad_enabled()):
+            return cast(Tensor, self._forward(**inputs, use_cache=False).last_hidden_state)
 
     @torch.no_grad()
     def _check_head(self) -> None:
@@ -129,10 +184,9 @@ class Policy:
             received.append(inputs[0])
             return probe
 
-        with self.precision():
-            with self._head.register_forward_hook(replace):
-                logits = self.model(input_ids=ids, use_cache=False).logits
-            hidden = self.hidden(ids, torch.ones_like(ids)).float()
+        with self._head.register_forward_hook(replace):
+            logits = self.model(input_ids=ids, use_cache=False).logits
+        hidden = self.hidden(ids, torch.ones_like(ids)).float()
         unchanged = bool(received) and torch.equal(logits.float(), probe.float())
         if not unchanged or not (received[0].float() - hidden).abs().max() <= 1e-2 * hidden.abs().max():
             raise ValueError(
@@ -140,6 +194,39 @@ class Policy:
                 "hidden states before, so a loss from hidden states would train another policy than the one that "
                 "samples; use outcome_rl.policy_loss on its logits instead of this driver"
             )
+
+    @torch.no_grad()
+    def _check_packing(self) -> None:
+        """Two sequences in one row must not see each other: state-space layers, say, would carry the first into the
+        second."""
+        ids = torch.arange(12, device=self.device) % self.head_weight.shape[0]
+        places = torch.arange(12, device=self.device)
+        ends = torch.tensor([0, 6, 12], device=self.device)
+        sequences = Sequences(places, places, ends.int(), number=2, max_length=6, padded=self.pads_attention)
+        row = PackedBatch(ends[:2] // 6, ids, places % 6, sequences, places, places, ends)
+        packed = self.packed_hidden(row).float()
+        apart = self.hidden(ids.view(2, 6), torch.ones_like(ids.view(2, 6))).flatten(0, 1).float()
+        if not (packed - apart).abs().max() <= 5e-2 * apart.abs().max():
+            raise ValueError(
+                f"{type(self.model).__name__} does not keep packed sequences apart; set model.use_remove_padding=false"
+            )
+
+
+@contextmanager
+def _checkpointing(body: nn.Module, on: bool) -> Iterator[None]:
+    """Where layers save activations by gradient checkpointing, if they were told to. transformers does so in training
+    mode alone, which generation cannot use (it would lose its cache) nor the update (it would get dropout), so it is
+    set for the layers without what they are made of."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [layer for layer in body.modules() if isinstance(layer, GradientCheckpointingLayer)] if on else []
+    for layer in layers:
+        layer.training = layer.gradient_checkpointing
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
 
 
 def _make_savable(model: Any, path: str) -> None:

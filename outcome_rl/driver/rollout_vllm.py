@@ -21,9 +21,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from outcome_rl.driver.config import SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import EngineDied, Rollouts
@@ -150,7 +147,7 @@ class VllmEngine:
             self._asleep = False
         if self._outdated:
             with TemporaryDirectory(dir=self._handover.name) as folder:
-                write_weights(self._policy, folder)
+                self._policy.save_weights(Path(folder))
                 self._llm.collective_rpc("load_policy", args=(folder,))
             self._outdated = False
         self._llm.reset_prefix_cache()
@@ -188,20 +185,9 @@ class VllmEngine:
 def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
     """Where the weights are handed over: in shared memory if there is room for them, which in a container is often but
     64 MiB."""
-    size = sum(parameter.numel() for parameter in policy.model.parameters()) * policy.compute_dtype.itemsize
+    size = sum(parameter.numel() * parameter.element_size() for parameter in policy.model.parameters())
     fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
     return TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None)
-
-
-def write_weights(policy: Policy, folder: str) -> None:
-    """Write the weights in `compute_dtype`, under the names that Hugging Face publishes them by and vLLM expects."""
-    # A head that is tied to the embedding must stay so, or it would be written too.
-    cast: dict[tuple[int, torch.Size], Tensor] = {}
-    tensors = {}
-    for name, tensor in policy.model.state_dict().items():
-        dtype = policy.compute_dtype if tensor.is_floating_point() else tensor.dtype
-        tensors[name] = cast.setdefault((tensor.data_ptr(), tensor.shape), tensor.to("cpu", dtype))
-    policy.model.save_pretrained(folder, state_dict=tensors)
 
 
 @contextmanager

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.data import Problem
 from outcome_rl.driver.rollout import Rollouts
-from outcome_rl.driver.update import ScoredRollouts
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher

@@ -14,7 +14,7 @@ from torch import Tensor
 from outcome_rl.driver.data import Problem
 from outcome_rl.driver.rollout import Rollouts
 from outcome_rl.driver.scoring import Scores, distinct_answers
-from outcome_rl.driver.update import UpdateStats
+from outcome_rl.driver.update_stats import UpdateStats
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl_kernels import OutcomeCounts
 
@@ -65,6 +65,7 @@ def update_metrics(update: UpdateStats) -> dict[str, float]:
         "actor/kl": update.kl,
         "actor/grad_norm": update.grad_norm,
         "actor/lr": update.lr,
+        **{f"actor/{name}": value for name, value in update.ratio.items()},
         **{f"entropy/{name}": value for name, value in update.entropy.items()},
         **{f"rollout/{name}": value for name, value in update.mismatch.items()},
     }

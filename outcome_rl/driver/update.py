@@ -1,40 +1,24 @@
-"""The policy update: one gradient step on a batch of scored rollouts, in micro-batches that add up to the batch."""
+"""The policy update: optimizer steps on a batch of scored rollouts, in micro-batches that add up to their mini-batch.
+
+batch --> mini-batches, one optimizer step each (by default one: the whole batch)
+  --> packed micro-batches --model--> hidden states (M, H) --fused loss--> gradients, added up
+"""
 
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from outcome_rl.driver.batches import MicroBatch, MiniBatch, ScoredRollouts, mini_batches
 from outcome_rl.driver.config import TrainConfig
-from outcome_rl.driver.importance import Mismatch, importance_weights
+from outcome_rl.driver.importance import importance_weights
+from outcome_rl.driver.master_weights import MasterWeights
 from outcome_rl.driver.policy import Policy
-from outcome_rl.driver.rollout import Rollouts
-from outcome_rl_kernels import LinearPolicyLoss, linear_logprobs, loss_normalizer
-
-
-class ScoredRollouts(NamedTuple):
-    """Rollouts with what the loss needs to know of them, on the policy's device."""
-
-    rollouts: Rollouts  # N responses
-    advantages: Tensor  # (N,) reward part
-    bonuses: Tensor  # (N,) exploration part
-    answer_mask: Tensor  # (N, T) bool
-    correct: Tensor  # (N,) bool
-
-
-class UpdateStats(NamedTuple):
-    """What one update did: host numbers."""
-
-    loss: float
-    kl: float  # mean over the tokens of the loss
-    grad_norm: float  # before clipping
-    lr: float
-    entropy: dict[str, float]  # the same, over "all", "correct" and "incorrect" completions
-    mismatch: dict[str, float]  # with the engine that sampled; empty where it is the policy itself
-    reference_s: float
-    update_s: float
+from outcome_rl.driver.update_stats import UpdateStats, UpdateTotals
+from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs
 
 
 class Updater:
@@ -45,8 +29,14 @@ class Updater:
 
         self.policy = policy
         self.config = config
-        self.reference = policy.frozen_copy() if config.actor.kl_loss_coef else None
         actor, optim = config.actor, config.actor.optim
+        self.reference: Policy | None = None  # of LoRA, the policy without its adapters
+        if actor.kl_loss_coef and policy.adapters is None:
+            self.reference = policy.frozen_copy()
+        if actor.use_torch_compile:
+            for model in (policy, self.reference):
+                if model is not None:
+                    model.compile()
         self.loss = LinearPolicyLoss(
             rows="active",  # the entropies reported are of all completions
             answer_mask_mode=config.exploration.answer_mask_mode,
@@ -56,11 +46,13 @@ class Updater:
             epsilon_low=actor.clip_ratio_low,
             epsilon_high=actor.clip_ratio_high,
             delta=actor.clip_ratio_c,
+            importance_level="sequence" if actor.loss_mode == "gspo" else "token",
             loss_agg=actor.loss_agg_mode,
             entropy_coef=actor.entropy_coeff,
         )
+        self.weights = MasterWeights(policy.model)
         self.optimizer = torch.optim.AdamW(
-            policy.model.parameters(), lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
+            self.weights.parameters, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
         )
         self.scheduler = get_scheduler(
             optim.lr_scheduler_type,
@@ -70,126 +62,135 @@ class Updater:
         )
 
     def step(self, batch: ScoredRollouts) -> UpdateStats:
-        """One AdamW step on the whole batch.
+        """`ppo_epochs` passes over the batch, an AdamW step for each mini-batch of each; the schedule moves on once.
 
         Raises:
-            FloatingPointError: the gradient is not finite; the weights are as they were.
+            FloatingPointError: the gradient of a mini-batch is not finite. Weights and optimizer are as they were
+                before that mini-batch: by default, before the call.
         """
-        actor = self.config.actor
-        normalizer = loss_normalizer(
-            batch.rollouts.completion_mask,
-            batch.answer_mask,
-            answer_mask_mode=self.config.exploration.answer_mask_mode,
-            loss_agg=actor.loss_agg_mode,
-            horizon=self.config.data.max_response_length,
-        )
-        num_samples = len(batch.advantages)
-        device = self.policy.device
-        loss = torch.zeros((), device=device)
-        kl = torch.zeros((), device=device)
-        entropy_of_sample = torch.zeros(num_samples, device=device)
-        mismatch = Mismatch(self.config.rollout.importance_cap)
-        reference_s = 0.0
         start = time.perf_counter()
+        actor = self.config.actor
+        chosen = list(
+            mini_batches(
+                batch,
+                self.config,
+                share_prompts=actor.use_prefix_grouper and self.policy.packs,
+                padded=self.policy.pads_attention,
+            )
+        )
+        reference_start = time.perf_counter()
+        chosen = list(self._with_reference(chosen))
+        reference_s = time.perf_counter() - reference_start
+        if actor.ppo_epochs * len(chosen) > 1:
+            chosen = [self._with_old_logps(mini_batch) for mini_batch in chosen]
+        totals = UpdateTotals(self.config.rollout.importance_cap, self.policy.device)
+        for epoch in range(actor.ppo_epochs):
+            for mini_batch in chosen:
+                self._update(mini_batch, totals, first_pass=epoch == 0)
+        lr = self.scheduler.get_last_lr()[0]
+        self.scheduler.step()
+        return totals.stats(lr, reference_s, start)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "master_weights": self.weights.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.weights.load_state_dict(state["master_weights"])
+
+    def _update(self, mini_batch: MiniBatch, totals: UpdateTotals, *, first_pass: bool) -> None:
+        """One AdamW step."""
         self.optimizer.zero_grad(set_to_none=True)
-        for rows in _micro_batches(num_samples, actor.ppo_micro_batch_size_per_gpu):
-            rollouts = batch.rollouts.rows(rows)
-            mask = rollouts.completion_mask
-            reference_start = time.perf_counter()
-            ref_logps = self._reference_logps(rollouts)
-            reference_s += time.perf_counter() - reference_start
-            with self.policy.precision():
-                hidden = _completion_hidden(self.policy, rollouts)
-                output = self.loss(
-                    hidden,
-                    self.policy.head_weight,
-                    rollouts.completion_ids,
-                    batch.advantages[rows],
-                    mask,
-                    bias=self.policy.head_bias,
-                    bonuses=batch.bonuses[rows],
-                    answer_mask=batch.answer_mask[rows, : mask.shape[1]],
-                    ref_logps=ref_logps,
-                    rollout_weights=self._rollout_weights(hidden, rollouts),
-                    normalizer=normalizer,
-                )
-            output.loss.backward()
+        loss = torch.zeros((), device=self.policy.device)
+        for micro_batch in mini_batch.micro_batches:
+            output = self._loss_of(micro_batch, mini_batch.normalizer)
+            output.loss.backward()  # type: ignore[no-untyped-call]
             loss += output.loss.detach()
-            kl += output.metrics["kl"] * output.metrics["active_tokens"]
-            if rollouts.logps is not None:
-                mismatch.add(output.logps, rollouts.logps, mask)
-            entropy_of_sample[rows] = output.entropies.sum(dim=1).to(entropy_of_sample.dtype)
-        grad_norm = torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), actor.grad_clip)
+            totals.add(micro_batch, output, first_pass=first_pass)
+        grad_norm = torch.nn.utils.clip_grad_norm_(self.weights.parameters, self.config.actor.grad_clip)
         if not grad_norm.isfinite():
             raise FloatingPointError(
                 f"the gradient is not finite (norm {grad_norm.item()}, loss {loss.item()}); the weights are as they "
                 "were. Lower actor.optim.lr or actor.kl_loss_coef, or look for non-finite weights in the model"
             )
         self.optimizer.step()
-        lr = self.scheduler.get_last_lr()[0]
-        self.scheduler.step()
-        counted = batch.rollouts.completion_mask
-        if self.config.exploration.answer_mask_mode == "all":  # the loss leaves these out of its statistics too
-            counted = counted & ~batch.answer_mask
-        tokens_of_sample = counted.sum(dim=1)
-        return UpdateStats(
-            loss=loss.item(),
-            kl=(kl / tokens_of_sample.sum().clamp(min=1)).item(),
-            grad_norm=grad_norm.item(),
-            lr=lr,
-            entropy=_split_entropy(entropy_of_sample, tokens_of_sample, batch.correct),
-            mismatch=mismatch.summary(),
-            reference_s=reference_s,
-            update_s=time.perf_counter() - start - reference_s,
+        self.weights.publish()
+        totals.add_update(loss, grad_norm)
+
+    def _loss_of(self, micro_batch: MicroBatch, normalizer: Tensor) -> PolicyLossOutput:
+        packed = micro_batch.packed
+        hidden_MH = self.policy.packed_hidden(packed)
+        output: PolicyLossOutput = self.loss(
+            hidden_MH,
+            self.policy.head_weight,
+            micro_batch.labels_M,
+            micro_batch.advantages_S,
+            torch.ones_like(micro_batch.counted_M),
+            bias=self.policy.head_bias,
+            bonuses=micro_batch.bonuses_S,
+            answer_mask=micro_batch.answer_mask_M,
+            ref_logps=micro_batch.ref_logps_M,
+            old_logps=micro_batch.old_logps_M,
+            rollout_weights=self._rollout_weights(hidden_MH, micro_batch),
+            normalizer=normalizer,
+            cu_seqlens=packed.cu_seqlens,
         )
+        return output
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "scheduler": self.scheduler.state_dict()}
+    def _with_reference(self, chosen: Iterable[MiniBatch]) -> Iterator[MiniBatch]:
+        """The mini-batches with log-probabilities under the reference, where there is one."""
+        if not self.config.actor.kl_loss_coef:
+            yield from chosen
+            return
+        with self._reference() as reference:
+            for mini_batch in chosen:
+                done = [micro._replace(ref_logps_M=self._logps(reference, micro)) for micro in mini_batch.micro_batches]
+                yield mini_batch._replace(micro_batches=done)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scheduler.load_state_dict(state["scheduler"])
+    def _with_old_logps(self, mini_batch: MiniBatch) -> MiniBatch:
+        done = [micro._replace(old_logps_M=self._logps(self.policy, micro)) for micro in mini_batch.micro_batches]
+        return mini_batch._replace(micro_batches=done)
 
-    def _reference_logps(self, rollouts: Rollouts) -> Tensor | None:
+    @contextmanager
+    def _reference(self) -> Iterator[Policy]:
+        """The reference policy, on the device."""
         if self.reference is None:
-            return None
-        with torch.no_grad(), self.reference.precision():
-            return self._logps(self.reference, _completion_hidden(self.reference, rollouts), rollouts)
+            with self.policy.adapters.disable_adapter():
+                yield self.policy
+            return
+        self.reference.model.to(self.policy.device)
+        try:
+            yield self.reference
+        finally:
+            if self.config.actor.ref_param_offload:
+                self.reference.model.to("cpu")
 
-    def _rollout_weights(self, hidden: Tensor, rollouts: Rollouts) -> Tensor | None:
-        """Importance weights (N, T), at the price of one more matrix product with the head."""
-        cap = self.config.rollout.importance_cap
-        if cap is None or rollouts.logps is None:
+    def _rollout_weights(self, hidden_MH: Tensor, micro_batch: MicroBatch) -> Tensor | None:
+        """Importance weights (M,); without old log-probabilities they cost one more matrix product with the head."""
+        cap, engine_logps_M = self.config.rollout.importance_cap, micro_batch.engine_logps_M
+        if cap is None or engine_logps_M is None:
             return None
-        return importance_weights(self._logps(self.policy, hidden.detach(), rollouts), rollouts.logps, cap)
+        logps_M = micro_batch.old_logps_M
+        if logps_M is None:
+            logps_M = self._head_logps(self.policy, hidden_MH.detach(), micro_batch)
+        return importance_weights(logps_M, engine_logps_M, cap)
 
     @torch.no_grad()
-    def _logps(self, policy: Policy, hidden: Tensor, rollouts: Rollouts) -> Tensor:
-        logps, _ = linear_logprobs(
-            hidden,
+    def _logps(self, policy: Policy, micro_batch: MicroBatch) -> Tensor:
+        return self._head_logps(policy, policy.packed_hidden(micro_batch.packed), micro_batch)
+
+    @torch.no_grad()
+    def _head_logps(self, policy: Policy, hidden_MH: Tensor, micro_batch: MicroBatch) -> Tensor:
+        logps_M, _ = linear_logprobs(
+            hidden_MH,
             policy.head_weight,
-            rollouts.completion_ids,
+            micro_batch.labels_M,
             bias=policy.head_bias,
             temperature=self.config.rollout.temperature,
-            mask=rollouts.completion_mask,
         )
-        return logps
-
-
-def _micro_batches(total: int, size: int) -> Iterator[slice]:
-    for start in range(0, total, size):
-        yield slice(start, min(start + size, total))
-
-
-def _completion_hidden(policy: Policy, rollouts: Rollouts) -> Tensor:
-    """(N, T, H): the state at each position that predicts a completion token."""
-    ids = torch.cat([rollouts.prompt_ids, rollouts.completion_ids], dim=1)
-    mask = torch.cat([rollouts.prompt_mask, rollouts.completion_mask], dim=1).long()
-    return policy.hidden(ids, mask)[:, rollouts.prompt_ids.shape[1] - 1 : -1]
-
-
-def _split_entropy(entropy_N: Tensor, tokens_N: Tensor, correct_N: Tensor) -> dict[str, float]:
-    """Mean token entropy over all, correct and incorrect completions; a group without completions is left out."""
-    groups = {"all": torch.ones_like(correct_N), "correct": correct_N, "incorrect": ~correct_N}
-    sums = torch.stack([torch.stack([entropy_N[group].sum(), tokens_N[group].sum()]) for group in groups.values()])
-    return {name: total / tokens for name, (total, tokens) in zip(groups, sums.tolist(), strict=True) if tokens}
+        return logps_M

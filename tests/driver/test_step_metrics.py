@@ -13,7 +13,8 @@ from outcome_rl.driver.step_metrics import (
     sample_rows,
     update_metrics,
 )
-from outcome_rl.driver.update import ScoredRollouts, UpdateStats
+from outcome_rl.driver.batches import ScoredRollouts
+from outcome_rl.driver.update_stats import UpdateStats
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl_kernels import GroupAdvantages, OutcomeCounts
@@ -33,7 +34,9 @@ def make_scores(chosen: slice = slice(None)) -> Scores:
     tokens = torch.zeros(keys.numel(), 5, dtype=torch.long)
     mask = torch.arange(5)[None] < torch.tensor(LENGTHS[: keys.numel()])[:, None]
     rollouts = Rollouts(tokens, tokens.bool(), tokens, mask, texts)
-    batch = ScoredRollouts(rollouts, torch.zeros(keys.numel()), bonuses.reshape(-1), mask, correct.reshape(-1))
+    trained = torch.ones(keys.numel(), dtype=torch.bool)
+    zeros = torch.zeros(keys.numel())
+    batch = ScoredRollouts(rollouts, zeros, bonuses.reshape(-1), mask, correct.reshape(-1), trained)
     counts = torch.arange(keys.numel()).reshape(keys.shape)
     return Scores(
         batch=batch,

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.config import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import TransformersEngine
-from outcome_rl.driver.update import ScoredRollouts, Updater
+from outcome_rl.driver.update import Updater
 
 LR = 1e-2
 FLOAT, BFLOAT = torch.float32, torch.bfloat16
@@ -39,6 +40,7 @@ def batch(base: Policy) -> ScoredRollouts:
         bonuses=torch.rand(7, generator=generator),
         answer_mask=answer,
         correct=torch.tensor([True, False, False, True, False, False, True]),
+        trained=torch.ones(7, dtype=torch.bool),
     )
 
 
@@ -117,10 +119,10 @@ def test_the_gradient_is_that_of_the_formula(base: Policy, batch: ScoredRollouts
 def test_logps_are_those_of_the_sampling_policy(
     temperature: float, base: Policy, batch: ScoredRollouts, make_config: MakeConfig
 ) -> None:
-    seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def spy(_: Any, arguments: tuple[Any, ...], inputs: dict[str, Any], output: Any) -> None:
-        seen.append((output.logps, inputs["ref_logps"], arguments[4]))
+    def spy(_: Any, __: Any, inputs: dict[str, Any], output: Any) -> None:
+        seen.append((output.logps, inputs["ref_logps"]))
 
     policy = clone(base)
     config = make_config(f"rollout.temperature={temperature}", "actor.ppo_micro_batch_size_per_gpu=1")
@@ -131,11 +133,13 @@ def test_logps_are_those_of_the_sampling_policy(
         at_base, moved = plain_logps(base, batch, temperature), plain_logps(policy, batch, temperature)
     updater.step(batch)
     assert first.kl == pytest.approx(0.0, abs=1e-12)
-    for row, (logps, reference, mask) in enumerate(seen):
-        expected = at_base[row] if row < 7 else moved[row - 7]
-        torch.testing.assert_close(logps[mask], expected, rtol=1e-6, atol=1e-8)
-        torch.testing.assert_close(reference[mask], at_base[row % 7], rtol=1e-6, atol=1e-8)
     assert len(seen) == 14
+    total = batch.rollouts.prompt_mask.sum(dim=1) + batch.rollouts.completion_mask.sum(dim=1)
+    longest_first = total.argsort(descending=True, stable=True).tolist()
+    expected = [logps[row] for logps in (at_base, moved) for row in longest_first]
+    for row, (logps, reference), wanted in zip(longest_first * 2, seen, expected, strict=True):
+        torch.testing.assert_close(logps, wanted, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(reference, at_base[row], rtol=1e-6, atol=1e-8)
 
 
 def test_importance_weights_multiply_the_policy_term(
@@ -241,31 +245,39 @@ def test_the_schedule_is_followed(base: Policy, batch: ScoredRollouts, make_conf
     assert [updater.step(batch).lr for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
 
 
-def test_a_small_step_in_bfloat16_changes_the_weights(batch: ScoredRollouts, make_config: MakeConfig) -> None:
-    """Weights in bfloat16 would round most of a step of 1e-6 away."""
+def test_a_small_step_in_bfloat16_is_not_rounded_away(batch: ScoredRollouts, make_config: MakeConfig) -> None:
+    """Of the model's own weights, a step of 1e-6 would change next to none; of their masters it changes all."""
     policy = Policy.load(ModelConfig(path="embedded", device="cpu", dtype="bfloat16"))
-    before = [parameter.clone() for parameter in policy.model.parameters()]
-    Updater(policy, make_config("actor.optim.lr=1e-6"), total_steps=2).step(batch)
-    changed = [(after != old)[after.grad != 0] for after, old in zip(policy.model.parameters(), before, strict=True)]
-    assert torch.cat(changed).float().mean() > 0.95
+    updater = Updater(policy, make_config("actor.optim.lr=1e-6"), total_steps=2)
+    before = [master.clone() for master in updater.weights.parameters]
+    updater.step(batch)
+    for weight, master, old in zip(policy.model.parameters(), updater.weights.parameters, before, strict=True):
+        assert weight.dtype == BFLOAT
+        assert torch.equal(weight, master.to(BFLOAT))
+        assert weight.grad is None
+        moved = (master != old)[master.grad != 0]
+        assert len(moved) == 0 or moved.float().mean() > 0.95
 
 
 def test_bfloat16_follows_the_gradient_of_float32(base: Policy, batch: ScoredRollouts, make_config: MakeConfig) -> None:
-    policies = [Policy(copy.deepcopy(base.model).float(), base.tokenizer, dtype) for dtype in (FLOAT, BFLOAT)]
-    stats = [Updater(policy, make_config("actor.grad_clip=1e9"), 2).step(batch) for policy in policies]
-    full, half = (torch.cat([p.grad.flatten() for p in policy.model.parameters()]) for policy in policies)
-    assert {p.grad.dtype for p in policies[1].model.parameters()} == {torch.float32}
+    rounded = copy.deepcopy(base.model).to(BFLOAT)
+    policies = [Policy(copy.deepcopy(rounded).float(), base.tokenizer), Policy(rounded, base.tokenizer)]
+    updaters = [Updater(policy, make_config("actor.grad_clip=1e9"), 2) for policy in policies]
+    stats = [updater.step(batch) for updater in updaters]
+    full, half = (torch.cat([p.grad.flatten() for p in updater.weights.parameters]) for updater in updaters)
+    assert half.dtype == torch.float32
     assert 0 < (half - full).norm() / full.norm() < 0.05
     assert stats[1].loss == pytest.approx(stats[0].loss, rel=0.05, abs=0.01)
     assert stats[1].kl == pytest.approx(0, abs=1e-9)  # policy and reference round alike
 
 
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT], ids=str)
 @pytest.mark.parametrize("schedule", ["constant_with_warmup", "cosine", "linear"])
 def test_a_restored_updater_goes_on_bit_for_bit(
-    schedule: str, base: Policy, batch: ScoredRollouts, make_config: MakeConfig, tmp_path: Path
+    schedule: str, dtype: torch.dtype, base: Policy, batch: ScoredRollouts, make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    config = make_config(f"actor.optim.lr_scheduler_type={schedule}")
-    one = clone(base)
+    config = make_config(f"actor.optim.lr_scheduler_type={schedule}", "actor.optim.lr=1e-5")
+    one = Policy(copy.deepcopy(base.model).to(dtype), base.tokenizer)
     first = Updater(one, config, total_steps=5)
     first.step(batch)
     torch.save(first.state_dict(), tmp_path / "state.pt")
@@ -277,5 +289,190 @@ def test_a_restored_updater_goes_on_bit_for_bit(
         left, right = first.step(batch), second.step(batch)
         assert left.lr == right.lr
         assert left.loss == right.loss
+    for ours, theirs in zip(first.weights.parameters, second.weights.parameters, strict=True):
+        assert torch.equal(ours, theirs)
     for ours, theirs in zip(one.model.parameters(), two.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.fixture(scope="module")
+def grouped(base: Policy) -> ScoredRollouts:
+    """Three responses to each of three questions, and a response that is masked out whole."""
+    prompts = base.tokenizer(["D07 17 @ 5 # 3 =>", "D01 2", "D03 1 1 1 1 =>"])
+    rollouts = TransformersEngine(base, 64).generate(prompts["input_ids"], SamplingConfig(n=3, temperature=1.5), 12, 5)
+    mask = rollouts.completion_mask.clone()
+    mask[4] = False
+    generator = torch.Generator().manual_seed(0)
+    return ScoredRollouts(
+        rollouts=rollouts._replace(completion_mask=mask),
+        advantages=torch.randn(9, generator=generator),
+        bonuses=torch.rand(9, generator=generator),
+        answer_mask=(torch.rand(mask.shape, generator=generator) < 0.3) & mask,
+        correct=torch.arange(9) % 2 == 0,
+        trained=torch.ones(9, dtype=torch.bool),
+    )
+
+
+def assert_same_update(updater: Updater, stats: Any, other: Updater, other_stats: Any) -> None:
+    for name in ("loss", "kl", "grad_norm", "entropy", "ratio"):
+        assert getattr(stats, name) == pytest.approx(getattr(other_stats, name), rel=1e-6, abs=1e-9), name
+    for ours, theirs in zip(updater.weights.parameters, other.weights.parameters, strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-7)  # transformers norms in float32
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("actor.use_prefix_grouper=false",),
+        ("actor.ppo_micro_batch_size_per_gpu=2",),  # parts a group: its prompt is computed in both parts
+        ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32"),
+        ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32", "actor.use_prefix_grouper=false"),
+    ],
+    ids=["own prompts", "pairs", "by tokens", "by tokens, own prompts"],
+)
+def test_packing_changes_nothing(
+    settings: tuple[str, ...], base: Policy, grouped: ScoredRollouts, make_config: MakeConfig
+) -> None:
+    """Beside one row of everything with shared prompts: cut, and without sharing."""
+    several = ("actor.loss_mode=gspo", "actor.ppo_epochs=2", "actor.entropy_coeff=0.01", "actor.optim.lr=1e-6")
+    found = []
+    for more in ((ALL,), settings):
+        updater = Updater(clone(base), make_config(*several, *more), total_steps=10)
+        found += [updater, updater.step(grouped)]
+    assert_same_update(*found)
+    assert found[1].ratio["ratio_mean"] != 1
+
+
+def test_padding_instead_of_packing_changes_nothing(
+    base: Policy, grouped: ScoredRollouts, make_config: MakeConfig
+) -> None:
+    updater = Updater(clone(base), make_config(ALL), total_steps=10)
+    stats = updater.step(grouped)
+    padding = clone(base)
+    padding.model.set_attn_implementation("sdpa")
+    assert not padding.packs
+    other = Updater(padding, make_config(ALL), total_steps=10)
+    assert_same_update(updater, stats, other, other.step(grouped))
+
+
+def test_a_shared_prompt_is_computed_once(base: Policy, grouped: ScoredRollouts, make_config: MakeConfig) -> None:
+    policy = clone(base)
+    computed: list[int] = []
+    policy.model.get_decoder().register_forward_hook(lambda _, __, output: computed.append(output[0].shape[1]))
+    lengths = [mask.sum(dim=1).tolist() for mask in (grouped.rollouts.prompt_mask, grouped.rollouts.completion_mask)]
+    responses = sum(max(length - 1, 0) for length in lengths[1])  # the last token predicts nothing
+    for share, prompts in (("true", sum(lengths[0][::3])), ("false", sum(lengths[0]))):
+        computed.clear()
+        Updater(policy, make_config(ALL, f"actor.use_prefix_grouper={share}"), total_steps=10).step(grouped)
+        assert computed == [prompts + responses] * 2  # reference and policy
+
+
+@pytest.mark.parametrize("loss_mode", ["vanilla", "gspo"])
+def test_several_updates_are_clipped_around_the_policy_that_sampled(
+    loss_mode: str, base: Policy, grouped: ScoredRollouts, make_config: MakeConfig
+) -> None:
+    """Two mini-batches, the second of which sees a policy that has moved: its gradient, by hand."""
+    settings = ("actor.ppo_mini_batch_size=2", "rollout.n=3", f"actor.loss_mode={loss_mode}", "actor.kl_loss_coef=0")
+    config = make_config("actor.grad_clip=1e9", "actor.clip_ratio_low=0.02", "actor.clip_ratio_high=0.03", *settings)
+    policy = clone(base)
+    updater = Updater(policy, config, total_steps=10)
+    stepped_once: list[dict[str, torch.Tensor]] = []
+    updater.optimizer.register_step_post_hook(
+        lambda *_: stepped_once.append({name: value.clone() for name, value in policy.model.state_dict().items()})
+    )
+    stats = updater.step(grouped)
+    assert len(stepped_once) == 2
+
+    wanted = clone(base)
+    wanted.model.load_state_dict(stepped_once[0])
+    with torch.no_grad():
+        old = plain_logps(base, grouped, temperature=1.0)
+    loss, tokens, clipped, counted = torch.zeros((), dtype=torch.float64), 0, 0, 0
+    for row, logps in enumerate(plain_logps(wanted, grouped, temperature=1.0)):
+        if row < 6:
+            continue
+        log_ratio = logps - old[row]
+        if loss_mode == "gspo":
+            log_ratio = log_ratio.detach().mean() + logps - logps.detach()
+        ratio = log_ratio.exp()
+        advantage = grouped.advantages[row] + grouped.bonuses[row]
+        outside = ~grouped.answer_mask[row][grouped.rollouts.completion_mask[row]]
+        per_token = torch.minimum(ratio * advantage, ratio.clamp(0.98, 1.03) * advantage)
+        loss = loss - per_token[outside].sum()
+        tokens += len(logps)
+        clipped += int((ratio * advantage > ratio.clamp(0.98, 1.03) * advantage)[outside].sum())
+        counted += int(outside.sum())
+    (loss / tokens).backward()  # type: ignore[no-untyped-call]
+    for ours, theirs in zip(policy.model.parameters(), wanted.model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8)
+    first = int((~grouped.answer_mask & grouped.rollouts.completion_mask)[:6].sum())
+    assert stats.ratio["clip_fraction"] == pytest.approx(clipped / (counted + first))
+    assert clipped > 0
+
+
+def test_a_later_mini_batch_that_is_not_finite_leaves_the_earlier_steps(
+    base: Policy, grouped: ScoredRollouts, make_config: MakeConfig
+) -> None:
+    config = make_config("actor.ppo_mini_batch_size=1", "rollout.n=3", "actor.kl_loss_coef=0")
+    advantages = grouped.advantages.clone()
+    advantages[8] = float("inf")
+    policy = clone(base)
+    updater = Updater(policy, config, total_steps=10)
+    with pytest.raises(FloatingPointError, match="gradient is not finite"):
+        updater.step(grouped._replace(advantages=advantages))
+    assert next(iter(updater.optimizer.state.values()))["step"] == 2
+    assert all(parameter.isfinite().all() for parameter in policy.model.parameters())
+    assert (policy.head_weight - base.head_weight).abs().max() > LR / 2
+
+
+def test_the_reference_can_wait_elsewhere(base: Policy, batch: ScoredRollouts, make_config: MakeConfig) -> None:
+    updater = Updater(clone(base), make_config("actor.ref_param_offload=true"), total_steps=10)
+    assert updater.reference is not None
+    moves: list[Any] = []
+    real = updater.reference.model.to
+    updater.reference.model.to = lambda *where: (moves.append(*where), real(*where))
+    updater.step(batch)
+    assert moves == [torch.device("cpu"), "cpu"]  # to the policy's device, and away
+
+
+def test_gradient_checkpointing_changes_nothing_but_memory(batch: ScoredRollouts, make_config: MakeConfig) -> None:
+    found: list[Any] = []
+    saved = []
+    for on in (False, True):
+        policy = Policy.load(ModelConfig(path="embedded", device="cpu", enable_gradient_checkpointing=on))
+        updater = Updater(policy, make_config(ALL), total_steps=2)
+        kept = 0
+
+        def count(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal kept
+            kept += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            found += [updater, updater.step(batch)]
+        saved.append(kept)
+        assert not any(module.training for module in policy.model.modules())
+    for ours, theirs in zip(found[0].weights.parameters, found[2].weights.parameters, strict=True):
+        assert torch.equal(ours.grad, theirs.grad)
+    assert saved[1] < saved[0] / 2
+
+
+@pytest.mark.slow
+def test_compilation_changes_nothing(base: Policy, grouped: ScoredRollouts, make_config: MakeConfig) -> None:
+    updater = Updater(clone(base), make_config(ALL), total_steps=10)
+    stats = updater.step(grouped)
+    other = Updater(clone(base), make_config(ALL, "actor.use_torch_compile=true"), total_steps=10)
+    assert_same_update(updater, stats, other, other.step(grouped))
+
+
+def test_a_response_that_is_not_trained_on_is_as_if_it_were_masked(grouped: ScoredRollouts, make_config: MakeConfig) -> None:
+    mask = grouped.rollouts.completion_mask.clone()
+    mask[[0, 5]] = False
+    masked = grouped._replace(rollouts=grouped.rollouts._replace(completion_mask=mask))
+    trained = grouped.trained.clone()
+    trained[[0, 4, 5]] = False
+    updates = []
+    for batch in (masked, grouped._replace(trained=trained)):
+        updater = Updater(Policy.load(make_config().model), make_config("rollout.n=3"), 10)
+        updates += [updater, updater.step(batch)]
+    assert_same_update(*updates)
