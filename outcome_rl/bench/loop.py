@@ -22,10 +22,10 @@ from torch.nn import functional as F
 
 from outcome_rl.bench.measure import interleaved_times
 from outcome_rl.bench.record import OUTPUT, RESULTS, write_result
+from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.config_loading import load_config
 from outcome_rl.driver.rollout import Rollouts
 from outcome_rl.driver.trainer import Trainer
-from outcome_rl.driver.batches import ScoredRollouts
 
 RECORD = RESULTS / "loop-cpu.json"
 PARTS = ("rollout", "outcomes", "reference", "update")
@@ -49,7 +49,7 @@ class PlainLoop:
         marks = [time.perf_counter()]
         rollouts = self.generate([trainer.prompts.ids[i] for i in chosen])
         marks.append(time.perf_counter())
-        batch = trainer.scorer.score([trainer.prompts.problems[i] for i in chosen], rollouts).batch
+        batch = trainer.collector.scorer.score([trainer.prompts.problems[i] for i in chosen], rollouts).batch
         marks.append(time.perf_counter())
         with torch.no_grad():
             size = actor.ppo_micro_batch_size_per_gpu
@@ -166,7 +166,7 @@ def compare(trainer: Trainer, plain: PlainLoop) -> float:
     """
     chosen = trainer.order.batch(1)
     rollouts = plain.generate([trainer.prompts.ids[i] for i in chosen])
-    batch = trainer.scorer.score([trainer.prompts.problems[i] for i in chosen], rollouts).batch
+    batch = trainer.collector.scorer.score([trainer.prompts.problems[i] for i in chosen], rollouts).batch
     rows = slice(0, len(batch.advantages))
     plain.optimizer.zero_grad(set_to_none=True)
     with torch.no_grad():

@@ -92,8 +92,7 @@ def mini_batches(
             horizon=config.data.max_response_length,
         )
         packs = [
-            pack(batch.rollouts, lengths, chosen, padded=padded)
-            for chosen in split_rows(lengths, rows, config.actor)
+            pack(batch.rollouts, lengths, chosen, padded=padded) for chosen in split_rows(lengths, rows, config.actor)
         ]
         yield MiniBatch([_micro_batch(batch, packed, answer_mask_mode) for packed in packs], normalizer)
 

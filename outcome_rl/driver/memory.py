@@ -13,6 +13,7 @@ import torch
 
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.data import BatchOrder, load_problems
+from outcome_rl.driver.lora import add_adapters
 from outcome_rl.driver.policy import Policy
 from outcome_rl.embedded import policy_dir
 
@@ -54,29 +55,43 @@ def estimate_memory(config: TrainConfig) -> Estimate:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    dtype = getattr(torch, config.model.dtype)
     path = str(policy_dir()) if config.model.path == "embedded" else config.model.path
     shape = AutoConfig.from_pretrained(path, trust_remote_code=config.model.trust_remote_code)
     with FakeTensorMode():
-        model = AutoModelForCausalLM.from_config(shape, trust_remote_code=config.model.trust_remote_code)
+        model = AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=config.model.trust_remote_code)
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        policy = Policy(model, tokenizer=None, compute_dtype=getattr(torch, config.model.dtype))
+        adapters = add_adapters(model, config.model) if config.model.lora_rank else None
+        policy = Policy(model, tokenizer=None, adapters=adapters)
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         length = config.data.max_prompt_length + config.data.max_response_length
         batch = config.actor.ppo_micro_batch_size_per_gpu
+        if config.actor.use_dynamic_bsz:
+            batch = max(1, config.actor.ppo_max_token_len_per_gpu // length)
         kept = kept_for_backward(policy, batch, length)
+        if config.model.enable_gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            inputs = kept_for_backward(policy, batch, length)
+            kept = inputs + (kept - inputs) // shape.num_hidden_layers  # a layer at a time is computed anew
         vocabulary, hidden = policy.head_weight.shape
-    size = policy.compute_dtype.itemsize
+    size = dtype.itemsize
     responses = batch * config.data.max_response_length
     loss = (
         min(MOST_LOGITS, responses * vocabulary * size)
         + 2 * responses * hidden * size
         + vocabulary * hidden * FLOAT32  # the gradient of the head, before it is added to what is there
     )
-    weights = num_parameters * FLOAT32
+    weights = num_parameters * size
+    adapter = (trained if config.model.lora_rank else 0) * size
+    masters = trained * FLOAT32 if dtype != torch.float32 else 0
+    reference = weights if config.actor.kl_loss_coef and not config.model.lora_rank else 0
+    offloads = config.actor.ref_param_offload
     parts = [
-        Part("weights, float32", weights, "always"),
-        Part("AdamW, two moments", 2 * weights, "always"),
-        Part("reference policy", weights if config.actor.kl_loss_coef else 0, "always"),
-        Part("gradients", weights, "update"),
+        Part(f"weights, {config.model.dtype}", weights + adapter, "always"),
+        Part("master weights, float32", masters, "always"),
+        Part("AdamW, two moments", 2 * trained * FLOAT32, "always"),
+        Part("reference policy", reference, "update" if offloads else "always"),
+        Part("gradients, float32", trained * FLOAT32, "update"),
         Part(f"activations of {batch} x {length} tokens", kept, "update"),
         Part("policy loss, logits a chunk at a time", loss, "update"),
     ]

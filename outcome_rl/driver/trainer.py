@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.checkpoint import (
     check_same_run,
     latest_checkpoint,
@@ -23,7 +24,6 @@ from outcome_rl.driver.checkpoint import (
     read_state,
     write_checkpoint,
 )
-from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.collecting import Collected, Collector
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.config_loading import leaves, to_yaml

@@ -1,4 +1,4 @@
-"""What an update learns from: with dynamic sampling the groups that have a gradient, and everything else counted too."""
+"""What an update learns from: with dynamic sampling the groups with a gradient, and everything else counted too."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,6 +1,7 @@
 """The estimate is what a real model of the same shape takes."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,29 @@ def test_weights_gradients_and_optimizer(model: tuple[LlamaForCausalLM, Path]) -
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_activations(dtype: str, model: tuple[LlamaForCausalLM, Path]) -> None:
     real, folder = model
-    policy = Policy(real, tokenizer=None, compute_dtype=getattr(torch, dtype))
+    policy = Policy(deepcopy(real).to(getattr(torch, dtype)), tokenizer=None)
     assert parts(config_of(folder, f"model.dtype={dtype}"))["activations"] == kept_for_backward(policy, 4, 12)
+
+
+def test_what_saves_memory_shows(model: tuple[LlamaForCausalLM, Path]) -> None:
+    real, folder = model
+    number = sum(weight.numel() for weight in real.parameters())
+    whole = parts(config_of(folder))
+    half = parts(config_of(folder, "model.dtype=bfloat16"))
+    assert [half[name] for name in ("weights", "master weights", "AdamW", "gradients")] == [
+        number * size for size in (2, 4, 8, 4)
+    ]
+    assert half["reference policy"] == number * 2
+    lora = parts(config_of(folder, "model.lora_rank=2"))
+    assert "reference policy" not in lora
+    assert lora["weights"] - whole["weights"] == lora["gradients"] == lora["AdamW"] // 2 > 0
+    assert lora["gradients"] < whole["gradients"] / 4
+    checkpointed = parts(config_of(folder, "model.enable_gradient_checkpointing=true"))
+    assert checkpointed["activations"] < whole["activations"] / 2
+    budget = parts(config_of(folder, "actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=24"))
+    assert budget["activations"] == kept_for_backward(Policy(real, tokenizer=None), 2, 12)
+    offloaded = estimate_memory(config_of(folder, "actor.ref_param_offload=true"))
+    assert {part.name: part.phase for part in offloaded.parts}["reference policy"] == "update"
 
 
 def test_activations_grow_with_the_tokens_and_are_not_weights(model: tuple[LlamaForCausalLM, Path]) -> None:
@@ -108,7 +130,8 @@ def test_eight_billion_parameters_are_not_loaded(tmp_path: Path) -> None:
     llama.save_pretrained(tmp_path)
     lines = list(describe(load_config("paper/llama-3.1-8b-instruct-easy", [f"model.path={tmp_path}"])))
     assert lines[0] == "Memory of one process, of 8,030,261,248 parameters:"
-    assert any("weights, float32" in line and "29.9 GiB" in line for line in lines)
+    for part, size in (("weights, bfloat16", "15.0 GiB"), ("master weights, float32", "29.9 GiB")):
+        assert any(part in line and size in line for line in lines), part
     assert "  vLLM besides: 50% of the GPU's memory, given back between rollouts" in lines
     assert lines[-1] == "Steps: unknown until nlile/hendrycks-MATH-benchmark@train is loaded"
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.data import Problem
 from outcome_rl.driver.rollout import Rollouts
 from outcome_rl.driver.scoring import Scores, question_keys
@@ -13,7 +14,6 @@ from outcome_rl.driver.step_metrics import (
     sample_rows,
     update_metrics,
 )
-from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.update_stats import UpdateStats
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
@@ -106,12 +106,14 @@ def test_lengths() -> None:
 
 def test_the_update() -> None:
     entropy, mismatch = {"all": 1.5, "incorrect": 1.75}, {"logp_diff_max": 0.125}
-    update = UpdateStats(0.5, 0.25, 2.0, 1e-6, entropy, mismatch, reference_s=3.0, update_s=4.0)
+    ratio = {"clip_fraction": 0.0625}
+    update = UpdateStats(0.5, 0.25, 2.0, 1e-6, entropy, ratio, mismatch, reference_s=3.0, update_s=4.0)
     assert update_metrics(update) == {
         "actor/loss": 0.5,
         "actor/kl": 0.25,
         "actor/grad_norm": 2.0,
         "actor/lr": 1e-6,
+        "actor/clip_fraction": 0.0625,
         "entropy/all": 1.5,
         "entropy/incorrect": 1.75,
         "rollout/logp_diff_max": 0.125,

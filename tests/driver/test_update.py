@@ -465,7 +465,9 @@ def test_compilation_changes_nothing(base: Policy, grouped: ScoredRollouts, make
     assert_same_update(updater, stats, other, other.step(grouped))
 
 
-def test_a_response_that_is_not_trained_on_is_as_if_it_were_masked(grouped: ScoredRollouts, make_config: MakeConfig) -> None:
+def test_a_response_that_is_not_trained_on_is_as_if_it_were_masked(
+    grouped: ScoredRollouts, make_config: MakeConfig
+) -> None:
     mask = grouped.rollouts.completion_mask.clone()
     mask[[0, 5]] = False
     masked = grouped._replace(rollouts=grouped.rollouts._replace(completion_mask=mask))
