@@ -61,9 +61,7 @@ def estimate_memory(config: TrainConfig) -> Estimate:
     with FakeTensorMode():
         model = AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=config.model.trust_remote_code)
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        adapters = add_adapters(model, config.model) if config.model.lora_rank else None
-        policy = Policy(model, tokenizer=None, adapters=adapters)
-        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        policy = Policy(model, tokenizer=None)
         length = config.data.max_prompt_length + config.data.max_response_length
         batch = config.actor.ppo_micro_batch_size_per_gpu
         if config.actor.use_dynamic_bsz:
@@ -74,6 +72,12 @@ def estimate_memory(config: TrainConfig) -> Estimate:
             inputs = kept_for_backward(policy, batch, length)
             kept = inputs + (kept - inputs) // shape.num_hidden_layers  # a layer at a time is computed anew
         vocabulary, hidden = policy.head_weight.shape
+    trained = num_parameters
+    if config.model.lora_rank:
+        with torch.device("meta"):  # peft moves its adapters, which fake tensors cannot
+            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=config.model.trust_remote_code)
+            add_adapters(model, config.model)
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     size = dtype.itemsize
     responses = batch * config.data.max_response_length
     loss = (
