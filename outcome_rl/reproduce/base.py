@@ -109,6 +109,8 @@ class Base:
         rows = DialectTask(cell.instance).problems("train", self.plan.hard_pool)
         with _Sampler(self.policy(cell.instance, cell.policy)) as sampler:
             for number, count in enumerate(_doubling(self.plan.hard_samples)):
+                if not rows:
+                    break
                 solved = sampler.sample(rows, count, derive_seed(0, "hard", number)).correct.any(axis=1)
                 rows = [row for row, known in zip(rows, solved.tolist(), strict=True) if not known]
                 print(f"hard questions of {cell.name}: {len(rows)} unsolved after {count} more samples", flush=True)
