@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from outcome_rl.driver.config import ModelConfig, SamplingConfig
@@ -37,6 +38,15 @@ class Base:
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan = plan
         self.folder = folder
+
+    def prepare(self, cell: Cell) -> None:
+        """Make what the runs of a cell start from; it may be called in a process of its own."""
+        torch.set_num_threads(1)  # models this small run slower on two, and much slower where the second core is busy
+        for seed in self.plan.seeds:
+            self.samples(cell, seed)
+
+    def is_prepared(self, cell: Cell) -> bool:
+        return all(self._samples_file(cell, seed).exists() for seed in self.plan.seeds)
 
     def policy(self, instance: int, name: str) -> str:
         """`model.path` of a base policy, which is made if it is not there."""
@@ -87,7 +97,7 @@ class Base:
 
         They are fresh: those that chose the hard questions cannot tell how often the policy fails them.
         """
-        path = self.folder / "base" / f"{cell.name}-seed{seed}.npz"
+        path = self._samples_file(cell, seed)
         rows = read_rows(self.training_file(cell))
         count = self.plan.steps * self.plan.batch * self.plan.n // len(rows)
         if not path.exists():
@@ -95,11 +105,14 @@ class Base:
             with _Sampler(self.policy(cell.instance, cell.policy)) as sampler:
                 samples = sampler.sample(rows, count, derive_seed(seed, "base", cell.name))
             path.parent.mkdir(parents=True, exist_ok=True)
-            scratch = path.with_suffix(".tmp.npz")
+            scratch = path.with_suffix(".tmp.npz")  # savez appends its own suffix to others
             np.savez_compressed(scratch, keys=samples.keys, correct=samples.correct)
             os.replace(scratch, path)
         with np.load(path) as stored:
             return Samples(stored["keys"], stored["correct"])
+
+    def _samples_file(self, cell: Cell, seed: int) -> Path:
+        return self.folder / "base" / f"{cell.name}-seed{seed}.npz"
 
     def _failed(self, cell: Cell) -> list[dict[str, str]]:
         """The questions of the pool that the base policy fails in every sample.
@@ -109,6 +122,8 @@ class Base:
         rows = DialectTask(cell.instance).problems("train", self.plan.hard_pool)
         with _Sampler(self.policy(cell.instance, cell.policy)) as sampler:
             for number, count in enumerate(_doubling(self.plan.hard_samples)):
+                if not rows:
+                    break
                 solved = sampler.sample(rows, count, derive_seed(0, "hard", number)).correct.any(axis=1)
                 rows = [row for row, known in zip(rows, solved.tolist(), strict=True) if not known]
                 print(f"hard questions of {cell.name}: {len(rows)} unsolved after {count} more samples", flush=True)
@@ -172,7 +187,7 @@ def _doubling(total: int) -> Iterator[int]:
 def _written(path: Path, rows: Sequence[dict[str, str]]) -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(".tmp")
+        scratch = path.with_suffix(f".{os.getpid()}.tmp")  # cells that share it are prepared at a time
         scratch.write_text("".join(json.dumps(row) + "\n" for row in rows))
         os.replace(scratch, path)
     return path

@@ -47,9 +47,13 @@ class Results:
         return [measure(run) for run in self.runs(cell, method)]
 
     def difference(self, left: str, right: str, contrast: Contrast) -> Estimate | None:
-        """Mean over all cells and seeds of what `contrast` makes of two methods' runs there; None without a pair."""
-        values = [value for pair in self._pairs(left, right) if (value := contrast(*pair)) is not None]
-        return estimate(values) if values else None
+        """Mean over all cells and seeds of what `contrast` makes of two methods' runs there; None without a pair.
+
+        Pairs for which it has no value are left out: where no question is left unsolved, say.
+        """
+        values = [contrast(*pair) for pair in self._pairs(left, right)]
+        known = [value for value in values if value is not None and not math.isnan(value)]
+        return estimate(known) if known else None
 
     def _pairs(self, left: str, right: str) -> Iterator[tuple[Record, Record]]:
         for cell in self.cells:

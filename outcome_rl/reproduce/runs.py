@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +94,7 @@ def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
     """
     check_same_plan(plan, folder)
     base = Base(plan, folder)
-    for cell in plan.cells():
-        for seed in plan.seeds:
-            base.samples(cell, seed)
+    prepare(plan, base, processes)
     runs = list(plan.runs())
     waiting = [run for run in runs if not is_done(folder, run, plan.steps)]
     with ThreadPoolExecutor(processes) as pool:
@@ -115,14 +115,25 @@ def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
     return base
 
 
+def prepare(plan: Plan, base: Base, processes: int) -> None:
+    """Make base policies one by one, then questions and base samples, several cells at a time."""
+    for instance, policy in dict.fromkeys((cell.instance, cell.policy) for cell in plan.cells()):
+        base.policy(instance, policy)
+    cells = [cell for cell in plan.cells() if not base.is_prepared(cell)]
+    if processes == 1 or len(cells) < 2:
+        for cell in cells:
+            base.prepare(cell)
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        list(pool.map(base.prepare, cells))
+
+
 def check_same_plan(plan: Plan, folder: Path) -> None:
     """Refuse a folder of another plan, whose data and runs would be taken for this one's.
 
     Raises:
         ValueError: it is one.
     """
-    from dataclasses import asdict
-
     path, text = folder / "plan.json", json.dumps(asdict(plan), indent=2) + "\n"
     if path.exists() and path.read_text() != text:
         raise ValueError(f"{folder} holds the runs of another plan (see {path}); choose another --out")

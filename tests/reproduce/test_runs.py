@@ -1,0 +1,160 @@
+"""The smallest plan from beginning to report; what is done is not done again, and what fails is named."""
+
+import json
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from outcome_rl import cli
+from outcome_rl.driver.config_loading import load_config
+from outcome_rl.driver.trainer import train
+from outcome_rl.embedded import DialectTask
+from outcome_rl.reproduce import runs
+from outcome_rl.reproduce.base import Base, _doubling, read_rows
+from outcome_rl.reproduce.command import reproduce
+from outcome_rl.reproduce.plan import ABLATIONS, FULL, METHODS, PLANS, QUICK, SMOKE, Cell
+
+
+def train_here(settings: list[str], log: Path) -> None:
+    """In a thread of this process: a process of its own spends most of the time importing PyTorch."""
+    train(load_config("embedded", settings))
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("smoke")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "train_in_a_process", train_here)
+        patch.setattr("outcome_rl.driver.trainer.collect_signals", lambda: nullcontext([]))  # the main thread's alone
+        reproduce("smoke", folder, processes=1)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_smallest_plan_ends_with_a_report(smoke: Path) -> None:
+    records = json.loads((smoke / "records.json").read_text())
+    assert [run["method"] for run in records["runs"]] == ["none", "batch", "ucb_con-c-1", "none", "batch"]
+    for run in records["runs"]:
+        assert {row["step"] for row in run["evaluations"]} == {0, 2, 4}
+        assert len(run["curves"]["solved"]) == SMOKE.steps
+        # What the last step's row says of all questions is what the counts and the solved set of the checkpoint say.
+        assert np.mean(run["questions_solved"]) == pytest.approx(run["curves"]["solved"][-1])
+        assert np.mean(run["questions_distinct"]) == pytest.approx(run["curves"]["distinct"][-1])
+    assert "Batch" in (smoke / "report.md").read_text()
+
+
+def test_the_base_policy_is_sampled_as_often_as_training_does(smoke: Path) -> None:
+    records = json.loads((smoke / "records.json").read_text())
+    for cell in records["cells"]:
+        epoch = cell["questions"] // SMOKE.batch
+        (base,) = cell["base"]
+        assert base["steps"] == list(range(epoch, SMOKE.steps + 1, epoch))
+        place = Cell(cell["instance"], cell["policy"], cell["split"])
+        samples = Base(SMOKE, smoke).samples(place, 0)
+        assert samples.keys.shape == (cell["questions"], SMOKE.n * SMOKE.steps // epoch)
+        assert np.mean(base["questions_solved"]) == samples.correct.any(axis=1).mean() == base["solved"][-1]
+
+
+def test_what_is_done_is_not_done_again(smoke: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise AssertionError("nothing is left to run")
+
+    before = json.loads((smoke / "records.json").read_text())
+    monkeypatch.setattr(runs, "train_in_a_process", fail)
+    monkeypatch.setattr("outcome_rl.reproduce.base._Sampler", fail)
+    reproduce("smoke", smoke, processes=1)
+    after = json.loads((smoke / "records.json").read_text())
+    assert {key: after[key] for key in ("cells", "runs")} == {key: before[key] for key in ("cells", "runs")}
+
+
+def test_a_run_that_fails_is_named_with_its_log(smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").symlink_to(smoke / "data")
+    (tmp_path / "base").symlink_to(smoke / "base")
+    first = next(SMOKE.runs())
+
+    def fail(settings: list[str], log: Path) -> None:
+        log.parent.mkdir(exist_ok=True)
+        raise ChildProcessError(f"outcome-rl train ended with status 1; see {log}")
+
+    monkeypatch.setattr(runs, "train_in_a_process", fail)
+    result = CliRunner().invoke(cli.app, ["reproduce", "--smoke", "--out", str(tmp_path), "--processes", "2"])
+    assert result.exit_code == 2
+    assert (
+        f"error: 5 of 5 runs failed, the first: outcome-rl train ended with status 1; see {tmp_path}" in result.stderr
+    )
+    assert f"{first.name}.log" in result.stderr
+
+
+def test_a_training_that_cannot_run_raises_with_its_log(tmp_path: Path) -> None:
+    with pytest.raises(ChildProcessError, match=r"ended with status 2; see .*run\.log"):
+        runs.train_in_a_process(["rollout.nn=3"], tmp_path / "run.log")
+    assert "rollout.n" in (tmp_path / "run.log").read_text()
+
+
+def test_a_folder_of_another_plan_is_refused(smoke: Path) -> None:
+    with pytest.raises(ValueError, match="holds the runs of another plan"):
+        runs.check_same_plan(QUICK, smoke)
+
+
+def test_a_hard_split_that_is_too_small_says_what_to_change(smoke: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    base = Base(replace(SMOKE, hard_pool=6, hard_samples=64), tmp_path)
+    with pytest.raises(ValueError, match=r"fails only \d of 6 questions 64 times, .* raise hard_pool of the plan"):
+        base.training_file(Cell(0, "strong", "hard"))
+
+
+def test_easy_questions_need_no_hard_rule(tmp_path: Path) -> None:
+    rows = read_rows(Base(QUICK, tmp_path).training_file(Cell(0, "strong", "easy")))
+    task = DialectTask(0)
+    assert len(rows) == QUICK.train_questions
+    for row in rows:
+        dialect, _, symbol1, _, symbol2, *_ = row["problem"].split()
+        for rule in (task.rules[dialect, symbol1], task.rules[dialect, symbol2]):
+            assert rule.beliefs[rule.operation] >= 0.35
+
+
+@pytest.mark.parametrize("total", [1, 8, 9, 100, 512])
+def test_rounds_add_up(total: int) -> None:
+    assert sum(_doubling(total)) == total
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_plans_fit_together(plan: Any) -> None:
+    """Base policy and training can be compared only where every question was sampled equally often."""
+    epoch = plan.train_questions // plan.batch
+    assert plan.train_questions % plan.batch == plan.steps % epoch == plan.steps % plan.test_freq == 0
+    assert plan.hard_questions % plan.batch == 0
+    assert len({run.name for run in plan.runs()}) == len(list(plan.runs()))
+    assert not set(METHODS) & set(ABLATIONS)
+
+
+@pytest.mark.parametrize("method", {**METHODS, **ABLATIONS}.values(), ids=[*METHODS, *ABLATIONS])
+def test_settings_of_every_method_are_valid(method: Any) -> None:
+    config = load_config("embedded", method.overrides("easy"))
+    assert config.exploration.bonus == method.bonus
+    assert config.exploration.baseline == (1.0 if method.baseline is None else method.baseline)
+    assert tuple(config.exploration.coef) == method.coef
+
+
+def test_the_progress_table_counts_steps(smoke: Path) -> None:
+    from rich.console import Console
+
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(runs.progress_table(SMOKE, smoke, list(SMOKE.runs())))
+    assert shown.get().count("100%") == 5
+    with console.capture() as shown:
+        console.print(runs.progress_table(FULL, smoke, list(FULL.runs())[:1]))
+    assert "0%" in shown.get()
+
+
+def test_progress_ends_while_nothing_is_left(smoke: Path) -> None:
+    start = time.monotonic()
+    runs._watch(SMOKE, smoke, list(SMOKE.runs()), {})
+    assert time.monotonic() - start < 30
