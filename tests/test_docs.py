@@ -94,6 +94,7 @@ def test_the_example_of_the_losses_runs() -> None:
         "README.md",
         "CONTRIBUTING.md",
         "docs/driver.md",
+        "docs/integrate.md",
         "docs/losses.md",
         "docs/math.md",
         "docs/outcomes.md",

@@ -63,7 +63,7 @@ def questions(**columns: list[Any]) -> Dataset:
 
 
 def rollouts(prompts: list[Any], trainer: Any) -> dict[str, Any]:
-    """Completions that depend on the step and on the place in the batch of all ranks alone."""
+    """Completions that depend on nothing but the step and the place in the batch of all ranks."""
     words, first = trainer.processing_class, trainer.accelerator.process_index * len(prompts)
     end = words.eos_token_id
     chosen = [
@@ -122,6 +122,7 @@ def make_trainer(
     eval_data: Dataset | None = None,
     rollout_func: Any = rollouts,
     reward_funcs: Any = is_right,
+    peft_config: Any = None,
     trainer_class: type = OutcomeGRPOTrainer,
     **settings: Any,
 ) -> Any:
@@ -148,6 +149,7 @@ def make_trainer(
         train_dataset=questions() if data is None else data,
         eval_dataset=eval_data,
         rollout_func=rollout_func,
+        peft_config=peft_config,
         **(ours if issubclass(trainer_class, OutcomeGRPOTrainer) else {}),
     )
 
@@ -175,6 +177,8 @@ def main(folder: Path) -> None:
         exploration=ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 0.1]),
         per_device_train_batch_size=12 // world_size,
         max_steps=3,
+        optim="sgd",  # AdamW makes a step of the rounding of a gradient that is nearly zero
+        learning_rate=0.1,
     )
     trainer.train()
     ended = {

@@ -12,8 +12,8 @@ from datasets import Dataset, IterableDataset
 from trl import GRPOTrainer
 from trl_runs import (
     GOLDS,
-    N,
     Gradients,
+    N,
     generate,
     is_right,
     length,
@@ -39,6 +39,8 @@ METRICS = {
     "exploration/no_answer_rate",
     "exploration/unresolved",
     "exploration/all_correct_groups",
+    "exploration/correct_rate",
+    "exploration/counted_outcomes",
     "exploration/solved_fraction",
 }
 

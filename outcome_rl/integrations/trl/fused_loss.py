@@ -52,7 +52,8 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
         "top_entropy_quantile below 1": trainer.top_entropy_quantile < 1,
         "off_policy_mask_threshold": trainer.off_policy_mask_threshold is not None,
         "entropy_coef or use_adaptive_entropy": trainer.entropy_coef != 0 or trainer.use_adaptive_entropy,
-        "use_bias_correction_kl": args.use_bias_correction_kl and trainer.beta != 0,
+        "use_bias_correction_kl=True, the default, where beta is not 0": args.use_bias_correction_kl
+        and trainer.beta != 0,
         "cast_lm_head_to_fp32": args.cast_lm_head_to_fp32,
         "a mixture-of-experts model's auxiliary loss": trainer.aux_loss_enabled,
         "images": trainer._is_vlm,

@@ -177,15 +177,18 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             "new_outcome_rate": ((found.counts == 0) & answered).float().mean(),
             "distinct_outcomes": distinct_in_groups(found.outcome_keys).float().mean(),
             "no_answer_rate": 1 - answered.float().mean(),
+            "counted_outcomes": len(self.counts),
             "unresolved": found.unresolved,
         }
         if found.correct is not None:
+            metrics["correct_rate"] = found.correct.float().mean()
             metrics["all_correct_groups"] = found.correct.all(dim=1).float().mean()
             metrics["solved_fraction"] = sum(self.solved.values()) / len(self.solved)
         for name, value in metrics.items():
             self._metrics["train"][f"exploration/{name}"].append(float(value))
         if self.log_completions:
-            columns = (found.answers, found.counts.flatten().tolist(), found.bonuses.flatten().tolist())
+            bonuses = [round(bonus, 4) for bonus in found.bonuses.flatten().tolist()]
+            columns = (found.answers, found.counts.flatten().tolist(), bonuses)
             self._log_samples(dict(zip(_COLUMNS, columns, strict=True)))
 
     def _log_samples(self, columns: dict[str, list[Any]]) -> None:
@@ -248,7 +251,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         try:
             state = torch.load(path, weights_only=True)
         except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-            raise ValueError(f"{path} cannot be read: {error}. Continue from another checkpoint") from error
+            raise ValueError(f"{path} is damaged. Continue from another checkpoint") from error
         if state["id_key"] != self._columns.question_id:
             was, now = (
                 "a hash of the prompt" if key is None else f"the column {key!r}"
