@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
 VLLM   := .venv-vllm
+INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
-.PHONY: help install train reproduce-quick test test-vllm bench lint clean
+.PHONY: help install train reproduce-quick test test-vllm test-integrations bench lint clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## Make .venv with the package, editable, and everything the tests need, at the pinned versions
 	@$(BIN)/python -c "from outcome_rl_kernels.native import native_status; print('native library:', native_status()[1])"
@@ -42,6 +43,15 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt setup.py CMakeLists.txt $(wi
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
+test-integrations: $(INTEGRATIONS)/.ready ## Run the tests of the plug-ins on the real stacks, in an environment of their own (2 GB)
+	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest tests/integrations $(ARGS)
+
+$(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints-integrations.txt peft pytest pytest-timeout --editable '.[trl]'
+	@touch $@
+
 bench: install $(PEERS) ## Time the loss beside its peers, and the latency of what runs on the host; ARGS="--rounds 5" is quicker
 	$(BIN)/python -m pytest bench --benchmark-columns=median,iqr,rounds --benchmark-group-by=group
 	$(BIN)/outcome-rl bench loss $(ARGS)
@@ -58,6 +68,6 @@ lint: install ## Check style and types
 	$(BIN)/mypy
 
 clean: ## Remove what make and the builds left; runs/ stays
-	rm -rf $(VENV) $(VLLM) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(INTEGRATIONS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find kernels outcome_rl tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f kernels/outcome_rl_kernels/_native.so

@@ -126,6 +126,7 @@ def test_the_example_of_the_losses_runs() -> None:
         "CONTRIBUTING.md",
         "docs/bandits.md",
         "docs/driver.md",
+        "docs/integrate.md",
         "docs/losses.md",
         "docs/math.md",
         "docs/outcomes.md",

@@ -23,8 +23,7 @@ def outcome_metrics(scores: Scores) -> dict[str, float]:
     """Rewards, answers and bonuses of a batch."""
     n = scores.correct.shape[1]
     no_answer = scores.outcome_keys == NO_ANSWER
-    ordered = scores.outcome_keys.sort(dim=1).values
-    distinct = 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(dim=1) - no_answer.any(dim=1).long()
+    distinct = distinct_in_groups(scores.outcome_keys)
     num_correct = scores.correct.sum(dim=1)
     metrics = {
         "reward/mean": scores.correct.float().mean().item(),
@@ -40,6 +39,13 @@ def outcome_metrics(scores: Scores) -> dict[str, float]:
         if groups.any():
             metrics[f"outcomes/distinct_in_group_{name}"] = distinct[groups].float().mean().item()
     return metrics
+
+
+def distinct_in_groups(outcome_keys: Tensor) -> Tensor:
+    """(B,) int64: the number of different answers in each group of outcome keys (B, n)."""
+    ordered = outcome_keys.sort(dim=1).values
+    with_none = 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(dim=1)
+    return with_none - (outcome_keys == NO_ANSWER).any(dim=1).long()
 
 
 def history_metrics(

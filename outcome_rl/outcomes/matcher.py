@@ -118,7 +118,7 @@ class OutcomeMatcher:
         self,
         question_ids: Sequence[str],
         responses: Sequence[str],
-        golds: Sequence[str],
+        golds: Sequence[str | None],
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
@@ -127,7 +127,7 @@ class OutcomeMatcher:
         Args:
             question_ids: N stable ids; rows with the same id belong to the same question.
             responses: N completions.
-            golds: N gold answers, the same for all rows of a question.
+            golds: N gold answers, the same for all rows of a question; None where there is none: nothing is correct.
             progress: called as `progress(done, total)` while answers are compared pairwise, which is what takes time;
                 `total` grows once, when the comparisons that are left after those with the golds are known.
 
@@ -136,7 +136,7 @@ class OutcomeMatcher:
 
         Raises:
             ValueError: if lengths differ, or a question comes with a gold other than before.
-            TypeError: if an id, response or gold is not a string.
+            TypeError: if an id or response is not a string, or a gold neither a string nor None.
         """
         answers = [extract_answer(response) for response in responses]
         return self._classify(question_ids, answers, golds, progress)
@@ -145,7 +145,7 @@ class OutcomeMatcher:
         self,
         question_ids: Sequence[str],
         answers: Sequence[str | None],
-        golds: Sequence[str],
+        golds: Sequence[str | None],
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
@@ -154,7 +154,11 @@ class OutcomeMatcher:
         return self._classify(question_ids, given, golds, progress)
 
     def _classify(
-        self, question_ids: Sequence[str], answers: list[Answer | None], golds: Sequence[str], progress: Progress | None
+        self,
+        question_ids: Sequence[str],
+        answers: list[Answer | None],
+        golds: Sequence[str | None],
+        progress: Progress | None,
     ) -> Outcomes:
         if not len(question_ids) == len(answers) == len(golds):
             raise ValueError(
@@ -183,19 +187,20 @@ class OutcomeMatcher:
             return _Text(identity, answer.strip(), is_open(identity))
         return _Text(f"r:{answer.strip()}", answer.strip(), True)  # every two texts that differ go to the judge
 
-    def _question(self, question_id: str, gold: str) -> _Question:
-        if not isinstance(question_id, str) or not isinstance(gold, str):
+    def _question(self, question_id: str, gold: str | None) -> _Question:
+        if not isinstance(question_id, str) or not isinstance(gold, str | None):
             raise TypeError(
                 f"question_ids and golds must be strings; got {question_id!r} ({type(question_id).__name__}) "
                 f"and {gold!r} ({type(gold).__name__}). Use str()."
             )
-        text = self._text(gold)
+        text = self._text(gold or "")
         question = self._questions.get(question_id)
         if question is None:
             question = self._questions[question_id] = _Question(text)
             if text.identity:
                 _found_class(question, text)
-            self._check_gold(question_id, gold)
+            if gold is not None:
+                self._check_gold(question_id, gold)
         elif question.gold.identity != text.identity:
             raise ValueError(
                 f"question {question_id!r} came with the gold answer {question.gold.form!r} before, with {gold!r} now. "

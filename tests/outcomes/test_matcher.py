@@ -196,6 +196,17 @@ def test_an_empty_gold_is_reported_once_and_never_correct() -> None:
     assert matcher.bad_golds == {"q": "the gold answer '' is empty"}
 
 
+def test_without_a_gold_answers_have_classes_and_none_is_correct(matcher: OutcomeMatcher) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outcomes = matcher.classify_answers(["q"] * 4, ["1/2", "0.5", "3", None], [None] * 4)
+    assert outcomes.keys.tolist() == [outcome_key("1/2"), outcome_key("1/2"), outcome_key("3"), NO_ANSWER]
+    assert not outcomes.correct.any()
+    assert matcher.bad_golds == {}
+    with pytest.raises(ValueError, match="question 'q' came with the gold answer '' before, with '3' now"):
+        matcher.classify_answers(["q"], ["3"], ["3"])
+
+
 def test_a_doubtful_gold_is_reported_once_and_judged_all_the_same(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,143 @@
+"""TRL's policy loss from hidden states, by `linear_policy_loss`.
+
+TRL multiplies the hidden states with the lm_head inside the model's forward, where data parallelism sees it, and makes
+the loss of the log-probabilities outside. Here the loss itself is made there, with TRL's denominators:
+
+| loss_type | aggregation | divided by |
+|---|---|---|
+| `grpo` | seq-mean-token-mean | sequences * steps of accumulation |
+| `bnpo` | token-mean | tokens * steps of accumulation |
+| `dr_grpo` | token-sum | sequences * max_completion_length * steps of accumulation |
+| `luspo` | token-sum | sequences * steps of accumulation |
+| `dapo` | token-mean | tokens of the generation batch, its share a step and rank |
+"""
+
+import functools
+from collections.abc import Callable
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
+from outcome_rl_kernels.reference import LossAggregation
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
+
+_AGGREGATION: dict[str, LossAggregation] = {
+    "grpo": "seq-mean-token-mean",
+    "bnpo": "token-mean",
+    "dr_grpo": "token-sum",
+    "luspo": "token-sum",
+    "dapo": "token-mean",
+}
+# What a model may do to its logits after the lm_head, by the names of configurations.
+_LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
+
+
+def check_fused_loss(trainer: "GRPOTrainer") -> None:
+    """Refuse what `linear_policy_loss` cannot express.
+
+    Raises:
+        ValueError: naming every such setting.
+    """
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+
+    args, config = trainer.args, trainer.model.config.get_text_config()
+    obstacles = {
+        f"loss_type={trainer.loss_type!r} (it takes {', '.join(_AGGREGATION)})": trainer.loss_type not in _AGGREGATION,
+        "delta below 1 + epsilon_high": args.delta is not None and args.delta < 1 + trainer.epsilon_high,
+        "top_entropy_quantile below 1": trainer.top_entropy_quantile < 1,
+        "off_policy_mask_threshold": trainer.off_policy_mask_threshold is not None,
+        "entropy_coef or use_adaptive_entropy": trainer.entropy_coef != 0 or trainer.use_adaptive_entropy,
+        "use_bias_correction_kl=True, the default, where beta is not 0": args.use_bias_correction_kl
+        and trainer.beta != 0,
+        "cast_lm_head_to_fp32": args.cast_lm_head_to_fp32,
+        "a mixture-of-experts model's auxiliary loss": trainer.aux_loss_enabled,
+        "images": trainer._is_vlm,
+        "FSDP": trainer.is_fsdp_enabled,
+        "DeepSpeed ZeRO-3": is_deepspeed_zero3_enabled(),
+    } | {f"a model with {name}": getattr(config, name, None) not in (None, 1.0) for name in _LOGIT_CHANGES}
+    found = [name for name, present in obstacles.items() if present]
+    if found:
+        raise ValueError(
+            f"fused_loss=True cannot be combined with {'; '.join(found)}. Leave it out to use TRL's own loss"
+        )
+
+
+def add_policy_loss(model: Any) -> None:
+    """Let `model(..., policy_loss=f)` return f of the last hidden states and the lm_head, in place of logits."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
+    original = base.forward
+
+    @functools.wraps(type(base).forward)  # `generate` looks at its arguments
+    def forward(self: Any, *args: Any, policy_loss: Callable[[Tensor, Any], Any] | None = None, **kwargs: Any) -> Any:
+        if policy_loss is None:
+            return original(*args, **kwargs)
+        kwargs.pop("labels", None)  # PEFT passes None
+        hidden = self.base_model(*args, **kwargs, use_cache=False).last_hidden_state
+        return policy_loss(hidden, self.get_output_embeddings())
+
+    base.forward = MethodType(forward, base)
+
+
+def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]) -> PolicyLossOutput:
+    """The loss of one micro-batch, as `GRPOTrainer._compute_loss` defines it, and the log-probabilities and entropies
+    of all its tokens.
+
+    Args:
+        trainer: its settings.
+        model: the policy, wrapped as for training.
+        inputs: what `GRPOTrainer._compute_loss` gets.
+    """
+    completion_ids, completion_mask = inputs["completion_ids"], inputs["completion_mask"]
+    num_sequences, num_tokens = completion_ids.shape
+    mask = (completion_mask * inputs.get("tool_mask", 1)).bool()
+    rollout_weights = inputs.get("importance_sampling_ratio")
+    if rollout_weights is not None and rollout_weights.shape[1] == 1:  # one a sequence
+        rollout_weights = rollout_weights[:, 0]
+
+    def policy_loss(hidden: Tensor, head: Any) -> PolicyLossOutput:
+        return linear_policy_loss(
+            hidden[:, -num_tokens - 1 : -1],
+            head.weight,
+            completion_ids,
+            inputs["advantages"],
+            mask,
+            bias=head.bias,
+            ref_logps=inputs.get("ref_per_token_logps"),
+            old_logps=inputs.get("old_per_token_logps"),
+            rollout_weights=rollout_weights,
+            temperature=trainer.temperature,
+            beta=trainer.beta,
+            epsilon_low=trainer.epsilon_low,
+            epsilon_high=trainer.epsilon_high,
+            delta=trainer.args.delta,
+            importance_level=trainer.importance_sampling_level,
+            loss_agg=_AGGREGATION[trainer.loss_type],
+            normalizer=_normalizer(trainer, inputs, mask, num_sequences),
+            rows="active",  # TRL's metrics are over all tokens
+        )
+
+    with trainer.accelerator.autocast():
+        output: PolicyLossOutput = model(
+            input_ids=torch.cat([inputs["prompt_ids"], completion_ids], dim=1),
+            attention_mask=torch.cat([inputs["prompt_mask"], completion_mask], dim=1),
+            policy_loss=policy_loss,
+        )
+    return output
+
+
+def _normalizer(trainer: "GRPOTrainer", inputs: dict[str, Any], mask: Tensor, num_sequences: int) -> float | Tensor:
+    """What the sum of this module's table is divided by."""
+    training = trainer.model.training
+    accumulated = trainer.current_gradient_accumulation_steps if training else 1
+    if trainer.loss_type == "dapo":
+        tokens: Tensor = inputs["num_items_in_batch"].clamp(min=1) / trainer.accelerator.num_processes
+        return tokens * accumulated / trainer.args.steps_per_generation if training else tokens
+    if trainer.loss_type == "bnpo":
+        return mask.sum().clamp(min=1) * accumulated
+    horizon = trainer.max_completion_length if trainer.loss_type == "dr_grpo" else 1
+    return float(num_sequences * horizon * accumulated)

@@ -1,0 +1,196 @@
+"""TRL trainers on a tiny random policy, whose completions are written here in place of being sampled.
+
+As a program it trains in one process or in several, and each writes what it ended with:
+
+    torchrun --nproc-per-node 2 tests/helpers/trl_runs.py FOLDER
+"""
+
+import os
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, TrainerCallback
+from trl import GRPOConfig
+
+from outcome_rl import extract_answer
+from outcome_rl.embedded import DialectTask, policy_dir
+from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer
+
+NUM_QUESTIONS, N = 6, 4
+# Of eleven completions, two without an answer.
+TEXTS = [*(rf"1 {'+ 1 ' * i}= {value} \boxed{{ {value} }}" for i, value in enumerate("775535571")), "7 +", "= 7 7 ="]
+GOLDS = ("7", "5", "7", "3", "9", "5")  # the policy never says 9
+
+
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(policy_dir())
+
+
+def save_policy(folder: Path) -> Path:
+    """A random Llama with a head of its own, over the words of the embedded task."""
+    words = tokenizer()
+    torch.manual_seed(0)
+    shape = LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+        tie_word_embeddings=False,
+        pad_token_id=words.pad_token_id,
+        bos_token_id=words.bos_token_id,
+        eos_token_id=words.eos_token_id,
+    )
+    LlamaForCausalLM(shape).save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
+def questions(**columns: list[Any]) -> Dataset:
+    problems = DialectTask().problems("train")[:NUM_QUESTIONS]
+    data = {
+        "id": [problem["id"] for problem in problems],
+        "prompt": [problem["problem"] for problem in problems],
+        "answer": list(GOLDS),
+    }
+    return Dataset.from_dict({name: column for name, column in (data | columns).items() if column is not None})
+
+
+def rollouts(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+    """Completions that depend on nothing but the step and the place in the batch of all ranks."""
+    words, first = trainer.processing_class, trainer.accelerator.process_index * len(prompts)
+    end = words.eos_token_id
+    chosen = [
+        TEXTS[Random(f"{trainer.state.global_step}/{first + i}").randrange(len(TEXTS))] for i in range(len(prompts))
+    ]
+    return {
+        "prompt_ids": [words(p if isinstance(p, str) else p[0]["content"])["input_ids"] for p in prompts],
+        "completion_ids": [[*words(text, add_special_tokens=False)["input_ids"], end] for text in chosen],
+        "logprobs": None,
+    }
+
+
+def saying(*texts: str) -> Any:
+    """A rollout function of these completions, again and again."""
+
+    def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        words = trainer.processing_class
+        ids = [words(text, add_special_tokens=False)["input_ids"] + [words.eos_token_id] for text in texts]
+        return {
+            "prompt_ids": [words("1 + 1 =>")["input_ids"] for _ in prompts],
+            "completion_ids": [ids[i % len(ids)] for i in range(len(prompts))],
+            "logprobs": None,
+        }
+
+    return rollout
+
+
+def is_right(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
+    texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
+    found = [extract_answer(text) for text in texts]
+    return [float(f is not None and f.text == gold) for f, gold in zip(found, answer, strict=True)]
+
+
+def length(completions: list[Any], **_: Any) -> list[float]:
+    return [len(str(completion)) / 50 for completion in completions]
+
+
+class Gradients(TrainerCallback):
+    """The gradient of every step, before it is clipped."""
+
+    def __init__(self) -> None:
+        self.of_steps: list[dict[str, torch.Tensor]] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        named = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        self.of_steps.append(named)
+
+
+def make_trainer(
+    policy: Path,
+    folder: Path,
+    *,
+    exploration: ExplorationConfig | None = None,
+    fused_loss: bool = False,
+    data: Dataset | None = None,
+    eval_data: Dataset | None = None,
+    rollout_func: Any = rollouts,
+    reward_funcs: Any = is_right,
+    peft_config: Any = None,
+    trainer_class: type = OutcomeGRPOTrainer,
+    **settings: Any,
+) -> Any:
+    """A trainer of two steps with one generation each."""
+    defaults: dict[str, Any] = {
+        "per_device_train_batch_size": 12,
+        "num_generations": N,
+        "max_completion_length": 16,
+        "max_steps": 2,
+        "logging_steps": 1,
+        "learning_rate": 1e-2,
+        "max_grad_norm": 1e9,
+        "save_strategy": "no",
+        "report_to": [],
+        "use_cpu": True,
+        "bf16": False,
+        "disable_tqdm": True,
+    }
+    ours = {"exploration": exploration, "fused_loss": fused_loss}
+    return trainer_class(
+        model=str(policy),
+        reward_funcs=reward_funcs,
+        args=GRPOConfig(output_dir=str(folder), **(defaults | settings)),
+        train_dataset=questions() if data is None else data,
+        eval_dataset=eval_data,
+        rollout_func=rollout_func,
+        peft_config=peft_config,
+        **(ours if issubclass(trainer_class, OutcomeGRPOTrainer) else {}),
+    )
+
+
+def generate(trainer: Any, *questions: int) -> dict[str, Any]:
+    """A scored generation batch of these questions, as training gets it."""
+    rows = [dict(trainer.train_dataset[question]) for question in questions for _ in range(trainer.num_generations)]
+    trainer.model.train()
+    return trainer._generate_and_score_completions(rows)
+
+
+def losses(trainer: Any) -> list[float]:
+    return [row["loss"] for row in trainer.state.log_history if "loss" in row]
+
+
+def counted(trainer: Any) -> list[torch.Tensor]:
+    return list(trainer.counts.items())
+
+
+def main(folder: Path) -> None:
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    trainer = make_trainer(
+        folder / "policy",
+        folder / "run",
+        exploration=ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 0.1]),
+        per_device_train_batch_size=12 // world_size,
+        max_steps=3,
+        optim="sgd",  # AdamW makes a step of the rounding of a gradient that is nearly zero
+        learning_rate=0.1,
+    )
+    trainer.train()
+    ended = {
+        "losses": losses(trainer),
+        "log": [{k: v for k, v in row.items() if k.startswith("exploration")} for row in trainer.state.log_history],
+        "counts": counted(trainer),
+        "solved": trainer.solved,
+        "weights": {name: value.detach() for name, value in trainer.model.named_parameters()},
+    }
+    torch.save(ended, folder / f"{world_size}-{trainer.accelerator.process_index}.pt")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]))

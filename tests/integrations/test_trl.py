@@ -1,0 +1,405 @@
+"""`OutcomeGRPOTrainer` on TRL itself: whose advantages, whose loss, what is counted and what is reported."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import torch
+from datasets import Dataset, IterableDataset
+from trl import GRPOTrainer
+from trl_runs import (
+    GOLDS,
+    Gradients,
+    N,
+    generate,
+    is_right,
+    length,
+    losses,
+    make_trainer,
+    questions,
+    save_policy,
+    saying,
+    tokenizer,
+)
+
+from outcome_rl import OutcomeCounts, OutcomeMatcher, extract_answer, group_advantages, question_key
+from outcome_rl.embedded import policy_dir
+from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer, exploration_advantages
+from outcome_rl.outcomes.keys import NO_ANSWER
+
+Make = Callable[..., Any]
+METRICS = {
+    "exploration/bonus_mean",
+    "exploration/bonus_abs_mean",
+    "exploration/new_outcome_rate",
+    "exploration/distinct_outcomes",
+    "exploration/no_answer_rate",
+    "exploration/unresolved",
+    "exploration/all_correct_groups",
+    "exploration/correct_rate",
+    "exploration/counted_outcomes",
+    "exploration/solved_fraction",
+}
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture
+def make(policy: Path, tmp_path: Path) -> Make:
+    """`make_trainer` on the random policy."""
+    return lambda **settings: make_trainer(policy, tmp_path, **settings)
+
+
+def answers_of(output: dict[str, Any]) -> list[str | None]:
+    texts = tokenizer().batch_decode(output["completion_ids"], skip_special_tokens=True)
+    return [None if found is None else found.text for found in map(extract_answer, texts)]
+
+
+def answer_tokens(output: dict[str, Any]) -> torch.Tensor:
+    """(N, T): in these completions, the token before the last brace and the end."""
+    words = tokenizer()
+    closing = output["completion_ids"] == words.convert_tokens_to_ids("}")
+    return closing.roll(-1, dims=1)
+
+
+@pytest.mark.slow
+def test_it_trains_and_reports_on_sampled_completions(tmp_path: Path) -> None:
+    """The embedded policy, evaluated on the way with groups of another size: evaluation counts nothing."""
+    trainer = make_trainer(
+        policy_dir(),
+        tmp_path,
+        rollout_func=None,
+        exploration=ExplorationConfig(coef=0.2),
+        max_steps=3,
+        log_completions=True,
+        eval_strategy="steps",
+        eval_steps=1,
+        per_device_eval_batch_size=4,
+        num_generations_eval=2,
+        eval_data=questions().select(range(2)),
+    )
+    trainer.train()
+    log = [row for row in trainer.state.log_history if "loss" in row]
+    assert len(log) == 3
+    assert all(row.keys() >= METRICS and row["grad_norm"] > 0 for row in log)
+    assert len([row for row in trainer.state.log_history if "eval_reward" in row]) == 3
+    assert int(trainer.counts.items().counts.sum()) == 3 * 12
+    assert len(trainer.solved) == len(GOLDS)
+    table = pandas.read_parquet(tmp_path / "completions" / "completions_00002.parquet")
+    assert len(table) == 12
+    assert {"exploration/outcome", "exploration/count", "exploration/bonus", "advantage"} <= set(table.columns)
+    trained = table[table["exploration/bonus"].notna()]
+    for completion, outcome in zip(trained["completion"], trained["exploration/outcome"], strict=True):
+        found = extract_answer(completion)
+        assert outcome == (None if found is None else found.text)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"])
+def test_without_a_bonus_everything_is_trls(make: Make, loss_type: str) -> None:
+    settings = {"loss_type": loss_type, "beta": 0.1, "num_iterations": 2, "gradient_accumulation_steps": 1}
+    runs = []
+    for kind in ({"trainer_class": GRPOTrainer}, {"exploration": ExplorationConfig(bonus="none")}):
+        trainer, gradients = make(**settings, **kind), Gradients()
+        trainer.add_callback(gradients)
+        trainer.train()
+        runs.append((losses(trainer), gradients.of_steps))
+    (plain_losses, plain_gradients), (our_losses, our_gradients) = runs
+    assert our_losses == plain_losses
+    assert max(gradient.abs().max() for gradient in plain_gradients[1].values()) > 1e-3
+    for plain, ours in zip(plain_gradients, our_gradients, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "bonus", ["ucb", "ucb_mean", "ucb_con", "batch", "batch_positive", "ucb_con+batch", "ucb_mean+batch_positive"]
+)
+def test_advantages_are_those_of_group_advantages(make: Make, bonus: str) -> None:
+    config = ExplorationConfig(bonus=bonus, coef=0.3, baseline=0.25, answer_mask_mode="none")
+    trainer, counts, matcher = make(exploration=config), OutcomeCounts(), OutcomeMatcher()
+    for asked in ([0, 1, 2], [2, 0, 5], [2, 2, 1]):  # the last has a question in two groups
+        output = generate(trainer, *asked)
+        trainer.state.global_step += 1  # other completions
+        ids = [trainer.train_dataset[i]["id"] for i in asked]
+        outcomes = matcher.classify_answers(
+            [i for i in ids for _ in range(N)], answers_of(output), [GOLDS[i] for i in asked for _ in range(N)]
+        )
+        correct = torch.from_numpy(outcomes.correct).view(3, N)
+        groups = group_advantages(
+            correct.float(),
+            torch.tensor([question_key(i) for i in ids]),
+            torch.from_numpy(outcomes.keys).view(3, N),
+            counts,
+            bonus=bonus,
+            coef=0.3,
+            baseline=0.25,
+            eps=1e-4,  # TRL's
+        )
+        expected = (groups.advantages + groups.bonuses).flatten()
+        torch.testing.assert_close(output["advantages"], expected, rtol=1e-5, atol=1e-6)
+        assert groups.bonuses.abs().max() > 0
+    assert [a.tolist() for a in trainer.counts.items()] == [a.tolist() for a in counts.items()]
+
+
+def test_a_group_that_is_all_correct_gets_no_bonus(make: Make) -> None:
+    seven = saying(r"\boxed{ 7 }")
+    output = generate(make(rollout_func=seven), 0, 1, 2)  # the golds are 7, 5, 7
+    assert (output["advantages"][:4] == 0).all()
+    assert output["advantages"][4:8].max() > 0
+    unchanged = ExplorationConfig(zero_when_all_correct=False)
+    assert generate(make(rollout_func=seven, exploration=unchanged), 0, 1, 2)["advantages"][:4].max() > 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"scale_rewards": "group"},
+        {"scale_rewards": "batch"},
+        {"scale_rewards": "none"},
+        {"reward_funcs": [is_right, length], "reward_weights": [1.0, 0.5]},
+        {"reward_funcs": [is_right, length], "multi_objective_aggregation": "normalize_then_sum"},
+    ],
+    ids=str,
+)
+def test_the_bonus_is_added_to_trls_own_advantages(make: Make, settings: dict[str, Any]) -> None:
+    plain = generate(make(trainer_class=GRPOTrainer, **settings), 0, 1, 2)["advantages"]
+    trainer = make(exploration=ExplorationConfig(bonus="batch", coef=0.5, answer_mask_mode="none"), **settings)
+    ours = generate(trainer, 0, 1, 2)["advantages"]
+    repeats = trainer.counts.items().counts  # of fresh outcomes: -0.5 * (repeats - 1) / 4 for each
+    assert (ours - plain).sum().item() == pytest.approx(-0.5 * (repeats * (repeats - 1)).sum().item() / N, abs=1e-5)
+    assert not torch.equal(ours, plain)
+
+
+@pytest.mark.parametrize("mode", ["policy", "bonus", "all", "none"])
+def test_answer_tokens_are_kept_out_as_the_mode_says(make: Make, mode: str) -> None:
+    reward = generate(make(trainer_class=GRPOTrainer), 0, 1, 2)["advantages"]
+    total = generate(make(exploration=ExplorationConfig(answer_mask_mode="none")), 0, 1, 2)["advantages"]
+    output = generate(make(exploration=ExplorationConfig(answer_mask_mode=mode)), 0, 1, 2)
+    answers = answer_tokens(output)
+    assert answers.any(dim=1).tolist() == [answer is not None for answer in answers_of(output)]
+    if mode in ("policy", "bonus"):
+        on_answers = torch.zeros_like(reward) if mode == "policy" else reward
+        torch.testing.assert_close(output["advantages"], torch.where(answers, on_answers[:, None], total[:, None]))
+    else:
+        torch.testing.assert_close(output["advantages"], total)
+    if mode == "all":
+        assert torch.equal(output["tool_mask"] == 0, answers)
+        assert output["num_items_in_batch"] == output["completion_mask"].sum() - answers.sum()
+    else:
+        assert "tool_mask" not in output
+        assert output["num_items_in_batch"] == output["completion_mask"].sum()
+
+
+@pytest.mark.parametrize(
+    ("settings", "generations"),
+    [
+        ({"max_steps": 4, "num_iterations": 2}, 2),
+        ({"max_steps": 4, "steps_per_generation": 4, "per_device_train_batch_size": 4}, 1),
+        ({"max_steps": 2, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}, 2),
+    ],
+    ids=str,
+)
+def test_a_generation_is_counted_once(make: Make, settings: dict[str, Any], generations: int) -> None:
+    trainer = make(**settings)
+    trainer.train()
+    size = trainer.args.generation_batch_size
+    assert int(trainer.counts.items().counts.sum()) == generations * size
+
+
+def test_questions_without_an_id_are_told_apart_by_their_prompt(make: Make) -> None:
+    problems = list(questions()["prompt"])
+    chats = [[{"role": "user", "content": problem}] for problem in problems]
+    seen = []
+    for prompts in (problems, chats):
+        trainer = make(data=questions(id=None, prompt=prompts))
+        generate(trainer, 0, 1, 2)
+        first = set(trainer.solved)
+        generate(trainer, 2, 0, 1)
+        assert set(trainer.solved) == first
+        assert len(first) == 3
+        seen.append(trainer.counts.items().counts.sum().item())
+    assert seen == [24, 24]
+    again = make(data=questions(id=None))
+    generate(again, 0, 1, 2)
+    assert set(again.solved) == set(make_ids(make, problems))
+
+
+def make_ids(make: Make, problems: list[str]) -> list[str]:
+    """The ids of the first three problems in another trainer, whose data come in another order."""
+    trainer = make(data=questions(id=None, prompt=problems[::-1], answer=list(GOLDS)[::-1]))
+    generate(trainer, 5, 4, 3)
+    return list(trainer.solved)
+
+
+def test_data_may_be_a_stream(make: Make) -> None:
+    rows = [dict(row) for row in questions()]
+    trainer = make(data=IterableDataset.from_generator(lambda: iter(rows)))
+    trainer.train()
+    assert int(trainer.counts.items().counts.sum()) == 2 * 12
+    assert set(trainer.solved) == {row["id"] for row in rows}
+
+
+def test_a_solution_serves_as_gold_by_its_final_answer(make: Make) -> None:
+    solutions = [f"As 3 + 4 = 7, so it is.\n#### {gold}" for gold in GOLDS]
+    trainer = make(
+        data=questions(solution=solutions, answer=list(GOLDS)), exploration=ExplorationConfig(answer_key="solution")
+    )
+    generate(trainer, 0, 1, 2)
+    by_answer = make()
+    generate(by_answer, 0, 1, 2)
+    assert trainer.solved == by_answer.solved
+    assert any(trainer.solved.values())
+
+
+def says_seven(completions: list[str], **_: Any) -> list[float]:
+    return [0.75 if "7 }" in completion else 0.25 for completion in completions]
+
+
+def test_a_reward_function_may_tell_what_is_correct(make: Make) -> None:
+    config = ExplorationConfig(correct_reward="says_seven", correct_threshold=0.7)
+    trainer = make(
+        data=questions(answer=None), reward_funcs=says_seven, rollout_func=saying(r"\boxed{ 7 }"), exploration=config
+    )
+    assert (generate(trainer, 0, 3, 4)["advantages"] == 0).all()
+    assert set(trainer.solved.values()) == {True}
+
+
+def nothing(completions: list[str], **_: Any) -> list[float | None]:
+    return [None if i % 4 == 1 else float(i % 2) for i in range(len(completions))]
+
+
+def test_what_no_reward_function_scores_does_not_move_the_policy(make: Make) -> None:
+    output = generate(make(reward_funcs=nothing, exploration=ExplorationConfig(bonus="ucb")), 0, 1, 2)
+    assert (output["advantages"][1::4] == 0).all()
+    assert (output["advantages"][::4] != 0).any()
+
+
+def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer = make(data=questions(answer=None), reward_funcs=length, exploration=ExplorationConfig(bonus="ucb"))
+        generate(trainer, 0, 1, 2)
+    assert int(trainer.counts.items().counts.sum()) == 12
+    assert "exploration/solved_fraction" not in trainer._metrics["train"]
+
+
+def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
+    """A tool's output that holds an answer is not the policy's."""
+    words = tokenizer()
+    parts = [
+        words(text, add_special_tokens=False)["input_ids"] for text in (r"1 + 1 =", r"\boxed{ 5 }", r"\boxed{ 7 }")
+    ]
+
+    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        ended = len(parts[0]) + len(parts[1])
+        with_turn = [*parts[0], *parts[1], *parts[2], words.eos_token_id]
+        without = [*parts[0], *parts[1]]
+        mask = [1] * len(parts[0]) + [0] * len(parts[1])
+        return {
+            "prompt_ids": [words("1 + 1 =>")["input_ids"] for _ in prompts],
+            "completion_ids": [with_turn if i % 2 else without for i in range(len(prompts))],
+            "env_mask": [mask + [1] * (len(with_turn) - ended) if i % 2 else mask for i in range(len(prompts))],
+            "logprobs": None,
+        }
+
+    trainer = make(rollout_func=rollout, exploration=ExplorationConfig(bonus="ucb", answer_mask_mode="policy"))
+    output = generate(trainer, 0, 1, 2)
+    found = trainer.counts.items()
+    assert sorted(found.counts.tolist()) == [2] * 6
+    assert (found.outcome_keys == NO_ANSWER).sum() == 3
+    masked = (output["advantages"] == 0) & (output["advantages"] != 0).any(dim=1, keepdim=True)
+    assert masked.nonzero()[:, 1].unique().tolist() == [len(parts[0]) + len(parts[1]) + 1]
+
+
+class OwnTrainer(GRPOTrainer):  # type: ignore[misc]
+    """What a user who already has a subclass writes."""
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if self.model.training:
+            self.found = exploration_advantages(
+                output,
+                [row["id"] for row in inputs],
+                [row["answer"] for row in inputs],
+                config=ExplorationConfig(),
+                counts=self.counts,
+                matcher=self.matcher,
+                tokenizer=self.processing_class,
+                num_generations=self.num_generations,
+            )
+        return output
+
+
+def test_a_subclass_of_ones_own_calls_one_function(make: Make) -> None:
+    own, ours = make(trainer_class=OwnTrainer), make()
+    own.counts, own.matcher = OutcomeCounts(), OutcomeMatcher()
+    torch.testing.assert_close(generate(own, 0, 1, 2)["advantages"], generate(ours, 0, 1, 2)["advantages"])
+    assert own.found.counts.shape == own.found.bonuses.shape == (3, N)
+    arguments = {
+        "config": ExplorationConfig(),
+        "counts": own.counts,
+        "matcher": own.matcher,
+        "tokenizer": tokenizer(),
+    }
+    output = generate(ours, 0, 1, 2)
+    with pytest.raises(ValueError, match="question_ids must have one entry for each of 12 completions; got 1"):
+        exploration_advantages(output, ["a"], None, num_generations=N, **arguments)
+    with pytest.raises(ValueError, match="pass golds or correct"):
+        exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments)
+    with pytest.raises(ValueError, match="every 8 consecutive completions must be samples of one question"):
+        exploration_advantages(output, ["a"] * 12, ["1"] * 12, num_generations=8, **arguments)
+    assert int(own.counts.items().counts.sum()) == 12
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"exploration": {"bonus": "ucb"}},
+            "exploration must be an outcome_rl.integrations.trl.ExplorationConfig; got",
+        ),
+        (
+            {"exploration": ExplorationConfig(id_key="uid")},
+            "exploration.id_key names the column 'uid', but the training",
+        ),
+        (
+            {"data": questions(answer=None), "reward_funcs": length},
+            "nothing tells which are: the training data has the",
+        ),
+        ({"remove_unused_columns": True, "reward_funcs": length}, "the columns 'prompt'"),
+        ({"exploration": ExplorationConfig(correct_reward="x")}, "one of the reward functions 'is_right'; got 'x'"),
+        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
+        ({"data": questions(id=None, image=[None] * 6)}, "a question is more than its prompt with 'image'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_work_is_refused_before_training(make: Make, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        make(**settings)
+
+
+def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
+    data = questions(answer=["7", None, "7", "3", "9", "5"])
+    with pytest.raises(
+        ValueError, match="column 'answer' of the training data must hold text or a number in every row"
+    ):
+        generate(make(data=data, reward_funcs=length), 0, 1, 2)
+
+
+def test_a_question_with_two_golds_is_an_error(make: Make) -> None:
+    data: Dataset = questions(id=["a", "a", "b", "c", "d", "e"])
+    with pytest.raises(ValueError, match="question 'a' came with the gold answer '7' before, with '5' now"):
+        generate(make(data=data), 0, 1, 2)
+    with pytest.raises(ValueError, match="bonus must be one of"):
+        ExplorationConfig(bonus="curiosity")
+    with pytest.raises(ValueError, match="answer_mask_mode must be one of 'policy', 'bonus', 'all', 'none'; got 'off'"):
+        ExplorationConfig(answer_mask_mode="off")  # type: ignore[arg-type]
+
+
+def test_it_is_a_grpo_trainer() -> None:
+    assert issubclass(OutcomeGRPOTrainer, GRPOTrainer)

@@ -1,0 +1,125 @@
+"""Counts, outcome classes and solved questions in TRL's checkpoints, and on every rank."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trl_runs
+from torch import Tensor
+from trl import GRPOTrainer
+from trl_runs import counted, losses, make_trainer, questions, save_policy
+
+from outcome_rl.embedded import policy_dir
+from outcome_rl.integrations.trl import ExplorationConfig
+
+
+def weights(trainer: Any) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in trainer.model.named_parameters()}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of four steps on sampled completions, with a checkpoint of the second."""
+    trainer = sampled_run(tmp_path_factory.mktemp("saved"))
+    trainer.train()
+    return trainer
+
+
+def sampled_run(folder: Path, **settings: Any) -> Any:
+    defaults: dict[str, Any] = {
+        "per_device_train_batch_size": 4,  # six steps an epoch
+        "max_steps": 4,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "rollout_func": None,
+    }
+    return make_trainer(policy_dir(), folder, **(defaults | settings))
+
+
+def checkpoint_of(trainer: Any) -> Path:
+    return Path(trainer.args.output_dir, "checkpoint-2")
+
+
+@pytest.mark.slow
+def test_a_resumed_run_ends_as_one_that_was_not_stopped(saved: Any, tmp_path: Path) -> None:
+    resumed = sampled_run(tmp_path)
+    resumed.train(resume_from_checkpoint=str(checkpoint_of(saved)))
+    assert losses(resumed) == losses(saved)
+    assert len(saved.counts) > 4
+    for whole, continued in zip(counted(saved), counted(resumed), strict=True):
+        assert torch.equal(whole, continued)
+    assert resumed.solved == saved.solved
+    assert resumed.matcher.state_dict() == saved.matcher.state_dict()
+    torch.testing.assert_close(weights(resumed), weights(saved), rtol=0, atol=0)
+    assert not list(tmp_path.glob("**/*.unfinished"))
+
+
+def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
+    policy = save_policy(tmp_path / "policy")
+    settings: dict[str, Any] = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(policy, tmp_path, trainer_class=GRPOTrainer, **settings).train()
+    trainer = make_trainer(policy, tmp_path, **(settings | {"max_steps": 2}))
+    with pytest.raises(FileNotFoundError, match=r"checkpoint-1 has no exploration.pt: OutcomeGRPOTrainer did not"):
+        trainer.train(resume_from_checkpoint=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"data": questions(id=None)},
+            "counted outcomes under the column 'id', and this run would under a hash of the prompt",
+        ),
+        (
+            {"exploration": ExplorationConfig(equivalence="math_verify")},
+            "the saved outcome classes follow the rule 'canonical/2', this matcher 'canonical/2.math_verify'",
+        ),
+    ],
+    ids=["question ids", "outcome rule"],
+)
+def test_counts_of_other_questions_or_outcomes_are_refused(
+    saved: Any, tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        sampled_run(tmp_path, **settings).train(resume_from_checkpoint=str(checkpoint_of(saved)))
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_named(saved: Any, tmp_path: Path) -> None:
+    trainer = sampled_run(tmp_path)
+    path = tmp_path / "exploration.pt"
+    whole = (checkpoint_of(saved) / "exploration.pt").read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2], b"not a file of torch"):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"exploration.pt is damaged. Continue from another"):
+            trainer._load_exploration(path)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    """Groups of 4 in ranks of 6 completions: the second of three groups spans both ranks."""
+    save_policy(tmp_path / "policy")
+    trl_runs.main(tmp_path)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, trl_runs.__file__, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    one, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1-0", "2-0", "2-1"))
+    assert len(one["solved"]) == 6
+    for ended in (first, second):
+        assert ended["solved"] == one["solved"]
+        for alone, beside in zip(one["counts"], ended["counts"], strict=True):
+            assert torch.equal(alone, beside)
+        torch.testing.assert_close(ended["weights"], one["weights"], rtol=1e-4, atol=1e-6)
+    assert first["losses"] == pytest.approx(one["losses"], rel=1e-4)
+    assert first["log"] == one["log"]

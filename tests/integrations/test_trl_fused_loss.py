@@ -1,0 +1,125 @@
+"""The fused loss in TRL: its values, gradients and metrics are those of TRL's own loss."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig
+from trl_runs import Gradients, losses, make_trainer, questions, save_policy
+
+from outcome_rl.integrations.trl import ExplorationConfig
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_policy(tmp_path_factory.mktemp("policy"))
+
+
+def run(policy: Path, folder: Path, *, fused_loss: bool, **settings: Any) -> tuple[Any, list[dict[str, torch.Tensor]]]:
+    trainer, gradients = make_trainer(policy, folder, fused_loss=fused_loss, **settings), Gradients()
+    trainer.add_callback(gradients)
+    trainer.train()
+    return trainer, gradients.of_steps
+
+
+def assert_same(policy: Path, folder: Path, **settings: Any) -> None:
+    settings = {"use_bias_correction_kl": False} | settings
+    theirs, their_gradients = run(policy, folder / "theirs", fused_loss=False, **settings)
+    ours, our_gradients = run(policy, folder / "ours", fused_loss=True, **settings)
+    assert losses(ours) == pytest.approx(losses(theirs), rel=1e-4, abs=1e-6)
+    for expected, found in zip(their_gradients, our_gradients, strict=True):
+        assert expected.keys() == found.keys()
+        assert max(gradient.abs().max() for gradient in expected.values()) > 1e-4
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=2e-6, msg=lambda m, n=name: f"{n}: {m}")
+    for expected_row, row in zip(theirs.state.log_history, ours.state.log_history, strict=True):
+        assert expected_row.keys() == row.keys()
+        for name, value in expected_row.items():
+            if not any(word in name for word in ("time", "per_second")):
+                assert row[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo"])
+def test_it_is_trls_loss(policy: Path, tmp_path: Path, loss_type: str) -> None:
+    """On answer tokens there is no policy term; the second step on the same completions is off-policy and clipped."""
+    assert_same(
+        policy,
+        tmp_path,
+        loss_type=loss_type,
+        beta=0.05,
+        num_iterations=2,
+        epsilon=0.02,
+        epsilon_high=0.03,
+        delta=1.05,
+        learning_rate=0.03,
+        temperature=0.7,
+        gradient_accumulation_steps=2,
+        per_device_train_batch_size=4,
+    )
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "luspo"])
+def test_with_the_ratio_of_sequences(policy: Path, tmp_path: Path, loss_type: str) -> None:
+    assert_same(
+        policy,
+        tmp_path,
+        loss_type=loss_type,
+        exploration=ExplorationConfig(answer_mask_mode="all"),
+        importance_sampling_level="sequence",
+        num_iterations=2,
+        epsilon=0.003,
+        learning_rate=0.03,
+    )
+
+
+def test_the_ratio_of_sequences_leaves_answer_tokens_alone(policy: Path, tmp_path: Path) -> None:
+    """What TRL's own loss cannot. On-policy, where every ratio is 1, the gradient is that of TRL's ratios of tokens."""
+    settings = {"loss_type": "grpo", "max_steps": 1}
+    _, (of_tokens,) = run(policy, tmp_path, fused_loss=False, **settings)
+    _, (of_sequences,) = run(policy, tmp_path, fused_loss=True, importance_sampling_level="sequence", **settings)
+    torch.testing.assert_close(of_sequences, of_tokens, rtol=1e-3, atol=2e-6)
+
+
+def test_it_trains_an_adapter(policy: Path, tmp_path: Path) -> None:
+    adapter = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    assert_same(policy, tmp_path, beta=0.05, peft_config=adapter)
+
+
+def test_evaluation_takes_it_too(policy: Path, tmp_path: Path) -> None:
+    found = []
+    for fused_loss in (False, True):
+        trainer = make_trainer(
+            policy,
+            tmp_path,
+            fused_loss=fused_loss,
+            eval_data=questions(),
+            per_device_eval_batch_size=12,
+            learning_rate=0.0,
+            beta=0.05,
+            use_bias_correction_kl=False,
+        )
+        found.append(trainer.evaluate())
+        assert len(trainer.counts) == 0
+    assert found[1]["eval_loss"] == pytest.approx(found[0]["eval_loss"], rel=1e-4)
+    assert found[1]["eval_entropy"] == pytest.approx(found[0]["eval_entropy"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"loss_type": "cispo"}, r"loss_type='cispo' \(it takes grpo, bnpo, dr_grpo, luspo, dapo\)"),
+        ({"top_entropy_quantile": 0.2}, "top_entropy_quantile below 1"),
+        ({"off_policy_mask_threshold": 0.1}, "off_policy_mask_threshold"),
+        ({"entropy_coef": 0.01}, "entropy_coef or use_adaptive_entropy"),
+        ({"cast_lm_head_to_fp32": True}, "cast_lm_head_to_fp32"),
+        ({"use_bias_correction_kl": True, "beta": 0.1}, "use_bias_correction_kl=True, the default"),
+        ({"delta": 1.1}, r"delta below 1 \+ epsilon_high"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_it_cannot_express_is_refused(policy: Path, tmp_path: Path, settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"fused_loss=True cannot be combined with {named}.*. Leave it out to use TRL's"
+    ):
+        make_trainer(policy, tmp_path, fused_loss=True, **settings)
