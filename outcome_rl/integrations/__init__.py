@@ -1,0 +1,1 @@
+"""Adapters to training stacks; each module imports its stack only when it is used."""
