@@ -37,7 +37,7 @@ class ExplorationRewards:
     def __init__(self, **settings: Any) -> None:
         if "answer_mask_mode" in settings:
             raise ValueError(
-                "answer_mask_mode cannot be had here: slime takes one processed reward a response; omit it"
+                "answer_mask_mode cannot be had here: slime takes one processed reward a response. Leave it out"
             )
         self.exploration = OutcomeExploration(OutcomeExplorationConfig.from_mapping(settings, "ExplorationRewards"))
 

@@ -3,6 +3,7 @@
 `Queue` keeps in a dictionary what TransferQueue keeps in other processes, and gives it back in the same types.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 import transfer_queue
 from hydra import compose, initialize_config_module
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -79,19 +80,28 @@ class NoWorkers:
     def load_state_dict(self, state: dict[str, int]) -> None: ...
 
 
+@functools.cache
+def _defaults() -> DictConfig:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", ["+algorithm.outcome_exploration={}"])
+
+
 def verl_config(folder: Path, *overrides: str) -> DictConfig:
     """verl's own default configuration with changes, the estimator `outcome_grpo` first."""
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose(
-            "ppo_trainer",
-            [
-                "algorithm.adv_estimator=outcome_grpo",
-                f"actor_rollout_ref.model.path={policy_dir()}",
-                f"trainer.default_local_dir={folder}",
-                "data.train_batch_size=2",
-                *overrides,
-            ],
-        )
+    config = _defaults().copy()
+    OmegaConf.set_struct(config, False)
+    changes = [
+        "algorithm.adv_estimator=outcome_grpo",
+        f"actor_rollout_ref.model.path={policy_dir()}",
+        f"trainer.default_local_dir={folder}",
+        "data.train_batch_size=2",
+        *(override.removeprefix("+") for override in overrides),
+    ]
+    config = OmegaConf.merge(config, OmegaConf.from_dotlist(changes))
+    if not config.algorithm.outcome_exploration:
+        del config.algorithm["outcome_exploration"]
+    OmegaConf.set_struct(config, True)
+    return config
 
 
 def make_trainer(config: DictConfig) -> PPOTrainerSync:

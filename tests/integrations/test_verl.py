@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import verl
-from omegaconf import OmegaConf
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -409,9 +408,9 @@ def test_exploration_state_that_is_damaged_is_refused_and_nothing_changes(tmp_pa
     ],
 )
 def test_wrong_settings_stop_the_trainer_before_it_makes_workers(tmp_path: Path, settings: Any, message: str) -> None:
-    config = verl_config(tmp_path)
+    overrides = [f"{EXPLORE}{name}={value}" for name, value in settings.items()]
     with pytest.raises(ValueError, match=message):
-        make_trainer(OmegaConf.merge(config, {"algorithm": {"outcome_exploration": settings}}))
+        make_trainer(verl_config(tmp_path, *overrides))
 
 
 def test_settings_that_no_estimator_reads_are_an_error(tmp_path: Path) -> None:
