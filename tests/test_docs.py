@@ -94,10 +94,12 @@ def test_the_example_of_the_losses_runs() -> None:
         "README.md",
         "CONTRIBUTING.md",
         "docs/driver.md",
+        "docs/integrate.md",
         "docs/losses.md",
         "docs/math.md",
         "docs/outcomes.md",
         "docs/results.md",
+        "examples/verl/README.md",
     ],
 )
 def test_links_lead_somewhere(page: str) -> None:

@@ -115,7 +115,7 @@ def make_trainer(config: DictConfig) -> PPOTrainerSync:
 
 
 def put_group(
-    queue: Queue, trainer: PPOTrainerSync, uid: str, question: str, answers: Sequence[str | None], **changes: Any
+    queue: Any, trainer: PPOTrainerSync, uid: str, question: str, answers: Sequence[str | None], **changes: Any
 ) -> KVBatchMeta:
     """One group of responses as verl's agent loops leave it in the queue: one a session, rewarded if correct."""
     prompt, gold = QUESTIONS[question]

@@ -15,16 +15,18 @@ from torch import Tensor
 
 LOADED_BY_VERL = "outcome_rl.integrations.verl.plugin" in sys.modules  # before anything here imports it
 
+from hydra import compose, initialize_config_module  # noqa: E402
 from transfer_queue import KVBatchMeta  # noqa: E402
 from verl.trainer.ppo import core_algos  # noqa: E402
-from verl.utils.config import omega_conf_to_dataclass  # noqa: E402
+from verl.utils.config import omega_conf_to_dataclass, validate_config  # noqa: E402
+from verl.utils.tensordict_utils import assign_non_tensor  # noqa: E402
 from verl.workers.utils.losses import ppo_loss  # noqa: E402
 from verl_runs import Queue, make_trainer, put_group, together, verl_config  # noqa: E402
 
 from outcome_rl import NO_ANSWER, OutcomeCounts, group_advantages, outcome_key, question_key  # noqa: E402
-from outcome_rl.integrations.exploration import OutcomeExploration  # noqa: E402
+from outcome_rl.integrations.exploration import OutcomeExploration, OutcomeExplorationConfig  # noqa: E402
 from outcome_rl.integrations.verl import algorithms, plugin  # noqa: E402
-from outcome_rl.integrations.verl.trainer import gold_answer, prepare, question_id  # noqa: E402
+from outcome_rl.integrations.verl.trainer import gold_answer, prepare, question_id, read_settings  # noqa: E402
 
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 EXPLORE = "+algorithm.outcome_exploration."
@@ -47,7 +49,7 @@ def advantages_of(queue: Queue, batch: KVBatchMeta) -> list[Tensor]:
     return [queue.fields[key]["advantages"] for key in batch.keys]
 
 
-def both_groups(queue: Queue, trainer: Any, step: int = 1) -> KVBatchMeta:
+def both_groups(queue: Any, trainer: Any, step: int = 1) -> KVBatchMeta:
     """The answers to the two questions, under group ids that are new at each step as verl's are."""
     return together(*(put_group(queue, trainer, f"{step}{name}", name, ANSWERS[name]) for name in ("q1", "q2")))
 
@@ -168,9 +170,7 @@ def test_verls_ppo_loss_takes_it_by_name(tmp_path: Path) -> None:
         config = actor_config(tmp_path, f"actor_rollout_ref.actor.policy_loss.loss_mode={name}")
         log_probs = [row.clone().requires_grad_() for row in whole]
         batch = TensorDict(data, batch_size=len(lengths))
-        from verl.utils import tensordict_utils as tu
-
-        tu.assign_non_tensor(batch, dp_size=2, batch_num_tokens=40, global_batch_size=6, max_response_len=7)
+        assign_non_tensor(batch, dp_size=2, batch_num_tokens=40, global_batch_size=6, max_response_len=7)
         output = {"log_probs": torch.nested.as_nested_tensor(log_probs, layout=torch.jagged)}
         loss, metrics = ppo_loss(config, output, batch)
         loss.backward()
@@ -265,9 +265,10 @@ def test_groups_of_unequal_sizes_see_the_same_counts(make: Make, queue: Queue) -
 
 def test_padding_is_not_counted_and_earlier_outputs_of_a_session_share_its_advantage(make: Make, queue: Queue) -> None:
     trainer = make(EXPLORE + "bonus=ucb", EXPLORE + "coef=1", EXPLORE + "answer_mask_mode=none")
-    batch = put_group(queue, trainer, "a", "q1", ["1", "27"])
+    put_group(queue, trainer, "a", "q1", ["1", "27"])
     queue.fields["a_0_1"], queue.tags["a_0_1"] = queue.fields["a_0_0"], {}  # the session's last; a_0_0 is a turn before
-    queue.fields["a_0_0"] = put_group(queue, trainer, "x", "q1", ["8"]) and queue.fields["x_0_0"]
+    put_group(queue, trainer, "x", "q1", ["8"])
+    queue.fields["a_0_0"] = queue.fields["x_0_0"]
     padding = queue.fields["x_0_0"] | {"response_mask": torch.zeros_like(queue.fields["x_0_0"]["response_mask"])}
     queue.fields["pad_0_0"], queue.tags["pad_0_0"] = padding, {"is_padding": True}
     keys = ["a_0_0", "pad_0_0", "a_1_0", "a_0_1"]
@@ -278,7 +279,36 @@ def test_padding_is_not_counted_and_earlier_outputs_of_a_session_share_its_advan
     assert rows["a_0_0"][0] == rows["a_0_1"][0]
     assert rows["a_1_0"][0] > rows["a_0_1"][0]
     assert len(trainer._outcome_exploration.counts) == 2  # 1 and 27, not 8
-    assert batch.partition_id == "train"
+
+
+@pytest.mark.slow
+def test_the_same_through_verls_real_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TransferQueue in processes of Ray's, where the other tests have a dictionary."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")
+    import ray
+    import transfer_queue
+
+    config = verl_config(tmp_path, EXPLORE + "bonus=ucb_con", EXPLORE + "coef=0.2", EXPLORE + "answer_mask_mode=none")
+    config.transfer_queue.enable = True
+    config.transfer_queue.backend.SimpleStorage.num_data_storage_units = 1
+    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=10**8, log_to_driver=False)
+    try:
+        transfer_queue.init(config.transfer_queue)
+        trainer, counts = make_trainer(config), OutcomeCounts()
+        for step in (1, 2):
+            batch, metrics = both_groups(transfer_queue, trainer, step), {}
+            trainer._compute_advantage(batch, metrics)
+            found = transfer_queue.kv_batch_get(batch.keys, "train", select_fields=["advantages"])[
+                "advantages"
+            ].unbind()
+            wanted = expected(counts, bonus="ucb_con", coef=0.2)
+            for row, value in zip(found, wanted, strict=True):
+                torch.testing.assert_close(row, torch.full_like(row, value.item()))
+        assert metrics["exploration/new_outcome_rate"] == 0
+        transfer_queue.close()
+    finally:
+        ray.shutdown()
 
 
 # --- counting
@@ -418,6 +448,31 @@ def test_settings_that_no_estimator_reads_are_an_error(tmp_path: Path) -> None:
         ValueError, match=r"adv_estimator=grpo does not read it; set algorithm\.adv_estimator=outcome_grpo"
     ):
         prepare(verl_config(tmp_path, "algorithm.adv_estimator=grpo", EXPLORE + "bonus=ucb"))
+
+
+def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> None:
+    examples = Path(__file__).resolve().parents[2] / "examples" / "verl"
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("gsm8k", overrides=[f"hydra.searchpath=[file://{examples}]"])
+        baseline = compose(
+            "gsm8k",
+            overrides=[
+                f"hydra.searchpath=[file://{examples}]",
+                "algorithm.adv_estimator=grpo",
+                "~algorithm.outcome_exploration",
+            ],
+        )
+    validate_config(config, use_reference_policy=True, use_critic=False)
+    prepare(config)
+    prepare(baseline)
+    assert read_settings(config) == OutcomeExplorationConfig(coef=[0.2])
+
+
+def test_one_line_more_switches_it_on_in_any_script() -> None:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        line = ["algorithm.adv_estimator=outcome_grpo", EXPLORE + "bonus=ucb_con+batch", EXPLORE + "coef=[0.2,1]"]
+        config = compose("ppo_trainer", overrides=line)
+    assert read_settings(config) == OutcomeExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 1])
 
 
 def test_this_is_the_verl_that_the_plugin_is_written_for() -> None:
