@@ -1,6 +1,8 @@
 """The verl plug-in under verl 0.9.1 itself: its registries, its trainer's methods, its losses, on CPU tensors."""
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import verl
+from omegaconf import OmegaConf
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -450,21 +453,16 @@ def test_settings_that_no_estimator_reads_are_an_error(tmp_path: Path) -> None:
         prepare(verl_config(tmp_path, "algorithm.adv_estimator=grpo", EXPLORE + "bonus=ucb"))
 
 
+@pytest.mark.slow
 def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> None:
-    examples = Path(__file__).resolve().parents[2] / "examples" / "verl"
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("gsm8k", overrides=[f"hydra.searchpath=[file://{examples}]"])
-        baseline = compose(
-            "gsm8k",
-            overrides=[
-                f"hydra.searchpath=[file://{examples}]",
-                "algorithm.adv_estimator=grpo",
-                "~algorithm.outcome_exploration",
-            ],
-        )
+    script = Path(__file__).resolve().parents[2] / "examples" / "verl" / "run.sh"
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    printed = subprocess.run(
+        [script, "--cfg", "job"], env=environment, capture_output=True, text=True, check=True, timeout=500
+    )
+    config = OmegaConf.create(printed.stdout[printed.stdout.index("model_engine:") :])
     validate_config(config, use_reference_policy=True, use_critic=False)
     prepare(config)
-    prepare(baseline)
     assert read_settings(config) == OutcomeExplorationConfig(coef=[0.2])
 
 

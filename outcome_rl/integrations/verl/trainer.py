@@ -103,11 +103,11 @@ def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
         else:
             origin = f"WARNING: {place} is not there, so that counts start empty after step {trainer.global_steps}"
     setattr(trainer, _STATE, exploration)
-    filtered = _count_what_is_filtered(trainer, exploration)
+    origin += _count_what_is_dropped(trainer, exploration)
     settings = exploration.config
     print(
         f"outcome_rl {__version__}: outcome-based exploration is on: bonus={settings.bonus} coef={settings.coef} "
-        f"baseline={settings.baseline} answer_mask_mode={settings.answer_mask_mode}; {origin}{filtered}",
+        f"baseline={settings.baseline} answer_mask_mode={settings.answer_mask_mode}; {origin}",
         flush=True,
     )
 
@@ -137,15 +137,12 @@ def _checkpoint(trainer: Any) -> Path:
     return Path(settings.default_local_dir) / f"global_step_{trainer.global_steps}"
 
 
-def _count_what_is_filtered(trainer: Any, exploration: OutcomeExploration) -> str:
-    """Let groups that the replay buffer drops (DAPO's filter above all) be counted before they are gone."""
-    filter_groups = trainer.config.algorithm.get("filter_groups")
-    if not (filter_groups and filter_groups.get("enable")):
-        return ""
+def _count_what_is_dropped(trainer: Any, exploration: OutcomeExploration) -> str:
+    """Let groups that the replay buffer drops, above all by DAPO's filter, be counted before they are gone."""
     buffer = trainer.replay_buffer
     clear = getattr(buffer, "_clear_groups", None)
     if clear is None:
-        return "; WARNING: the custom sampler is not verl's, so that groups it drops are not counted"
+        return "; WARNING: groups that the custom sampler drops are not counted"
 
     def count_and_clear(partition_id: str, uids: Collection[str]) -> None:
         if partition_id == "train":
@@ -156,7 +153,7 @@ def _count_what_is_filtered(trainer: Any, exploration: OutcomeExploration) -> st
         clear(partition_id, uids)
 
     buffer._clear_groups = count_and_clear
-    return "; groups that are filtered out are counted"
+    return ""
 
 
 class _Rows:
