@@ -61,8 +61,6 @@ class ScoredResponses(NamedTuple):
 
     advantages: Tensor  # (R,), reward part
     bonuses: Tensor  # (R,), exploration part, times its coefficient
-    counts: Tensor  # (R,) int64, times each outcome was seen before
-    keys: Tensor  # (R,) int64, outcome classes
     correct: Tensor  # (R,) bool
     answers: list[Answer | None]
     metrics: dict[str, float]  # under exploration/
@@ -160,7 +158,7 @@ class OutcomeExploration:
             "exploration/counted_outcomes": float(len(self.counts)),
             "exploration/unresolved": float(outcomes.unresolved),
         }
-        return ScoredResponses(advantages_R, bonuses_R, counts_R, keys_R, correct_R, outcomes.answers, metrics)
+        return ScoredResponses(advantages_R, bonuses_R, correct_R, outcomes.answers, metrics)
 
     def count(self, question_ids: Sequence[str], responses: Sequence[str], golds: Sequence[str]) -> None:
         """Count responses that were sampled but are not trained on, such as groups that DAPO filters out."""
