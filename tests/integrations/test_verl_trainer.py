@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -210,10 +211,25 @@ def test_ids_come_from_the_data_or_from_the_prompt() -> None:
     assert question_id(row, "extra_info.index") == "gsm8k:7"
     assert question_id(row, "") == question_id({"raw_prompt": [dict(reversed(prompt[0].items()))]}, "")
     assert question_id(row, "") != question_id({"raw_prompt": [{"role": "user", "content": "1 + 2"}]}, "")
-    with pytest.raises(ValueError, match=r"id_key=extra_info\.id: a row of the data has no 'id', but \['index'\]"):
+    with pytest.raises(
+        ValueError, match=r"id_key=extra_info\.id: a row of the data has no 'id' there, but \['index'\]"
+    ):
         question_id(row, "extra_info.id")
     with pytest.raises(TypeError, match=r"parts other than text .*set algorithm\.outcome_exploration\.id_key"):
         question_id({"raw_prompt": [{"role": "user", "content": [{"image": object()}]}]}, "")
+
+
+def test_a_question_keeps_its_counts_by_its_id_whatever_its_prompt(make: Make, queue: Queue) -> None:
+    """Ids and sources come out of data frames as NumPy scalars."""
+    trainer = make(EXPLORE + "bonus=ucb", EXPLORE + "id_key=extra_info.index")
+    for step, prompt in enumerate(("1 + 1", "1+1")):
+        changes = {"raw_prompt": [{"role": "user", "content": prompt}], "extra_info": {"index": np.int64(7)}}
+        batch, metrics = put_group(queue, trainer, f"{step}", "q1", ["5", "5"], **changes), {}
+        for key in batch.keys:
+            queue.fields[key]["data_source"] = np.str_("dialect")
+        trainer._compute_advantage(batch, metrics)
+    assert metrics["exploration/new_outcome_rate"] == 0
+    assert list(trainer._outcome_exploration.solved) == ["dialect:7"]
 
 
 @pytest.mark.parametrize("reward_model", [None, {}, {"ground_truth": ["1", "2"]}, {"ground_truth": None}])

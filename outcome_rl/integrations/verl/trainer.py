@@ -180,9 +180,7 @@ class _Rows:
             partition_id=partition_id,
             select_fields=[*fields, id_key.partition(".")[0]] if id_key else fields,
         )
-        columns = {
-            name: [getattr(value, "data", value) for value in data[name]] for name in data.keys() - {"responses"}
-        }
+        columns = {name: [_plain(value) for value in data[name]] for name in data.keys() - {"responses"}}
         self.token_ids: list[list[int]] = [ids.tolist() for ids in data["responses"].unbind()]
         self.texts = [decode_completion(tokenizer, ids) for ids in self.token_ids]
         rows = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
@@ -252,11 +250,8 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
     value: Any = row
     for part in id_key.split("."):
         if not isinstance(value, Mapping) or part not in value:
-            raise ValueError(
-                f"{SETTINGS}.id_key={id_key}: a row of the data has no {part!r}, but {sorted(map(str, value))}"
-                if isinstance(value, Mapping)
-                else f"{SETTINGS}.id_key={id_key}: {part!r} is looked up in {value!r}, which is no mapping"
-            )
+            found = sorted(map(str, value)) if isinstance(value, Mapping) else value
+            raise ValueError(f"{SETTINGS}.id_key={id_key}: a row of the data has no {part!r} there, but {found!r}")
         value = value[part]
     return f"{row.get('data_source', '')}:{value}"
 
