@@ -131,6 +131,7 @@ def test_the_example_of_the_losses_runs() -> None:
         "docs/math.md",
         "docs/outcomes.md",
         "docs/results.md",
+        "examples/verl/README.md",
     ],
 )
 def test_links_lead_somewhere(page: str) -> None:

@@ -1,1 +1,1 @@
-"""Outcome-based exploration in training stacks that people already run: thin adapters, one a stack."""
+"""Outcome-based exploration in training stacks that people already run; each module imports its stack when it is used."""

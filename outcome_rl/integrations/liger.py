@@ -1,0 +1,198 @@
+"""Liger's `LigerFusedLinearGRPOLoss` with our loss behind it: one import to change.
+
+from outcome_rl.integrations.liger import LigerFusedLinearGRPOLoss
+# from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from outcome_rl_kernels import linear_logprobs, linear_policy_loss
+from outcome_rl_kernels.reference import LossAggregation
+
+_LOSS_AGG: dict[str, LossAggregation] = {
+    "grpo": "seq-mean-token-mean",
+    "bnpo": "token-mean",
+    "dr_grpo": "token-sum",
+    "dapo": "token-sum",
+    "luspo": "token-sum",
+}
+
+
+class LigerFusedLinearGRPOLoss(torch.nn.Module):
+    """GRPO's loss from hidden states, by the constructor and call of Liger 0.8's class of that name.
+
+    The loss and its gradients are Liger's. Other than there: advantages may be one a token; the weight's gradient is
+    added up in float32 before it is rounded to the weight's dtype (Liger adds rounded parts, one a sequence); the
+    backward pass does not wait for the GPU; there are three matrix products instead of four and none for tokens without
+    a gradient. The clip metric also counts ratios that `delta` bounds.
+
+    Args:
+        beta: coefficient of the KL term (k3).
+        compiled, chunk_size: taken and without effect; the loss needs no compiler and cuts chunks by itself.
+        use_ref_model: without it the KL term is 0.
+        epsilon_low, epsilon_high: clip range of the ratio.
+        loss_type: "grpo", "bnpo", "dr_grpo", "dapo", or, with `importance_sampling_level="sequence"` and `beta=0`,
+            "luspo". "cispo", "sapo" and "vespo" have no clipped ratio and raise.
+        max_completion_length: what "dr_grpo" divides by, times the number of sequences.
+        importance_sampling_level: "token" or "sequence" (GSPO).
+        temperature: divides the logits.
+        delta: bound of the ratio, at least `1 + epsilon_high`; below it Liger's formula is another than the dual clip.
+        use_bias_correction_kl: must be False.
+        sapo_temperature_pos, sapo_temperature_neg, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: belong
+            to loss types that raise.
+
+    Raises:
+        ValueError: an option that this loss does not have, by its name.
+    """
+
+    def __init__(
+        self,
+        beta: float = 0.04,
+        compiled: bool = True,
+        use_ref_model: bool = True,
+        chunk_size: int = 1,
+        epsilon_low: float = 0.2,
+        epsilon_high: float = 0.2,
+        loss_type: str = "dapo",
+        max_completion_length: int | None = None,
+        importance_sampling_level: str = "token",
+        sapo_temperature_pos: float = 1.0,
+        sapo_temperature_neg: float = 1.05,
+        temperature: float = 1.0,
+        delta: float | None = None,
+        use_bias_correction_kl: bool = False,
+        vespo_k_pos: float = 2.0,
+        vespo_lambda_pos: float = 3.0,
+        vespo_k_neg: float = 3.0,
+        vespo_lambda_neg: float = 2.0,
+    ) -> None:
+        super().__init__()
+        if loss_type not in _LOSS_AGG:
+            raise ValueError(f"loss_type must be one of {', '.join(map(repr, _LOSS_AGG))}; got {loss_type!r}")
+        if importance_sampling_level not in ("token", "sequence"):
+            raise ValueError(
+                f"importance_sampling_level must be 'token' or 'sequence'; got {importance_sampling_level!r}"
+            )
+        if loss_type == "luspo" and (importance_sampling_level != "sequence" or beta != 0):
+            raise ValueError(
+                "loss_type='luspo' needs importance_sampling_level='sequence' and beta=0: otherwise Liger's adds up "
+                "tokens that the mask leaves out"
+            )
+        if loss_type == "dr_grpo" and max_completion_length is None:
+            raise ValueError("loss_type='dr_grpo' divides by max_completion_length; give it")
+        if use_bias_correction_kl and beta != 0:
+            raise ValueError("use_bias_correction_kl must be False: this loss has no KL term weighted by the ratio")
+        if delta is not None and delta < 1 + epsilon_high:
+            raise ValueError(f"delta must be at least 1 + epsilon_high = {1 + epsilon_high}; got {delta}")
+        self.beta = beta
+        self.use_ref_model = use_ref_model
+        self.epsilon_low = epsilon_low
+        self.epsilon_high = epsilon_high
+        self.loss_type = loss_type
+        self.max_completion_length = max_completion_length
+        self.importance_sampling_level = importance_sampling_level
+        self.temperature = temperature
+        self.delta = delta
+
+    def forward(
+        self,
+        _input: Tensor,
+        lin_weight: Tensor,
+        selected_token_ids: Tensor,
+        attention_mask: Tensor,
+        advantages: Tensor,
+        bias: Tensor | None = None,
+        ref_per_token_logps: Tensor | None = None,
+        old_per_token_logps: Tensor | None = None,
+        ref_input: Tensor | None = None,
+        ref_weight: Tensor | None = None,
+        ref_bias: Tensor | None = None,
+        vllm_is_ratio: Tensor | None = None,
+        num_items_in_batch: Tensor | float | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The loss and Liger's metrics.
+
+        Args:
+            _input: (B, T, H) hidden states.
+            lin_weight: (V, H).
+            selected_token_ids: (B, T) int64.
+            attention_mask: (B, T), nonzero on completion tokens.
+            advantages: (B,) or (B, T).
+            bias: (V,) or None.
+            ref_per_token_logps: (B, T); without them they are taken from the next three, where `use_ref_model`.
+            old_per_token_logps: (B, T), or None on-policy.
+            ref_input, ref_weight, ref_bias: hidden states and head of the reference.
+            vllm_is_ratio: (B, T), (B, 1) or (B,) weights of the policy term; a value a sequence only where the ratio
+                is the sequence's.
+            num_items_in_batch: active tokens of the whole batch on all processes, what "dapo" divides by (times the
+                number of processes); None takes the mask's, added up over processes.
+
+        Returns:
+            `(loss, metrics)`, the loss differentiable in `_input`, `lin_weight` and `bias`; the metrics, 0-d and
+            without gradient, are the mean KL where `beta` is not 0, then the share of clipped tokens.
+
+        Raises:
+            ValueError: a reference is wanted and not given, or as `linear_policy_loss` raises.
+        """
+        mask = attention_mask != 0
+        if not self.use_ref_model or self.beta == 0:
+            ref_per_token_logps = None
+        elif ref_per_token_logps is None:
+            if ref_input is None or ref_weight is None:
+                raise ValueError(
+                    f"beta={self.beta} with use_ref_model needs ref_per_token_logps, or ref_input and ref_weight"
+                )
+            with torch.no_grad():
+                ref_per_token_logps, _ = linear_logprobs(
+                    ref_input,
+                    ref_weight,
+                    selected_token_ids,
+                    bias=ref_bias,
+                    temperature=self.temperature,
+                    mask=mask,
+                )
+        if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and vllm_is_ratio.shape[1] == 1:
+            vllm_is_ratio = vllm_is_ratio[:, 0]
+        if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and self.importance_sampling_level == "sequence":
+            raise ValueError("vllm_is_ratio must be one a sequence where importance_sampling_level is 'sequence'")
+        output = linear_policy_loss(
+            _input,
+            lin_weight,
+            selected_token_ids,
+            advantages,
+            mask,
+            bias=bias,
+            ref_logps=ref_per_token_logps,
+            old_logps=old_per_token_logps,
+            rollout_weights=vllm_is_ratio,
+            temperature=self.temperature,
+            beta=self.beta,
+            epsilon_low=self.epsilon_low,
+            epsilon_high=self.epsilon_high,
+            delta=self.delta,
+            importance_level="sequence" if self.importance_sampling_level == "sequence" else "token",
+            loss_agg=_LOSS_AGG[self.loss_type],
+            normalizer=self._normalizer(mask, num_items_in_batch),
+        )
+        figures = output.metrics
+        # Tokens that need no computing have advantage 0, so they are never clipped.
+        clipped = figures["clip_fraction"] * figures["computed_tokens"] / figures["active_tokens"].clamp(min=1)
+        return output.loss, (figures["kl"], clipped) if self.beta != 0 else (clipped,)
+
+    def _normalizer(self, mask: Tensor, num_items_in_batch: Tensor | float | None) -> Tensor | float:
+        if self.loss_type in ("grpo", "luspo"):
+            return mask.shape[0]
+        if self.loss_type == "dr_grpo":
+            assert self.max_completion_length is not None
+            return mask.shape[0] * self.max_completion_length
+        tokens = mask.sum().float()
+        if self.loss_type == "dapo":
+            distributed = dist.is_available() and dist.is_initialized()
+            if num_items_in_batch is not None:
+                tokens = torch.as_tensor(num_items_in_batch, device=mask.device).float()
+            elif distributed:
+                dist.all_reduce(tokens)
+            tokens = tokens / (dist.get_world_size() if distributed else 1)
+        return tokens.clamp(min=1)

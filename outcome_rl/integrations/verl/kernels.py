@@ -1,0 +1,56 @@
+"""verl's `linear_cross_entropy` with our kernels behind it: one import to change.
+
+from outcome_rl.integrations.verl.kernels import linear_cross_entropy
+# from verl.utils.kernel.linear_cross_entropy import linear_cross_entropy
+"""
+
+import torch.distributed as dist
+from torch import Tensor
+
+from outcome_rl_kernels import linear_logprobs
+
+
+def linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    temperature: float = 1.0,
+    reduction: str = "none",
+    dist_process_group: dist.ProcessGroup | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the labels and entropies, by the signature of verl 0.9's function of that name.
+
+    `log_softmax(hidden @ weight.T / temperature)[label]` and `-sum p log p`. Beyond verl's: it runs on the CPU too, any
+    hidden size and vocabulary will do, and columns past the vocabulary never enter the sum (verl issue 2656).
+
+    Args:
+        hidden: (B, T, H) or (N, H), the last hidden states.
+        weight: (V, H), the lm_head's whole weight.
+        labels: (B, T) or (N,) int64 in [0, V).
+        temperature: > 0, divides the logits.
+        reduction: "none", or "sum" or "mean" of the log-probabilities.
+        dist_process_group: must be None, or a group of one process.
+
+    Returns:
+        `(logps, entropies)`, (B * T,) or (N,) float32; `logps` is 0-d where it is reduced. Both are differentiable in
+        `hidden` and `weight`.
+
+    Raises:
+        ValueError: an argument is out of its range, or the vocabulary is sharded over several processes.
+    """
+    if dist_process_group is not None and dist.get_world_size(dist_process_group) > 1:
+        raise ValueError(
+            "dist_process_group must be None: this function takes the whole vocabulary, not a shard of it; keep verl's "
+            "own under tensor parallelism"
+        )
+    if reduction.lower() not in ("none", "sum", "mean"):
+        raise ValueError(f"reduction must be 'none', 'sum' or 'mean'; got {reduction!r}")
+    logps_N, entropies_N = linear_logprobs(
+        hidden.reshape(-1, hidden.shape[-1]), weight, labels.reshape(-1), temperature=temperature, return_entropy=True
+    )
+    assert entropies_N is not None
+    if reduction.lower() == "sum":
+        logps_N = logps_N.sum()
+    elif reduction.lower() == "mean":
+        logps_N = logps_N.mean()
+    return logps_N, entropies_N

@@ -1,0 +1,59 @@
+"""What verl imports at its own import, in every process: registers two functions, and arranges for the trainer's hook.
+
+verl logs an error of a plug-in at DEBUG only, so nothing here raises for a verl that does not fit: the names are
+registered all the same, and using one says what is wrong. The trainer's module is heavy and one process needs it, so
+the hook waits until a trainer is made: the first thing that verl's trainer does is to build its checkpoint callback.
+"""
+
+import functools
+import sys
+from typing import Any, NoReturn
+
+from verl import __version__
+from verl.trainer.ppo import checkpoint_callback, core_algos
+
+from outcome_rl.integrations.verl import ADV_ESTIMATOR, POLICY_LOSS, algorithms
+
+
+def unfit(version: str) -> str | None:
+    """Why this version of verl cannot be used, or None."""
+    if version.split(".")[:2] == ["0", "9"]:
+        return None
+    return (
+        f"outcome_rl's plug-in is written for verl 0.9, not for verl {version}: the trainer that it hooks may differ. "
+        "Run: pip install 'verl>=0.9.1,<0.10'"
+    )
+
+
+def register(version: str) -> None:
+    """Register the advantage estimator and the policy loss, and hook the trainers that ask for the former."""
+    obstacle = unfit(version)
+    if obstacle is not None:
+
+        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+            raise ImportError(obstacle)
+
+        core_algos.register_adv_est(ADV_ESTIMATOR)(refuse)
+        core_algos.register_policy_loss(POLICY_LOSS)(refuse)
+        return
+    core_algos.register_adv_est(ADV_ESTIMATOR)(algorithms.outcome_grpo)
+    core_algos.register_policy_loss(POLICY_LOSS)(algorithms.outcome_policy_loss)
+    _hook_when_a_trainer_is_made()
+
+
+def _hook_when_a_trainer_is_made() -> None:
+    build = checkpoint_callback.build_checkpoint_callback
+
+    @functools.wraps(build)
+    def build_and_hook(config: Any) -> Any:
+        from outcome_rl.integrations.verl.trainer import prepare
+
+        prepare(config)
+        return build(config)
+
+    for name in ("verl.trainer.ppo.checkpoint_callback", "verl.trainer.ppo.v1.trainer_base"):
+        if name in sys.modules:  # the second one too, should an external module of verl's have imported it before
+            sys.modules[name].build_checkpoint_callback = build_and_hook  # type: ignore[attr-defined]
+
+
+register(__version__)

@@ -1,0 +1,271 @@
+"""The hook in verl's V1 trainers: questions and responses of a batch, counts, checkpoints, metrics.
+
+verl's own methods run as they are. Before the advantages, the hook reads what `outcome_grpo` needs from the queue;
+after verl has restored a checkpoint, the exploration's part of it is read; before verl writes one, that part is
+written, since verl's last act is to declare the checkpoint complete. Validation never comes by here, so it is never
+counted.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import blake2b
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outcome_rl.integrations.exploration import OutcomeExploration, OutcomeExplorationConfig
+from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
+from outcome_rl.integrations.verl.algorithms import batch_in_hand
+from outcome_rl.outcomes.spans import answer_mask, decode_completion
+from outcome_rl.version import __version__
+from outcome_rl_kernels.reference import Scale
+
+FOLDER = "outcome_exploration"  # in global_step_N/
+_STATE = "_outcome_exploration"  # attribute of a trainer
+
+
+def prepare(config: Any) -> None:
+    """Check the settings of a trainer that is being made, and hook its class.
+
+    Raises:
+        ValueError: a setting is unknown or out of range, or settings stand there that nothing would read.
+    """
+    if config.algorithm.adv_estimator != ADV_ESTIMATOR:
+        if "outcome_exploration" in config.algorithm:
+            raise ValueError(
+                f"{SETTINGS} is set, but algorithm.adv_estimator={config.algorithm.adv_estimator} does not read it; "
+                f"set algorithm.adv_estimator={ADV_ESTIMATOR}, or leave the section out"
+            )
+        return
+    OutcomeExploration(read_settings(config)).close()
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    hook(PPOTrainer)
+
+
+def read_settings(config: Any) -> OutcomeExplorationConfig:
+    """`algorithm.outcome_exploration` of verl's configuration.
+
+    Raises:
+        ValueError: an unknown key, or `answer_mask_mode=all`.
+    """
+    from omegaconf import OmegaConf
+
+    section = config.algorithm.get("outcome_exploration") or {}
+    given = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
+    settings = OutcomeExplorationConfig.from_mapping(given, SETTINGS)
+    if settings.answer_mask_mode not in ("policy", "bonus", "none"):
+        raise ValueError(
+            f"{SETTINGS}.answer_mask_mode must be 'policy', 'bonus' or 'none' in verl, where answers are masked by "
+            f"their advantages, which leaves them in the denominator; got {settings.answer_mask_mode!r}"
+        )
+    return settings
+
+
+def hook(trainer_class: Any) -> None:
+    """Make every trainer of this class, and of classes derived from it, explore if its estimator says so."""
+    if getattr(trainer_class._compute_advantage, "hooked_by_outcome_rl", False):
+        return  # a second trainer in this process
+    for name, around in (
+        ("_compute_advantage", _around_compute_advantage),
+        ("_load_checkpoint", _around_load_checkpoint),
+        ("_save_checkpoint", _around_save_checkpoint),
+    ):
+        setattr(trainer_class, name, _where_exploring(getattr(trainer_class, name), around))
+
+
+def _where_exploring(method: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def hooked(trainer: Any, *arguments: Any, **keywords: Any) -> Any:
+        original = functools.partial(method, trainer)
+        if trainer.config.algorithm.adv_estimator != ADV_ESTIMATOR:
+            return original(*arguments, **keywords)
+        return around(trainer, original, *arguments, **keywords)
+
+    hooked.hooked_by_outcome_rl = True  # type: ignore[attr-defined]
+    return hooked
+
+
+def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
+    """Also the beginning of exploration: verl calls this once, when model, data and replay buffer are there."""
+    original()
+    exploration = OutcomeExploration(read_settings(trainer.config))
+    origin = "counts start empty"
+    if trainer.global_steps > 0:
+        place = _checkpoint(trainer) / FOLDER
+        if place.is_dir():
+            exploration.load(place)
+            origin = f"continues from {place} with {len(exploration.counts)} counted outcomes"
+        else:
+            origin = f"WARNING: {place} is not there, so that counts start empty after step {trainer.global_steps}"
+    setattr(trainer, _STATE, exploration)
+    origin += _count_what_is_dropped(trainer, exploration)
+    settings = exploration.config
+    print(
+        f"outcome_rl {__version__}: outcome-based exploration is on: bonus={settings.bonus} coef={settings.coef} "
+        f"baseline={settings.baseline} answer_mask_mode={settings.answer_mask_mode}; {origin}",
+        flush=True,
+    )
+
+
+def _around_save_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
+    step_folder = Path(trainer.config.trainer.default_local_dir) / f"global_step_{trainer.global_steps}"
+    getattr(trainer, _STATE).save(step_folder / FOLDER)
+    original()
+
+
+def _around_compute_advantage(
+    trainer: Any, original: Callable[[Any, dict[str, Any]], Any], batch: Any, metrics: dict[str, Any]
+) -> Any:
+    exploration: OutcomeExploration = getattr(trainer, _STATE)
+    in_hand = _Batch(exploration, trainer.tokenizer, batch)
+    with batch_in_hand(in_hand.advantages):
+        result = original(batch, metrics)
+    metrics.update(in_hand.metrics)
+    return result
+
+
+def _checkpoint(trainer: Any) -> Path:
+    """The folder that verl has just restored."""
+    settings = trainer.config.trainer
+    if settings.resume_mode == "resume_path":
+        return Path(settings.resume_from_path)
+    return Path(settings.default_local_dir) / f"global_step_{trainer.global_steps}"
+
+
+def _count_what_is_dropped(trainer: Any, exploration: OutcomeExploration) -> str:
+    """Let groups that the replay buffer drops, above all by DAPO's filter, be counted before they are gone."""
+    buffer = trainer.replay_buffer
+    clear = getattr(buffer, "_clear_groups", None)
+    if clear is None:
+        return "; WARNING: groups that the custom sampler drops are not counted"
+
+    def count_and_clear(partition_id: str, uids: Collection[str]) -> None:
+        if partition_id == "train":
+            tags = {key: tag for key, tag in buffer.partitions["train"].items() if key.split("_")[0] in uids}
+            if tags:
+                rows = _Rows(exploration.config.id_key, trainer.tokenizer, list(tags), list(tags.values()), "train")
+                exploration.count(rows.question_ids, rows.texts, rows.golds)
+        clear(partition_id, uids)
+
+    buffer._clear_groups = count_and_clear
+    return ""
+
+
+class _Rows:
+    """The responses behind keys of the queue that are a session's last and no padding: F of them."""
+
+    def __init__(
+        self, id_key: str, tokenizer: Any, keys: Sequence[str], tags: Sequence[Mapping[str, Any]], partition_id: str
+    ) -> None:
+        last: dict[str, tuple[int, int]] = {}  # session -> (index of its output, row); a key is {uid}_{session}_{index}
+        self.session_of_row = [key.rpartition("_")[0] for key in keys]
+        for row, (session, key, tag) in enumerate(zip(self.session_of_row, keys, tags, strict=True)):
+            index = int(key.rpartition("_")[2])
+            if not tag.get("is_padding", False) and index >= last.get(session, (-1, -1))[0]:
+                last[session] = (index, row)
+        self.final_rows = [row for _, row in last.values()]
+        self.final_of_session = {session: i for i, session in enumerate(last)}
+        self.group_ids = [session.rpartition("_")[0] for session in last]
+
+        import transfer_queue
+
+        fields = ["responses", "raw_prompt", "reward_model", "data_source"]
+        data = transfer_queue.kv_batch_get(
+            keys=[keys[row] for row in self.final_rows],
+            partition_id=partition_id,
+            select_fields=[*fields, id_key.partition(".")[0]] if id_key else fields,
+        )
+        columns = {name: [_plain(value) for value in data[name]] for name in data.keys() - {"responses"}}
+        self.token_ids: list[list[int]] = [ids.tolist() for ids in data["responses"].unbind()]
+        self.texts = [decode_completion(tokenizer, ids) for ids in self.token_ids]
+        rows = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
+        self.question_ids = [question_id(row, id_key) for row in rows]
+        self.golds = [gold_answer(row) for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    """A value of a column that holds no tensors, out of the wrapper that some backends of the queue leave it in."""
+    from tensordict import NonTensorData
+
+    return value.data if isinstance(value, NonTensorData) else value
+
+
+class _Batch:
+    """The advantages of a batch of R rows, computed when verl asks the estimator for them."""
+
+    def __init__(self, exploration: OutcomeExploration, tokenizer: Any, batch: Any) -> None:
+        self.metrics: dict[str, float] = {}
+        self._exploration = exploration
+        self._tokenizer = tokenizer
+        self._rows = _Rows(exploration.config.id_key, tokenizer, batch.keys, batch.tags, batch.partition_id)
+
+    def advantages(self, token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor:
+        """(R, T). A session with several outputs is scored by its last, and all of them get its advantage."""
+        rows = self._rows
+        rewards_F = token_level_rewards.sum(dim=1)[rows.final_rows].cpu()
+        scored = self._exploration.score(
+            rows.question_ids, rows.group_ids, rows.texts, rows.golds, rewards_F, scale=scale
+        )
+        self.metrics = scored.metrics | {
+            "exploration/reward_disagrees": ((rewards_F > 0) != scored.correct).float().mean().item()
+        }
+        mode = self._exploration.config.answer_mask_mode
+        answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
+        if mode != "none":
+            mask = answer_mask(self._tokenizer, rows.token_ids, scored.answers)
+            answers_RT[torch.tensor(rows.final_rows), : mask.shape[1]] = mask.to(answers_RT.device)
+        # A padding row has no session; its response mask is zero throughout.
+        finals_R = torch.tensor([rows.final_of_session.get(session, 0) for session in rows.session_of_row])
+        reward_part_R1, bonus_R1 = (
+            values[finals_R].to(token_level_rewards.device)[:, None] for values in (scored.advantages, scored.bonuses)
+        )
+        if mode == "bonus":
+            advantages_RT = reward_part_R1 + bonus_R1 * ~answers_RT
+        else:
+            advantages_RT = (reward_part_R1 + bonus_R1) * ~answers_RT
+        return advantages_RT * response_mask
+
+
+def question_id(row: Mapping[str, Any], id_key: str) -> str:
+    """A stable id of a row's question: its `id_key` with the name of its data source, or the hash of its prompt.
+
+    Raises:
+        ValueError: the row has no such key.
+        TypeError: the prompt holds something else than text, an image say, which has no canonical form to hash.
+    """
+    if not id_key:
+        try:
+            prompt = json.dumps(row["raw_prompt"], sort_keys=True, ensure_ascii=False)
+        except TypeError as error:
+            raise TypeError(
+                f"the prompt has parts other than text ({error}), so that no stable id follows from it; give the data "
+                f"a column of ids and set {SETTINGS}.id_key, to extra_info.index say"
+            ) from error
+        return blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    value: Any = row
+    for part in id_key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            found = sorted(map(str, value)) if isinstance(value, Mapping) else value
+            raise ValueError(f"{SETTINGS}.id_key={id_key}: a row of the data has no {part!r} there, but {found!r}")
+        value = value[part]
+    return f"{row.get('data_source', '')}:{value}"
+
+
+def gold_answer(row: Mapping[str, Any]) -> str:
+    """`reward_model.ground_truth` of a row, as verl's data has it.
+
+    Raises:
+        ValueError: it is missing, or not one answer.
+    """
+    reward_model = row.get("reward_model")
+    gold = reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
+    if isinstance(gold, bool) or not isinstance(gold, str | Real):
+        raise ValueError(
+            f"reward_model.ground_truth must be one answer, text or a number, for outcomes to be judged; got {gold!r}"
+        )
+    return str(gold)

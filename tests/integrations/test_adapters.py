@@ -1,0 +1,86 @@
+"""Adapters whose stack is not installed, called as that stack's source calls them."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from outcome_rl import OutcomeCounts, group_advantages, outcome_key, question_key
+from outcome_rl.integrations.slime import ExplorationRewards
+
+
+@dataclass
+class Sample:
+    """The fields of slime 0.3.1's `slime.utils.types.Sample` that matter here."""
+
+    group_index: int
+    prompt: str
+    response: str
+    label: str | None
+    reward: float
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def get_reward_value(self, args: Any) -> float:
+        return self.reward
+
+
+ARGS = SimpleNamespace(grpo_std_normalization=True)
+
+
+def group(index: int, prompt: str, label: str, answers: list[str], **changes: Any) -> list[Sample]:
+    return [Sample(index, prompt, rf"so \boxed{{{a}}}", label, float(a == label), **changes) for a in answers]
+
+
+def test_slime_gets_raw_rewards_and_advantages_with_bonuses() -> None:
+    post_process = ExplorationRewards(bonus="ucb_con", coef=0.2)
+    counts = OutcomeCounts()
+    for step in range(3):
+        first, second = ["4", "5", "5"], ["7", "1", "2"]
+        samples = [*group(2 * step, "2+2", "4", first), *group(2 * step + 1, "3+4", "7", second)]
+        raw, advantages = post_process(ARGS, samples)
+        assert raw == [1, 0, 0, 1, 0, 0]
+        expected = group_advantages(
+            torch.tensor(raw).view(2, 3),
+            torch.tensor([question_key("2+2"), question_key("3+4")]),
+            torch.tensor([[outcome_key(a) for a in answers] for answers in (first, second)]),
+            counts,
+            bonus="ucb_con",
+            coef=0.2,
+        )
+        assert advantages == pytest.approx((expected.advantages + expected.bonuses).flatten().tolist())
+
+
+def test_slime_leaves_out_the_division_as_it_is_told() -> None:
+    samples = group(0, "2+2", "4", ["4", "5", "5", "5"])
+    _, advantages = ExplorationRewards(bonus="none")(SimpleNamespace(grpo_std_normalization=False), samples)
+    assert advantages == pytest.approx([0.75, -0.25, -0.25, -0.25])
+
+
+def test_slime_counts_go_on_after_a_restart(tmp_path: Any) -> None:
+    before = ExplorationRewards(bonus="ucb", coef=1.0)
+    before(ARGS, group(0, "2+2", "4", ["5", "5"]))
+    before.exploration.save(tmp_path / "exploration")
+    after = ExplorationRewards(bonus="ucb", coef=1.0)
+    after.exploration.load(tmp_path / "exploration")
+    _, advantages = after(ARGS, group(1, "2+2", "4", ["5", "6"]))
+    assert advantages == pytest.approx([2**-0.5, 1.0])
+
+
+def test_slime_questions_may_have_ids() -> None:
+    post_process = ExplorationRewards(bonus="ucb", coef=1.0, id_key="id")
+    post_process(ARGS, group(0, "2+2", "4", ["5", "5"], metadata={"id": 3}))
+    _, advantages = post_process(ARGS, group(1, "2 + 2", "4", ["5", "6"], metadata={"id": 3}))
+    assert advantages == pytest.approx([2**-0.5, 1.0])
+    with pytest.raises(ValueError, match=r"id_key='id' is not in a sample's metadata, which has \[\]"):
+        post_process(ARGS, group(2, "2+2", "4", ["5", "5"]))
+
+
+def test_slime_errors_name_what_to_change() -> None:
+    with pytest.raises(ValueError, match="answer_mask_mode cannot be had here"):
+        ExplorationRewards(answer_mask_mode="policy")
+    with pytest.raises(ValueError, match="unknown key 'coeff'; did you mean 'coef'"):
+        ExplorationRewards(coeff=0.1)
+    with pytest.raises(ValueError, match=r"a sample has no label.*--label-key"):
+        ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", None, 0.0)])

@@ -1,0 +1,198 @@
+"""The verl plug-in under verl 0.9.1 itself: its registries, its configuration, its policy loss."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import verl
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from torch import Tensor
+
+LOADED_BY_VERL = "outcome_rl.integrations.verl.plugin" in sys.modules  # before anything here imports it
+
+from hydra import compose, initialize_config_module  # noqa: E402
+from verl.trainer.ppo import core_algos  # noqa: E402
+from verl.utils.config import omega_conf_to_dataclass, validate_config  # noqa: E402
+from verl.utils.tensordict_utils import assign_non_tensor  # noqa: E402
+from verl.workers.utils.losses import ppo_loss  # noqa: E402
+from verl_runs import EXPLORE, make_trainer, verl_config  # noqa: E402
+
+from outcome_rl.integrations.exploration import OutcomeExplorationConfig  # noqa: E402
+from outcome_rl.integrations.verl import algorithms, plugin  # noqa: E402
+from outcome_rl.integrations.verl.trainer import prepare, read_settings  # noqa: E402
+
+AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
+# --- loading
+
+
+def test_verl_loads_the_plugin_by_its_entry_point() -> None:
+    assert [entry.value for entry in entry_points(group="verl.plugins", name="outcome_rl")] == [plugin.__name__]
+    assert LOADED_BY_VERL
+    assert core_algos.get_adv_estimator_fn("outcome_grpo") is algorithms.outcome_grpo
+    assert core_algos.get_policy_loss_fn("outcome") is algorithms.outcome_policy_loss
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"), [("0.9.1", True), ("0.9.3.dev0", True), ("0.8.0", False), ("0.10.0", False)]
+)
+def test_versions_that_fit(version: str, fits: bool) -> None:
+    assert (plugin.unfit(version) is None) == fits
+
+
+def test_an_unfit_verl_says_what_to_install_when_the_plugin_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_algos, "ADV_ESTIMATOR_REGISTRY", {})
+    monkeypatch.setattr(core_algos, "POLICY_LOSS_REGISTRY", {})
+    plugin.register("0.10.2")
+    for function in (core_algos.get_adv_estimator_fn("outcome_grpo"), core_algos.get_policy_loss_fn("outcome")):
+        with pytest.raises(ImportError, match=r"verl 0\.10\.2.*pip install 'verl>=0\.9\.1,<0\.10'"):
+            function()
+
+
+def test_outside_of_a_hooked_trainer_the_estimator_says_what_is_missing() -> None:
+    with pytest.raises(RuntimeError, match=r"questions and responses.*trainer\.use_v1=true"):
+        core_algos.get_adv_estimator_fn("outcome_grpo")(torch.zeros(2, 3), torch.ones(2, 3), config={}, index=None)
+
+
+# --- the policy loss
+
+
+def policy_case(seed: int) -> dict[str, Tensor]:
+    """Ratios on both sides of every bound, advantages of both signs and zero, an empty sequence."""
+    generator = torch.Generator().manual_seed(seed)
+    old = -torch.rand(6, 9, generator=generator)
+    return {
+        "old_log_prob": old,
+        "log_prob": old + 3 * torch.randn(6, 9, generator=generator),
+        "advantages": torch.randn(6, 1, generator=generator) * (torch.rand(6, 9, generator=generator) > 0.2),
+        "response_mask": (torch.rand(6, 9, generator=generator) > 0.3) & (torch.arange(6) != 2)[:, None],
+    }
+
+
+def actor_config(tmp_path: Path, *overrides: str) -> Any:
+    config = verl_config(tmp_path, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", *overrides)
+    return omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss_agg_mode", AGGREGATIONS)
+def test_policy_loss_equals_vanilla(tmp_path: Path, loss_agg_mode: str, weighted: bool) -> None:
+    config = actor_config(tmp_path, "actor_rollout_ref.actor.clip_ratio_high=0.28")
+    case = policy_case(seed=3)
+    results = {}
+    for name in ("vanilla", "outcome"):
+        log_prob = case["log_prob"].clone().requires_grad_()
+        weights = torch.linspace(0, 2, 54).reshape(6, 9) if weighted else None
+        loss, metrics = core_algos.get_policy_loss_fn(name)(
+            **case | {"log_prob": log_prob},
+            loss_agg_mode=loss_agg_mode,
+            config=config,
+            rollout_is_weights=weights,
+        )
+        loss.backward()
+        results[name] = (loss.detach(), log_prob.grad, metrics)
+    (loss, gradient, metrics), (vanilla_loss, vanilla_gradient, vanilla_metrics) = (
+        results["outcome"],
+        results["vanilla"],
+    )
+    assert vanilla_gradient.abs().sum() > 0
+    torch.testing.assert_close(loss, vanilla_loss)
+    torch.testing.assert_close(gradient, vanilla_gradient)
+    for name, value in vanilla_metrics.items():
+        assert metrics[name].item() == pytest.approx(value, abs=1e-6), name
+    mask, moved = case["response_mask"], case["advantages"] != 0
+    assert metrics["actor/pg_tokens"].item() == pytest.approx((mask & moved).sum().item() / mask.sum().item())
+
+
+def test_verls_ppo_loss_takes_it_by_name(tmp_path: Path) -> None:
+    """The code that an actor's worker runs, with the normalisation over micro-batches that it sets up."""
+    lengths = [(3, 5), (2, 7), (4, 1)]  # prompt, response
+    generator = torch.Generator().manual_seed(0)
+
+    def column(of: Callable[[int], Tensor]) -> Tensor:
+        return torch.nested.as_nested_tensor([of(response) for _, response in lengths], layout=torch.jagged)
+
+    whole = [torch.randn(prompt + response, generator=generator) for prompt, response in lengths]
+    data = {
+        "prompts": torch.nested.as_nested_tensor(
+            [torch.ones(p, dtype=torch.int64) for p, _ in lengths], layout=torch.jagged
+        ),
+        "responses": column(lambda n: torch.ones(n, dtype=torch.int64)),
+        "response_mask": column(lambda n: torch.ones(n, dtype=torch.int64)),
+        "old_log_probs": column(lambda n: torch.randn(n, generator=generator)),
+        "advantages": column(lambda n: torch.randn(n, generator=generator)),
+    }
+    data["input_ids"] = torch.nested.as_nested_tensor(
+        [torch.ones(len(w), dtype=torch.int64) for w in whole], layout=torch.jagged
+    )
+    losses = []
+    for name in ("vanilla", "outcome"):
+        config = actor_config(tmp_path, f"actor_rollout_ref.actor.policy_loss.loss_mode={name}")
+        log_probs = [row.clone().requires_grad_() for row in whole]
+        batch = TensorDict(data, batch_size=len(lengths))
+        assign_non_tensor(batch, dp_size=2, batch_num_tokens=40, global_batch_size=6, max_response_len=7)
+        output = {"log_probs": torch.nested.as_nested_tensor(log_probs, layout=torch.jagged)}
+        loss, metrics = ppo_loss(config, output, batch)
+        loss.backward()
+        losses.append((loss.detach(), torch.cat([row.grad for row in log_probs])))
+    torch.testing.assert_close(losses[0], losses[1])
+    assert losses[0][1].abs().sum() > 0
+    assert "actor/pg_tokens" in metrics
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bonuss": "ucb"}, r"algorithm\.outcome_exploration: unknown key 'bonuss'; did you mean 'bonus'\?"),
+        ({"bonus": "ucb_max"}, "bonus must be one of"),
+        ({"coef": -1}, "coef must be"),
+        ({"answer_mask_mode": "all"}, r"must be 'policy', 'bonus' or 'none' in verl.*got 'all'"),
+        ({"equivalence": "sympy"}, "equivalence must be"),
+    ],
+)
+def test_wrong_settings_stop_the_trainer_before_it_makes_workers(tmp_path: Path, settings: Any, message: str) -> None:
+    overrides = [f"{EXPLORE}{name}={value}" for name, value in settings.items()]
+    with pytest.raises(ValueError, match=message):
+        make_trainer(verl_config(tmp_path, *overrides))
+
+
+def test_settings_that_no_estimator_reads_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"adv_estimator=grpo does not read it; set algorithm\.adv_estimator=outcome_grpo"
+    ):
+        prepare(verl_config(tmp_path, "algorithm.adv_estimator=grpo", EXPLORE + "bonus=ucb"))
+
+
+@pytest.mark.slow
+def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> None:
+    script = Path(__file__).resolve().parents[2] / "examples" / "verl" / "run.sh"
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    printed = subprocess.run(
+        [script, "--cfg", "job"], env=environment, capture_output=True, text=True, check=True, timeout=500
+    )
+    config = OmegaConf.create(printed.stdout[printed.stdout.index("model_engine:") :])
+    validate_config(config, use_reference_policy=True, use_critic=False)
+    prepare(config)
+    assert read_settings(config) == OutcomeExplorationConfig(coef=[0.2])
+
+
+def test_one_line_more_switches_it_on_in_any_script() -> None:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        line = ["algorithm.adv_estimator=outcome_grpo", EXPLORE + "bonus=ucb_con+batch", EXPLORE + "coef=[0.2,1]"]
+        config = compose("ppo_trainer", overrides=line)
+    assert read_settings(config) == OutcomeExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 1])
+
+
+def test_this_is_the_verl_that_the_plugin_is_written_for() -> None:
+    assert plugin.unfit(verl.__version__) is None
