@@ -40,7 +40,7 @@ class Report(TrainerCallback):
         if "reward" in logs:
             print(
                 f"step {state.global_step}: reward {logs['reward']:.3f}, "
-                f"new outcomes {logs['exploration/new_outcome_rate']:.3f}, bonus {logs['exploration/bonus_mean']:+.3f}, "
+                f"new {logs['exploration/new_outcome_rate']:.3f}, bonus {logs['exploration/bonus_mean']:+.3f}, "
                 f"solved so far {logs['exploration/solved_fraction']:.3f}"
             )
 
