@@ -1,7 +1,7 @@
 """Outcome-based exploration in TRL: a GRPO script, with one line changed.
 
     pip install 'trl>=1.16,<1.17'
-    python examples/trl_grpo.py --steps 20
+    python examples/trl_grpo.py --steps 16
 
 The policy and the questions are the embedded ones, so this runs anywhere in a minute or two; a real model and real
 problems change the two lines that load them.
@@ -19,7 +19,7 @@ from outcome_rl.embedded import DialectTask, policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=20)
+parser.add_argument("--steps", type=int, default=16)
 parser.add_argument("--bonus", default="ucb_con", help="none, ucb, ucb_mean, ucb_con, batch, batch_positive")
 arguments = parser.parse_args()
 
@@ -39,8 +39,8 @@ class Report(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if "reward" in logs:
             print(
-                f"step {state.global_step}: reward {logs['reward']:.3f}, "
-                f"new {logs['exploration/new_outcome_rate']:.3f}, bonus {logs['exploration/bonus_mean']:+.3f}, "
+                f"step {state.global_step}: reward {logs['reward']:.3f}, bonus {logs['exploration/bonus_mean']:+.3f}, "
+                f"new outcomes {logs['exploration/new_outcome_rate']:.3f}, "
                 f"solved so far {logs['exploration/solved_fraction']:.3f}"
             )
 

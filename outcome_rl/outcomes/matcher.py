@@ -118,7 +118,7 @@ class OutcomeMatcher:
         self,
         question_ids: Sequence[str],
         responses: Sequence[str],
-        golds: Sequence[str | None],
+        golds: Sequence[str] | None,
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
@@ -127,7 +127,7 @@ class OutcomeMatcher:
         Args:
             question_ids: N stable ids; rows with the same id belong to the same question.
             responses: N completions.
-            golds: N gold answers, the same for all rows of a question; None where there is none: nothing is correct.
+            golds: N gold answers, the same for all rows of a question; None where there are none: nothing is correct.
             progress: called as `progress(done, total)` while answers are compared pairwise, which is what takes time;
                 `total` grows once, when the comparisons that are left after those with the golds are known.
 
@@ -136,7 +136,7 @@ class OutcomeMatcher:
 
         Raises:
             ValueError: if lengths differ, or a question comes with a gold other than before.
-            TypeError: if an id or response is not a string, or a gold neither a string nor None.
+            TypeError: if an id, response or gold is not a string.
         """
         answers = [extract_answer(response) for response in responses]
         return self._classify(question_ids, answers, golds, progress)
@@ -145,7 +145,7 @@ class OutcomeMatcher:
         self,
         question_ids: Sequence[str],
         answers: Sequence[str | None],
-        golds: Sequence[str | None],
+        golds: Sequence[str] | None,
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
@@ -157,16 +157,18 @@ class OutcomeMatcher:
         self,
         question_ids: Sequence[str],
         answers: list[Answer | None],
-        golds: Sequence[str | None],
+        golds: Sequence[str] | None,
         progress: Progress | None,
     ) -> Outcomes:
+        given = golds is not None
+        golds = [""] * len(question_ids) if golds is None else golds
         if not len(question_ids) == len(answers) == len(golds):
             raise ValueError(
                 f"question_ids, responses and golds must have one entry per response; "
                 f"got {len(question_ids)}, {len(answers)} and {len(golds)}."
             )
         with self._lock:
-            questions = [self._question(i, gold) for i, gold in zip(question_ids, golds, strict=True)]
+            questions = [self._question(i, gold, given=given) for i, gold in zip(question_ids, golds, strict=True)]
             texts = [None if answer is None else self._text(answer.text) for answer in answers]
             new: dict[str, dict[str, _Text]] = {}
             for question_id, question, text in zip(question_ids, questions, texts, strict=True):
@@ -187,19 +189,19 @@ class OutcomeMatcher:
             return _Text(identity, answer.strip(), is_open(identity))
         return _Text(f"r:{answer.strip()}", answer.strip(), True)  # every two texts that differ go to the judge
 
-    def _question(self, question_id: str, gold: str | None) -> _Question:
-        if not isinstance(question_id, str) or not isinstance(gold, str | None):
+    def _question(self, question_id: str, gold: str, *, given: bool) -> _Question:
+        if not isinstance(question_id, str) or not isinstance(gold, str):
             raise TypeError(
                 f"question_ids and golds must be strings; got {question_id!r} ({type(question_id).__name__}) "
                 f"and {gold!r} ({type(gold).__name__}). Use str()."
             )
-        text = self._text(gold or "")
+        text = self._text(gold)
         question = self._questions.get(question_id)
         if question is None:
             question = self._questions[question_id] = _Question(text)
             if text.identity:
                 _found_class(question, text)
-            if gold is not None:
+            if given:
                 self._check_gold(question_id, gold)
         elif question.gold.identity != text.identity:
             raise ValueError(

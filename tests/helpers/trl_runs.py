@@ -20,6 +20,7 @@ from outcome_rl import extract_answer
 from outcome_rl.embedded import DialectTask, policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer
 
+os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout functions are, to TRL
 NUM_QUESTIONS, N = 6, 4
 # Of eleven completions, two without an answer.
 TEXTS = [*(rf"1 {'+ 1 ' * i}= {value} \boxed{{ {value} }}" for i, value in enumerate("775535571")), "7 +", "= 7 7 ="]
@@ -170,25 +171,32 @@ def counted(trainer: Any) -> list[torch.Tensor]:
 
 
 def main(folder: Path) -> None:
+    """Train with TRL's loss and with ours, and save what each run ended with."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    trainer = make_trainer(
-        folder / "policy",
-        folder / "run",
-        exploration=ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 0.1]),
-        per_device_train_batch_size=12 // world_size,
-        max_steps=3,
-        optim="sgd",  # AdamW makes a step of the rounding of a gradient that is nearly zero
-        learning_rate=0.1,
-    )
-    trainer.train()
-    ended = {
-        "losses": losses(trainer),
-        "log": [{k: v for k, v in row.items() if k.startswith("exploration")} for row in trainer.state.log_history],
-        "counts": counted(trainer),
-        "solved": trainer.solved,
-        "weights": {name: value.detach() for name, value in trainer.model.named_parameters()},
-    }
-    torch.save(ended, folder / f"{world_size}-{trainer.accelerator.process_index}.pt")
+    ends = []
+    for fused_loss in (False, True):
+        trainer = make_trainer(
+            folder / "policy",
+            folder / "run",
+            exploration=ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 0.1]),
+            fused_loss=fused_loss,
+            per_device_train_batch_size=12 // world_size,
+            max_steps=3,
+            optim="sgd",  # AdamW makes a step of the rounding of a gradient that is nearly zero
+            learning_rate=0.1,
+        )
+        trainer.train()
+        log = [{k: v for k, v in row.items() if k.startswith("exploration")} for row in trainer.state.log_history]
+        ends.append(
+            {
+                "losses": losses(trainer),
+                "log": log,
+                "counts": counted(trainer),
+                "solved": trainer.solved,
+                "weights": {name: value.detach() for name, value in trainer.model.named_parameters()},
+            }
+        )
+    torch.save(ends, folder / f"{world_size}-{trainer.accelerator.process_index}.pt")
 
 
 if __name__ == "__main__":

@@ -288,6 +288,18 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
     assert "exploration/solved_fraction" not in trainer._metrics["train"]
 
 
+def test_a_completion_that_was_cut_off_is_counted_though_trl_masks_it(make: Make) -> None:
+    def cut_off(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        written = saying(r"\boxed{ 5 }", "1 + 1 + 1 =")(prompts, trainer)
+        return written | {"completion_ids": [ids[:-1] for ids in written["completion_ids"]]}  # without the end
+
+    trainer = make(rollout_func=cut_off, mask_truncated_completions=True)
+    output = generate(trainer, 0, 1, 2)
+    assert output["completion_mask"].sum() == 0
+    assert trainer.counts.items().counts.tolist() == [2] * 6
+    assert (trainer.counts.items().outcome_keys == NO_ANSWER).sum() == 3
+
+
 def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
     """A tool's output that holds an answer is not the policy's."""
     words = tokenizer()

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
-from trl_runs import Gradients, losses, make_trainer, questions, save_policy
+from trl_runs import Gradients, generate, losses, make_trainer, questions, save_policy
 
+from outcome_rl.embedded import policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig
 
 
@@ -79,6 +80,26 @@ def test_the_ratio_of_sequences_leaves_answer_tokens_alone(policy: Path, tmp_pat
     _, (of_tokens,) = run(policy, tmp_path, fused_loss=False, **settings)
     _, (of_sequences,) = run(policy, tmp_path, fused_loss=True, importance_sampling_level="sequence", **settings)
     torch.testing.assert_close(of_sequences, of_tokens, rtol=1e-3, atol=2e-6)
+
+
+@pytest.mark.parametrize("one_a_sequence", [False, True])
+def test_it_takes_vllms_importance_ratios(policy: Path, tmp_path: Path, one_a_sequence: bool) -> None:
+    found = []
+    for fused_loss in (False, True):
+        trainer = make_trainer(policy, tmp_path, fused_loss=fused_loss)
+        inputs = generate(trainer, 0, 1, 2)
+        shape = inputs["completion_ids"].shape
+        ratios = torch.rand(shape[0], 1 if one_a_sequence else shape[1], generator=torch.Generator().manual_seed(0))
+        trainer.use_vllm = True  # as if the engine had sampled
+        trainer.current_gradient_accumulation_steps = 1
+        loss = trainer._compute_loss(trainer.model, inputs | {"importance_sampling_ratio": ratios})
+        loss.backward()
+        found.append((loss.detach(), {name: p.grad for name, p in trainer.model.named_parameters()}))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=2e-6)
+
+
+def test_with_a_head_that_is_tied_to_the_embedding(tmp_path: Path) -> None:
+    assert_same(policy_dir(), tmp_path, learning_rate=1e-4)
 
 
 def test_it_trains_an_adapter(policy: Path, tmp_path: Path) -> None:

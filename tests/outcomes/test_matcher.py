@@ -199,7 +199,8 @@ def test_an_empty_gold_is_reported_once_and_never_correct() -> None:
 def test_without_a_gold_answers_have_classes_and_none_is_correct(matcher: OutcomeMatcher) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        outcomes = matcher.classify_answers(["q"] * 4, ["1/2", "0.5", "3", None], [None] * 4)
+        outcomes = matcher.classify_answers(["q"] * 4, ["1/2", "0.5", "3", None], None)
+        assert matcher.classify(["q"], [r"\boxed{1/2}"], None).keys.tolist() == [outcome_key("1/2")]
     assert outcomes.keys.tolist() == [outcome_key("1/2"), outcome_key("1/2"), outcome_key("3"), NO_ANSWER]
     assert not outcomes.correct.any()
     assert matcher.bad_golds == {}

@@ -181,7 +181,7 @@ def _classify(samples: list[_Sample], matcher: OutcomeMatcher) -> tuple[Tensor, 
     decided: list[Any] = [None]
     if PartialState().is_main_process:
         question_ids, golds, answers, _ = zip(*samples, strict=True)
-        outcomes = matcher.classify_answers(question_ids, answers, golds)
+        outcomes = matcher.classify_answers(question_ids, answers, None if None in golds else golds)
         decided = [(torch.from_numpy(outcomes.keys), torch.from_numpy(outcomes.correct), outcomes.unresolved)]
     keys, correct, unresolved = broadcast_object_list(decided)[0]
     return keys, correct, unresolved
