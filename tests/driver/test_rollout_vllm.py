@@ -20,7 +20,7 @@ from outcome_rl.driver import rollout_vllm, trainer
 from outcome_rl.driver.config import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import EngineDied, Rollouts, TransformersEngine
-from outcome_rl.driver.rollout_vllm import NEWEST, OLDEST, check_vllm, handover_folder, sample_seeds, write_weights
+from outcome_rl.driver.rollout_vllm import NEWEST, OLDEST, check_vllm, handover_folder, sample_seeds
 from outcome_rl.driver.trainer import train
 from outcome_rl.embedded import policy_dir
 
@@ -74,12 +74,12 @@ def test_a_question_keeps_its_seeds_in_any_batch(prompts: list[list[int]], n: in
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> None:
     policy = Policy.load(ModelConfig(path="embedded", device="cpu", dtype=dtype))  # type: ignore[arg-type]
-    write_weights(policy, str(tmp_path))
+    policy.save_weights(tmp_path)
     written = load_file(tmp_path / "model.safetensors")
     published = load_file(policy_dir() / "model.safetensors")
     assert written.keys() == published.keys()
     for name, tensor in written.items():
-        assert torch.equal(tensor, published[name].to(policy.compute_dtype))
+        assert torch.equal(tensor, published[name].to(policy.model.dtype))
 
 
 @pytest.mark.parametrize(("free", "inside"), [(2**30, True), (2**20, False)])
