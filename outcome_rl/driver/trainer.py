@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 FREE_ON_RESUME = frozenset(
     {
         "model.device",
+        "actor.ref_param_offload",
         "data.train_files",
         "data.val_files",
         "data.test_files",

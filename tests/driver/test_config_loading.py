@@ -188,6 +188,18 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("actor.optim.lr_scheduler_type=cosin", r"actor\.optim\.lr_scheduler_type: .*'cosine'"),
         ("actor.loss_agg_mode=mean", r"actor\.loss_agg_mode: .*'token-mean'"),
         ("actor.kl_loss_coef=-1", r"actor\.kl_loss_coef must be >= 0; got -1"),
+        ("actor.ppo_mini_batch_size=0", r"actor\.ppo_mini_batch_size must be > 0; got 0"),
+        (
+            "actor.ppo_mini_batch_size=257",
+            r"ppo_mini_batch_size=257 questions must be at most data\.train_batch_size",
+        ),
+        ("actor.ppo_epochs=0", r"actor\.ppo_epochs must be > 0; got 0"),
+        (
+            "actor={use_dynamic_bsz: true, ppo_max_token_len_per_gpu: 5119}",
+            r"ppo_max_token_len_per_gpu=5119 must hold the longest sequence, .* = 5120 tokens",
+        ),
+        ("actor.loss_mode=ppo", r"actor\.loss_mode: .*'vanilla'"),
+        ("model.lora_rank=-1", r"model\.lora_rank must be >= 0; got -1"),
         ("model.dtype=float16", r"model\.dtype: .*'bfloat16'"),
         ("exploration.bonus=ucbcon", r"exploration\.bonus must be one of .*'ucb_con'"),
         ("exploration.coef=[1,2]", r"exploration\.coef must hold one number or 1"),

@@ -72,7 +72,7 @@ def test_hidden_times_head_is_logits(
     policy = Policy.load(ModelConfig(path=str(saved(config)), device="cpu", dtype=dtype))
     ids = torch.arange(24).reshape(2, 12) % 80
     mask = torch.ones_like(ids)
-    with torch.no_grad(), policy.precision():
+    with torch.no_grad():
         rebuilt = nn.functional.linear(policy.hidden(ids, mask), policy.head_weight, policy.head_bias)
         torch.testing.assert_close(rebuilt, policy.model(ids).logits)
 
@@ -132,21 +132,17 @@ def test_the_frozen_copy_stays_behind(policy: Policy) -> None:
     assert all(parameter.requires_grad for parameter in policy.model.parameters())
 
 
-def test_bfloat16_is_of_the_arithmetic_alone(shared_policy: Policy, tmp_path: Path) -> None:
+def test_bfloat16_is_of_weights_arithmetic_and_what_is_saved(shared_policy: Policy, tmp_path: Path) -> None:
     policy = Policy.load(ModelConfig(path="embedded", device="cpu", dtype="bfloat16"))
-    assert {parameter.dtype for parameter in policy.model.parameters()} == {torch.float32}
+    assert torch.equal(policy.head_weight, shared_policy.head_weight.bfloat16())
     ids = torch.arange(24).reshape(2, 12) % 80
     with torch.no_grad():
         exact = shared_policy.hidden(ids, torch.ones_like(ids))
         for rounding in (policy, policy.frozen_copy()):
-            with rounding.precision():
-                hidden = rounding.hidden(ids, torch.ones_like(ids))
-            error = (hidden - exact).norm() / exact.norm()
-            assert 2**-12 < error < 2**-5  # bfloat16 keeps 8 bits
-        with shared_policy.precision():
-            assert torch.equal(shared_policy.hidden(ids, torch.ones_like(ids)), exact)
+            hidden = rounding.hidden(ids, torch.ones_like(ids)).float()
+            assert 2**-12 < (hidden - exact).norm() / exact.norm() < 2**-5  # bfloat16 keeps 8 bits
     policy.save(tmp_path)
-    assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {torch.float32}
+    assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
@@ -155,7 +151,7 @@ def test_weights_stored_in_half_precision_are_trained_in_full(
 ) -> None:
     copy.deepcopy(shared_policy.model).to(stored).save_pretrained(tmp_path)
     shared_policy.tokenizer.save_pretrained(tmp_path)
-    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", dtype="bfloat16"))
+    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
     assert policy.head_weight.dtype == torch.float32
     assert torch.equal(policy.head_weight, shared_policy.head_weight.to(stored).float())
 

@@ -18,7 +18,7 @@ from outcome_rl.driver import rollout_vllm, trainer
 from outcome_rl.driver.config import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import EngineDied, Rollouts, TransformersEngine
-from outcome_rl.driver.rollout_vllm import NEWEST, OLDEST, check_vllm, handover_folder, write_weights
+from outcome_rl.driver.rollout_vllm import NEWEST, OLDEST, check_vllm, handover_folder
 from outcome_rl.driver.trainer import train
 from outcome_rl.embedded import policy_dir
 
@@ -54,12 +54,12 @@ def test_the_extra_has_the_same_versions() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> None:
     policy = Policy.load(ModelConfig(path="embedded", device="cpu", dtype=dtype))  # type: ignore[arg-type]
-    write_weights(policy, str(tmp_path))
+    policy.save_weights(tmp_path)
     written = load_file(tmp_path / "model.safetensors")
     published = load_file(policy_dir() / "model.safetensors")
     assert written.keys() == published.keys()
     for name, tensor in written.items():
-        assert torch.equal(tensor, published[name].to(policy.compute_dtype))
+        assert torch.equal(tensor, published[name].to(policy.model.dtype))
 
 
 @pytest.mark.parametrize(("free", "inside"), [(2**30, True), (2**20, False)])

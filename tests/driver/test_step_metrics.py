@@ -106,14 +106,15 @@ def test_lengths() -> None:
 
 def test_the_update() -> None:
     entropy, mismatch = {"all": 1.5, "incorrect": 1.75}, {"logp_diff_max": 0.125}
-    ratio = {"clip_fraction": 0.0625}
+    ratio = {"ratio_mean": 1.125, "clip_fraction": 0.25}
     update = UpdateStats(0.5, 0.25, 2.0, 1e-6, entropy, ratio, mismatch, reference_s=3.0, update_s=4.0)
     assert update_metrics(update) == {
         "actor/loss": 0.5,
         "actor/kl": 0.25,
         "actor/grad_norm": 2.0,
         "actor/lr": 1e-6,
-        "actor/clip_fraction": 0.0625,
+        "actor/ratio_mean": 1.125,
+        "actor/clip_fraction": 0.25,
         "entropy/all": 1.5,
         "entropy/incorrect": 1.75,
         "rollout/logp_diff_max": 0.125,
