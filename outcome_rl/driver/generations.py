@@ -116,7 +116,8 @@ def open_sampler(
         FileNotFoundError, ValueError: bad data, model or settings, or samples of others in `out`.
     """
     open_engine = choose_engine(config)
-    sets = [load_problems(sources, config.data, config.data.val_max_samples) for sources in groups]
+    # The columns that a run names are those of its training data.
+    sets = [load_problems(group, config.data, config.data.val_max_samples, named_columns=False) for group in groups]
     names = [dataset.name for dataset in sets]
     if len(set(names)) < len(names):
         raise ValueError(f"two sources share a name, which a file of samples has too: {', '.join(names)}; rename one")

@@ -95,7 +95,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         runs=runs,
         colours=[PALETTE[number % len(PALETTE)] for number in range(len(runs))],
         headlines=_headlines(runs[0].comparisons[0]) if len(runs) == 1 and runs[0].comparisons else [],
-        comparisons=[(number, run.name, pair) for number, run in enumerate(runs) for pair in run.comparisons],
+        comparisons=_table(runs),
         sections=_sections(runs),
         version=__version__,
     )
@@ -116,6 +116,17 @@ def _headlines(pair: Comparison) -> list[dict[str, Any]]:
         }
         for metric, k in wanted
     ]
+
+
+def _table(runs: Sequence[Run]) -> list[tuple[int, Comparison, list[str]]]:
+    """Number of the run, comparison, and the k to show, of each data set and run; of several runs two k do."""
+    pairs = [(number, pair) for number, run in enumerate(runs) for pair in run.comparisons]
+    order = list(dict.fromkeys(pair.dataset for _, pair in pairs))
+    table = []
+    for number, pair in sorted(pairs, key=lambda one: order.index(one[1].dataset)):
+        ks = [k for k in pair.trained["pass_at_k"] if k in pair.base["pass_at_k"]]
+        table.append((number, pair, ks if len(runs) == 1 else list(dict.fromkeys([ks[0], ks[-1]]))))
+    return table
 
 
 def _sections(runs: Sequence[Run]) -> list[tuple[str, str, dict[str, Any]]]:

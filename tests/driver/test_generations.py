@@ -194,3 +194,11 @@ def test_the_random_state_of_the_caller_is_left_alone(
     before = torch.get_rng_state()
     Sampler(Engine(shared_policy), config, with_text=False).fill(tmp_path / "a.jsonl", prompts, N, "a", ignore)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_columns_named_for_the_training_data_may_be_missing(tmp_path: Path) -> None:
+    source = tmp_path / "test.jsonl"
+    source.write_text('{"unique_id": "a", "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}')
+    config = sampling_config("embedded", [str(source)], None, ["data.answer_key=reward_model.ground_truth"])
+    with open_sampler(config, [[str(source)]], tmp_path / "out", with_text=True) as (_, ((dataset, _),)):
+        assert [problem.answer for problem in dataset.problems] == ["1"]

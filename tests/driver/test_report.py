@@ -96,6 +96,24 @@ def test_hostile_text_is_text(finished: Path, tmp_path: Path) -> None:
     assert "{problem} <i>" in parsed.text
 
 
+def test_the_table_has_each_run_on_each_data_set(finished: Path, tmp_path: Path) -> None:
+    runs = [shutil.copytree(finished, tmp_path / name) for name in ("one", "two", "three")]
+    base = rows(finished, "evaluations")
+    for factor, run in enumerate(runs, start=1):
+        changed = [{**row, "pass_at_k": {k: v / 2**factor for k, v in row["pass_at_k"].items()}} for row in base]
+        (run / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    page = write_report(runs, tmp_path / "page.html").read_text()
+    table = re.search(r"<h2>Base against trained</h2>.*?</table>", page, re.DOTALL)
+    assert table is not None
+    text = " ".join(Page(table[0]).text.split())
+    trained = [row for row in base if row["dataset"] == "embedded:test"][-1]["pass_at_k"]
+    for factor, run in enumerate(runs, start=1):
+        assert run.name in text
+        for k in ("1", "4"):
+            assert f"{trained[k] / 2**factor:.3f}" in text
+    assert table[0].count("<tr>") == 1 + 3 * 2  # the first k and the last
+
+
 def test_runs_lie_over_one_another(finished: Path, two_steps: Path, tmp_path: Path) -> None:
     out = tmp_path / "both.html"
     result = CliRunner().invoke(cli.app, ["report", str(finished), str(two_steps / "run"), "--out", str(out)])
