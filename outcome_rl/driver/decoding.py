@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -42,13 +42,16 @@ def decode(
     """
     device = policy.device
     warp = warper(sampling)
-    ends = torch.tensor(policy.end_token_ids, device=device)
+    end_ids = policy.end_token_ids
+    ends = torch.tensor(end_ids, device=device)
     look_every = 1 if device.type == "cpu" else LOOK_EVERY
     uniforms_RT = uniforms(seeds, max_tokens).to(device)
     tokens_RT = torch.full((len(owners), max_tokens), policy.tokenizer.pad_token_id, device=device)
 
     stream = _TokenStream(policy, prompts, max_tokens)
-    logits_RV = stream.select(torch.tensor(owners, device=device))
+    owners_R = torch.tensor(owners, device=device)
+    logits_RV = stream.read()[owners_R]
+    stream.select(owners_R)
     rows = torch.arange(len(owners), device=device)  # those still in the batch; it shrinks
     ended = torch.zeros(len(owners), dtype=torch.bool, device=device)
     for place in range(max_tokens):
@@ -64,14 +67,13 @@ def decode(
                 stream.select(left)
         if place + 1 < max_tokens:
             logits_RV = stream.feed(tokens)
-    return [_up_to_the_end(ids, set(policy.end_token_ids)) for ids in tokens_RT.tolist()]
+    return [_up_to_the_end(ids, end_ids) for ids in tokens_RT.tolist()]
 
 
 class _TokenStream:
     """The model and its cache: tokens in, logits (R, V) of the next ones out."""
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
-        """Read the prompts, padded on the left where their lengths differ."""
         self.policy = policy
         self.cache = DynamicCache(config=policy.model.config)
         self.cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self.cache.layers]
@@ -82,14 +84,17 @@ class _TokenStream:
             room = mask_BP.new_ones(len(mask_BP), max_tokens)
             self.mask = torch.cat([mask_BP, room], dim=1).long().to(policy.device)
         self.positions = (mask_BP.long().cumsum(dim=1) - 1).clamp(min=0).to(policy.device)  # of what is fed
-        self.logits = self._forward(ids_BP.to(policy.device))
+        self.prompt_ids = ids_BP.to(policy.device)
 
-    def select(self, rows: Tensor) -> Tensor:
-        """Go on with these rows (R,) alone, each as often as it is named; returns their logits."""
+    def read(self) -> Tensor:
+        """The prompts, padded on the left where their lengths differ."""
+        return self._forward(self.prompt_ids)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows (R,) alone, each as often as it is named."""
         self.cache.reorder_cache(rows)
         self.positions = self.positions[rows]
         self.mask = None if self.mask is None else self.mask[rows]
-        return self.logits[rows]
 
     def feed(self, tokens_R: Tensor) -> Tensor:
         """One more token in every row."""
@@ -106,13 +111,14 @@ class _TokenStream:
             use_cache=True,
             logits_to_keep=1,
         )
-        self.logits: Tensor = output.logits[:, -1]
-        return self.logits
+        return cast(Tensor, output.logits[:, -1])
 
 
 class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values (R, heads, length, channels) at the start of buffers that are longer by up to a quarter."""
 
+    keys: Tensor
+    values: Tensor
     _room: tuple[Tensor, Tensor] | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -140,7 +146,7 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
         self._room = None
 
 
-def _up_to_the_end(ids: list[int], ends: set[int]) -> list[int]:
+def _up_to_the_end(ids: list[int], ends: Sequence[int]) -> list[int]:
     """A row goes on after its end until it leaves the batch; nothing of that is its response."""
     first = next((place for place, token in enumerate(ids) if token in ends), len(ids))
     return ids[: first + 1]

@@ -124,8 +124,8 @@ class Base:
             for number, count in enumerate(_doubling(self.plan.hard_samples)):
                 if not rows:
                     break
-                solved = sampler.sample(rows, count, derive_seed(0, "hard", number)).correct.any(axis=1)
-                rows = [row for row, known in zip(rows, solved.tolist(), strict=True) if not known]
+                samples = sampler.sample(rows, count, derive_seed(0, "hard", number))
+                rows = [row for row, verdicts in zip(rows, samples.correct.tolist(), strict=True) if not any(verdicts)]
                 print(f"hard questions of {cell.name}: {len(rows)} unsolved after {count} more samples", flush=True)
         return rows
 

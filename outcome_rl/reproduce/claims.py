@@ -147,7 +147,7 @@ def judge(claim: Claim, results: Results) -> tuple[Estimate | None, Verdict]:
 
 def verdict(found: Estimate, sign: int) -> Verdict:
     """See the module's rule."""
-    if found.count < LEAST_PAIRS:
+    if found.pairs < LEAST_PAIRS:
         return "inconclusive"
     margin = STANDARD_ERRORS * found.error
     if sign == 0:

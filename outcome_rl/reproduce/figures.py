@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from outcome_rl.reproduce.plan import Cell
-from outcome_rl.reproduce.results import BASE, TEST, Results, evaluations
+from outcome_rl.reproduce.results import BASE, Results, evaluations
+from outcome_rl.reproduce.runs import TEST
 from outcome_rl.reproduce.tables import label
 
 COLOURS = {

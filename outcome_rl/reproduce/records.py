@@ -1,12 +1,11 @@
 """records.json: all that the report needs to know of the runs, so that it can be written again without them."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from outcome_rl.driver.checkpoint import latest_checkpoint, read_state
 from outcome_rl.driver.scoring import distinct_answers, question_keys
@@ -64,10 +63,10 @@ def _base(samples: Samples, plan: Plan, epoch: int) -> dict[str, Any]:
     }
 
 
-def _coverage(samples: Samples, count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _coverage(samples: Samples, count: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Of each question's first samples: whether one is correct, and how many different answers they have."""
-    keys = [set(row) - {NO_ANSWER} for row in samples.keys[:, :count].tolist()]
-    return samples.correct[:, :count].any(axis=1), np.array([len(answers) for answers in keys])
+    answers = [len(set(row) - {NO_ANSWER}) for row in samples.keys[:, :count].tolist()]
+    return np.array(samples.correct[:, :count].any(axis=1)), np.array(answers)
 
 
 def _run(base: Base, folder: Path, run: Run) -> dict[str, Any]:
@@ -96,5 +95,5 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _mean(values: Sequence[float] | np.ndarray[Any, Any] | torch.Tensor) -> float | None:
+def _mean(values: NDArray[np.int64]) -> float | None:
     return float(np.mean(values)) if len(values) else None

@@ -20,7 +20,7 @@ class Estimate(NamedTuple):
 
     mean: float
     error: float
-    count: int
+    pairs: int
 
 
 class Results:
@@ -73,12 +73,12 @@ def of(measure: Measure) -> Contrast:
 
 def solved(run: Record) -> float:
     """Share of the training questions that any sample of the run has solved."""
-    return statistics.mean(run["questions_solved"])
+    return float(statistics.mean(run["questions_solved"]))
 
 
 def distinct(run: Record) -> float:
     """Different answers a training question, over all samples of the run."""
-    return statistics.mean(run["questions_distinct"])
+    return float(statistics.mean(run["questions_distinct"]))
 
 
 def distinct_on_common_unsolved(left: Record, right: Record) -> float | None:
@@ -91,7 +91,9 @@ def distinct_on_common_unsolved(left: Record, right: Record) -> float | None:
 
 
 def distinct_on(run: Record, chosen: list[bool]) -> float:
-    return statistics.mean(count for count, wanted in zip(run["questions_distinct"], chosen, strict=True) if wanted)
+    return float(
+        statistics.mean(count for count, wanted in zip(run["questions_distinct"], chosen, strict=True) if wanted)
+    )
 
 
 def late(curve: str) -> Measure:
@@ -128,7 +130,7 @@ def best(k: int) -> Measure:
 
 def frontier(run: Record) -> float:
     """Test pass@k of the last checkpoint, averaged over k = 1, 2, 4, ..."""
-    return statistics.mean(evaluations(run, TEST)[-1]["pass_at_k"].values())
+    return float(statistics.mean(evaluations(run, TEST)[-1]["pass_at_k"].values()))
 
 
 def _cell_of(record: Record) -> Cell:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -145,9 +144,9 @@ def _watch(plan: Plan, folder: Path, runs: Sequence[Run], work: dict[Run, Future
     """Show progress until all is done: a table on a terminal, a line for each run elsewhere."""
     console, start = Console(), time.monotonic()
     finished: set[Run] = set()
-    stop = threading.Event()
     with Live(console=console, auto_refresh=False) as live:
-        while not stop.wait(1.0 if work else 0.0):
+        while len(finished) < len(work):
+            time.sleep(1)
             for run, future in work.items():
                 if future.done() and run not in finished:
                     finished.add(run)
@@ -157,8 +156,6 @@ def _watch(plan: Plan, folder: Path, runs: Sequence[Run], work: dict[Run, Future
                         print(f"{len(finished)}/{len(work)} {run.name}: {outcome}, {minutes:.1f} min", flush=True)
             if console.is_terminal:
                 live.update(progress_table(plan, folder, runs), refresh=True)
-            if len(finished) == len(work):
-                stop.set()
 
 
 def progress_table(plan: Plan, folder: Path, runs: Sequence[Run]) -> Table:

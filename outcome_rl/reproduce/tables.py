@@ -43,7 +43,7 @@ def claims_table(results: Results) -> str:
     rows = []
     for claim in CLAIMS:
         found, verdict = judge(claim, results)
-        measured = "" if found is None else f"{found.mean:+.3f} ± {found.error:.3f} ({found.count} pairs)"
+        measured = "" if found is None else f"{found.mean:+.3f} ± {found.error:.3f} ({found.pairs} pairs)"
         compared = f"{label(claim.left)} - {label(claim.right)}: {claim.measure}"
         rows.append([claim.text, claim.paper, compared, measured, f"**{verdict}**"])
     return table(["claim", "the paper", "compared here", "difference ± standard error", "verdict"], rows)

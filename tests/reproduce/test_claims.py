@@ -99,4 +99,4 @@ def test_pairs_are_those_of_one_cell_and_seed() -> None:
         for left, right in zip(results.runs(cell, "ucb"), results.runs(cell, "none"), strict=True)
     ]
     assert found == estimate(pairs)
-    assert found.count == len(PLAN.seeds) * len(PLAN.splits)
+    assert found.pairs == len(PLAN.seeds) * len(PLAN.splits)

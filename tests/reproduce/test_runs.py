@@ -1,7 +1,6 @@
 """The smallest plan from beginning to report; what is done is not done again, and what fails is named."""
 
 import json
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -152,9 +151,3 @@ def test_the_progress_table_counts_steps(smoke: Path) -> None:
     with console.capture() as shown:
         console.print(runs.progress_table(FULL, smoke, list(FULL.runs())[:1]))
     assert "0%" in shown.get()
-
-
-def test_progress_ends_while_nothing_is_left(smoke: Path) -> None:
-    start = time.monotonic()
-    runs._watch(SMOKE, smoke, list(SMOKE.runs()), {})
-    assert time.monotonic() - start < 30
