@@ -96,12 +96,10 @@ def test_a_search_goes_on_by_its_files(tmp_path: Path) -> None:
 def test_a_gold_that_cannot_be_judged_is_not_hard(tmp_path: Path) -> None:
     prompts = Prompts((Problem("bad", "?", r"\boxed{}"), Problem("good", "?", "9")), [[4], [4]])
     engine = Scripted()
-    with OutcomeMatcher() as matcher:
-        matcher.bad_golds["bad"] = "empty"
-        _, hard = find_hard(
-            Sampler(engine, load_config("embedded"), with_text=False), matcher, prompts, 9, tmp_path, silent
-        )
+    with pytest.warns(UserWarning, match="question 'bad': the gold answer .* is empty"):
+        statistics, hard = search(tmp_path, engine, 9, prompts)
     assert hard == ["good"]
+    assert [one.n for one in statistics] == [8, 9]
 
 
 def test_the_command_writes_problems_to_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
