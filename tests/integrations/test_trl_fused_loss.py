@@ -6,15 +6,10 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
-from trl_runs import Gradients, generate, losses, make_trainer, questions, save_policy
+from trl_runs import Gradients, generate, losses, make_trainer, questions
 
 from outcome_rl.embedded import policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig
-
-
-@pytest.fixture(scope="session")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_policy(tmp_path_factory.mktemp("policy"))
 
 
 def run(policy: Path, folder: Path, *, fused_loss: bool, **settings: Any) -> tuple[Any, list[dict[str, torch.Tensor]]]:
