@@ -7,6 +7,7 @@ As a program it trains in one process or in several, and each writes what it end
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from outcome_rl.embedded import DialectTask, policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout functions are, to TRL
+Make = Callable[..., Any]  # `make_trainer` on some policy
 NUM_QUESTIONS, N = 6, 4
 # Of eleven completions, two without an answer.
 TEXTS = [*(rf"1 {'+ 1 ' * i}= {value} \boxed{{ {value} }}" for i, value in enumerate("775535571")), "7 +", "= 7 7 ="]

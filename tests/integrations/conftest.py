@@ -3,9 +3,14 @@
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
+
+if TYPE_CHECKING:
+    from trl_runs import Make
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing here needs the hub; it ends TRL's telemetry too
 
@@ -18,3 +23,19 @@ def _one_thread() -> Iterator[None]:
     gc.freeze()  # accelerate collects garbage after every run, a second over all that the stacks have imported
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random policy for TRL."""
+    from trl_runs import save_policy
+
+    return save_policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture
+def make(policy: Path, tmp_path: Path) -> "Make":
+    """`trl_runs.make_trainer` on the random policy."""
+    from trl_runs import make_trainer
+
+    return lambda **settings: make_trainer(policy, tmp_path, **settings)

@@ -1,18 +1,16 @@
 """`OutcomeGRPOTrainer` on TRL itself: whose advantages, whose loss, what is counted and what is reported."""
 
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
 import torch
-from datasets import Dataset, IterableDataset
 from trl import GRPOTrainer
 from trl_runs import (
     GOLDS,
     Gradients,
+    Make,
     N,
     generate,
     is_right,
@@ -20,17 +18,15 @@ from trl_runs import (
     losses,
     make_trainer,
     questions,
-    save_policy,
     saying,
     tokenizer,
 )
 
 from outcome_rl import OutcomeCounts, OutcomeMatcher, extract_answer, group_advantages, question_key
 from outcome_rl.embedded import policy_dir
-from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer, exploration_advantages
+from outcome_rl.integrations.trl import ExplorationConfig, exploration_advantages
 from outcome_rl.outcomes.keys import NO_ANSWER
 
-Make = Callable[..., Any]
 METRICS = {
     "exploration/bonus_mean",
     "exploration/bonus_abs_mean",
@@ -43,17 +39,6 @@ METRICS = {
     "exploration/counted_outcomes",
     "exploration/solved_fraction",
 }
-
-
-@pytest.fixture(scope="session")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_policy(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture
-def make(policy: Path, tmp_path: Path) -> Make:
-    """`make_trainer` on the random policy."""
-    return lambda **settings: make_trainer(policy, tmp_path, **settings)
 
 
 def answers_of(output: dict[str, Any]) -> list[str | None]:
@@ -211,51 +196,6 @@ def test_a_generation_is_counted_once(make: Make, settings: dict[str, Any], gene
     assert int(trainer.counts.items().counts.sum()) == generations * size
 
 
-def test_questions_without_an_id_are_told_apart_by_their_prompt(make: Make) -> None:
-    problems = list(questions()["prompt"])
-    chats = [[{"role": "user", "content": problem}] for problem in problems]
-    seen = []
-    for prompts in (problems, chats):
-        trainer = make(data=questions(id=None, prompt=prompts))
-        generate(trainer, 0, 1, 2)
-        first = set(trainer.solved)
-        generate(trainer, 2, 0, 1)
-        assert set(trainer.solved) == first
-        assert len(first) == 3
-        seen.append(trainer.counts.items().counts.sum().item())
-    assert seen == [24, 24]
-    again = make(data=questions(id=None))
-    generate(again, 0, 1, 2)
-    assert set(again.solved) == set(make_ids(make, problems))
-
-
-def make_ids(make: Make, problems: list[str]) -> list[str]:
-    """The ids of the first three problems in another trainer, whose data come in another order."""
-    trainer = make(data=questions(id=None, prompt=problems[::-1], answer=list(GOLDS)[::-1]))
-    generate(trainer, 5, 4, 3)
-    return list(trainer.solved)
-
-
-def test_data_may_be_a_stream(make: Make) -> None:
-    rows = [dict(row) for row in questions()]
-    trainer = make(data=IterableDataset.from_generator(lambda: iter(rows)))
-    trainer.train()
-    assert int(trainer.counts.items().counts.sum()) == 2 * 12
-    assert set(trainer.solved) == {row["id"] for row in rows}
-
-
-def test_a_solution_serves_as_gold_by_its_final_answer(make: Make) -> None:
-    solutions = [f"As 3 + 4 = 7, so it is.\n#### {gold}" for gold in GOLDS]
-    trainer = make(
-        data=questions(solution=solutions, answer=list(GOLDS)), exploration=ExplorationConfig(answer_key="solution")
-    )
-    generate(trainer, 0, 1, 2)
-    by_answer = make()
-    generate(by_answer, 0, 1, 2)
-    assert trainer.solved == by_answer.solved
-    assert any(trainer.solved.values())
-
-
 def says_seven(completions: list[str], **_: Any) -> list[float]:
     return [0.75 if "7 }" in completion else 0.25 for completion in completions]
 
@@ -277,15 +217,6 @@ def test_what_no_reward_function_scores_does_not_move_the_policy(make: Make) -> 
     output = generate(make(reward_funcs=nothing, exploration=ExplorationConfig(bonus="ucb")), 0, 1, 2)
     assert (output["advantages"][1::4] == 0).all()
     assert (output["advantages"][::4] != 0).any()
-
-
-def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trainer = make(data=questions(answer=None), reward_funcs=length, exploration=ExplorationConfig(bonus="ucb"))
-        generate(trainer, 0, 1, 2)
-    assert int(trainer.counts.items().counts.sum()) == 12
-    assert "exploration/solved_fraction" not in trainer._metrics["train"]
 
 
 def test_a_completion_that_was_cut_off_is_counted_though_trl_masks_it(make: Make) -> None:
@@ -366,52 +297,3 @@ def test_a_subclass_of_ones_own_calls_one_function(make: Make) -> None:
     with pytest.raises(ValueError, match="every 8 consecutive completions must be samples of one question"):
         exploration_advantages(output, ["a"] * 12, ["1"] * 12, num_generations=8, **arguments)
     assert int(own.counts.items().counts.sum()) == 12
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"exploration": {"bonus": "ucb"}},
-            "exploration must be an outcome_rl.integrations.trl.ExplorationConfig; got",
-        ),
-        (
-            {"exploration": ExplorationConfig(id_key="uid")},
-            "exploration.id_key names the column 'uid', but the training",
-        ),
-        (
-            {"data": questions(answer=None), "reward_funcs": length},
-            "nothing tells which are: the training data has the",
-        ),
-        ({"remove_unused_columns": True, "reward_funcs": length}, "the columns 'prompt'"),
-        ({"exploration": ExplorationConfig(correct_reward="x")}, "one of the reward functions 'is_right'; got 'x'"),
-        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
-        ({"data": questions(id=None, image=[None] * 6)}, "a question is more than its prompt with 'image'"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_cannot_work_is_refused_before_training(make: Make, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        make(**settings)
-
-
-def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
-    data = questions(answer=["7", None, "7", "3", "9", "5"])
-    with pytest.raises(
-        ValueError, match="column 'answer' of the training data must hold text or a number in every row"
-    ):
-        generate(make(data=data, reward_funcs=length), 0, 1, 2)
-
-
-def test_a_question_with_two_golds_is_an_error(make: Make) -> None:
-    data: Dataset = questions(id=["a", "a", "b", "c", "d", "e"])
-    with pytest.raises(ValueError, match="question 'a' came with the gold answer '7' before, with '5' now"):
-        generate(make(data=data), 0, 1, 2)
-    with pytest.raises(ValueError, match="bonus must be one of"):
-        ExplorationConfig(bonus="curiosity")
-    with pytest.raises(ValueError, match="answer_mask_mode must be one of 'policy', 'bonus', 'all', 'none'; got 'off'"):
-        ExplorationConfig(answer_mask_mode="off")  # type: ignore[arg-type]
-
-
-def test_it_is_a_grpo_trainer() -> None:
-    assert issubclass(OutcomeGRPOTrainer, GRPOTrainer)

@@ -6,15 +6,10 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
-from trl_runs import Gradients, generate, losses, make_trainer, questions, save_policy
+from trl_runs import Gradients, generate, losses, make_trainer, questions
 
 from outcome_rl.embedded import policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig
-
-
-@pytest.fixture(scope="session")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_policy(tmp_path_factory.mktemp("policy"))
 
 
 def run(policy: Path, folder: Path, *, fused_loss: bool, **settings: Any) -> tuple[Any, list[dict[str, torch.Tensor]]]:
@@ -43,13 +38,13 @@ def assert_same(policy: Path, folder: Path, **settings: Any) -> None:
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo"])
 def test_it_is_trls_loss(policy: Path, tmp_path: Path, loss_type: str) -> None:
-    """On answer tokens there is no policy term; the second step on the same completions is off-policy and clipped."""
+    """On answer tokens there is no policy term; the second update from a generation is off-policy and clipped."""
     assert_same(
         policy,
         tmp_path,
         loss_type=loss_type,
         beta=0.05,
-        num_iterations=2,
+        steps_per_generation=4,  # of micro-batches, two an update
         epsilon=0.02,
         epsilon_high=0.03,
         delta=1.05,
