@@ -146,12 +146,13 @@ class OutcomeExploration:
             counts_R[rows_Bn] = part.counts
         # Only now, so that no group of a step sees another's samples, whatever their sizes.
         self._count(question_ids, questions_R, keys_R, correct_R)
+        answered_R = keys_R != NO_ANSWER
         metrics = {
             "exploration/bonus_mean": bonuses_R.mean().item(),
             "exploration/bonus_abs_mean": bonuses_R.abs().mean().item(),
-            "exploration/new_outcome_rate": (counts_R == 0).float().mean().item(),
+            "exploration/new_outcome_rate": (answered_R & (counts_R == 0)).float().mean().item(),
             "exploration/distinct_outcomes": _distinct_answers(groups, keys_R),
-            "exploration/no_answer_rate": (keys_R == NO_ANSWER).float().mean().item(),
+            "exploration/no_answer_rate": 1 - answered_R.float().mean().item(),
             "exploration/correct_rate": correct_R.float().mean().item(),
             "exploration/all_correct_groups": sum(bool(correct_R[rows].all()) for rows in groups) / max(len(groups), 1),
             "exploration/solved_fraction": sum(self.solved.values()) / max(len(self.solved), 1),

@@ -87,7 +87,7 @@ def test_advantages_are_those_of_group_advantages_step_after_step(
         for row, value in zip(advantages_of(queue, batch), wanted, strict=True):
             torch.testing.assert_close(row, torch.full_like(row, value.item()))
         seen.append(metrics)
-    assert seen[0]["exploration/new_outcome_rate"] == 1
+    assert seen[0]["exploration/new_outcome_rate"] == 7 / 8  # one has no answer
     assert seen[1]["exploration/new_outcome_rate"] == 0
     assert seen[2]["exploration/counted_outcomes"] == len(counts)
     assert seen[0]["exploration/distinct_outcomes"] == (2 + 4) / 2
