@@ -103,19 +103,19 @@ def split_rows(lengths: Lengths, rows: Sequence[int], actor: ActorConfig) -> Ite
 
     They are taken in order of length, the longest first, so that those of a micro-batch are alike (attention may pad to
     the longest) and a batch that does not fit in memory fails on its first pass. Those that share a prompt stay
-    together.
+    together; those without a token of the loss are left out.
 
     Args:
         lengths: of the batch.
         rows: the responses of one optimizer step.
 
     Returns:
-        Each response once.
+        Each response that has tokens, once.
     """
     room = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
     chosen: list[int] = []
     used = 0
-    for row in _longest_first(lengths, rows):
+    for row in _longest_first(lengths, [row for row in rows if lengths.responses[row]]):
         shares = bool(chosen) and lengths.groups[chosen[-1]] == lengths.groups[row]
         prompt, response = lengths.prompts[row], lengths.responses[row]
         size = response + (0 if shares else prompt) if actor.use_dynamic_bsz else 1

@@ -33,6 +33,8 @@ class Updater:
         self.reference: Policy | None = None  # of LoRA, the policy without its adapters
         if actor.kl_loss_coef and policy.adapters is None:
             self.reference = policy.frozen_copy()
+            if actor.ref_param_offload:
+                self.reference.model.to("cpu")
         if actor.use_torch_compile:
             for model in (policy, self.reference):
                 if model is not None:

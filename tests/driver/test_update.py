@@ -325,11 +325,12 @@ def assert_same_update(updater: Updater, stats: Any, other: Updater, other_stats
     "settings",
     [
         ("actor.use_prefix_grouper=false",),
+        ("actor.ppo_micro_batch_size_per_gpu=1",),
         ("actor.ppo_micro_batch_size_per_gpu=2",),  # parts a group: its prompt is computed in both parts
         ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32"),
         ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32", "actor.use_prefix_grouper=false"),
     ],
-    ids=["own prompts", "pairs", "by tokens", "by tokens, own prompts"],
+    ids=["own prompts", "one by one", "pairs", "by tokens", "by tokens, own prompts"],
 )
 def test_packing_changes_nothing(
     settings: tuple[str, ...], base: Policy, grouped: ScoredRollouts, make_config: MakeConfig
@@ -356,13 +357,24 @@ def test_padding_instead_of_packing_changes_nothing(
     assert_same_update(updater, stats, other, other.step(grouped))
 
 
+def test_a_batch_without_tokens_changes_nothing(base: Policy, grouped: ScoredRollouts, make_config: MakeConfig) -> None:
+    nothing = torch.zeros_like(grouped.answer_mask)
+    updater = Updater(clone(base), make_config("actor.optim.weight_decay=0"), total_steps=10)
+    stats = updater.step(
+        grouped._replace(rollouts=grouped.rollouts._replace(completion_mask=nothing), answer_mask=nothing)
+    )
+    assert (stats.loss, stats.kl, stats.grad_norm, stats.entropy) == (0, 0, 0, {})
+    assert torch.equal(updater.policy.head_weight, base.head_weight)
+
+
 def test_a_shared_prompt_is_computed_once(base: Policy, grouped: ScoredRollouts, make_config: MakeConfig) -> None:
     policy = clone(base)
     computed: list[int] = []
     policy.model.get_decoder().register_forward_hook(lambda _, __, output: computed.append(output[0].shape[1]))
     lengths = [mask.sum(dim=1).tolist() for mask in (grouped.rollouts.prompt_mask, grouped.rollouts.completion_mask)]
     responses = sum(max(length - 1, 0) for length in lengths[1])  # the last token predicts nothing
-    for share, prompts in (("true", sum(lengths[0][::3])), ("false", sum(lengths[0]))):
+    own = sum(prompt for prompt, response in zip(*lengths, strict=True) if response)
+    for share, prompts in (("true", sum(lengths[0][::3])), ("false", own)):
         computed.clear()
         Updater(policy, make_config(ALL, f"actor.use_prefix_grouper={share}"), total_steps=10).step(grouped)
         assert computed == [prompts + responses] * 2  # reference and policy

@@ -1,0 +1,249 @@
+"""Tokens a second and peak memory of a training step, and of the rollout before it, beside TRL's GRPOTrainer.
+
+    outcome-rl bench step
+    outcome-rl bench step --models embedded --rounds 3
+
+Both train the same model in float32 on the same batch (made once, with random advantages), in micro-batches of as many
+responses, without a KL term, with AdamW and without gradient checkpointing. Loss and norm of the gradient of the first
+step must agree before anything is timed. Steps are timed in rounds, in another order each round. For the embedded model
+the share of extraction, matching, counting and bonus in a whole step is measured as well.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+
+from outcome_rl.bench.measure import interleaved_times, peak_mib
+from outcome_rl.bench.pages import with_block
+from outcome_rl.bench.record import IN_CHECKOUT, RESULTS, ROOT, write_result
+from outcome_rl.bench.step_trl import INSTALL, TrlStep
+from outcome_rl.driver.batches import ScoredRollouts
+from outcome_rl.driver.config import ModelConfig, TrainConfig
+from outcome_rl.driver.config_loading import load_config
+from outcome_rl.driver.data import Problem, load_problems
+from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.rollout import Rollouts, TransformersEngine
+from outcome_rl.driver.scoring import Scorer
+from outcome_rl.driver.update import Updater
+from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl_kernels import OutcomeCounts
+
+OURS, TRL = "outcome_rl", "TRL"
+LR = 1e-6
+
+
+class Workload(NamedTuple):
+    """What is trained, and on how much."""
+
+    questions: int
+    n: int
+    prompt_tokens: int
+    response_tokens: int  # at most
+    micro_batch_size: int  # responses; divides questions * n
+
+
+WORKLOADS = {
+    "embedded": Workload(questions=64, n=8, prompt_tokens=8, response_tokens=16, micro_batch_size=128),
+    "llama-100m": Workload(questions=4, n=4, prompt_tokens=64, response_tokens=64, micro_batch_size=8),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="outcome-rl bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--rounds", type=int, default=10, help="of each measurement")
+    parser.add_argument(
+        "--from-record", action="store_true", help="measure nothing: write the table into a checkout's docs/results.md"
+    )
+    options = parser.parse_args(argv)
+    if options.from_record:
+        write_page()
+        return
+    if options.device == "cpu" and find_spec("trl") is None:
+        print(f"TRL is left out: {INSTALL}", file=sys.stderr)
+    figures = {name: measure(name, options.device, options.rounds) for name in options.models}
+    print(table(figures))
+    config = {"rounds": options.rounds, "workloads": {name: WORKLOADS[name]._asdict() for name in options.models}}
+    print(f"wrote {write_result('step', config, figures)}", file=sys.stderr)
+
+
+def measure(name: str, device: str, rounds: int) -> dict[str, dict[str, Any]]:
+    """Figures of each trainer: milliseconds of a step and of a rollout, tokens of each, MiB at the peak of a step."""
+    workload = WORKLOADS[name]
+    config = _config(workload)
+    with TemporaryDirectory() as folder:
+        settings = ModelConfig(path=_model(name, Path(folder)), device=device)
+        policy = Policy.load(settings)
+        prompts, problems = _prompts(policy, workload)
+        engine = TransformersEngine(policy, workload.questions * workload.n)
+        rollouts = engine.generate(prompts, config.rollout, workload.response_tokens, seed=0)
+        batch = _scored(rollouts)
+        updater = Updater(policy, config, total_steps=1000)
+        steps: dict[str, Callable[[], object]] = {OURS: partial(updater.step, batch)}
+        generation: dict[str, Callable[[], object]] = {
+            OURS: partial(engine.generate, prompts, config.rollout, workload.response_tokens, seed=0)
+        }
+        sampled = {OURS: rollouts.num_tokens}
+        if find_spec("trl") is not None:
+            trl = TrlStep(Policy.load(settings), batch, n=workload.n, micro_batch_size=workload.micro_batch_size, lr=LR)
+            steps[TRL], generation[TRL] = trl, partial(trl.generate, prompts, workload.n)
+            first, (loss, norm) = updater.step(batch), trl()
+            check_agreement((first.loss, first.grad_norm), (loss, norm))
+            sampled[TRL] = trl.generate(prompts, workload.n)
+        timed = partial(interleaved_times, device=policy.device, warmups=1, rounds=rounds, seconds=600)
+        step_times, rollout_times = timed(steps), timed(generation)
+        figures: dict[str, dict[str, Any]] = {
+            trainer: {
+                "step": step_times[trainer],
+                "rollout": rollout_times[trainer],
+                "trained_tokens": rollouts.num_tokens,
+                "sampled_tokens": sampled[trainer],
+                "peak_mib": peak_mib(step, policy.device),
+            }
+            for trainer, step in steps.items()
+        }
+        if name == "embedded":
+            whole_ms = step_times[OURS]["median_ms"] + rollout_times[OURS]["median_ms"]
+            figures[OURS]["outcomes_ms"] = _outcomes_ms(policy, config, problems, rollouts, rounds)
+            figures[OURS]["outcomes_share"] = figures[OURS]["outcomes_ms"] / (whole_ms + figures[OURS]["outcomes_ms"])
+        return figures
+
+
+def check_agreement(ours: tuple[float, float], theirs: tuple[float, float]) -> None:
+    """Loss and norm of the gradient of both trainers on one batch.
+
+    Raises:
+        ValueError: they differ by more than float32 rounding, so the two do not do the same work.
+    """
+    for what, our, their in zip(("loss", "norm of the gradient"), ours, theirs, strict=True):
+        if abs(our - their) > 1e-3 * max(abs(our), abs(their), 1e-3):
+            raise ValueError(f"the {what} of {OURS} is {our}, of {TRL} {their}: nothing is timed")
+
+
+def table(figures: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """In Markdown, a row for each model and trainer."""
+    lines = [
+        "| model | trainer | training, tokens/s | rollout, tokens/s | peak of training, MiB | outcomes, of a step |",
+        "|---|---|---|---|---|---|",
+    ]
+    for model, trainers in figures.items():
+        for trainer, found in trainers.items():
+            training = 1e3 * found["trained_tokens"] / found["step"]["median_ms"]
+            rollout = 1e3 * found["sampled_tokens"] / found["rollout"]["median_ms"]
+            peak = "" if found["peak_mib"] is None else f"{found['peak_mib']:.0f}"
+            share = f"{found['outcomes_share']:.2%}" if "outcomes_share" in found else ""
+            lines.append(f"| {model} | {trainer} | {training:.0f} | {rollout:.0f} | {peak} | {share} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_page() -> None:
+    """Write the table of the last record into docs/results.md.
+
+    Raises:
+        ValueError: there is no checkout, or no record.
+    """
+    path = RESULTS / "step.json"
+    if not IN_CHECKOUT or not path.is_file():
+        raise ValueError(f"{path} does not exist; run `outcome-rl bench step` in a checkout first")
+    record = json.loads(path.read_text())
+    where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
+    block = f"{table(record['figures'])}\nMeasured on {where}; commit {record['commit']}.\n"
+    page = ROOT / "docs" / "results.md"
+    page.write_text(with_block(page.read_text(), "step", block, "outcome-rl bench step --from-record"))
+
+
+def _config(workload: Workload) -> TrainConfig:
+    config = load_config(
+        "embedded",
+        [
+            f"data.train_batch_size={workload.questions}",
+            f"data.max_prompt_length={workload.prompt_tokens}",
+            f"data.max_response_length={workload.response_tokens}",
+            f"rollout.n={workload.n}",
+            f"actor.ppo_micro_batch_size_per_gpu={workload.micro_batch_size}",
+            "actor.kl_loss_coef=0",
+            f"actor.optim.lr={LR}",
+            "actor.optim.lr_warmup_steps=0",
+            "exploration.answer_mask_mode=none",
+        ],
+    )
+    return replace(config, rollout=replace(config.rollout, temperature=1.0))
+
+
+def _model(name: str, folder: Path) -> str:
+    """The path of a model: the embedded policy, or a random Llama of 100 million parameters with its tokenizer."""
+    if name == "embedded":
+        return name
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = Policy.load(ModelConfig(path="embedded", device="cpu")).tokenizer
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=32000,
+            hidden_size=640,
+            intermediate_size=2048,
+            num_hidden_layers=12,
+            num_attention_heads=10,
+            num_key_value_heads=10,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def _prompts(policy: Policy, workload: Workload) -> tuple[list[list[int]], list[Problem]]:
+    """Prompts of as many tokens each: embedded problems, repeated where that takes more than one."""
+    config = load_config("embedded", [])
+    problems = list(load_problems(["embedded:train"], config.data, workload.questions).problems)
+    prompts = [policy.tokenizer(problem.problem)["input_ids"] for problem in problems]
+    return [(ids * workload.prompt_tokens)[: workload.prompt_tokens] for ids in prompts], problems
+
+
+def _scored(rollouts: Rollouts) -> ScoredRollouts:
+    total = len(rollouts.texts)
+    generator = torch.Generator().manual_seed(0)
+    device = rollouts.completion_ids.device
+    return ScoredRollouts(
+        rollouts=rollouts,
+        advantages=torch.randn(total, generator=generator).to(device),
+        bonuses=torch.rand(total, generator=generator).to(device),
+        answer_mask=torch.zeros_like(rollouts.completion_mask),
+        correct=(torch.rand(total, generator=generator) < 0.5).to(device),
+    )
+
+
+def _outcomes_ms(
+    policy: Policy, config: TrainConfig, problems: Sequence[Problem], rollouts: Rollouts, rounds: int
+) -> float:
+    """Median milliseconds from responses to advantages, with a new count table each time."""
+    config = replace(config, exploration=replace(config.exploration, answer_mask_mode="policy"))
+    milliseconds = []
+    with OutcomeMatcher() as matcher:
+        for _ in range(rounds + 1):  # the first fills caches
+            scorer = Scorer(config, policy.tokenizer, matcher, OutcomeCounts(rule=matcher.rule))
+            begin = time.perf_counter()
+            scorer.score(problems, rollouts)
+            milliseconds.append(1e3 * (time.perf_counter() - begin))
+    return float(torch.tensor(milliseconds[1:]).median())
+
+
+if __name__ == "__main__":
+    main()
