@@ -58,7 +58,7 @@ def versions_of(modules: Mapping[str, str]) -> dict[str, str]:
     """Versions of the packages that own the modules, "not installed" where there is none; name -> import name."""
     owners = packages_distributions()
     return {
-        name: version(owners[module][0]) if module in owners else "not installed" for name, module in modules.items()
+        name: version(owners[module][0]) if owners.get(module) else "not installed" for name, module in modules.items()
     }
 
 

@@ -227,6 +227,7 @@ def _scored(rollouts: Rollouts) -> ScoredRollouts:
         bonuses=torch.rand(total, generator=generator).to(device),
         answer_mask=torch.zeros_like(rollouts.completion_mask),
         correct=(torch.rand(total, generator=generator) < 0.5).to(device),
+        trained=torch.ones(total, dtype=torch.bool),
     )
 
 
@@ -238,7 +239,7 @@ def _outcomes_ms(
     milliseconds = []
     with OutcomeMatcher() as matcher:
         for _ in range(rounds + 1):  # the first fills caches
-            scorer = Scorer(config, policy.tokenizer, matcher, OutcomeCounts(rule=matcher.rule))
+            scorer = Scorer(config, policy.tokenizer, policy.end_token_ids, matcher, OutcomeCounts(rule=matcher.rule))
             begin = time.perf_counter()
             scorer.score(problems, rollouts)
             milliseconds.append(1e3 * (time.perf_counter() - begin))

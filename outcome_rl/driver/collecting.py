@@ -55,9 +55,14 @@ class Collector:
         self.engine = engine
         self.scorer = scorer
         self.drawn = drawn
+        self.torn = False  # whether some of a step that did not come to its end was counted: no state to be saved
 
     def collect(self) -> Collected:
-        """Sample for one update."""
+        """Sample for one update.
+
+        Raises:
+            EngineDied: the engine did; `torn` if that was between two batches of one update.
+        """
         filter_groups, wanted = self.config.algorithm.filter_groups, self.config.data.train_batch_size
         most = filter_groups.max_num_gen_batches if filter_groups.enable else 1
         problems: list[Problem] = []
@@ -66,13 +71,14 @@ class Collector:
         found = 0
         while len(parts) < most and found < wanted:
             start = time.perf_counter()
-            self.drawn += 1
-            chosen = self.order.batch(self.drawn)
+            self.torn = bool(parts)
+            number = self.drawn + len(parts) + 1
+            chosen = self.order.batch(number)
             rollouts = self.engine.generate(
                 [self.prompts.ids[i] for i in chosen],
                 self.config.rollout,
                 self.config.data.max_response_length,
-                derive_seed(self.config.trainer.seed, "rollout", self.drawn),
+                derive_seed(self.config.trainer.seed, "rollout", number),
             )
             rolled_out = time.perf_counter()
             of_batch = [self.prompts.problems[i] for i in chosen]
@@ -81,6 +87,8 @@ class Collector:
             found += int(informative_groups(parts[-1].groups).sum())
             rollout_s += rolled_out - start
             outcomes_s += time.perf_counter() - rolled_out
+        self.drawn += len(parts)
+        self.torn = False
         scores = Scores.join(parts)
         batch, metrics = scores.batch, {}
         if filter_groups.enable:

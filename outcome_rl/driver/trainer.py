@@ -159,7 +159,8 @@ class Trainer:
 
         Raises:
             Interrupted: SIGINT or SIGTERM came; the state is in a checkpoint. A second SIGINT stops at once.
-            EngineDied: the rollout engine did, between two updates; the state is in a checkpoint.
+            EngineDied: the rollout engine did, between two updates; the state is in a checkpoint, unless dynamic
+                sampling had counted some of the next step already: then in that of an earlier step.
         """
         shown = "console" in self.config.trainer.logger
         with Display(self.total_steps, self.step, quiet=not shown) as display, collect_signals() as received:
@@ -369,7 +370,7 @@ class Trainer:
         return {**settings, **data, "outcome rule": self.matcher.rule}
 
     def _save_if_new(self) -> None:
-        if self.step > self.saved_step:
+        if self.step > self.saved_step and not self.collector.torn:
             self._save()
 
     def _save(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from outcome_rl.driver.config import SamplingConfig, TrainConfig
 from outcome_rl.driver.data import BatchOrder, Problem
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.prompts import Prompts
-from outcome_rl.driver.rollout import Rollouts
+from outcome_rl.driver.rollout import EngineDied, Rollouts
 from outcome_rl.driver.scoring import Scorer, question_keys
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
@@ -135,3 +136,23 @@ def test_what_was_cut_off_may_be_left_out_of_the_loss(
     scores = collector.scorer.score(PROBLEMS[:2], rollouts)
     assert scores.batch.trained.tolist() == [True, not mask, *[True] * 6]
     assert scores.correct.sum().item() == 6  # rewards are of all
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_an_engine_that_dies_leaves_the_place_in_the_data(calls: int, make_collector: Callable[..., Collector]) -> None:
+    collector = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true")
+    collector.collect()
+    generate, left = collector.engine.generate, calls
+
+    def mortal(*arguments: Any) -> Rollouts:
+        nonlocal left
+        if left == 0:
+            raise EngineDied("the engine died")
+        left -= 1
+        return generate(*arguments)
+
+    collector.engine.generate = mortal  # type: ignore[method-assign]
+    with pytest.raises(EngineDied):
+        collector.collect()
+    assert collector.drawn == 2
+    assert collector.torn == (calls > 0)  # what the first batch of the step brought is counted
