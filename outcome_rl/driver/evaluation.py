@@ -40,12 +40,11 @@ def evaluate(
     start = time.perf_counter()
     rollouts = engine.generate(prompts.ids, sampling, max_tokens, derive_seed(seed, "evaluate", dataset.fingerprint))
     n = sampling.n
-    outcomes = matcher.classify(
-        # Evaluation problems may share ids with training problems of another source.
-        _repeat([f"{dataset.fingerprint[:8]}:{problem.id}" for problem in prompts.problems], n),
-        rollouts.texts,
-        _repeat([problem.answer for problem in prompts.problems], n),
-    )
+    # Evaluation problems may share ids with training problems of another source.
+    ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in prompts.problems]
+    golds = [problem.answer for problem in prompts.problems]
+    outcomes = matcher.classify(_repeat(ids, n), rollouts.texts, _repeat(golds, n))
+    matcher.forget(ids)
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     return Evaluation(
         dataset=dataset.name,

@@ -212,13 +212,16 @@ class OutcomeMatcher:
 
     def _check_gold(self, question_id: str, gold: str) -> None:
         """Report, once, a gold answer that is unusable or may be wrong."""
+        known = self.bad_golds.pop(question_id, None), self.doubtful_golds.pop(question_id, None)  # of one forgotten
         canonical = canonical_text(gold)
         if not canonical:
             self.bad_golds[question_id] = f"the gold answer {gold!r} is empty"
-            warnings.warn(
-                f"question {question_id!r}: {self.bad_golds[question_id]}; no response to it will count as correct.",
-                stacklevel=2,
-            )
+            if known[0] != self.bad_golds[question_id]:
+                warnings.warn(
+                    f"question {question_id!r}: {self.bad_golds[question_id]}; no response to it will count as "
+                    "correct.",
+                    stacklevel=2,
+                )
             return
         doubt = {
             "s": "no rule reads it, so that math-verify judges the responses",
@@ -227,7 +230,8 @@ class OutcomeMatcher:
         }.get(canonical[0])
         if doubt is not None and canonical != "{}":
             self.doubtful_golds[question_id] = f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}"
-            logger.warning("question %r: %s.", question_id, self.doubtful_golds[question_id])
+            if known[1] != self.doubtful_golds[question_id]:
+                logger.warning("question %r: %s.", question_id, self.doubtful_golds[question_id])
 
     def _decide(self, new: dict[str, dict[str, _Text]], progress: Progress | None) -> int:
         """Give every new text of every question its class; return the number of comparisons without a verdict."""
@@ -262,6 +266,15 @@ class OutcomeMatcher:
             return self._pool.compare(pairs, progress)
         return ["equal" if self._judge(a, b) else "different" for a, b in pairs]
 
+    def forget(self, question_ids: Iterable[str]) -> None:
+        """Drop the classes of some questions, which are new when they come again; their golds are not reported twice.
+
+        For evaluations: what one of them found must not bear on the next, nor fill checkpoints.
+        """
+        with self._lock:
+            for question_id in question_ids:
+                self._questions.pop(question_id, None)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on with the same classes, as JSON-able values."""
         with self._lock:
@@ -273,7 +286,10 @@ class OutcomeMatcher:
                 }
                 for question_id, question in self._questions.items()
             }
-            golds = {"bad_golds": dict(self.bad_golds), "doubtful_golds": dict(self.doubtful_golds)}
+            golds = {
+                name: {question_id: why for question_id, why in reasons.items() if question_id in questions}
+                for name, reasons in (("bad_golds", self.bad_golds), ("doubtful_golds", self.doubtful_golds))
+            }
             return {"rule": self.rule, "questions": questions, **golds}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -252,6 +252,27 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+def test_what_is_forgotten_is_new_again_but_not_reported_again(caplog: pytest.LogCaptureFixture) -> None:
+    matcher = OutcomeMatcher(lambda a, b: a[0] == b[0])
+    golds = ["x, some words", "x, some words", "7"]
+    first = matcher.classify_answers(["q", "q", "r"], ["y one", "x two", "7"], golds)
+    empty = OutcomeMatcher().state_dict()
+    kept = matcher.state_dict()
+    matcher.forget(["q", "never seen"])
+    assert matcher.state_dict()["questions"].keys() == {"r"}
+    assert matcher.state_dict()["doubtful_golds"] == {}
+    assert kept["doubtful_golds"].keys() == matcher.doubtful_golds.keys() == {"q"}
+    reports = len(caplog.messages)
+    again = matcher.classify_answers(["q", "q", "r"], ["y one", "x two", "7"], golds)
+    assert (again.keys == first.keys).all()
+    assert matcher.state_dict() == kept
+    assert len(caplog.messages) == reports == 1
+    matcher.forget(["q", "r"])
+    assert matcher.state_dict() == empty
+    matcher.classify_answers(["q"], ["8"], ["8"])
+    assert matcher.doubtful_golds == {}  # another gold this time
+
+
 def test_hostile_answers_are_outcomes_of_their_own_and_cost_no_comparison_that_is_not_killed() -> None:
     with OutcomeMatcher(workers=1, timeout_s=3) as matcher:
         outcomes = matcher.classify_answers(["q"] * len(HOSTILE), HOSTILE, ["5"] * len(HOSTILE))
