@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.config import SamplingConfig
 from outcome_rl.driver.data import ProblemSet, derive_seed
 from outcome_rl.driver.prompts import Prompts
@@ -40,11 +41,13 @@ def evaluate(
     start = time.perf_counter()
     rollouts = engine.generate(prompts.ids, sampling, max_tokens, derive_seed(seed, "evaluate", dataset.fingerprint))
     n = sampling.n
-    outcomes = matcher.classify(
-        # Evaluation problems may share ids with training problems of another source.
-        _repeat([f"{dataset.fingerprint[:8]}:{problem.id}" for problem in prompts.problems], n),
-        rollouts.texts,
-        _repeat([problem.answer for problem in prompts.problems], n),
+    outcomes = parallel.by_first(
+        lambda: matcher.classify(
+            # Evaluation problems may share ids with training problems of another source.
+            _repeat([f"{dataset.fingerprint[:8]}:{problem.id}" for problem in prompts.problems], n),
+            rollouts.texts,
+            _repeat([problem.answer for problem in prompts.problems], n),
+        )
     )
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     return Evaluation(

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.checkpoint import (
     check_same_run,
@@ -33,7 +34,7 @@ from outcome_rl.driver.evaluation import MACRO_TEST, MACRO_VALIDATION, best_step
 from outcome_rl.driver.guards import Interrupted, collect_signals, only_run_in
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.prompts import Prompts, build_prompts
-from outcome_rl.driver.records import Records, has_records, set_aside
+from outcome_rl.driver.records import NoRecords, Records, has_records, set_aside
 from outcome_rl.driver.rollout import EngineDied, choose_engine
 from outcome_rl.driver.scoring import Scorer, question_keys
 from outcome_rl.driver.step_metrics import history_metrics, length_metrics, outcome_metrics, sample_rows, update_metrics
@@ -80,16 +81,18 @@ class Trainer:
         """Read data and model, and continue from the newest checkpoint of the run's folder if there is one.
 
         Raises:
-            FileNotFoundError, ValueError: bad data, model or settings, a folder that another process trains in, or a
+            FileNotFoundError, ValueError: bad data, model or settings, a folder that another run trains in, or a
                 checkpoint of another run.
         """
         self.config = config
+        parallel.check(config)
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
         self.train_set = load_problems(config.data.train_files, config.data, config.data.train_max_samples)
         self._resources = ExitStack()
-        self._resources.enter_context(only_run_in(config.run_dir))
         with self._resources:  # released here if anything below raises
+            self._resources.enter_context(parallel.joined(config))
+            parallel.by_first(lambda: self._resources.enter_context(only_run_in(config.run_dir)))
             self._load()
             self._resources = self._resources.pop_all()
 
@@ -97,8 +100,9 @@ class Trainer:
         config = self.config
         open_engine = choose_engine(config)
         check_loggers(config.trainer.logger)
-        checkpoint = latest_checkpoint(self.checkpoint_root)
-        recorded = has_records(config.run_dir)
+        checkpoint, recorded = parallel.by_first(
+            lambda: (latest_checkpoint(self.checkpoint_root), has_records(config.run_dir))
+        )
         if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
             raise ValueError(
                 f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
@@ -112,6 +116,7 @@ class Trainer:
                 config.rollout.top_k,
             )
         self.policy = Policy.load(config.model)
+        parallel.same_weights(self.policy.model)
         self.prompts = build_prompts(self.train_set, self.policy.tokenizer, config.data)
         self.question_keys = question_keys(self.prompts.problems)
         self.order = BatchOrder(
@@ -135,15 +140,20 @@ class Trainer:
         self.step = self.saved_step = 0
         self.skipped_updates = self.skipped_in_a_row = 0
         drawn = 0 if checkpoint is None else self._restore(checkpoint)
-        if checkpoint is None and recorded:
-            place = set_aside(config.run_dir)
-            logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, place)
-        self.records = Records(config.run_dir, last_step=self.step, trackers=open_trackers(config, self.step))
+        self.records = self._open_records(recorded and checkpoint is None) if parallel.is_first() else NoRecords()
         self._resources.callback(self.records.close)
-        (config.run_dir / "config.yaml").write_text(to_yaml(config))
-        self.engine = self._resources.enter_context(open_engine(self.policy))
+        self.engine = parallel.sharded(self._resources.enter_context(open_engine(self.policy)), self.policy)
         scorer = Scorer(config, self.policy.tokenizer, self.policy.end_token_ids, self.matcher, self.counts)
         self.collector = Collector(config, self.prompts, self.order, self.engine, scorer, drawn)
+
+    def _open_records(self, abandoned: bool) -> Records:
+        config = self.config
+        if abandoned:
+            place = set_aside(config.run_dir)
+            logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, place)
+        records = Records(config.run_dir, last_step=self.step, trackers=open_trackers(config, self.step))
+        (config.run_dir / "config.yaml").write_text(to_yaml(config))
+        return records
 
     @property
     def checkpoint_root(self) -> Path:
@@ -160,7 +170,7 @@ class Trainer:
             Interrupted: SIGINT or SIGTERM came; the state is in a checkpoint. A second SIGINT stops at once.
             EngineDied: the rollout engine did, between two updates; the state is in a checkpoint.
         """
-        shown = "console" in self.config.trainer.logger
+        shown = "console" in self.config.trainer.logger and parallel.is_first()
         with Display(self.total_steps, self.step, quiet=not shown) as display, collect_signals() as received:
             display.say(self._headline())
             try:
@@ -169,7 +179,8 @@ class Trainer:
                 self._heed(received)  # a signal to all processes ends the engine's too
                 self._save_if_new()
                 raise
-            self._finish(display)
+            if parallel.is_first():
+                self._finish(display)
 
     def _steps(self, received: Sequence[int], display: Display) -> None:
         self._evaluate(received, display)
@@ -323,10 +334,12 @@ class Trainer:
         if not self.validation:
             return
         watched = MACRO_VALIDATION if len(self.validation) > 1 else self.validation[0][0].name
-        best = best_steps(row for row in self.records.rows("evaluations") if row["dataset"] == watched)
+        best = parallel.by_first(
+            lambda: best_steps(row for row in self.records.rows("evaluations") if row["dataset"] == watched)
+        )
         if any(step == self.step for step, _ in best.values()):
             self._save_if_new()
-            mark_best(self.checkpoint_root, best)
+            parallel.by_first(lambda: mark_best(self.checkpoint_root, best))
 
     def _sets_at_this_step(self) -> list[tuple[ProblemSet, Prompts]]:
         if self.step == 0 or self._is_last:
@@ -337,19 +350,23 @@ class Trainer:
         sets = self._sets_at_this_step()
         if not sets:
             return []
-        done = {row["dataset"] for row in self.records.rows("evaluations") if row["step"] == self.step}
+        done = parallel.by_first(
+            lambda: {row["dataset"] for row in self.records.rows("evaluations") if row["step"] == self.step}
+        )
         return [(dataset, prompts) for dataset, prompts in sets if dataset.name not in done]
 
     def _heed(self, received: Sequence[int]) -> None:
-        if received:
+        signum = parallel.largest(received[0] if received else 0)
+        if signum:
             self._save_if_new()
-            raise Interrupted(received[0], self.step)
+            raise Interrupted(signum, self.step)
 
     def _headline(self) -> str:
         origin = f"continues after step {self.step}" if self.step else "starts"
         parameters = sum(parameter.numel() for parameter in self.policy.model.parameters())
+        processes = f" in {parallel.world_size()} processes" if parallel.world_size() > 1 else ""
         return (
-            f"{self.config.run_dir} {origin}: {parameters:,} parameters on {self.policy.device}, "
+            f"{self.config.run_dir} {origin}: {parameters:,} parameters on {self.policy.device}{processes}, "
             f"{len(self.prompts.problems)} training questions, {self.config.data.train_batch_size} x "
             f"{self.config.rollout.n} samples a step, bonus {self.config.exploration.bonus}"
         )
@@ -386,7 +403,8 @@ class Trainer:
             }
             (folder / "state.json").write_text(json.dumps(state))
 
-        write_checkpoint(self.checkpoint_root, self.step, fill, keep=self.config.trainer.max_ckpt_to_keep)
+        keep = self.config.trainer.max_ckpt_to_keep
+        parallel.by_first(lambda: write_checkpoint(self.checkpoint_root, self.step, fill, keep=keep))
         self.saved_step = self.step
 
     def _restore(self, checkpoint: Path) -> int:
