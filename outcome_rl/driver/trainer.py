@@ -30,10 +30,11 @@ from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.config_loading import leaves, to_yaml
 from outcome_rl.driver.data import BatchOrder, ProblemSet, load_problems
 from outcome_rl.driver.display import Display
-from outcome_rl.driver.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, evaluate, macro_average
+from outcome_rl.driver.evaluation import best_steps, evaluate
+from outcome_rl.driver.evaluation_plan import EvaluationPlan
 from outcome_rl.driver.guards import Interrupted, collect_signals, only_run_in
 from outcome_rl.driver.policy import Policy
-from outcome_rl.driver.prompts import Prompts, build_prompts
+from outcome_rl.driver.prompts import build_prompts
 from outcome_rl.driver.records import NoRecords, Records, has_records, set_aside
 from outcome_rl.driver.rollout import EngineDied, choose_engine
 from outcome_rl.driver.scoring import Scorer, question_keys
@@ -128,9 +129,7 @@ class Trainer:
         self.total_steps = (
             config.trainer.total_training_steps or config.trainer.total_epochs * self.order.steps_per_epoch
         )
-        self.validation = self._evaluation_sets(config.data.val_files)
-        self.test = self._evaluation_sets(config.data.test_files)
-        self._all_sets()  # names clash now rather than after training
+        self.plan = EvaluationPlan(config, self.policy.tokenizer)
         self.matcher = self._resources.enter_context(
             OutcomeMatcher(config.outcomes.equivalence, config.outcomes.workers, config.outcomes.timeout_s)
         )
@@ -250,29 +249,6 @@ class Trainer:
         self.skipped_in_a_row = 0
         return update
 
-    def _evaluation_sets(self, sources: Sequence[str]) -> list[tuple[ProblemSet, Prompts]]:
-        """One set for each source, so that each has its own figures."""
-        sets = [
-            load_problems([source], self.config.data, self.config.data.val_max_samples, named_columns=False)
-            for source in dict.fromkeys(sources)
-        ]
-        return [(dataset, build_prompts(dataset, self.policy.tokenizer, self.config.data)) for dataset in sets]
-
-    def _all_sets(self) -> list[tuple[ProblemSet, Prompts]]:
-        """Validation and test sets, each once.
-
-        Raises:
-            ValueError: two sources share a name, so that their figures could not be told apart.
-        """
-        by_name: dict[str, tuple[ProblemSet, Prompts]] = {}
-        for dataset, prompts in [*self.validation, *self.test]:
-            known, _ = by_name.setdefault(dataset.name, (dataset, prompts))
-            if known.fingerprint != dataset.fingerprint:
-                raise ValueError(
-                    f"data.val_files and data.test_files hold two different sources named {dataset.name!r}; rename one"
-                )
-        return list(by_name.values())
-
     @property
     def _is_last(self) -> bool:
         return self.step >= self.total_steps
@@ -293,7 +269,11 @@ class Trainer:
         Raises:
             Interrupted: a signal came and something is left to do.
         """
-        for dataset, prompts in self._due_sets():
+        sets = self.plan.sets_at(self.step, is_last=self._is_last)
+        done = parallel.by_first(lambda: {row["dataset"] for row in self._evaluations()}) if sets else set()
+        for dataset, prompts in sets:
+            if dataset.name in done:
+                continue
             self._heed(received)
             evaluation = evaluate(
                 self.engine,
@@ -312,48 +292,28 @@ class Trainer:
             }
             self.records.append("evaluations", row)
             display.evaluation(row)
-        if self._sets_at_this_step():
-            self._average(display)
+        if sets:
+            for name, average in self.plan.averages(self._evaluations()).items():
+                row = {"step": self.step, "dataset": name, **average}
+                self.records.append("evaluations", row)
+                display.evaluation(row)
             self._mark_best()
         if not self._is_last:
             self._heed(received)
 
-    def _average(self, display: Display) -> None:
-        """Record the averages over the sets of this step that lack them."""
-        done = {row["dataset"]: row for row in self.records.rows("evaluations") if row["step"] == self.step}
-        for name, sets in ((MACRO_VALIDATION, self.validation), (MACRO_TEST, self.test)):
-            rows = [done[dataset.name] for dataset, _ in sets if dataset.name in done]
-            if len(sets) > 1 and len(rows) == len(sets) and name not in done:
-                row = {"step": self.step, "dataset": name, **macro_average(rows)}
-                self.records.append("evaluations", row)
-                display.evaluation(row)
+    def _evaluations(self) -> list[dict[str, Any]]:
+        """What is on record of this step."""
+        return [row for row in self.records.rows("evaluations") if row["step"] == self.step]
 
     def _mark_best(self) -> None:
         """Keep the checkpoints that are the best on the validation data, by the records alone: a run that was stopped
         here comes to the same when it goes on."""
-        if not self.validation:
-            return
-        watched = MACRO_VALIDATION if len(self.validation) > 1 else self.validation[0][0].name
         best = parallel.by_first(
-            lambda: best_steps(row for row in self.records.rows("evaluations") if row["dataset"] == watched)
+            lambda: best_steps(row for row in self.records.rows("evaluations") if row["dataset"] == self.plan.watched)
         )
         if any(step == self.step for step, _ in best.values()):
             self._save_if_new()
             parallel.by_first(lambda: mark_best(self.checkpoint_root, best))
-
-    def _sets_at_this_step(self) -> list[tuple[ProblemSet, Prompts]]:
-        if self.step == 0 or self._is_last:
-            return self._all_sets()
-        return self.validation if _due(self.step, self.config.trainer.test_freq) else []
-
-    def _due_sets(self) -> list[tuple[ProblemSet, Prompts]]:
-        sets = self._sets_at_this_step()
-        if not sets:
-            return []
-        done = parallel.by_first(
-            lambda: {row["dataset"] for row in self.records.rows("evaluations") if row["step"] == self.step}
-        )
-        return [(dataset, prompts) for dataset, prompts in sets if dataset.name not in done]
 
     def _heed(self, received: Sequence[int]) -> None:
         signum = parallel.largest(received[0] if received else 0)
@@ -379,8 +339,8 @@ class Trainer:
         settings = {name: value for name, value in leaves(asdict(self.config)) if name not in free}
         data = {
             "training data": _contents([self.train_set]),
-            "validation data": _contents([dataset for dataset, _ in self.validation]),
-            "test data": _contents([dataset for dataset, _ in self.test]),
+            "validation data": _contents([dataset for dataset, _ in self.plan.validation]),
+            "test data": _contents([dataset for dataset, _ in self.plan.test]),
         }
         return {**settings, **data, "outcome rule": self.matcher.rule}
 
