@@ -4,7 +4,7 @@ Every process holds the whole policy and knows all of the step's batch, so that 
 
     sample      each its questions                      --all-gather-->  all responses, everywhere
     classify    the first process                       --all-gather-->  outcome keys, and so equal counts, everywhere
-    update      each its questions of the mini-batch    --all-reduce-->  sum of the gradients, the same step everywhere
+    update      each its part of the mini-batch         --all-reduce-->  sum of the gradients, the same step everywhere
     write       the first process
 
 The answers are classified once because a comparison by math-verify may run out of time here and not there.
@@ -12,6 +12,7 @@ The answers are classified once because a comparison by math-verify may run out 
 
 import logging
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -48,9 +49,10 @@ def check(config: TrainConfig) -> None:
         ValueError: questions that cannot be shared out equally, fewer GPUs than processes, all processes on one GPU, or
             vLLM on the CPU.
     """
-    processes, device = world_size(), choose_device(config.model.device)
+    processes = world_size()
     if processes == 1:
         return
+    device = choose_device(config.model.device)
     if config.data.train_batch_size % processes:
         raise ValueError(
             f"data.train_batch_size={config.data.train_batch_size} questions must be divisible by the number of "
@@ -116,14 +118,14 @@ def gathered(call: Callable[[], T]) -> list[T]:
     """What a call returns in each process, in their order; an exception in one of them is raised in all."""
     if world_size() == 1:
         return [call()]
-    mine: T | Exception
+    found: list[Any] = [None] * world_size()
     try:
         mine = call()
-    except Exception as error:  # noqa: BLE001 - raised below
-        mine = error
-    found: list[Any] = [None] * world_size()
+    except Exception as error:
+        dist.all_gather_object(found, _portable(error))
+        raise
     dist.all_gather_object(found, mine)
-    for one in (mine, *found):
+    for one in found:
         if isinstance(one, Exception):
             raise one
     return found
@@ -202,6 +204,15 @@ class _ShardedEngine:
         order = [place for copies in places.values() for place in copies]
         rows = sorted(range(len(order)), key=order.__getitem__)
         return rollouts.take([row * sampling.n + sample for row in rows for sample in range(sampling.n)])
+
+
+def _portable(error: Exception) -> Exception:
+    """An exception as another process can read it: some cannot be made from their text alone."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - whatever an exception does when it is copied
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _rank() -> int:

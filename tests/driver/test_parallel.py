@@ -22,6 +22,7 @@ from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.checkpoint import latest_checkpoint
 from outcome_rl.driver.config import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.driver.config_loading import load_config
+from outcome_rl.driver.guards import Interrupted
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import TransformersEngine
 from outcome_rl.driver.trainer import Trainer, train
@@ -174,6 +175,12 @@ def check_calls(rank: int) -> None:
             parallel.gathered(lambda where=where: fail(where))
     with pytest.raises(FileNotFoundError, match="lost in 0"):
         parallel.by_first(lambda: fail(0))
+
+    def interrupt() -> None:
+        raise Interrupted(signal.SIGTERM, 3)  # cannot be made from its text
+
+    with pytest.raises(Interrupted if rank == 0 else RuntimeError, match="stopped by SIGTERM after step 3"):
+        parallel.by_first(interrupt)
 
 
 def check_rollouts(policy: Policy) -> None:
