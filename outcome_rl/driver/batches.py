@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.config import ActorConfig, TrainConfig
 from outcome_rl.driver.packing import Lengths, PackedBatch, pack
 from outcome_rl.driver.rollout import Rollouts, join_padded
@@ -72,6 +73,8 @@ def mini_batches(
 ) -> Iterator[MiniBatch]:
     """Cut a batch, whole questions at a time, into what each optimizer step learns from.
 
+    Of several processes, each gets the micro-batches of its own questions, and the normalizer of all of them.
+
     Args:
         batch: with the `rollout.n` responses to a question side by side.
         share_prompts, padded: how the policy takes packed rows, see `Lengths.of` and `pack`.
@@ -92,7 +95,8 @@ def mini_batches(
             horizon=config.data.max_response_length,
         )
         packs = [
-            pack(batch.rollouts, lengths, chosen, padded=padded) for chosen in split_rows(lengths, rows, config.actor)
+            pack(batch.rollouts, lengths, chosen, padded=padded)
+            for chosen in split_rows(lengths, _own_rows(lengths, rows), config.actor)
         ]
         yield MiniBatch([_micro_batch(batch, packed, answer_mask_mode) for packed in packs], normalizer)
 
@@ -127,6 +131,13 @@ def split_rows(lengths: Lengths, rows: Sequence[int], actor: ActorConfig) -> Ite
         used += size
     if chosen:
         yield chosen
+
+
+def _own_rows(lengths: Lengths, rows: Sequence[int]) -> list[int]:
+    """What this process computes of the responses of an optimizer step."""
+    groups = dict.fromkeys(lengths.groups[row] for row in _longest_first(lengths, rows))
+    own = set(parallel.deal(list(groups)))
+    return [row for row in rows if lengths.groups[row] in own]
 
 
 def _longest_first(lengths: Lengths, rows: Sequence[int]) -> list[int]:

@@ -59,12 +59,14 @@ def train(
         return
     _one_progress_bar()
     from outcome_rl.driver.guards import Interrupted
+    from outcome_rl.driver.parallel import is_first
     from outcome_rl.driver.trainer import train as run
 
     try:
         run(settings)
     except Interrupted as interruption:
-        print(f"{interruption}; the same command continues it", file=sys.stderr)
+        if is_first():
+            print(f"{interruption}; the same command continues it", file=sys.stderr)
         raise typer.Exit(128 + interruption.signum) from interruption
 
 

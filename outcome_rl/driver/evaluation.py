@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.config import SamplingConfig
 from outcome_rl.driver.data import ProblemSet, derive_seed
 from outcome_rl.driver.prompts import Prompts
@@ -43,7 +44,7 @@ def evaluate(
     # Evaluation problems may share ids with training problems of another source.
     ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in prompts.problems]
     golds = [problem.answer for problem in prompts.problems]
-    outcomes = matcher.classify(_repeat(ids, n), rollouts.texts, _repeat(golds, n))
+    outcomes = parallel.by_first(lambda: matcher.classify(_repeat(ids, n), rollouts.texts, _repeat(golds, n)))
     matcher.forget(ids)
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     return Evaluation(

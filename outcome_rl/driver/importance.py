@@ -12,6 +12,8 @@ Rollout-Training Mismatch in Modern RL Systems" (openreview.net/forum?id=8MHqvb4
 import torch
 from torch import Tensor
 
+from outcome_rl.driver import parallel
+
 
 def importance_weights(logps: Tensor, engine_logps: Tensor, cap: float) -> Tensor:
     """Weights of the policy term, like `logps`, without gradient.
@@ -44,9 +46,10 @@ class Mismatch:
 
         Empty where nothing was added.
         """
-        if not self._parts:
+        rows = parallel.gathered(lambda: torch.stack(self._parts).tolist() if self._parts else [])
+        parts = torch.tensor([part for of_process in rows for part in of_process], dtype=torch.float64)
+        if not len(parts):
             return {}
-        parts = torch.stack(self._parts)
         tokens, apart, _, weight, clipped = parts.sum(dim=0).tolist()
         found = {"logp_diff_mean": apart / tokens, "logp_diff_max": parts[:, 2].max().item()}
         if self.cap is not None:

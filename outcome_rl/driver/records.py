@@ -72,6 +72,22 @@ class Records:
             tracker.close()
 
 
+class NoRecords(Records):
+    """Of the processes of a run that do not write: nothing is written, and nothing is on record."""
+
+    def __init__(self) -> None:
+        pass
+
+    def append(self, stream: str, row: Mapping[str, Any]) -> None:
+        pass
+
+    def rows(self, stream: str) -> list[dict[str, Any]]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
 def _figures(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a row under flat names, those of an evaluation under the name of its data set."""
     prefix = f"{row['dataset']}/" if "dataset" in row else ""

@@ -82,6 +82,17 @@ class Rollouts(NamedTuple):
             None if self.logps is None else self.logps[rows],
         )
 
+    def to(self, device: torch.device) -> "Rollouts":
+        """The same on another device."""
+        return Rollouts(
+            self.prompt_ids.to(device),
+            self.prompt_mask.to(device),
+            self.completion_ids.to(device),
+            self.completion_mask.to(device),
+            self.texts,
+            None if self.logps is None else self.logps.to(device),
+        )
+
     @property
     def num_tokens(self) -> int:
         return int(self.completion_mask.sum())

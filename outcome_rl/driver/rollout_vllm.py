@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.config import SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import EngineDied, Rollouts
@@ -76,7 +77,7 @@ class VllmEngine:
         self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
         self._asleep = False
         others = set(active_children())
-        with _hidden_from_ctrl_c():
+        with _hidden_from_ctrl_c(), parallel.apart():
             try:
                 self._llm = LLM(
                     model=policy.model.name_or_path,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.data import Problem
@@ -70,10 +71,12 @@ class Scorer:
         """
         n = self.config.rollout.n
         shape = (len(problems), n)
-        outcomes = self.matcher.classify(
-            [f"train:{problem.id}" for problem in problems for _ in range(n)],
-            rollouts.texts,
-            [problem.answer for problem in problems for _ in range(n)],
+        outcomes = parallel.by_first(
+            lambda: self.matcher.classify(
+                [f"train:{problem.id}" for problem in problems for _ in range(n)],
+                rollouts.texts,
+                [problem.answer for problem in problems for _ in range(n)],
+            )
         )
         outcome_keys = torch.as_tensor(outcomes.keys).reshape(shape)
         correct = torch.as_tensor(outcomes.correct).reshape(shape)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.checkpoint import (
     check_same_run,
@@ -29,11 +30,12 @@ from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.config_loading import leaves, to_yaml
 from outcome_rl.driver.data import BatchOrder, ProblemSet, load_problems
 from outcome_rl.driver.display import Display
-from outcome_rl.driver.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, evaluate, macro_average
+from outcome_rl.driver.evaluation import best_steps, evaluate
+from outcome_rl.driver.evaluation_plan import EvaluationPlan
 from outcome_rl.driver.guards import Interrupted, collect_signals, only_run_in
 from outcome_rl.driver.policy import Policy
-from outcome_rl.driver.prompts import Prompts, build_prompts
-from outcome_rl.driver.records import Records, has_records, set_aside
+from outcome_rl.driver.prompts import build_prompts
+from outcome_rl.driver.records import NoRecords, Records, has_records, set_aside
 from outcome_rl.driver.rollout import EngineDied, choose_engine
 from outcome_rl.driver.scoring import Scorer, question_keys
 from outcome_rl.driver.step_metrics import history_metrics, length_metrics, outcome_metrics, sample_rows, update_metrics
@@ -81,16 +83,18 @@ class Trainer:
         """Read data and model, and continue from the newest checkpoint of the run's folder if there is one.
 
         Raises:
-            FileNotFoundError, ValueError: bad data, model or settings, a folder that another process trains in, or a
+            FileNotFoundError, ValueError: bad data, model or settings, a folder that another run trains in, or a
                 checkpoint of another run.
         """
         self.config = config
+        parallel.check(config)
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
         self.train_set = load_problems(config.data.train_files, config.data, config.data.train_max_samples)
         self._resources = ExitStack()
-        self._resources.enter_context(only_run_in(config.run_dir))
         with self._resources:  # released here if anything below raises
+            self._resources.enter_context(parallel.joined(config))
+            parallel.by_first(lambda: self._resources.enter_context(only_run_in(config.run_dir)))
             self._load()
             self._resources = self._resources.pop_all()
 
@@ -98,8 +102,9 @@ class Trainer:
         config = self.config
         open_engine = choose_engine(config)
         check_loggers(config.trainer.logger)
-        checkpoint = latest_checkpoint(self.checkpoint_root)
-        recorded = has_records(config.run_dir)
+        checkpoint, recorded = parallel.by_first(
+            lambda: (latest_checkpoint(self.checkpoint_root), has_records(config.run_dir))
+        )
         if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
             raise ValueError(
                 f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
@@ -113,6 +118,7 @@ class Trainer:
                 config.rollout.top_k,
             )
         self.policy = Policy.load(config.model)
+        parallel.same_weights(self.policy.model)
         self.prompts = build_prompts(self.train_set, self.policy.tokenizer, config.data)
         self.question_keys = question_keys(self.prompts.problems)
         self.order = BatchOrder(
@@ -124,9 +130,7 @@ class Trainer:
         self.total_steps = (
             config.trainer.total_training_steps or config.trainer.total_epochs * self.order.steps_per_epoch
         )
-        self.validation = self._evaluation_sets(config.data.val_files)
-        self.test = self._evaluation_sets(config.data.test_files)
-        self._all_sets()  # names clash now rather than after training
+        self.plan = EvaluationPlan(config, self.policy.tokenizer)
         self.matcher = self._resources.enter_context(
             OutcomeMatcher(config.outcomes.equivalence, config.outcomes.workers, config.outcomes.timeout_s)
         )
@@ -136,15 +140,20 @@ class Trainer:
         self.step = self.saved_step = 0
         self.skipped_updates = self.skipped_in_a_row = 0
         drawn = 0 if checkpoint is None else self._restore(checkpoint)
-        if checkpoint is None and recorded:
-            place = set_aside(config.run_dir)
-            logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, place)
-        self.records = Records(config.run_dir, last_step=self.step, trackers=open_trackers(config, self.step))
+        self.records = self._open_records(recorded and checkpoint is None) if parallel.is_first() else NoRecords()
         self._resources.callback(self.records.close)
-        (config.run_dir / "config.yaml").write_text(to_yaml(config))
-        self.engine = self._resources.enter_context(open_engine(self.policy))
+        self.engine = parallel.sharded(self._resources.enter_context(open_engine(self.policy)), self.policy)
         scorer = Scorer(config, self.policy.tokenizer, self.policy.end_token_ids, self.matcher, self.counts)
         self.collector = Collector(config, self.prompts, self.order, self.engine, scorer, drawn)
+
+    def _open_records(self, abandoned: bool) -> Records:
+        config = self.config
+        if abandoned:
+            place = set_aside(config.run_dir)
+            logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, place)
+        records = Records(config.run_dir, last_step=self.step, trackers=open_trackers(config, self.step))
+        (config.run_dir / "config.yaml").write_text(to_yaml(config))
+        return records
 
     @property
     def checkpoint_root(self) -> Path:
@@ -162,7 +171,7 @@ class Trainer:
             EngineDied: the rollout engine did, between two updates; the state is in a checkpoint, unless dynamic
                 sampling had counted some of the next step already: then in that of an earlier step.
         """
-        shown = "console" in self.config.trainer.logger
+        shown = "console" in self.config.trainer.logger and parallel.is_first()
         with Display(self.total_steps, self.step, quiet=not shown) as display, collect_signals() as received:
             display.say(self._headline())
             try:
@@ -171,7 +180,8 @@ class Trainer:
                 self._heed(received)  # a signal to all processes ends the engine's too
                 self._save_if_new()
                 raise
-            self._finish(display)
+            if parallel.is_first():
+                self._finish(display)
 
     def _steps(self, received: Sequence[int], display: Display) -> None:
         self._evaluate(received, display)
@@ -241,29 +251,6 @@ class Trainer:
         self.skipped_in_a_row = 0
         return update
 
-    def _evaluation_sets(self, sources: Sequence[str]) -> list[tuple[ProblemSet, Prompts]]:
-        """One set for each source, so that each has its own figures."""
-        sets = [
-            load_problems([source], self.config.data, self.config.data.val_max_samples, named_columns=False)
-            for source in dict.fromkeys(sources)
-        ]
-        return [(dataset, build_prompts(dataset, self.policy.tokenizer, self.config.data)) for dataset in sets]
-
-    def _all_sets(self) -> list[tuple[ProblemSet, Prompts]]:
-        """Validation and test sets, each once.
-
-        Raises:
-            ValueError: two sources share a name, so that their figures could not be told apart.
-        """
-        by_name: dict[str, tuple[ProblemSet, Prompts]] = {}
-        for dataset, prompts in [*self.validation, *self.test]:
-            known, _ = by_name.setdefault(dataset.name, (dataset, prompts))
-            if known.fingerprint != dataset.fingerprint:
-                raise ValueError(
-                    f"data.val_files and data.test_files hold two different sources named {dataset.name!r}; rename one"
-                )
-        return list(by_name.values())
-
     @property
     def _is_last(self) -> bool:
         return self.step >= self.total_steps
@@ -284,7 +271,11 @@ class Trainer:
         Raises:
             Interrupted: a signal came and something is left to do.
         """
-        for dataset, prompts in self._due_sets():
+        sets = self.plan.sets_at(self.step, is_last=self._is_last)
+        done = parallel.by_first(lambda: {row["dataset"] for row in self._evaluations()}) if sets else set()
+        for dataset, prompts in sets:
+            if dataset.name in done:
+                continue
             self._heed(received)
             evaluation = evaluate(
                 self.engine,
@@ -303,55 +294,41 @@ class Trainer:
             }
             self.records.append("evaluations", row)
             display.evaluation(row)
-        if self._sets_at_this_step():
-            self._average(display)
+        if sets:
+            for name, average in self.plan.averages(self._evaluations()).items():
+                row = {"step": self.step, "dataset": name, **average}
+                self.records.append("evaluations", row)
+                display.evaluation(row)
             self._mark_best()
         if not self._is_last:
             self._heed(received)
 
-    def _average(self, display: Display) -> None:
-        """Record the averages over the sets of this step that lack them."""
-        done = {row["dataset"]: row for row in self.records.rows("evaluations") if row["step"] == self.step}
-        for name, sets in ((MACRO_VALIDATION, self.validation), (MACRO_TEST, self.test)):
-            rows = [done[dataset.name] for dataset, _ in sets if dataset.name in done]
-            if len(sets) > 1 and len(rows) == len(sets) and name not in done:
-                row = {"step": self.step, "dataset": name, **macro_average(rows)}
-                self.records.append("evaluations", row)
-                display.evaluation(row)
+    def _evaluations(self) -> list[dict[str, Any]]:
+        """What is on record of this step."""
+        return [row for row in self.records.rows("evaluations") if row["step"] == self.step]
 
     def _mark_best(self) -> None:
         """Keep the checkpoints that are the best on the validation data, by the records alone: a run that was stopped
         here comes to the same when it goes on."""
-        if not self.validation:
-            return
-        watched = MACRO_VALIDATION if len(self.validation) > 1 else self.validation[0][0].name
-        best = best_steps(row for row in self.records.rows("evaluations") if row["dataset"] == watched)
+        best = parallel.by_first(
+            lambda: best_steps(row for row in self.records.rows("evaluations") if row["dataset"] == self.plan.watched)
+        )
         if any(step == self.step for step, _ in best.values()):
             self._save_if_new()
-            mark_best(self.checkpoint_root, best)
-
-    def _sets_at_this_step(self) -> list[tuple[ProblemSet, Prompts]]:
-        if self.step == 0 or self._is_last:
-            return self._all_sets()
-        return self.validation if _due(self.step, self.config.trainer.test_freq) else []
-
-    def _due_sets(self) -> list[tuple[ProblemSet, Prompts]]:
-        sets = self._sets_at_this_step()
-        if not sets:
-            return []
-        done = {row["dataset"] for row in self.records.rows("evaluations") if row["step"] == self.step}
-        return [(dataset, prompts) for dataset, prompts in sets if dataset.name not in done]
+            parallel.by_first(lambda: mark_best(self.checkpoint_root, best))
 
     def _heed(self, received: Sequence[int]) -> None:
-        if received:
+        signum = parallel.largest(received[0] if received else 0)
+        if signum:
             self._save_if_new()
-            raise Interrupted(received[0], self.step)
+            raise Interrupted(signum, self.step)
 
     def _headline(self) -> str:
         origin = f"continues after step {self.step}" if self.step else "starts"
         parameters = sum(parameter.numel() for parameter in self.policy.model.parameters())
+        processes = f" in {parallel.world_size()} processes" if parallel.world_size() > 1 else ""
         return (
-            f"{self.config.run_dir} {origin}: {parameters:,} parameters on {self.policy.device}, "
+            f"{self.config.run_dir} {origin}: {parameters:,} parameters on {self.policy.device}{processes}, "
             f"{len(self.prompts.problems)} training questions, {self.config.data.train_batch_size} x "
             f"{self.config.rollout.n} samples a step, bonus {self.config.exploration.bonus}"
         )
@@ -364,8 +341,8 @@ class Trainer:
         settings = {name: value for name, value in leaves(asdict(self.config)) if name not in free}
         data = {
             "training data": _contents([self.train_set]),
-            "validation data": _contents([dataset for dataset, _ in self.validation]),
-            "test data": _contents([dataset for dataset, _ in self.test]),
+            "validation data": _contents([dataset for dataset, _ in self.plan.validation]),
+            "test data": _contents([dataset for dataset, _ in self.plan.test]),
         }
         return {**settings, **data, "outcome rule": self.matcher.rule}
 
@@ -388,7 +365,8 @@ class Trainer:
             }
             (folder / "state.json").write_text(json.dumps(state))
 
-        write_checkpoint(self.checkpoint_root, self.step, fill, keep=self.config.trainer.max_ckpt_to_keep)
+        keep = self.config.trainer.max_ckpt_to_keep
+        parallel.by_first(lambda: write_checkpoint(self.checkpoint_root, self.step, fill, keep=keep))
         self.saved_step = self.step
 
     def _restore(self, checkpoint: Path) -> int:

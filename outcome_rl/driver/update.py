@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.batches import MicroBatch, MiniBatch, ScoredRollouts, mini_batches
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.importance import importance_weights
@@ -114,6 +115,8 @@ class Updater:
             output.loss.backward()  # type: ignore[no-untyped-call]
             loss += output.loss.detach()
             totals.add(micro_batch, output, first_pass=first_pass)
+        parallel.add_up(loss)
+        parallel.add_up_gradients(self.weights.parameters)
         grad_norm = torch.nn.utils.clip_grad_norm_(self.weights.parameters, self.config.actor.grad_clip)
         if not grad_norm.isfinite():
             raise FloatingPointError(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.batches import MicroBatch
 from outcome_rl.driver.importance import Mismatch
 from outcome_rl_kernels import PolicyLossOutput
@@ -60,7 +61,8 @@ class UpdateTotals:
         self.updates += torch.stack([torch.ones_like(loss), loss, grad_norm.to(loss.dtype)])
 
     def stats(self, lr: float, reference_s: float, start: float) -> UpdateStats:
-        """What all updates did; waits for them."""
+        """What all updates did, in all processes; waits for them."""
+        parallel.add_up(self.tokens, self.entropy)
         updates, losses, norms = self.updates.tolist()
         tokens, kl, ratio, policy_tokens, clipped = self.tokens.tolist()
         ratio_mean, clip_fraction = ratio / max(tokens, 1), clipped / max(policy_tokens, 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from driver_runs import scored_batch
 
 from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.config import ModelConfig, SamplingConfig, TrainConfig
@@ -30,19 +31,7 @@ def base(shared_policy: Policy) -> Policy:
 @pytest.fixture(scope="module")
 def batch(base: Policy) -> ScoredRollouts:
     """Seven responses of unlike length to prompts of unlike length, with made-up scores."""
-    prompts = base.tokenizer(["D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9", "2", "D03 1 1 1 1 =>", "1 2 3", "D02"])
-    rollouts = TransformersEngine(base, 64).generate(prompts["input_ids"], SamplingConfig(n=1, temperature=1.5), 14, 3)
-    assert len(set(rollouts.completion_mask.sum(dim=1).tolist())) > 2
-    generator = torch.Generator().manual_seed(0)
-    answer = (torch.rand(rollouts.completion_ids.shape, generator=generator) < 0.3) & rollouts.completion_mask
-    return ScoredRollouts(
-        rollouts=rollouts,
-        advantages=torch.randn(7, generator=generator),
-        bonuses=torch.rand(7, generator=generator),
-        answer_mask=answer,
-        correct=torch.tensor([True, False, False, True, False, False, True]),
-        trained=torch.ones(7, dtype=torch.bool),
-    )
+    return scored_batch(base)
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from typer.testing import CliRunner, Result
 
 from outcome_rl import cli
+from outcome_rl.driver.batches import ScoredRollouts
 from outcome_rl.driver.checkpoint import latest_checkpoint, read_best
-from outcome_rl.driver.config import TrainConfig
+from outcome_rl.driver.config import SamplingConfig, TrainConfig
+from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.rollout import TransformersEngine
 
 STREAMS = ("metrics", "evaluations", "samples")
 MakeConfig = Callable[..., TrainConfig]
@@ -54,11 +58,38 @@ def on_file(folder: Path) -> list[str]:
     return [f"data.train_files={folder / 'problems.jsonl'}", "data.val_files=[]", "trainer.total_training_steps=2"]
 
 
-class Process:
-    """`outcome-rl train` in a process of its own, to be stopped once it has written so many rows."""
+def scored_batch(policy: Policy) -> ScoredRollouts:
+    """Seven responses of unlike length to prompts of unlike length, with made-up scores."""
+    prompts = policy.tokenizer(["D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9", "2", "D03 1 1 1 1 =>", "1 2 3", "D02"])
+    sampling = SamplingConfig(n=1, temperature=1.5)
+    rollouts = TransformersEngine(policy, 64).generate(prompts["input_ids"], sampling, 14, 3)
+    assert len(set(rollouts.completion_mask.sum(dim=1).tolist())) > 2
+    generator = torch.Generator().manual_seed(0)
+    answer = (torch.rand(rollouts.completion_ids.shape, generator=generator) < 0.3) & rollouts.completion_mask
+    return ScoredRollouts(
+        rollouts=rollouts,
+        advantages=torch.randn(7, generator=generator),
+        bonuses=torch.rand(7, generator=generator),
+        answer_mask=answer,
+        correct=torch.tensor([True, False, False, True, False, False, True]),
+        trained=torch.ones(7, dtype=torch.bool),
+    )
 
-    def __init__(self, run_dir: Path, overrides: list[str]) -> None:
-        command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded", *overrides]
+
+class Process:
+    """`outcome-rl train` outside this process, to be stopped once it has written so many rows.
+
+    Args:
+        processes: more than one are started by torchrun; the process here is then torchrun's.
+    """
+
+    def __init__(self, run_dir: Path, overrides: list[str], processes: int = 1) -> None:
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        command = [
+            sys.executable,
+            *(launcher if processes > 1 else []),
+            *("-m", "outcome_rl.cli", "train", "--config", "embedded", *overrides),
+        ]
         self.run_dir = run_dir
         self.process = subprocess.Popen(
             command,
@@ -82,6 +113,13 @@ class Process:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signum)
         return self.finish()
+
+    def pid_of(self, rank: int) -> int:
+        """The process that torchrun started under this number."""
+        for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            if f"RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                return int(pid)
+        raise ProcessLookupError(f"no process of rank {rank}")
 
     def finish(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=300)
