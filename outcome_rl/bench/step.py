@@ -92,7 +92,12 @@ def measure(name: str, device: str, rounds: int) -> dict[str, dict[str, Any]]:
         rollouts = engine.generate(prompts, config.rollout, workload.response_tokens, seed=0)
         batch = _scored(rollouts)
         updater = Updater(policy, config, total_steps=1000)
-        steps: dict[str, Callable[[], object]] = {OURS: partial(updater.step, batch)}
+
+        def our_step() -> None:
+            updater.step(batch)
+            updater.optimizer.zero_grad()  # as TRL does: else the gradients would be there before the next step
+
+        steps: dict[str, Callable[[], object]] = {OURS: our_step}
         generation: dict[str, Callable[[], object]] = {
             OURS: partial(engine.generate, prompts, config.rollout, workload.response_tokens, seed=0)
         }
