@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ def test_a_signal_is_noted_and_not_obeyed(signum: signal.Signals, caplog: pytest
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
+@pytest.fixture
+def _sigint_is_heard() -> Iterator[None]:
+    """As on a terminal; a shell's background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_sigint_is_heard")
 def test_a_second_ctrl_c_stops_at_once() -> None:
     with collect_signals() as received:
         os.kill(os.getpid(), signal.SIGINT)
