@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kern
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
-train: install ## Train the embedded policy, about four minutes; ARGS="exploration.bonus=batch trainer.experiment_name=batch" changes it
+train: install ## Train the embedded policy, about two minutes; ARGS="exploration.bonus=batch trainer.experiment_name=batch" changes it
 	$(BIN)/outcome-rl train --config embedded $(ARGS)
 
 reproduce-quick: install ## The paper in miniature, a quarter of an hour; writes runs/reproduce-quick/report.html
