@@ -97,19 +97,6 @@ class Rollouts(NamedTuple):
     def num_tokens(self) -> int:
         return int(self.completion_mask.sum())
 
-    def rows(self, chosen: slice) -> "Rollouts":
-        """Some of the responses, without the padding that only the others needed."""
-        prompt_width = max(int(self.prompt_mask[chosen].sum(dim=1).max()), 1)
-        width = max(int(self.completion_mask[chosen].sum(dim=1).max()), 1)
-        return Rollouts(
-            prompt_ids=self.prompt_ids[chosen, -prompt_width:],
-            prompt_mask=self.prompt_mask[chosen, -prompt_width:],
-            completion_ids=self.completion_ids[chosen, :width],
-            completion_mask=self.completion_mask[chosen, :width],
-            texts=self.texts[chosen],
-            logps=None if self.logps is None else self.logps[chosen, :width],
-        )
-
 
 class RolloutEngine(Protocol):
     """Anything that samples responses."""

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from outcome_rl.driver.checkpoint import write_atomically
 from outcome_rl.reproduce.plan import PLANS
 from outcome_rl.reproduce.records import collect
 from outcome_rl.reproduce.runs import carry_out, environment_of
@@ -23,9 +24,7 @@ def reproduce(plan_name: str, folder: Path, processes: int | None) -> None:
     plan, start = PLANS[plan_name], time.monotonic()
     base = carry_out(plan, folder, processes or os.cpu_count() or 1)
     records = {"plan": asdict(plan), "environment": environment_of(start), **collect(plan, base, folder)}
-    scratch = folder / f"{RECORDS}.tmp"
-    scratch.write_text(json.dumps(records))
-    os.replace(scratch, folder / RECORDS)
+    write_atomically(folder / RECORDS, json.dumps(records))
     report(folder)
 
 

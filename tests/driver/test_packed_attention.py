@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_models import SIZES
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -27,16 +28,6 @@ from outcome_rl.driver.packing import Lengths, pack
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import Rollouts
 
-SIZES = {
-    "vocab_size": 80,
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "eos_token_id": 2,
-    "bos_token_id": 1,
-    "pad_token_id": 0,
-}
 MULTI = {**SIZES, "num_key_value_heads": 1, "head_dim": 8}
 Load = Callable[..., Policy]
 

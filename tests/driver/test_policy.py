@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_models import SIZES
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -26,16 +27,6 @@ from transformers import (
 from outcome_rl.driver.config import ModelConfig
 from outcome_rl.driver.policy import Policy, choose_device
 
-SIZES = {
-    "vocab_size": 80,
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "eos_token_id": 2,
-    "bos_token_id": 1,
-    "pad_token_id": 0,
-}
 GROUPED = {**SIZES, "num_key_value_heads": 2}
 GPT2 = GPT2Config(vocab_size=80, n_embd=16, n_layer=1, n_head=2, eos_token_id=2, bos_token_id=1)
 Saved = Callable[[PreTrainedConfig], Path]
