@@ -69,7 +69,7 @@ class MiniBatch(NamedTuple):
 
 
 def mini_batches(
-    batch: ScoredRollouts, config: TrainConfig, *, share_prompts: bool, padded: bool
+    batch: ScoredRollouts, config: TrainConfig, *, share_prefixes: bool, padded: bool
 ) -> Iterator[MiniBatch]:
     """Cut a batch, whole questions at a time, into what each optimizer step learns from.
 
@@ -77,12 +77,12 @@ def mini_batches(
 
     Args:
         batch: with the `rollout.n` responses to a question side by side.
-        share_prompts, padded: how the policy takes packed rows, see `Lengths.of` and `pack`.
+        share_prefixes, padded: how the policy takes packed rows, see `Lengths.of` and `pack`.
     """
     total = len(batch.advantages)
     questions = config.actor.ppo_mini_batch_size
     size = total if questions is None else questions * config.rollout.n
-    lengths = Lengths.of(batch.rollouts, share_prompts=share_prompts)
+    lengths = Lengths.of(batch.rollouts, share_prefixes=share_prefixes)
     answer_mask_mode = config.exploration.answer_mask_mode
     trained = batch.trained.tolist()
     for start in range(0, total, size):
@@ -105,9 +105,10 @@ def split_rows(lengths: Lengths, rows: Sequence[int], actor: ActorConfig) -> Ite
     """Which responses go through the model together: `ppo_micro_batch_size_per_gpu` of them, or with `use_dynamic_bsz`
     at most `ppo_max_token_len_per_gpu` tokens, in which a shared prompt counts once.
 
-    They are taken in order of length, the longest first, so that those of a micro-batch are alike (attention may pad to
-    the longest) and a batch that does not fit in memory fails on its first pass. Those that share a prompt stay
-    together; those without a token of the loss are left out.
+    Questions are taken in order of their longest response, the longest first, so that those of a micro-batch are alike
+    (attention may pad to the longest) and a batch that does not fit in memory fails on its first pass. The responses to
+    a question stand side by side, those that begin alike next to each other; those without a token of the loss are left
+    out.
 
     Args:
         lengths: of the batch.
@@ -146,7 +147,7 @@ def _longest_first(lengths: Lengths, rows: Sequence[int]) -> list[int]:
     for row in rows:
         group = lengths.groups[row]
         longest[group] = max(total[row], longest.get(group, 0))
-    return sorted(rows, key=lambda row: (-longest[lengths.groups[row]], lengths.groups[row], -total[row], row))
+    return sorted(rows, key=lambda row: (-longest[lengths.groups[row]], lengths.ranks[row]))
 
 
 def _micro_batch(batch: ScoredRollouts, packed: PackedBatch, answer_mask_mode: AnswerMaskMode) -> MicroBatch:

@@ -138,7 +138,7 @@ class ActorConfig:
     use_dynamic_bsz: bool = False
     # Tokens of one forward and backward pass, prompts included.
     ppo_max_token_len_per_gpu: int = 16384
-    # Compute a prompt once for all its responses in a forward pass; needs model.use_remove_padding.
+    # Compute a prompt, and what responses to it begin with alike, once a pass; needs model.use_remove_padding.
     use_prefix_grouper: bool = True
     # Run the model's forward and backward passes through torch.compile.
     use_torch_compile: bool = False

@@ -1,6 +1,7 @@
 """Responses token by token from a causal language model of transformers, leaner than its `generate`.
 
 - The prompt of a group is computed once, and its cache is handed to all the samples.
+- On the CPU that holds for whatever samples have drawn alike so far, until they part.
 - Rows that have ended leave the batch.
 - The cache has room to grow. `DynamicCache` concatenates, which moves all of it at every token.
 - A token costs one forward pass and one draw, on the device; the host looks whether all have ended now and then.
@@ -48,10 +49,8 @@ def decode(
     uniforms_RT = uniforms(seeds, max_tokens).to(device)
     tokens_RT = torch.full((len(owners), max_tokens), policy.tokenizer.pad_token_id, device=device)
 
-    stream = _TokenStream(policy, prompts, max_tokens)
-    owners_R = torch.tensor(owners, device=device)
-    logits_RV = stream.read()[owners_R]
-    stream.select(owners_R)
+    stream = _TokenStream(policy, prompts, owners, max_tokens)
+    logits_RV = stream.read()
     rows = torch.arange(len(owners), device=device)  # those still in the batch; it shrinks
     ended = torch.zeros(len(owners), dtype=torch.bool, device=device)
     for place in range(max_tokens):
@@ -62,45 +61,76 @@ def decode(
             left = (~ended).nonzero()[:, 0]
             if len(left) == 0:
                 break
-            if 2 * len(left) <= len(rows):  # moving the cache costs about a step
+            # Moving the cache costs about a step; but rows that have ended would part shared branches.
+            if 2 * len(left) <= len(rows) or stream.shares:
                 rows, ended, tokens = rows[left], ended[left], tokens[left]
-                stream.select(left)
+                stream.keep(left)
         if place + 1 < max_tokens:
             logits_RV = stream.feed(tokens)
     return [_up_to_the_end(ids, end_ids) for ids in tokens_RT.tolist()]
 
 
 class _TokenStream:
-    """The model and its cache: tokens in, logits (R, V) of the next ones out."""
+    """The model and its cache: tokens of R rows in, logits (R, V) of the next ones out.
 
-    def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
+    The model computes G branches, each followed by one row or more. Where a GPU would have to wait for the host at
+    every token to see which rows still agree, every row has a branch of its own.
+    """
+
+    def __init__(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], owners: Sequence[int], max_tokens: int
+    ) -> None:
         self.policy = policy
         self.cache = DynamicCache(config=policy.model.config)
         self.cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self.cache.layers]
-        ids_BP, mask_BP = padded(prompts, policy.tokenizer.pad_token_id, left=True)
-        self.length = ids_BP.shape[1]
+        ids_GP, mask_GP = padded(prompts, policy.tokenizer.pad_token_id, left=True)
+        self.length = ids_GP.shape[1]
         self.mask: Tensor | None = None  # without padding attention needs none, and is faster
-        if not mask_BP.all():
-            room = mask_BP.new_ones(len(mask_BP), max_tokens)
-            self.mask = torch.cat([mask_BP, room], dim=1).long().to(policy.device)
-        self.positions = (mask_BP.long().cumsum(dim=1) - 1).clamp(min=0).to(policy.device)  # of what is fed
-        self.prompt_ids = ids_BP.to(policy.device)
+        if not mask_GP.all():
+            room = mask_GP.new_ones(len(mask_GP), max_tokens)
+            self.mask = torch.cat([mask_GP, room], dim=1).long().to(policy.device)
+        self.positions = (mask_GP.long().cumsum(dim=1) - 1).clamp(min=0).to(policy.device)  # of what is fed
+        self.prompt_ids = ids_GP.to(policy.device)
+        self.branches_R = torch.tensor(owners, device=policy.device)  # the one that each row follows
+        self.shares = policy.device.type == "cpu"
 
     def read(self) -> Tensor:
         """The prompts, padded on the left where their lengths differ."""
-        return self._forward(self.prompt_ids)
+        logits_RV = self._forward(self.prompt_ids)[self.branches_R]
+        self._part()
+        return logits_RV
 
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows (R,) alone, each as often as it is named."""
-        self.cache.reorder_cache(rows)
-        self.positions = self.positions[rows]
-        self.mask = None if self.mask is None else self.mask[rows]
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone."""
+        self.branches_R = self.branches_R[rows]
+        self._part()
 
     def feed(self, tokens_R: Tensor) -> Tensor:
         """One more token in every row."""
         self.length += 1
+        if not self.shares:
+            self.positions = self.positions[:, -1:] + 1
+            return self._forward(tokens_R[:, None])
+        vocab = int(tokens_R.max()) + 1
+        pairs_G, branches_R = torch.unique(self.branches_R * vocab + tokens_R, return_inverse=True)
+        parents_G = pairs_G // vocab
+        if len(parents_G) != len(self.positions) or not parents_G.equal(torch.arange(len(parents_G))):
+            self._move(parents_G)
+        self.branches_R = branches_R
         self.positions = self.positions[:, -1:] + 1
-        return self._forward(tokens_R[:, None])
+        return self._forward((pairs_G % vocab)[:, None])[branches_R]
+
+    def _part(self) -> None:
+        """Give every row a branch of its own, unless branches are shared."""
+        if not self.shares:
+            self._move(self.branches_R)
+            self.branches_R = torch.arange(len(self.branches_R), device=self.branches_R.device)
+
+    def _move(self, branches: Tensor) -> None:
+        """Go on with these branches alone, each as often as it is named."""
+        self.cache.reorder_cache(branches)
+        self.positions = self.positions[branches]
+        self.mask = None if self.mask is None else self.mask[branches]
 
     def _forward(self, ids: Tensor) -> Tensor:
         output = self.policy.model(
@@ -142,8 +172,11 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
         return self.keys, self.values
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        super().reorder_cache(beam_idx)
-        self._room = None
+        if self._room is None:
+            return
+        length = self.get_seq_length()
+        keys, values = self._room = (self._room[0].index_select(0, beam_idx), self._room[1].index_select(0, beam_idx))
+        self.keys, self.values = keys[..., :length, :], values[..., :length, :]
 
 
 def _up_to_the_end(ids: list[int], ends: Sequence[int]) -> list[int]:

@@ -1,18 +1,23 @@
-"""Responses of a batch as one row of tokens: no padding, and a prompt that several responses share only once.
+"""Responses of a batch as one row of tokens: no padding, and what responses to a prompt begin with alike only once.
 
-    padded              P P a a a .        packed    P P a a b b b b Q c c
-                        P P b b b b
+    padded              P P a a a .        packed    P P a a a b b Q c c
+                        P P a b b b
                         . Q c c . .
 
-Everything that works on one token at a time (embedding, projections, norms, the loss) takes the packed row. Attention
-alone looks at other tokens; `Sequences` tells it which tokens make up each response with its prompt. The last token of
-a response predicts nothing, so it is not in the row.
+Everything that works on one token at a time (embedding, projections, norms) takes the packed row. Attention alone looks
+at other tokens; `Sequences` tells it which tokens make up each response with its prompt. The last token of a response
+predicts nothing, so it is not in the row.
+
+The responses to a prompt are ordered as the leaves of the tree that their tokens make, so that what a response shares
+with any before it, it shares with the one just before it. Sharing is exact: a hidden state depends on the tokens before
+it alone. In the loss every response keeps its own tokens.
 
 Shapes: R rows of the batch, P and T its padded prompt and response lengths; S responses of the micro-batch, N tokens of
 its packed row, M response tokens to be predicted, K places that attention lays tokens out in.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -28,23 +33,67 @@ class Lengths(NamedTuple):
     prompts: list[int]
     responses: list[int]
     groups: list[int]  # responses with the same number stand side by side and have the same prompt
+    ranks: list[int]  # place of a response in the order in which groups are kept together and their beginnings shared
+    common: list[int]  # by rank: how many tokens, the prompt's too, it begins with like the response one rank before
 
     @classmethod
-    def of(cls, rollouts: "Rollouts", *, share_prompts: bool) -> "Lengths":
-        """The lengths of a batch; a GPU is waited for here, once, and nowhere else in packing."""
+    def of(cls, rollouts: "Rollouts", *, share_prefixes: bool) -> "Lengths":
+        """The lengths of a batch; a GPU is waited for here, at most twice, and nowhere else in packing."""
         ids_RP, mask_RP, mask_RT = rollouts.prompt_ids, rollouts.prompt_mask, rollouts.completion_mask
         new_R = torch.ones_like(mask_RT[:, 0])
-        if share_prompts:  # padding is the same where masks are
+        if share_prefixes:  # padding is the same where masks are
             new_R[1:] = ((ids_RP[1:] != ids_RP[:-1]) | (mask_RP[1:] != mask_RP[:-1])).any(dim=1)
         found = torch.stack([mask_RP.sum(dim=1), mask_RT.sum(dim=1), new_R.cumsum(dim=0)])
-        return cls(*found.tolist())
+        prompts, responses, groups = found.tolist()
+        members: dict[int, list[int]] = {}
+        for row, group in enumerate(groups):
+            members.setdefault(group, []).append(row)
+        alike = _alike(rollouts, max(map(len, members.values())))
+        ranks = [0] * len(groups)
+        common: list[int] = []
+        for rows in members.values():
+            row, *left = rows
+            ranks[row] = len(common)
+            common.append(0)
+            while left:
+                # Each after the one before it that it is most alike: so a tree is walked branch by branch.
+                shared, row = max((alike[abs(row - other) - 1][min(row, other)], -other) for other in left)
+                row = -row
+                left.remove(row)
+                ranks[row] = len(common)
+                common.append(prompts[row] + shared)
+        return cls(prompts, responses, groups, ranks, common)
+
+    def shared(self, rows: Sequence[int]) -> list[int]:
+        """How many tokens each of some responses begins with like the one before it among them."""
+        shared = [0]
+        for before, row in pairwise(rows):
+            first, last = sorted((self.ranks[before], self.ranks[row]))
+            same = self.groups[before] == self.groups[row]
+            shared.append(min(self.common[first + 1 : last + 1]) if same else 0)
+        return shared
+
+
+def _alike(rollouts: "Rollouts", most: int) -> list[list[int]]:
+    """Of how many tokens two responses have in common at their beginning, the last ones left out: by the distance of
+    their rows less one, which is below `most` - 1, and then by the upper row."""
+    ids_RT = rollouts.completion_ids
+    # The last token of a response, and all of padding, is like no other.
+    inner_RT = torch.nn.functional.pad(rollouts.completion_mask[:, 1:], (0, 1))
+    found = []
+    for distance in range(1, most):
+        unlike_RT = ids_RT[distance:] != ids_RT[:-distance]
+        unlike_RT |= ~(inner_RT[distance:] & inner_RT[:-distance])
+        first_R = unlike_RT.byte().argmax(dim=1)  # the first of them
+        found.append(torch.nn.functional.pad(first_R, (0, distance)))
+    return torch.stack(found).tolist() if found else []
 
 
 class Sequences(NamedTuple):
     """How attention lays out N packed tokens, so that each response stands behind its own prompt."""
 
     tokens_K: Tensor  # which token stands in each place
-    places_N: Tensor  # where each token's result is taken from; of a shared prompt, in its first response
+    places_N: Tensor  # where each token's result is taken from; of a shared one, in its first response
     cu_seqlens: Tensor  # (S + 1,) int32, bounds of the sequences where K is without padding
     number: int  # S
     max_length: int  # of a sequence, in tokens
@@ -73,40 +122,34 @@ def pack(rollouts: "Rollouts", lengths: Lengths, rows: Sequence[int], *, padded:
     Args:
         rollouts: the batch, R responses.
         lengths: of the batch.
-        rows: which responses; a prompt is shared by those of its group that follow one another here.
+        rows: which responses; each shares what it has in common with the one before it here.
         padded: how attention lays out its places, see `Sequences`.
 
     Returns:
         The micro-batch, on the device of `rollouts`. Its indices are computed on the host.
     """
     rows_S = torch.tensor(rows)
-    groups_S = torch.tensor(lengths.groups)[rows_S]
+    prompts_S = torch.tensor(lengths.prompts)[rows_S]
     responses_S = torch.tensor(lengths.responses)[rows_S]
-    # Each response is two pieces: its prompt, and its tokens but the last.
-    pieces_S2 = torch.stack([torch.tensor(lengths.prompts)[rows_S], (responses_S - 1).clamp(min=0)], dim=1)
-    first_S = torch.ones(len(rows), dtype=torch.bool)
-    first_S[1:] = groups_S[1:] != groups_S[:-1]
-    own_S2 = torch.stack([torch.where(first_S, pieces_S2[:, 0], 0), pieces_S2[:, 1]], dim=1)  # in the packed row
-    starts_S2 = _starts(own_S2.flatten()).view(-1, 2)
-    starts_S2[:, 0] = starts_S2[:, 0][first_S][first_S.cumsum(dim=0) - 1]  # the prompt of the group
-
-    whole_S = pieces_S2.sum(dim=1)
+    whole_S = prompts_S + (responses_S - 1).clamp(min=0)  # without the last token
+    shared_S = torch.tensor(lengths.shared(rows))
+    own_S = whole_S - shared_S  # in the packed row
     max_length = int(whole_S.max())
-    tokens_E = _ranges(starts_S2.flatten(), pieces_S2.flatten())  # one sequence after the other
-    ends_S2 = pieces_S2.cumsum(dim=1)
-    offsets_S2 = ends_S2 - pieces_S2  # of a piece in its sequence
+
+    # Whose token stands at each place of a sequence: its own, or that of the last one above that has its own there.
+    places_L = torch.arange(max_length)
+    owners_SL = torch.where(places_L >= shared_S[:, None], torch.arange(len(rows))[:, None], 0).cummax(dim=0).values
+    tokens_SL = (_starts(own_S) - shared_S)[owners_SL] + places_L
+    tokens_E = tokens_SL[places_L < whole_S[:, None]]  # one sequence after the other
     sequence_starts_S = _starts(whole_S)
-    states_M = tokens_E[_ranges(sequence_starts_S + pieces_S2[:, 0] - 1, responses_S)]
+    states_M = tokens_E[_ranges(sequence_starts_S + prompts_S - 1, responses_S)]
     tokens_K = tokens_E
     if padded:
         sequence_starts_S = torch.arange(len(rows)) * max_length
-        tokens_K = tokens_E.new_zeros(len(rows) * max_length)
-        tokens_K[_ranges(sequence_starts_S, whole_S)] = tokens_E
-    places_N = _ranges((sequence_starts_S[:, None] + offsets_S2).flatten(), own_S2.flatten())
+        tokens_K = tokens_SL.where(places_L < whole_S[:, None], 0).flatten()
 
     prompt_width, width = rollouts.prompt_ids.shape[1], rollouts.completion_ids.shape[1]
-    sources_S2 = rows_S[:, None] * (prompt_width + width) + prompt_width - pieces_S2[:, :1] * torch.tensor([1, 0])
-    sources_N = _ranges(sources_S2.flatten(), own_S2.flatten())
+    sources_S = rows_S * (prompt_width + width) + prompt_width - prompts_S + shared_S
     device = rollouts.completion_ids.device
 
     def there(tensor: Tensor) -> Tensor:
@@ -114,11 +157,13 @@ def pack(rollouts: "Rollouts", lengths: Lengths, rows: Sequence[int], *, padded:
 
     return PackedBatch(
         rows_S=there(rows_S),
-        input_ids_N=torch.cat([rollouts.prompt_ids, rollouts.completion_ids], dim=1).flatten()[there(sources_N)],
-        position_ids_N=there(_ranges(offsets_S2.flatten(), own_S2.flatten())),
+        input_ids_N=torch.cat([rollouts.prompt_ids, rollouts.completion_ids], dim=1).flatten()[
+            there(_ranges(sources_S, own_S))
+        ],
+        position_ids_N=there(_ranges(shared_S, own_S)),
         sequences=Sequences(
             tokens_K=there(tokens_K),
-            places_N=there(places_N),
+            places_N=there(_ranges(sequence_starts_S + shared_S, own_S)),
             cu_seqlens=there(_bounds(whole_S).int()),
             number=len(rows),
             max_length=max_length,

@@ -77,7 +77,7 @@ class Updater:
             mini_batches(
                 batch,
                 self.config,
-                share_prompts=actor.use_prefix_grouper and self.policy.packs,
+                share_prefixes=actor.use_prefix_grouper and self.policy.packs,
                 padded=self.policy.pads_attention,
             )
         )

@@ -72,6 +72,31 @@ def test_samples_do_not_depend_on_how_the_batch_is_cut(any_policy: Policy) -> No
         assert sampled(any_policy, micro_batch) == whole
 
 
+def test_rows_are_computed_once_until_they_part(any_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the samples are those of rows that are computed each for itself, as on a GPU."""
+    from outcome_rl.driver.decoding import _TokenStream
+
+    fed: list[int] = []
+    forward = _TokenStream._forward
+    monkeypatch.setattr(_TokenStream, "_forward", lambda self, ids: fed.append(len(ids)) or forward(self, ids))
+    together = sampled(any_policy, 64, n=8, temperature=0.3)
+    shared, fed[:] = fed[:], []
+    create = _TokenStream.__init__
+
+    def alone(self: _TokenStream, *args: Any) -> None:
+        create(self, *args)
+        self.shares = False
+
+    monkeypatch.setattr(_TokenStream, "__init__", alone)
+    assert sampled(any_policy, 64, n=8, temperature=0.3) == together
+    beginnings = [
+        {(row // 8, *tokens[:end]) for row, tokens in enumerate(together) if len(tokens) > end}
+        for end in range(1, len(shared))
+    ]
+    assert shared == [len(PROMPTS), *map(len, beginnings)]
+    assert sum(shared) < sum(fed)
+
+
 def test_samples_of_a_question_do_not_depend_on_the_others(shared_policy: Policy) -> None:
     problems = [row["problem"] for row in DialectTask().problems("train", 12)]
     prompts = shared_policy.tokenizer(problems)["input_ids"]

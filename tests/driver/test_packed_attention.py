@@ -51,7 +51,9 @@ def load(tmp_path: Path, shared_policy: Policy) -> Load:
 @pytest.fixture
 def rollouts(shared_policy: Policy) -> Rollouts:
     prompts = [[5, 6, 7], [5, 6, 7], [9], [4, 4, 4, 4], [4, 4, 4, 4]]
-    return Rollouts.assemble(shared_policy, prompts, [[10, 11, 12], [13], [14, 15, 16, 17, 18], [20, 21], [22, 23, 24]])
+    # Those to the last prompt begin alike, beyond the window of Mistral's.
+    responses = [[10, 11, 12], [13], [14, 15, 16, 17, 18], [20, 21, 22, 23, 24], [20, 21, 22, 23, 25, 26]]
+    return Rollouts.assemble(shared_policy, prompts, responses)
 
 
 def apart(policy: Policy, rollouts: Rollouts, rows: list[int]) -> Tensor:
@@ -77,14 +79,14 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("share", [True, False], ids=["shared prompts", "own prompts"])
+@pytest.mark.parametrize("share", [True, False], ids=["shared", "own"])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_a_packed_sequence_is_as_if_alone(
     config: PreTrainedConfig, share: bool, load: Load, rollouts: Rollouts
 ) -> None:
     policy = load(config)
     rows = [4, 3, 2, 0, 1]
-    packed = pack(rollouts, Lengths.of(rollouts, share_prompts=share), rows, padded=policy.pads_attention)
+    packed = pack(rollouts, Lengths.of(rollouts, share_prefixes=share), rows, padded=policy.pads_attention)
     ours, truth = policy.packed_hidden(packed), apart(policy, rollouts, rows)
     torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-5)
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
@@ -112,7 +114,7 @@ def test_attention_that_ignores_the_layout_is_refused(load: Load, monkeypatch: p
 def test_without_packing_the_model_is_as_it_was(load: Load, rollouts: Rollouts) -> None:
     policy = load(CONFIGS["llama"], use_remove_padding=False)
     assert policy.model.config._attn_implementation == "sdpa"
-    packed = pack(rollouts, Lengths.of(rollouts, share_prompts=False), [2, 0], padded=policy.pads_attention)
+    packed = pack(rollouts, Lengths.of(rollouts, share_prefixes=False), [2, 0], padded=policy.pads_attention)
     torch.testing.assert_close(policy.packed_hidden(packed), apart(policy, rollouts, [2, 0]), rtol=1e-4, atol=1e-5)
 
 
@@ -161,7 +163,7 @@ def test_flash_attention_is_given_ragged_sequences(
     policy = load(CONFIGS[name])
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))  # type: ignore[arg-type]
     rows = [4, 3, 2, 0, 1]
-    packed = pack(rollouts, Lengths.of(rollouts, share_prompts=True), rows, padded=False)
+    packed = pack(rollouts, Lengths.of(rollouts, share_prefixes=True), rows, padded=False)
     torch.testing.assert_close(policy.packed_hidden(packed), apart(policy, rollouts, rows), rtol=1e-4, atol=1e-5)
 
 

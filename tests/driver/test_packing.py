@@ -1,6 +1,7 @@
-"""A packed row holds every token once, and its indices lead back to each response behind its prompt."""
+"""A packed row holds what responses begin with once, and its indices lead back to each response behind its prompt."""
 
 from itertools import pairwise
+from random import Random
 
 import torch
 from hypothesis import given
@@ -11,67 +12,79 @@ from outcome_rl.driver.config import ActorConfig
 from outcome_rl.driver.packing import Lengths, pack
 from outcome_rl.driver.rollout import Rollouts
 
-# Questions of a batch: the length of the prompt and of each response. A response may be masked out whole.
-RESPONSES = st.lists(st.integers(0, 6), min_size=1, max_size=4)
+# Questions of a batch: the length of the prompt, and the tokens of each response. Of two tokens, so that many begin
+# alike; a response may be masked out whole, be the same as another, or the beginning of it.
+RESPONSES = st.lists(st.lists(st.sampled_from([7, 8]), max_size=6), min_size=1, max_size=6)
 QUESTIONS = st.lists(st.tuples(st.integers(1, 5), RESPONSES), min_size=1, max_size=4)
 
 
-def make_rollouts(questions: list[tuple[int, list[int]]]) -> Rollouts:
-    """Every prompt and every response has tokens of its own; prompts are padded on the left, responses on the right."""
+def make_rollouts(questions: list[tuple[int, list[list[int]]]]) -> Rollouts:
+    """Every prompt has tokens of its own; prompts are padded on the left, responses on the right, by a token."""
     number = sum(len(responses) for _, responses in questions)
     width = max(prompt for prompt, _ in questions)
     prompt_ids, prompt_mask = torch.zeros(number, width, dtype=torch.long), torch.zeros(number, width, dtype=torch.bool)
-    ids, mask = torch.zeros(number, 7, dtype=torch.long), torch.zeros(number, 7, dtype=torch.bool)
+    ids, mask = torch.full((number, 7), 7), torch.zeros(number, 7, dtype=torch.bool)
     row = 0
     for question, (prompt, responses) in enumerate(questions):
         for response in responses:
             prompt_ids[row, width - prompt :] = 1000 * (question + 1) + torch.arange(prompt)
             prompt_mask[row, width - prompt :] = True
-            ids[row] = 100000 * (row + 1) + torch.arange(7)
-            mask[row, :response] = True
+            ids[row, : len(response)] = torch.tensor(response, dtype=torch.long)
+            mask[row, : len(response)] = True
             row += 1
     return Rollouts(prompt_ids, prompt_mask, ids, mask, [""] * number)
 
 
-@given(QUESTIONS, st.booleans(), st.booleans(), st.randoms(use_true_random=False))
+def whole(rollouts: Rollouts, row: int) -> list[int]:
+    """A response behind its prompt, without its last token."""
+    prompt = rollouts.prompt_ids[row][rollouts.prompt_mask[row]]
+    return [*prompt.tolist(), *rollouts.completion_ids[row][rollouts.completion_mask[row]][:-1].tolist()]
+
+
+@given(QUESTIONS, st.booleans(), st.booleans(), st.booleans(), st.randoms(use_true_random=False))
 def test_indices_lead_back_to_the_responses(
-    questions: list[tuple[int, list[int]]], share: bool, padded: bool, random: object
+    questions: list[tuple[int, list[list[int]]]], share: bool, padded: bool, ordered: bool, random: Random
 ) -> None:
     rollouts = make_rollouts(questions)
-    lengths = Lengths.of(rollouts, share_prompts=share)
+    lengths = Lengths.of(rollouts, share_prefixes=share)
     total = len(rollouts.texts)
-    rows = list(range(total))[: random.randint(1, total)]  # type: ignore[attr-defined]
+    rows = random.sample(range(total), random.randint(1, total))
+    if ordered:
+        rows.sort(key=lengths.ranks.__getitem__)
     packed = pack(rollouts, lengths, rows, padded=padded)
     sequences = packed.sequences
     laid_out = packed.input_ids_N[sequences.tokens_K]
     positions = packed.position_ids_N[sequences.tokens_K]
-    prompts_in_row = 0
     for place, row in enumerate(rows):
-        prompt = rollouts.prompt_ids[row][rollouts.prompt_mask[row]]
+        tokens = torch.tensor(whole(rollouts, row))
         response = rollouts.completion_ids[row][rollouts.completion_mask[row]]
-        whole = torch.cat([prompt, response[:-1]])
         start = place * sequences.max_length if padded else int(sequences.cu_seqlens[place])
-        assert torch.equal(laid_out[start : start + len(whole)], whole)
-        assert torch.equal(positions[start : start + len(whole)], torch.arange(len(whole)))
+        assert torch.equal(laid_out[start : start + len(tokens)], tokens)
+        assert torch.equal(positions[start : start + len(tokens)], torch.arange(len(tokens)))
         own = slice(int(packed.cu_seqlens[place]), int(packed.cu_seqlens[place + 1]))
         assert torch.equal(packed.of_tokens(rollouts.completion_ids)[own], response)
         predictors = packed.input_ids_N[packed.states_M[own]]
-        assert torch.equal(predictors, whole[len(prompt) - 1 :][: len(response)])
-        new = place == 0 or not share or lengths.groups[row] != lengths.groups[rows[place - 1]]
-        prompts_in_row += len(prompt) if new else 0
-    responses = sum(max(lengths.responses[row] - 1, 0) for row in rows)
-    assert len(packed.input_ids_N) == prompts_in_row + responses
-    assert torch.equal(
-        laid_out[sequences.places_N], packed.input_ids_N
-    )  # every token's result comes from a place of it
-    assert int(sequences.cu_seqlens[-1]) == sum(lengths.prompts[r] + max(lengths.responses[r] - 1, 0) for r in rows)
+        assert torch.equal(predictors, tokens[lengths.prompts[row] - 1 :][: len(response)])
+        # The state that predicts a token has seen the tokens before it and no other: those of its own layout.
+        assert (
+            packed.states_M[own].tolist()
+            == sequences.tokens_K[start:][lengths.prompts[row] - 1 :][: len(response)].tolist()
+        )
+    assert torch.equal(laid_out[sequences.places_N], packed.input_ids_N)  # a token's result comes from a place of it
+    sizes = [len(whole(rollouts, row)) for row in rows]
+    assert int(sequences.cu_seqlens[-1]) == sum(sizes)
+    if not share:
+        assert len(packed.input_ids_N) == sum(sizes)
+    elif ordered:  # a token for each node of the trees, which no two beginnings share
+        nodes = {(lengths.groups[row], *whole(rollouts, row)[:end]) for row in rows for end in range(1, 12)}
+        assert len(packed.input_ids_N) == len(nodes)
 
 
 @given(QUESTIONS, st.booleans(), st.integers(1, 5), st.integers(12, 30))
 def test_micro_batches_hold_every_response_with_tokens_once(
-    questions: list[tuple[int, list[int]]], share: bool, most_rows: int, most_tokens: int
+    questions: list[tuple[int, list[list[int]]]], share: bool, most_rows: int, most_tokens: int
 ) -> None:
-    lengths = Lengths.of(make_rollouts(questions), share_prompts=share)
+    lengths = Lengths.of(make_rollouts(questions), share_prefixes=share)
     rows = range(len(lengths.prompts))
     with_tokens = [row for row in rows if lengths.responses[row]]
     by_rows = list(split_rows(lengths, rows, ActorConfig(ppo_micro_batch_size_per_gpu=most_rows)))
@@ -95,17 +108,17 @@ def test_micro_batches_hold_every_response_with_tokens_once(
 
 
 def test_the_longest_come_first() -> None:
-    lengths = Lengths(prompts=[2, 2, 2, 2], responses=[1, 3, 9, 2], groups=[1, 1, 2, 2])
+    lengths = Lengths([2, 2, 2, 2], [1, 3, 9, 2], groups=[1, 1, 2, 2], ranks=[0, 1, 2, 3], common=[0, 2, 0, 2])
     actor = ActorConfig(ppo_micro_batch_size_per_gpu=3)
-    assert list(split_rows(lengths, range(4), actor)) == [[2, 3, 1], [0]]
-    assert list(split_rows(lengths, [0, 1], actor)) == [[1, 0]]
+    assert list(split_rows(lengths, range(4), actor)) == [[2, 3, 0], [1]]
+    assert list(split_rows(lengths, [1, 0], actor)) == [[0, 1]]
 
 
 def test_prompts_are_the_same_only_if_all_of_them_is() -> None:
-    rollouts = make_rollouts([(2, [1, 1]), (2, [1])])
-    assert Lengths.of(rollouts, share_prompts=True).groups == [1, 1, 2]
-    assert Lengths.of(rollouts, share_prompts=False).groups == [1, 2, 3]
+    rollouts = make_rollouts([(2, [[7], [7]]), (2, [[7]])])
+    assert Lengths.of(rollouts, share_prefixes=True).groups == [1, 1, 2]
+    assert Lengths.of(rollouts, share_prefixes=False).groups == [1, 2, 3]
     padded_alike = rollouts._replace(  # pad tokens that are like a token, and a prompt that is shorter by it
         prompt_ids=torch.full((3, 2), 7), prompt_mask=torch.tensor([[True, True], [False, True], [False, True]])
     )
-    assert Lengths.of(padded_alike, share_prompts=True).groups == [1, 2, 2]
+    assert Lengths.of(padded_alike, share_prefixes=True).groups == [1, 2, 2]

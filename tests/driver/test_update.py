@@ -356,17 +356,26 @@ def test_a_batch_without_tokens_changes_nothing(base: Policy, grouped: ScoredRol
     assert torch.equal(updater.policy.head_weight, base.head_weight)
 
 
-def test_a_shared_prompt_is_computed_once(base: Policy, grouped: ScoredRollouts, make_config: MakeConfig) -> None:
+def test_what_responses_begin_with_alike_is_computed_once(
+    base: Policy, grouped: ScoredRollouts, make_config: MakeConfig
+) -> None:
     policy = clone(base)
     computed: list[int] = []
     policy.model.get_decoder().register_forward_hook(lambda _, __, output: computed.append(output[0].shape[1]))
-    lengths = [mask.sum(dim=1).tolist() for mask in (grouped.rollouts.prompt_mask, grouped.rollouts.completion_mask)]
-    responses = sum(max(length - 1, 0) for length in lengths[1])  # the last token predicts nothing
-    own = sum(prompt for prompt, response in zip(*lengths, strict=True) if response)
-    for share, prompts in (("true", sum(lengths[0][::3])), ("false", own)):
+    rollouts = grouped.rollouts
+    whole = [
+        [row // 3, *prompt[mask].tolist(), *ids[own].tolist()[:-1]]  # the last token predicts nothing
+        for row, (prompt, mask, ids, own) in enumerate(zip(*rollouts[:4], strict=True))
+        if own.any()
+    ]
+    beginnings = {tuple(tokens[:end]) for tokens in whole for end in range(2, len(tokens) + 1)}
+    every = sum(len(tokens) - 1 for tokens in whole)
+    prompts = sum(rollouts.prompt_mask.sum(dim=1).tolist()[::3])
+    assert len(beginnings) < every - rollouts.prompt_mask.sum() + prompts + rollouts.prompt_mask[4].sum()
+    for share, tokens in (("true", len(beginnings)), ("false", every)):
         computed.clear()
         Updater(policy, make_config(ALL, f"actor.use_prefix_grouper={share}"), total_steps=10).step(grouped)
-        assert computed == [prompts + responses] * 2  # reference and policy
+        assert computed == [tokens] * 2  # reference and policy
 
 
 @pytest.mark.parametrize("loss_mode", ["vanilla", "gspo"])
