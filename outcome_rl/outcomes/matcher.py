@@ -11,9 +11,9 @@ that a resumed run keeps its classes.
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from outcome_rl.outcomes.keys import (
 )
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_JUDGED_CHARS = 300
 """Longer answers are compared by their canonical texts alone. The longest of 13,286 gold answers has 139 characters;
@@ -138,8 +141,7 @@ class OutcomeMatcher:
             ValueError: if lengths differ, or a question comes with a gold other than before.
             TypeError: if an id, response or gold is not a string.
         """
-        answers = [extract_answer(response) for response in responses]
-        return self._classify(question_ids, answers, golds, progress)
+        return self._classify(question_ids, _once_each(extract_answer, responses), golds, progress)
 
     def classify_answers(
         self,
@@ -169,7 +171,7 @@ class OutcomeMatcher:
             )
         with self._lock:
             questions = [self._question(i, gold, given=given) for i, gold in zip(question_ids, golds, strict=True)]
-            texts = [None if answer is None else self._text(answer.text) for answer in answers]
+            texts = _once_each(lambda answer: None if answer is None else self._text(answer.text), answers)
             new: dict[str, dict[str, _Text]] = {}
             for question_id, question, text in zip(question_ids, questions, texts, strict=True):
                 if text and text.identity and text.identity not in question.key_of:
@@ -195,8 +197,10 @@ class OutcomeMatcher:
                 f"question_ids and golds must be strings; got {question_id!r} ({type(question_id).__name__}) "
                 f"and {gold!r} ({type(gold).__name__}). Use str()."
             )
-        text = self._text(gold)
         question = self._questions.get(question_id)
+        if question is not None and question.gold.form == gold:
+            return question
+        text = self._text(gold)
         if question is None:
             question = self._questions[question_id] = _Question(text)
             if text.identity:
@@ -368,6 +372,15 @@ class _Comparisons:
 
     def equal(self, a: _Text, b: _Text) -> bool:
         return a.identity == b.identity or self._verdicts.get((a, b)) == "equal"
+
+
+def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
+    """What a function makes of each value, called once for equal ones: samples of one question often repeat."""
+    known: dict[T, R] = {}
+    for value in values:
+        if isinstance(value, Hashable) and value not in known:
+            known[value] = call(value)
+    return [known[value] if isinstance(value, Hashable) else call(value) for value in values]
 
 
 def _needs_judge(a: _Text, b: _Text) -> bool:
