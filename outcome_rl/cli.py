@@ -121,11 +121,16 @@ def reproduce(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Trainings at a time, one thread each.", show_default="one a core")
     ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only so many of the plan's seeds; a later call can add more.", show_default="all"),
+    ] = None,
 ) -> None:
     """Re-run the paper in miniature and write a report with a verdict for each of its claims.
 
     The same command continues what was stopped, and does nothing twice.
     """
+    from outcome_rl.driver.guards import Interrupted
     from outcome_rl.reproduce import command
 
     chosen = [name for name, wanted in (("quick", quick), ("full", full), ("smoke", smoke)) if wanted]
@@ -135,8 +140,12 @@ def reproduce(
     folder = out or Path("runs") / f"reproduce-{plan}"
     if report:
         command.report(folder)
-    else:
-        command.reproduce(plan, folder, processes)
+        return
+    try:
+        command.reproduce(plan, folder, processes, seeds)
+    except Interrupted as interruption:
+        print(f"{interruption}; the same command continues it", file=sys.stderr)
+        raise typer.Exit(128 + interruption.signum) from interruption
 
 
 @app.command()

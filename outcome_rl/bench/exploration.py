@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -73,6 +74,7 @@ def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
             *settings,
         ],
         runs / f"{name}.log",
+        Event(),
     )
     print(f"{name}: done", flush=True)
     lines = (runs / name / "evaluations.jsonl").read_text().splitlines()

@@ -11,10 +11,9 @@ logger = logging.getLogger(__name__)
 
 
 class Interrupted(Exception):
-    """The run was stopped by a signal, after a checkpoint."""
+    """What was running was stopped by a signal, in a way that it can go on."""
 
-    def __init__(self, signum: int, step: int) -> None:
-        when = f"after step {step}" if step else "before the first step"
+    def __init__(self, signum: int, when: str) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name} {when}")
         self.signum = signum
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from multiprocessing import active_children, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 from outcome_rl.driver import parallel
@@ -77,7 +78,7 @@ class VllmEngine:
         self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
         self._asleep = False
         others = set(active_children())
-        with _hidden_from_ctrl_c(), parallel.apart():
+        with _hidden_from_ctrl_c(), _unwound_by_sigterm(), parallel.apart():
             try:
                 self._llm = LLM(
                     model=policy.model.name_or_path,
@@ -189,6 +190,21 @@ def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
     size = sum(parameter.numel() * parameter.element_size() for parameter in policy.model.parameters())
     fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
     return TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None)
+
+
+@contextmanager
+def _unwound_by_sigterm() -> Iterator[None]:
+    """SIGTERM unwinds this process instead of ending it at once: until the engine knows whom to end with, vLLM has to
+    end it."""
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

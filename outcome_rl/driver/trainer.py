@@ -321,7 +321,7 @@ class Trainer:
         signum = parallel.largest(received[0] if received else 0)
         if signum:
             self._save_if_new()
-            raise Interrupted(signum, self.step)
+            raise Interrupted(signum, f"after step {self.step}" if self.step else "before the first step")
 
     def _headline(self) -> str:
         origin = f"continues after step {self.step}" if self.step else "starts"

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from outcome_rl.driver.checkpoint import write_atomically
@@ -14,14 +14,22 @@ from outcome_rl.reproduce.runs import carry_out, environment_of
 RECORDS = "records.json"
 
 
-def reproduce(plan_name: str, folder: Path, processes: int | None) -> None:
+def reproduce(plan_name: str, folder: Path, processes: int | None, seeds: int | None = None) -> None:
     """Run what is not done of a plan in `folder`, and write its records and report there.
+
+    Args:
+        plan_name: a key of `PLANS`.
+        folder: of all that is made.
+        processes: trainings at a time; None is one a core.
+        seeds: only the first so many of the plan; None is all of them. A later call may add the others.
 
     Raises:
         ChildProcessError: a run failed.
+        Interrupted: a signal came; the same call continues.
         ValueError: the folder holds another plan's runs, or a hard split is too small.
     """
     plan, start = PLANS[plan_name], time.monotonic()
+    plan = replace(plan, seeds=plan.seeds[:seeds])
     base = carry_out(plan, folder, processes or os.cpu_count() or 1)
     records = {"plan": asdict(plan), "environment": environment_of(start), **collect(plan, base, folder)}
     write_atomically(folder / RECORDS, json.dumps(records))

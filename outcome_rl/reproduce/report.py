@@ -7,7 +7,7 @@ from typing import Any
 
 from outcome_rl.reproduce import claims
 from outcome_rl.reproduce.figures import draw_figures
-from outcome_rl.reproduce.plan import POLICIES
+from outcome_rl.reproduce.plan import PLANS, POLICIES
 from outcome_rl.reproduce.results import Results
 from outcome_rl.reproduce.tables import CELL_SECTIONS, ablation_table, claims_table
 
@@ -44,7 +44,7 @@ def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
         questions = next(entry["questions"] for entry in results.records["cells"] if entry["split"] == cell.split)
         parts.append(
             f"## {cell.split.capitalize()} questions, {cell.policy} base policy, rule table {cell.instance}\n\n"
-            f"{questions} training questions, {len(plan['seeds'])} seeds."
+            f"{questions} training questions, {_number(len(plan['seeds']), 'seed')}."
         )
         for caption, path in figures[cell.name].items():
             parts.append(f"![{caption}]({path.name})\n\n{caption}")
@@ -62,9 +62,11 @@ def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
 def _preamble(records: dict[str, Any]) -> str:
     plan, environment = records["plan"], records["environment"]
     policies = ", ".join(f"{name} ({POLICIES[name]} steps of imitation)" for name in plan["policies"])
+    seeds = len(plan["seeds"])
+    part = "" if seeds == len(PLANS[plan["name"]].seeds) else f" --seeds {seeds}"
     return f"""\
 Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a
-policy of half a million parameters: `outcome-rl reproduce --{plan["name"]}`. {len(records["runs"])} trainings of
+policy of half a million parameters: `outcome-rl reproduce --{plan["name"]}{part}`. {len(records["runs"])} trainings of
 {plan["steps"]} steps with {plan["batch"]} questions x {plan["n"]} samples; rule tables {_list(plan["instances"])};
 base policies: {policies}; seeds {_list(plan["seeds"])}. Test: {plan["test_questions"]} questions with
 {plan["test_samples"]} samples each, the same for all.
@@ -79,6 +81,10 @@ Made with commit {environment["commit"]}, {environment["date"]}, {"; ".join(envi
 def _rule() -> str:
     """The rule for verdicts, where it is kept: in the module that applies it."""
     return (claims.__doc__ or "").partition("\n\n")[2].strip()
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" + "s" * (count != 1)
 
 
 def _list(values: list[int]) -> str:

@@ -10,12 +10,14 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from outcome_rl.driver.guards import Interrupted, collect_signals
 from outcome_rl.reproduce.base import Base
 from outcome_rl.reproduce.plan import ABLATIONS, METHODS, Cell, Method, Plan, Run
 
@@ -68,20 +70,22 @@ def overrides(plan: Plan, base: Base, folder: Path, run: Run) -> list[str]:
     ]
 
 
-def train_in_a_process(settings: Sequence[str], log: Path) -> None:
-    """`outcome-rl train --config embedded` on one thread, its output in a file.
+def train_in_a_process(settings: Sequence[str], log: Path, stop: Event) -> None:
+    """`outcome-rl train --config embedded` on one thread, its output in a file; `stop` ends it with a checkpoint.
 
     Raises:
         ChildProcessError: it ended with an error; the message names the log.
     """
     command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "embedded", *settings]
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as file:
-        done = subprocess.run(
-            command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-    if done.returncode != 0:
-        raise ChildProcessError(f"{' '.join(command)} ended with status {done.returncode}; see {log}")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=file, env=environment) as process:
+        while process.poll() is None:
+            if stop.wait(timeout=0.2):
+                process.terminate()
+                process.wait()
+    if process.returncode != 0:
+        raise ChildProcessError(f"{' '.join(command)} ended with status {process.returncode}; see {log}")
 
 
 def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
@@ -89,6 +93,7 @@ def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
 
     Raises:
         ChildProcessError: a run failed; the others are finished first.
+        Interrupted: SIGINT or SIGTERM came; the trainings under way have written checkpoints.
         ValueError: a hard split that is too small.
     """
     check_same_plan(plan, folder)
@@ -96,18 +101,19 @@ def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
     prepare(plan, base, processes)
     runs = list(plan.runs())
     waiting = [run for run in runs if not is_done(folder, run, plan.steps)]
-    with ThreadPoolExecutor(processes) as pool:
+    stop = Event()
+    with ThreadPoolExecutor(processes) as pool, collect_signals() as received:
         work = {
             run: pool.submit(
-                train_in_a_process, overrides(plan, base, folder, run), folder / "logs" / f"{run.name}.log"
+                train_in_a_process, overrides(plan, base, folder, run), folder / "logs" / f"{run.name}.log", stop
             )
             for run in waiting
         }
-        try:
-            _watch(plan, folder, runs, work)
-        except KeyboardInterrupt:  # the trainings have had the signal too, and write checkpoints
+        finished = _watch(plan, folder, runs, work, received)
+        if received:
+            stop.set()
             pool.shutdown(cancel_futures=True)
-            raise
+            raise Interrupted(received[0], f"after {len(runs) - len(work) + finished} of {len(runs)} trainings")
     errors = [error for future in work.values() if (error := future.exception())]
     if errors:
         raise ChildProcessError(f"{len(errors)} of {len(runs)} runs failed, the first: {errors[0]}")
@@ -128,24 +134,27 @@ def prepare(plan: Plan, base: Base, processes: int) -> None:
 
 
 def check_same_plan(plan: Plan, folder: Path) -> None:
-    """Refuse a folder of another plan, whose data and runs would be taken for this one's.
+    """Refuse a folder of another plan, whose data and runs would be taken for this one's; it may have other seeds.
 
     Raises:
         ValueError: it is one.
     """
-    path, text = folder / "plan.json", json.dumps(asdict(plan), indent=2) + "\n"
+    path, text = folder / "plan.json", json.dumps({**asdict(plan), "seeds": None}, indent=2) + "\n"
     if path.exists() and path.read_text() != text:
         raise ValueError(f"{folder} holds the runs of another plan (see {path}); choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
-def _watch(plan: Plan, folder: Path, runs: Sequence[Run], work: dict[Run, Future[None]]) -> None:
-    """Show progress until all is done: a table on a terminal, a line for each run elsewhere."""
+def _watch(
+    plan: Plan, folder: Path, runs: Sequence[Run], work: dict[Run, Future[None]], received: Sequence[int]
+) -> int:
+    """Show progress until all is done, or a signal received: a table on a terminal, a line for each run elsewhere.
+    Returns how many have finished."""
     console, start = Console(), time.monotonic()
     finished: set[Run] = set()
     with Live(console=console, auto_refresh=False) as live:
-        while len(finished) < len(work):
+        while len(finished) < len(work) and not received:
             time.sleep(1)
             for run, future in work.items():
                 if future.done() and run not in finished:
@@ -156,6 +165,7 @@ def _watch(plan: Plan, folder: Path, runs: Sequence[Run], work: dict[Run, Future
                         print(f"{len(finished)}/{len(work)} {run.name}: {outcome}, {minutes:.1f} min", flush=True)
             if console.is_terminal:
                 live.update(progress_table(plan, folder, runs), refresh=True)
+    return len(finished)
 
 
 def progress_table(plan: Plan, folder: Path, runs: Sequence[Run]) -> Table:

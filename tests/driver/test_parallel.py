@@ -177,7 +177,7 @@ def check_calls(rank: int) -> None:
         parallel.by_first(lambda: fail(0))
 
     def interrupt() -> None:
-        raise Interrupted(signal.SIGTERM, 3)  # cannot be made from its text
+        raise Interrupted(signal.SIGTERM, "after step 3")  # cannot be made from its text
 
     with pytest.raises(Interrupted if rank == 0 else RuntimeError, match="stopped by SIGTERM after step 3"):
         parallel.by_first(interrupt)

@@ -1,8 +1,13 @@
 """The smallest plan from beginning to report; what is done is not done again, and what fails is named."""
 
 import json
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -10,16 +15,17 @@ import pytest
 from typer.testing import CliRunner
 
 from outcome_rl import cli
+from outcome_rl.driver.checkpoint import latest_checkpoint
 from outcome_rl.driver.config_loading import load_config
 from outcome_rl.driver.trainer import train
 from outcome_rl.embedded import DialectTask
 from outcome_rl.reproduce import runs
 from outcome_rl.reproduce.base import Base, _doubling, read_rows
 from outcome_rl.reproduce.command import reproduce
-from outcome_rl.reproduce.plan import ABLATIONS, FULL, METHODS, PLANS, QUICK, SMOKE, Cell
+from outcome_rl.reproduce.plan import ABLATIONS, FULL, METHODS, PLANS, QUICK, SMOKE, Cell, Plan
 
 
-def train_here(settings: list[str], log: Path) -> None:
+def train_here(settings: list[str], log: Path, stop: Event) -> None:
     """In a thread of this process: a process of its own spends most of the time importing PyTorch."""
     train(load_config("embedded", settings))
 
@@ -76,7 +82,7 @@ def test_a_run_that_fails_is_named_with_its_log(smoke: Path, tmp_path: Path, mon
     (tmp_path / "base").symlink_to(smoke / "base")
     first = next(SMOKE.runs())
 
-    def fail(settings: list[str], log: Path) -> None:
+    def fail(settings: list[str], log: Path, stop: Event) -> None:
         log.parent.mkdir(exist_ok=True)
         raise ChildProcessError(f"outcome-rl train ended with status 1; see {log}")
 
@@ -91,13 +97,61 @@ def test_a_run_that_fails_is_named_with_its_log(smoke: Path, tmp_path: Path, mon
 
 def test_a_training_that_cannot_run_raises_with_its_log(tmp_path: Path) -> None:
     with pytest.raises(ChildProcessError, match=r"ended with status 2; see .*run\.log"):
-        runs.train_in_a_process(["rollout.nn=3"], tmp_path / "run.log")
+        runs.train_in_a_process(["rollout.nn=3"], tmp_path / "run.log", Event())
     assert "rollout.n" in (tmp_path / "run.log").read_text()
+
+
+def test_a_training_is_stopped_with_a_checkpoint(tmp_path: Path) -> None:
+    stop, settings = Event(), ["trainer.test_freq=-1", "data.train_batch_size=4", "trainer.num_threads=1"]
+    place = [f"trainer.default_local_dir={tmp_path}", "trainer.experiment_name=run"]
+    with ThreadPoolExecutor() as pool:
+        training = pool.submit(runs.train_in_a_process, [*settings, *place], tmp_path / "run.log", stop)
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        while not training.done() and not (
+            metrics.exists() and metrics.read_text()
+        ):  # it is made before the first step
+            time.sleep(0.1)
+        stop.set()
+        with pytest.raises(ChildProcessError, match="ended with status 143"):
+            training.result()
+    assert latest_checkpoint(tmp_path / "run" / "checkpoints") is not None
+
+
+def test_a_signal_stops_the_trainings_and_says_how_to_go_on(
+    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").symlink_to(smoke / "data")
+    (tmp_path / "base").symlink_to(smoke / "base")
+    stopped: list[bool] = []
+
+    def train_until_stopped(settings: list[str], log: Path, stop: Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        stopped.append(stop.wait(timeout=30))
+
+    monkeypatch.setattr(runs, "train_in_a_process", train_until_stopped)
+    result = CliRunner().invoke(cli.app, ["reproduce", "--smoke", "--out", str(tmp_path), "--processes", "1"])
+    assert (result.exit_code, stopped) == (143, [True])
+    assert "stopped by SIGTERM after 0 of 5 trainings; the same command continues it" in result.stderr
 
 
 def test_a_folder_of_another_plan_is_refused(smoke: Path) -> None:
     with pytest.raises(ValueError, match="holds the runs of another plan"):
         runs.check_same_plan(QUICK, smoke)
+
+
+def test_seeds_may_be_added_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def carry_out(plan: Plan, folder: Path, processes: int) -> None:
+        runs.check_same_plan(plan, folder)
+        asked.append(plan.seeds)
+
+    monkeypatch.setattr("outcome_rl.reproduce.command.carry_out", carry_out)
+    monkeypatch.setattr("outcome_rl.reproduce.command.collect", lambda plan, base, folder: {})
+    monkeypatch.setattr("outcome_rl.reproduce.command.report", lambda folder: None)
+    for seeds in (1, None):
+        reproduce("quick", tmp_path, processes=1, seeds=seeds)
+    assert asked == [(0,), (0, 1)]
 
 
 def test_a_hard_split_that_is_too_small_says_what_to_change(smoke: Path, tmp_path: Path) -> None:

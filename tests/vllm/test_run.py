@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -115,3 +116,16 @@ def assert_saved(run_dir: Path, step: int) -> None:
     newest = latest_checkpoint(run_dir / "checkpoints")
     assert newest is not None
     assert newest.name == f"global_step_{step}"
+
+
+def test_a_start_that_is_stopped_leaves_no_engine(tmp_path: Path) -> None:
+    """Nobody has told the engine yet to end with the trainer."""
+    starting = Process(tmp_path / "run", settings(tmp_path))
+    deadline = time.monotonic() + 120
+    while not (engine := engine_processes(starting.process.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    starting.process.terminate()
+    _, alive = psutil.wait_procs(engine, timeout=60)
+    assert not alive
+    assert starting.finish()[0] == 128 + signal.SIGTERM
