@@ -9,9 +9,12 @@ from outcome_rl.reproduce import claims
 from outcome_rl.reproduce.figures import draw_figures
 from outcome_rl.reproduce.plan import PLANS, POLICIES
 from outcome_rl.reproduce.results import Results
-from outcome_rl.reproduce.tables import CELL_SECTIONS, ablation_table, claims_table
+from outcome_rl.reproduce.tables import CELL_SECTIONS, ablation_table, claims_table, number, overview_table
 
 TITLE = "Outcome-based exploration in miniature"
+OVERVIEW = """\
+Each method's figure less that of GRPO on the same rule table, base policy, split and seed: the mean of these
+differences ± its standard error."""
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
@@ -40,11 +43,14 @@ def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
     """The page in Markdown."""
     plan = results.records["plan"]
     parts = [f"# {TITLE}", _preamble(results.records), "## Claims", _rule(), claims_table(results)]
+    parts += ["## Methods beside GRPO", OVERVIEW]
+    for split in (None, *plan["splits"]):
+        parts += [f"### {'All' if split is None else split.capitalize()} questions", overview_table(results, split)]
     for cell in results.cells:
         questions = next(entry["questions"] for entry in results.records["cells"] if entry["split"] == cell.split)
         parts.append(
             f"## {cell.split.capitalize()} questions, {cell.policy} base policy, rule table {cell.instance}\n\n"
-            f"{questions} training questions, {_number(len(plan['seeds']), 'seed')}."
+            f"{questions} training questions, {number(len(plan['seeds']), 'seed')}."
         )
         for caption, path in figures[cell.name].items():
             parts.append(f"![{caption}]({path.name})\n\n{caption}")
@@ -81,10 +87,6 @@ Made with commit {environment["commit"]}, {environment["date"]}, {"; ".join(envi
 def _rule() -> str:
     """The rule for verdicts, where it is kept: in the module that applies it."""
     return (claims.__doc__ or "").partition("\n\n")[2].strip()
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" + "s" * (count != 1)
 
 
 def _list(values: list[int]) -> str:

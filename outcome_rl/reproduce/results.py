@@ -46,17 +46,20 @@ class Results:
     def values(self, cell: Cell, method: str, measure: Measure) -> list[float]:
         return [measure(run) for run in self.runs(cell, method)]
 
-    def difference(self, left: str, right: str, contrast: Contrast) -> Estimate | None:
-        """Mean over all cells and seeds of what `contrast` makes of two methods' runs there; None without a pair.
+    def difference(self, left: str, right: str, contrast: Contrast, split: str | None = None) -> Estimate | None:
+        """Mean over the cells (of a split) and seeds of what `contrast` makes of two methods' runs there; None without
+        a pair.
 
         Pairs for which it has no value are left out: where no question is left unsolved, say.
         """
-        values = [contrast(*pair) for pair in self._pairs(left, right)]
+        values = [contrast(*pair) for pair in self._pairs(left, right, split)]
         known = [value for value in values if value is not None and not math.isnan(value)]
         return estimate(known) if known else None
 
-    def _pairs(self, left: str, right: str) -> Iterator[tuple[Record, Record]]:
+    def _pairs(self, left: str, right: str, split: str | None) -> Iterator[tuple[Record, Record]]:
         for cell in self.cells:
+            if split not in (None, cell.split):
+                continue
             yield from zip(self.runs(cell, left), self.runs(cell, right), strict=False)
 
 

@@ -8,6 +8,7 @@ from outcome_rl.reproduce.claims import CLAIMS, judge
 from outcome_rl.reproduce.plan import ABLATION_SPLIT, ABLATIONS, METHODS, Cell
 from outcome_rl.reproduce.results import (
     BASE,
+    Estimate,
     Measure,
     Results,
     best,
@@ -15,6 +16,7 @@ from outcome_rl.reproduce.results import (
     distinct_on,
     final,
     late,
+    of,
     solved,
 )
 
@@ -23,6 +25,12 @@ TEST_COLUMNS: dict[str, Measure] = {
     "best, pass@32": best(32),
     "last, pass@1": final(1),
     "last, pass@32": final(32),
+}
+OVERVIEW: dict[str, Measure] = {
+    **TEST_COLUMNS,
+    "training questions solved": solved,
+    "entropy, incorrect": late("entropy_incorrect"),
+    "answers a group, unsolved": late("group_unsolved"),
 }
 LAST_QUARTER: dict[str, Measure] = {
     "entropy, correct": late("entropy_correct"),
@@ -43,10 +51,31 @@ def claims_table(results: Results) -> str:
     rows = []
     for claim in CLAIMS:
         found, verdict = judge(claim, results)
-        measured = "" if found is None else f"{found.mean:+.3f} ± {found.error:.3f} ({found.pairs} pairs)"
+        measured = "" if found is None else f"{_signed(found)} ({number(found.pairs, 'pair')})"
         compared = f"{label(claim.left)} - {label(claim.right)}: {claim.measure}"
         rows.append([claim.text, claim.paper, compared, measured, f"**{verdict}**"])
     return table(["claim", "the paper", "compared here", "difference ± standard error", "verdict"], rows)
+
+
+def overview_table(results: Results, split: str | None) -> str:
+    """Every method less GRPO, run by run as for the claims: over the cells of one split, or all."""
+    rows = []
+    for method in results.records["plan"]["methods"]:
+        if method == "none":
+            continue
+        found = [results.difference(method, "none", of(measure), split) for measure in OVERVIEW.values()]
+        rows.append([label(method), *map(_signed, found)])
+    return table(["less GRPO", *OVERVIEW], rows)
+
+
+def _signed(found: Estimate | None) -> str:
+    if found is None:
+        return "none"
+    return f"{found.mean:+.3f}" + ("" if math.isnan(found.error) else f" ± {found.error:.3f}")
+
+
+def number(count: int, noun: str) -> str:
+    return f"{count} {noun}" + "s" * (count != 1)
 
 
 def sampling_table(results: Results, cell: Cell) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from outcome_rl import cli
 from outcome_rl.reproduce.claims import CLAIMS
 from outcome_rl.reproduce.report import write_report
-from outcome_rl.reproduce.results import BASE, Results, final
+from outcome_rl.reproduce.results import BASE, Results, estimate, final
 from outcome_rl.reproduce.tables import common_unsolved
 
 
@@ -37,12 +38,41 @@ def test_tables_show_the_records(folder: Path) -> None:
     cell = results.cells[0]
     first, second = results.values(cell, "batch", final(1))
     (row,) = [
-        line for line in page.split("## Hard")[0].splitlines() if line.startswith("| Batch |") and line.count("|") == 6
+        line
+        for line in page.split("\n## Medium")[1].split("\n## Hard")[0].splitlines()
+        if line.startswith("| Batch |") and line.count("|") == 6
     ]
     assert f"{(first + second) / 2:.3f} ({abs(first - second) / 2**0.5:.3f})" in row
     common = common_unsolved(results, cell, [BASE, *PLAN.methods])
     assert sum(common) < len(common)
     assert "UCB-Con, c = 1" in page.split("## Ablations")[1]
+
+
+def test_methods_are_set_beside_grpo_over_all_questions_and_by_split(folder: Path) -> None:
+    page = (folder / "report.md").read_text().split("## Methods beside GRPO")[1].split("\n## ")[0]
+    results = Results(json.loads((folder / "records.json").read_text()))
+    for heading, split in (("All", None), *((split.capitalize(), split) for split in PLAN.splits)):
+        section = page.split(f"### {heading} questions")[1].split("###")[0]
+        assert "| GRPO |" not in section
+        pairs = [
+            final(32)(batch) - final(32)(none)
+            for cell in results.cells
+            if split in (None, cell.split)
+            for batch, none in zip(results.runs(cell, "batch"), results.runs(cell, "none"), strict=True)
+        ]
+        found = estimate(pairs)
+        (row,) = [line for line in section.splitlines() if line.startswith("| Batch |")]
+        assert row.split(" | ")[4] == f"{found.mean:+.3f} ± {found.error:.3f}"
+
+
+def test_one_seed_has_no_spread_and_says_so(tmp_path: Path) -> None:
+    write_report(records(plan=replace(PLAN, seeds=(0,), splits=("hard",))), tmp_path)
+    page = (tmp_path / "report.md").read_text()
+    assert "`outcome-rl reproduce --quick --seeds 1`" in page
+    assert "12 training questions, 1 seed." in page
+    (row, *_) = [line for line in page.split("### Test questions")[1].splitlines() if line.startswith("| Batch |")]
+    assert "(" not in row
+    assert "nan" not in page
 
 
 def test_the_rule_is_printed_with_the_verdicts(folder: Path) -> None:
