@@ -75,6 +75,11 @@ def check(config: TrainConfig) -> None:
         )
 
 
+def shards(config: TrainConfig) -> bool:
+    """Whether the processes share the weights out instead of holding them all."""
+    return config.actor.strategy == "fsdp2" and world_size() > 1
+
+
 @contextmanager
 def joined(config: TrainConfig) -> Iterator[None]:
     """Belong to the processes of this run; each has a GPU of its own where the policy is on one."""
@@ -197,9 +202,13 @@ class _ShardedEngine:
         for place, prompt in enumerate(prompts):
             places.setdefault(tuple(prompt), []).append(place)
         mine = [prompts[place] for copies in share(list(places.values())) for place in copies]
-        parts = gathered(
-            lambda: self._engine.generate(mine, sampling, max_tokens, seed).to(torch.device("cpu")) if mine else None
-        )
+
+        def sample() -> Rollouts | None:
+            # Without a prompt of its own too: the engine may wait for all processes to gather the weights.
+            rollouts = self._engine.generate(mine or prompts[:1], sampling, max_tokens, seed)
+            return rollouts.to(torch.device("cpu")) if mine else None
+
+        parts = gathered(sample)
         rollouts = Rollouts.join([part for part in parts if part is not None]).to(self._device)
         order = [place for copies in places.values() for place in copies]
         rows = sorted(range(len(order)), key=order.__getitem__)

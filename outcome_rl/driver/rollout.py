@@ -151,17 +151,18 @@ class TransformersEngine:
 
         seeds = sample_seeds(prompts, sampling.n, seed)
         completions = []
-        for start in range(0, len(seeds), self.micro_batch_size):
-            owners = [row // sampling.n for row in range(len(seeds))[start : start + self.micro_batch_size]]
-            first, last = owners[0], owners[-1]
-            completions += decode(
-                self.policy,
-                prompts[first : last + 1],
-                [owner - first for owner in owners],
-                seeds[start : start + self.micro_batch_size],
-                sampling,
-                max_tokens,
-            )
+        with self.policy.whole():
+            for start in range(0, len(seeds), self.micro_batch_size):
+                owners = [row // sampling.n for row in range(len(seeds))[start : start + self.micro_batch_size]]
+                first, last = owners[0], owners[-1]
+                completions += decode(
+                    self.policy,
+                    prompts[first : last + 1],
+                    [owner - first for owner in owners],
+                    seeds[start : start + self.micro_batch_size],
+                    sampling,
+                    max_tokens,
+                )
         repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
         return Rollouts.assemble(self.policy, repeated, completions)
 

@@ -186,7 +186,7 @@ class VllmEngine:
 def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
     """Where the weights are handed over: in shared memory if there is room for them, which in a container is often but
     64 MiB."""
-    size = sum(parameter.numel() * parameter.element_size() for parameter in policy.model.parameters())
+    size = sum(parameter.numel() * policy.dtype.itemsize for parameter in policy.model.parameters())
     fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
     return TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None)
 

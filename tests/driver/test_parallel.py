@@ -4,18 +4,16 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from driver_runs import STREAMS, MakeConfig, MakeOverrides, Process, rows, scored_batch
+from driver_runs import STREAMS, MakeConfig, MakeOverrides, Process, as_rank, rows, scored_batch
 
 from outcome_rl.driver import parallel
 from outcome_rl.driver.batches import ScoredRollouts
@@ -32,12 +30,6 @@ needs_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTor
 RANKS = 2
 CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "actor.ppo_epochs=2", "rollout.n=2"]
 MODEL = ModelConfig(path="embedded", device="cpu")
-
-
-@contextmanager
-def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
-    with patch.dict(os.environ, {"RANK": str(rank), "WORLD_SIZE": str(world_size), **more}):
-        yield
 
 
 # Without processes: shares and refusals.

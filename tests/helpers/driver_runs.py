@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from typer.testing import CliRunner, Result
@@ -22,6 +24,13 @@ from outcome_rl.driver.rollout import TransformersEngine
 STREAMS = ("metrics", "evaluations", "samples")
 MakeConfig = Callable[..., TrainConfig]
 MakeOverrides = Callable[..., list[str]]
+
+
+@contextmanager
+def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
+    """What torchrun tells this process, meanwhile."""
+    with patch.dict(os.environ, {"RANK": str(rank), "WORLD_SIZE": str(world_size), **more}):
+        yield
 
 
 def invoke(*arguments: str) -> Result:
