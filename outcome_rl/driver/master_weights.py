@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from outcome_rl.driver.sharding import ROUNDED, part_of
 
+
 class MasterWeights:
     """What the optimizer steps, for the trained weights of a model.
 

@@ -1,10 +1,12 @@
 """Several processes of one run, as `torchrun` starts them. In a run of one process, everything here does nothing.
 
-Every process holds the whole policy and knows all of the step's batch, so that all of them decide alike:
+Every process knows all of the step's batch, so that all of them decide alike, and holds the whole policy or, with
+`actor.strategy=fsdp2`, a part of it (`sharding.py`):
 
     sample      each its questions                      --all-gather-->  all responses, everywhere
     classify    the first process                       --all-gather-->  outcome keys, and so equal counts, everywhere
     update      each its part of the mini-batch         --all-reduce-->  sum of the gradients, the same step everywhere
+                                                    --reduce-scatter-->  or each its rows of the sum, and of the step
     write       the first process
 
 The answers are classified once because a comparison by math-verify may run out of time here and not there.

@@ -1,7 +1,7 @@
 """A causal language model split where the policy loss wants it: the body gives hidden states, the head is a weight."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self, cast
@@ -105,7 +105,7 @@ class Policy:
         Raises:
             ValueError: the weights are of several dtypes.
         """
-        self.sharded = ShardedModel(self.model, self._body, _layers(self._body), device)
+        self.sharded = ShardedModel(self.model, self._body, self.layers, device)
         self._forward = self.sharded.forward
 
     def whole(self) -> AbstractContextManager[None]:
@@ -136,6 +136,13 @@ class Policy:
     def dtype(self) -> torch.dtype:
         """Of the weights that passes compute with."""
         return cast(torch.dtype, (self.model if self.sharded is None else self.sharded.outline).dtype)
+
+    @property
+    def layers(self) -> list[Any]:
+        """Modules of the body that compute one after another; empty where the model does not tell them."""
+        from transformers.modeling_layers import GradientCheckpointingLayer
+
+        return [module for module in self._body.modules() if isinstance(module, GradientCheckpointingLayer)]
 
     @property
     def head_weight(self) -> Tensor:
@@ -185,6 +192,8 @@ class Policy:
 
     def save_weights(self, folder: Path) -> None:
         """Write the model, adapters merged, under the names that Hugging Face publishes it by and vLLM expects."""
+        # Of several processes transformers lets the first alone write; here, whichever calls.
+        self.model.should_save_on_this_rank = lambda is_main_process: is_main_process
         state = None if self.adapters is None else merged_state_dict(self.model)
         self.model.save_pretrained(folder, state_dict=state)
 
@@ -201,7 +210,7 @@ class Policy:
         self.model.load_state_dict(saved.state_dict())
 
     def _hidden(self, **inputs: Any) -> Tensor:
-        with _checkpointing(self._body, torch.is_grad_enabled()):
+        with _checkpointing(self.layers if torch.is_grad_enabled() else []):
             return cast(Tensor, self._forward(**inputs, use_cache=False).last_hidden_state)
 
     @torch.no_grad()
@@ -246,11 +255,10 @@ class Policy:
 
 
 @contextmanager
-def _checkpointing(body: nn.Module, on: bool) -> Iterator[None]:
+def _checkpointing(layers: Sequence[Any]) -> Iterator[None]:
     """Where layers save activations by gradient checkpointing, if they were told to. transformers does so in training
     mode alone, which generation cannot use (it would lose its cache) nor the update (it would get dropout), so it is
     set for the layers without what they are made of."""
-    layers = _layers(body) if on else []
     for layer in layers:
         layer.training = layer.gradient_checkpointing
     try:
@@ -258,12 +266,6 @@ def _checkpointing(body: nn.Module, on: bool) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.training = False
-
-
-def _layers(body: nn.Module) -> list[Any]:
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    return [module for module in body.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def _make_savable(model: Any, path: str) -> None:

@@ -112,7 +112,8 @@ class RolloutEngine(Protocol):
         ...
 
     def update_weights(self, policy: Policy) -> None:
-        """Sample from these weights from now on; an engine may read them as late as its next `generate`."""
+        """Sample from these weights from now on; of a policy that processes share out, all call it at once. An engine
+        may read them as late as its next `generate`."""
         ...
 
 

@@ -33,6 +33,7 @@ class ShardedModel:
 
     Attributes:
         outline: the model as it was, without its weights.
+        rounds: whether the parts are float32 and rounded when they are gathered.
         forward: its body, as a pass that all processes enter; the lm_head's weight is whole after it, until a backward
             pass or `drop`.
     """
@@ -52,32 +53,27 @@ class ShardedModel:
         dtypes = {parameter.dtype for parameter in model.parameters()}
         if len(dtypes) > 1:
             raise ValueError(
-                f"actor.strategy=fsdp2 gathers weights of one dtype; {type(model).__name__} has {sorted(map(str, dtypes))}. "
-                "Set model.dtype=float32, or actor.strategy=ddp"
+                f"actor.strategy=fsdp2 needs weights of one dtype; {type(model).__name__} has "
+                f"{', '.join(sorted(map(str, dtypes)))}. Set model.dtype=float32, or actor.strategy=ddp"
             )
         self.outline = _outline(model)
         self._model = model
         trained = any(parameter.requires_grad for parameter in model.parameters())
         precision = MixedPrecisionPolicy(cast_forward_inputs=False)
-        if self.outline.dtype in ROUNDED and trained:
-            for parameter in model.parameters():
-                parameter.data = parameter.data.float()
+        self.rounds = trained and self.outline.dtype in ROUNDED
+        if self.rounds:
             precision = MixedPrecisionPolicy(self.outline.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-        for layer in layers:
-            fully_shard(layer, mesh=mesh, mp_policy=precision)
-        fully_shard(model, mesh=mesh, mp_policy=precision, reshard_after_forward=False)
+        for module in (*layers, model):
+            for parameter in module.parameters() if self.rounds else ():
+                parameter.data = parameter.data.float()  # those of a layer are shared out before the next layer's grow
+            fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=module is not model)
         for part in self._parts():
             part.set_gradient_divide_factor(1.0)  # gradients are added up, not averaged,
             part.set_force_sum_reduction_for_comms(True)  # by the one operation that gloo has too
         model.run_body = body.__call__
         register_fsdp_forward_method(model, "run_body")
         self.forward = model.run_body
-
-    @property
-    def rounds(self) -> bool:
-        """Whether weights are rounded when they are gathered."""
-        return next(self._model.parameters()).dtype != self.outline.dtype
 
     @contextmanager
     def whole(self) -> Iterator[None]:

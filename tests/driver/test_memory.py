@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from driver_runs import MakeOverrides, invoke
+from driver_runs import MakeOverrides, as_rank, invoke
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from outcome_rl.driver.config import TrainConfig
@@ -108,6 +108,22 @@ def test_what_a_run_does_without_costs_nothing(model: tuple[LlamaForCausalLM, Pa
     _, folder = model
     names = parts(config_of(folder, "actor.kl_loss_coef=0", "rollout.engine=vllm")).keys()
     assert not {"reference policy", "cache"} & names
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_processes_share_out_is_divided(dtype: str, model: tuple[LlamaForCausalLM, Path]) -> None:
+    real, folder = model
+    number, size = sum(weight.numel() for weight in real.parameters()), 4 if dtype == "float32" else 2
+    settings = (f"model.dtype={dtype}", "actor.strategy=fsdp2")
+    assert parts(config_of(folder, *settings)) == parts(config_of(folder, f"model.dtype={dtype}"))  # of one process
+    with as_rank(0, 4):
+        estimated = parts(config_of(folder, *settings))
+    assert "weights" not in estimated
+    for name, whole in (("master weights", 4), ("AdamW", 8), ("gradients", 4), ("reference policy", size)):
+        assert estimated[name] == -(-number * whole // 4)
+    assert estimated["gathered weights"] == number * size
+    layer = sum(weight.numel() for weight in real.model.layers[0].parameters())
+    assert estimated["gathered weights and gradients"] == 2 * size * (number - layer)  # two of three layers
 
 
 def test_phases_take_turns() -> None:
