@@ -14,7 +14,7 @@ from outcome_rl.driver.lora import add_adapters, load_adapters, merged_state_dic
 from outcome_rl.driver.packed_attention import NAME as PACKED
 from outcome_rl.driver.packed_attention import can_use_flash_attention, install
 from outcome_rl.driver.packing import PackedBatch, Sequences, take_rows
-from outcome_rl.driver.sharding import ShardedModel
+from outcome_rl.driver.sharding import ShardedModel, part_of
 from outcome_rl.embedded import policy_dir
 
 
@@ -135,7 +135,12 @@ class Policy:
     @property
     def dtype(self) -> torch.dtype:
         """Of the weights that passes compute with."""
-        return cast(torch.dtype, (self.model if self.sharded is None else self.sharded.outline).dtype)
+        return cast(torch.dtype, self._outline.dtype)
+
+    @property
+    def _outline(self) -> Any:
+        """A model of the class and dtype of this one as it was loaded, perhaps without weights."""
+        return self.model if self.sharded is None else self.sharded.outline
 
     @property
     def layers(self) -> list[Any]:
@@ -202,12 +207,9 @@ class Policy:
         if self.adapters is not None:
             load_adapters(self.adapters, folder / "adapter")
             return
-        if self.sharded is not None:
-            saved = type(self.sharded.outline).from_pretrained(folder, dtype=self.dtype)
-            self.sharded.load_state_dict(saved.state_dict())
-            return
-        saved = type(self.model).from_pretrained(folder, dtype=self.dtype)
-        self.model.load_state_dict(saved.state_dict())
+        saved = type(self._outline).from_pretrained(folder, dtype=self.dtype).state_dict()
+        own = self.model.state_dict()
+        self.model.load_state_dict({name: part_of(tensor, own[name]) for name, tensor in saved.items()})
 
     def _hidden(self, **inputs: Any) -> Tensor:
         with _checkpointing(self.layers if torch.is_grad_enabled() else []):

@@ -102,19 +102,14 @@ class ShardedModel:
         found: dict[Tensor, Tensor | None] = {}  # tied weights have two names
         for name, tensor in self._model.state_dict(keep_vars=True).items():
             if tensor not in found:
-                rounded = tensor.to(self.outline.dtype) if isinstance(tensor, DTensor) else tensor
-                found[tensor] = gathered(rounded.detach(), everywhere=everywhere)
+                rounded = tensor.detach().to(self.outline.dtype) if isinstance(tensor, DTensor) else tensor.cpu()
+                found[tensor] = gathered(rounded, everywhere=everywhere)
             whole = found[tensor]
             if whole is not None:
                 state[name] = whole
         if state:
             model.load_state_dict(state, assign=True)
         return model
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace the weights by those of a whole model, of which each process takes its part."""
-        own = self._model.state_dict()
-        self._model.load_state_dict({name: part_of(tensor, own[name]) for name, tensor in state.items()})
 
     def _parts(self) -> list[FSDPModule]:
         return [module for module in self._model.modules() if isinstance(module, FSDPModule)]

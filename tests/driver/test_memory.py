@@ -170,6 +170,15 @@ def test_dry_run_prints_settings_that_can_be_read(tmp_path: Path, small: MakeOve
     assert not (tmp_path / "run").exists()
 
 
+def test_of_several_processes_the_first_prints(tmp_path: Path, small: MakeOverrides) -> None:
+    lines = []
+    for rank in range(2):
+        with as_rank(rank, 2):
+            lines.append(invoke("--config", "embedded", "--dry-run", *small(tmp_path, "actor.strategy=fsdp2")).stdout)
+    assert "#     gathered weights and gradients" in lines[0]
+    assert lines[1] == ""
+
+
 def test_a_model_that_is_not_there_is_told(tmp_path: Path, small: MakeOverrides) -> None:
     result = invoke("--config", "embedded", "--dry-run", *small(tmp_path, "model.path=no/such/model"))
     assert result.exit_code == 0, result.output
