@@ -61,6 +61,10 @@ class MicroBatch(NamedTuple):
     old_logps_M: Tensor | None = None  # before the first of several updates; without them the ratio is 1
 
 
+# Of a response that there is nothing to learn from: the last token of its prompt alone.
+NOTHING = Lengths(prompts=[1], responses=[0], groups=[0])
+
+
 class MiniBatch(NamedTuple):
     """What one optimizer step learns from."""
 
@@ -73,7 +77,8 @@ def mini_batches(
 ) -> Iterator[MiniBatch]:
     """Cut a batch, whole questions at a time, into what each optimizer step learns from.
 
-    Of several processes, each gets the micro-batches of its own questions, and the normalizer of all of them.
+    Of several processes, each gets the micro-batches of its own questions, and the normalizer of all of them. Where
+    they share the weights out, each gets as many, for all must enter every pass.
 
     Args:
         batch: with the `rollout.n` responses to a question side by side.
@@ -98,6 +103,9 @@ def mini_batches(
             pack(batch.rollouts, lengths, chosen, padded=padded)
             for chosen in split_rows(lengths, _own_rows(lengths, rows), config.actor)
         ]
+        if parallel.shards(config):
+            missing = parallel.largest(len(packs)) - len(packs)
+            packs += [pack(batch.rollouts, NOTHING, [0], padded=padded)] * missing
         yield MiniBatch([_micro_batch(batch, packed, answer_mask_mode) for packed in packs], normalizer)
 
 

@@ -48,18 +48,20 @@ def train(
     `outcome-rl train --config embedded` trains the tiny policy of this package in minutes on a CPU.
     """
     from outcome_rl.driver.config_loading import load_config, to_yaml
+    from outcome_rl.driver.parallel import is_first
 
     settings = load_config(config, overrides or [])
     if dry_run:
         from outcome_rl.driver.memory import describe
 
+        if not is_first():
+            return
         print(to_yaml(settings), end="")
         for line in describe(settings):
             print(f"# {line}")  # what is printed stays a file that --config reads
         return
     _one_progress_bar()
     from outcome_rl.driver.guards import Interrupted
-    from outcome_rl.driver.parallel import is_first
     from outcome_rl.driver.trainer import train as run
 
     try:

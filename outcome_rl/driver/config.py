@@ -128,6 +128,9 @@ class ActorConfig:
     """The policy update; see `linear_policy_loss`. By default one optimizer step on each batch, as in the paper: the
     ratio is then 1 and clipping idle."""
 
+    # What several processes hold of the policy: all of it each ("ddp"), or a part ("fsdp2") of its weights, gradients
+    # and optimizer, and of the reference.
+    strategy: Literal["ddp", "fsdp2"] = "ddp"
     # Questions of one optimizer step, with all their samples; null is all of the batch.
     ppo_mini_batch_size: int | None = None
     # Passes over each batch.

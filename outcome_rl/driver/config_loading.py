@@ -235,6 +235,10 @@ _LOSS = {
 }
 
 
+# What is not built for a sharded policy.
+_WITHOUT_FSDP2 = ("model.lora_rank", "actor.use_torch_compile", "actor.ref_param_offload")
+
+
 def _check(config: TrainConfig) -> None:
     """What types cannot say: required fields, ranges, and settings that exclude each other."""
     required = {
@@ -286,6 +290,13 @@ def _check(config: TrainConfig) -> None:
             f"actor.ppo_max_token_len_per_gpu={actor.ppo_max_token_len_per_gpu} must hold the longest sequence, "
             f"data.max_prompt_length + data.max_response_length = {longest} tokens"
         )
+    if actor.strategy == "fsdp2":
+        for key in _WITHOUT_FSDP2:
+            if values[key]:
+                raise ValueError(
+                    f"{key}={values[key]} does not work with actor.strategy=fsdp2; leave it out, or set "
+                    "actor.strategy=ddp"
+                )
     if config.rollout.importance_cap is not None and config.rollout.engine == "transformers":
         raise ValueError(
             "rollout.importance_cap corrects for an engine with arithmetic of its own; the transformers engine samples "

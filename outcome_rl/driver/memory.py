@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from outcome_rl.driver import parallel
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.data import BatchOrder, load_problems
 from outcome_rl.driver.lora import add_adapters
@@ -47,7 +48,7 @@ PHASES = ("always", "update", "rollout")
 
 def estimate_memory(config: TrainConfig) -> Estimate:
     """Bytes of weights, gradients, optimizer, reference, activations, loss and rollouts, for prompts and responses of
-    their largest length.
+    their largest length, in one of the processes that torchrun has started.
 
     Raises:
         OSError, ValueError: the configuration of `model.path` is neither here nor to be had from the hub.
@@ -72,6 +73,7 @@ def estimate_memory(config: TrainConfig) -> Estimate:
             inputs = kept_for_backward(policy, batch, length)
             kept = inputs + (kept - inputs) // shape.num_hidden_layers  # a layer at a time is computed anew
         vocabulary, hidden = policy.head_weight.shape
+        in_layers = [sum(parameter.numel() for parameter in layer.parameters()) for layer in policy.layers]
     trained = num_parameters
     if config.model.lora_rank:
         with torch.device("meta"):  # peft moves its adapters, which fake tensors cannot
@@ -87,15 +89,20 @@ def estimate_memory(config: TrainConfig) -> Estimate:
     )
     weights = num_parameters * size
     adapter = (trained if config.model.lora_rank else 0) * size
-    masters = trained * FLOAT32 if dtype != torch.float32 else 0
+    sharded = parallel.shards(config)
+    processes = parallel.world_size() if sharded else 1
+    masters = trained * FLOAT32 if sharded or dtype != torch.float32 else 0
     reference = weights if config.actor.kl_loss_coef and not config.model.lora_rank else 0
     offloads = config.actor.ref_param_offload
-    parts = [
-        Part(f"weights, {config.model.dtype}", weights + adapter, "always"),
+    held = [
+        Part(f"weights, {config.model.dtype}", 0 if sharded else weights + adapter, "always"),
         Part("master weights, float32", masters, "always"),
         Part("AdamW, two moments", 2 * trained * FLOAT32, "always"),
         Part("reference policy", reference, "update" if offloads else "always"),
         Part("gradients, float32", trained * FLOAT32, "update"),
+    ]
+    parts = [
+        *(part._replace(num_bytes=-(-part.num_bytes // processes)) for part in held),
         Part(f"activations of {batch} x {length} tokens", kept, "update"),
         Part("policy loss, logits a chunk at a time", loss, "update"),
     ]
@@ -103,6 +110,12 @@ def estimate_memory(config: TrainConfig) -> Estimate:
         sequences = min(config.rollout.micro_batch_size, config.data.train_batch_size * config.rollout.n)
         cache = _cache_numbers_per_token(shape) * size * sequences * length
         parts.append(Part(f"cache of {sequences} x {length} tokens", cache, "rollout"))
+    if sharded:
+        # With their gradients: what is in no layer, the layer that computes, and the next, which is on its way.
+        gathered = num_parameters - sum(in_layers) + 2 * max(in_layers, default=0)
+        parts.append(Part("gathered weights and gradients", 2 * gathered * size, "update"))
+        if config.rollout.engine == "transformers":
+            parts.append(Part("gathered weights", weights, "rollout"))
     return Estimate(num_parameters, [part for part in parts if part.num_bytes])
 
 

@@ -1,10 +1,12 @@
 """Several processes of one run, as `torchrun` starts them. In a run of one process, everything here does nothing.
 
-Every process holds the whole policy and knows all of the step's batch, so that all of them decide alike:
+Every process knows all of the step's batch, so that all of them decide alike, and holds the whole policy or, with
+`actor.strategy=fsdp2`, a part of it (`sharding.py`):
 
     sample      each its questions                      --all-gather-->  all responses, everywhere
     classify    the first process                       --all-gather-->  outcome keys, and so equal counts, everywhere
     update      each its part of the mini-batch         --all-reduce-->  sum of the gradients, the same step everywhere
+                                                    --reduce-scatter-->  or each its rows of the sum, and of the step
     write       the first process
 
 The answers are classified once because a comparison by math-verify may run out of time here and not there.
@@ -73,6 +75,11 @@ def check(config: TrainConfig) -> None:
             f"process {_local_rank() + 1} of this machine has no GPU: PyTorch sees {torch.cuda.device_count()}. Start "
             "one process a GPU (--nproc-per-node), or set model.device=cpu"
         )
+
+
+def shards(config: TrainConfig) -> bool:
+    """Whether the processes share the weights out instead of holding them all."""
+    return config.actor.strategy == "fsdp2" and world_size() > 1
 
 
 @contextmanager
@@ -197,9 +204,13 @@ class _ShardedEngine:
         for place, prompt in enumerate(prompts):
             places.setdefault(tuple(prompt), []).append(place)
         mine = [prompts[place] for copies in share(list(places.values())) for place in copies]
-        parts = gathered(
-            lambda: self._engine.generate(mine, sampling, max_tokens, seed).to(torch.device("cpu")) if mine else None
-        )
+
+        def sample() -> Rollouts | None:
+            # Without a prompt of its own too: the engine may wait for all processes to gather the weights.
+            rollouts = self._engine.generate(mine or prompts[:1], sampling, max_tokens, seed)
+            return rollouts.to(torch.device("cpu")) if mine else None
+
+        parts = gathered(sample)
         rollouts = Rollouts.join([part for part in parts if part is not None]).to(self._device)
         order = [place for copies in places.values() for place in copies]
         rows = sorted(range(len(order)), key=order.__getitem__)

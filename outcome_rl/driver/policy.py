@@ -1,8 +1,8 @@
 """A causal language model split where the policy loss wants it: the body gives hidden states, the head is a weight."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -14,6 +14,7 @@ from outcome_rl.driver.lora import add_adapters, load_adapters, merged_state_dic
 from outcome_rl.driver.packed_attention import NAME as PACKED
 from outcome_rl.driver.packed_attention import can_use_flash_attention, install
 from outcome_rl.driver.packing import PackedBatch, Sequences, take_rows
+from outcome_rl.driver.sharding import ShardedModel, part_of
 from outcome_rl.embedded import policy_dir
 
 
@@ -40,6 +41,7 @@ class Policy:
         adapters: peft's wrapper of `model`, where it is trained by LoRA.
         """
         self.model = model.eval()
+        self.sharded: ShardedModel | None = None
         self.tokenizer = tokenizer
         self.adapters = adapters
         self._body: nn.Module = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
@@ -94,6 +96,28 @@ class Policy:
         """Run forward and backward passes of the update through torch.compile from now on."""
         self._forward = torch.compile(self._body, dynamic=True)
 
+    def shard(self, device: torch.device) -> None:
+        """Share the weights out among the processes, which all hold this policy and from now on enter every pass.
+
+        Args:
+            device: the kind of device that each process keeps its part on.
+
+        Raises:
+            ValueError: the weights are of several dtypes.
+        """
+        self.sharded = ShardedModel(self.model, self._body, self.layers, device)
+        self._forward = self.sharded.forward
+
+    def whole(self) -> AbstractContextManager[None]:
+        """All weights are in this process meanwhile, which then needs no other; entering waits for all processes."""
+        return nullcontext() if self.sharded is None else self.sharded.whole()
+
+    def gathered(self, *, everywhere: bool = False) -> Self:
+        """This policy, or of a sharded one a copy to be saved by the first process, or by all; all must call it."""
+        if self.sharded is None:
+            return self
+        return type(self)(self.sharded.gathered_model(everywhere=everywhere), self.tokenizer)
+
     @property
     def packs(self) -> bool:
         """Whether the model takes packed rows; otherwise `packed_hidden` pads them."""
@@ -102,11 +126,28 @@ class Policy:
     @property
     def pads_attention(self) -> bool:
         """The layout of `pack` that this policy wants."""
-        return not (self.packs and can_use_flash_attention(self.device, self.model.dtype))
+        return not (self.packs and can_use_flash_attention(self.device, self.dtype))
 
     @property
     def device(self) -> torch.device:
         return cast(torch.device, self.model.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights that passes compute with."""
+        return cast(torch.dtype, self._outline.dtype)
+
+    @property
+    def _outline(self) -> Any:
+        """A model of the class and dtype of this one as it was loaded, perhaps without weights."""
+        return self.model if self.sharded is None else self.sharded.outline
+
+    @property
+    def layers(self) -> list[Any]:
+        """Modules of the body that compute one after another; empty where the model does not tell them."""
+        from transformers.modeling_layers import GradientCheckpointingLayer
+
+        return [module for module in self._body.modules() if isinstance(module, GradientCheckpointingLayer)]
 
     @property
     def head_weight(self) -> Tensor:
@@ -156,6 +197,8 @@ class Policy:
 
     def save_weights(self, folder: Path) -> None:
         """Write the model, adapters merged, under the names that Hugging Face publishes it by and vLLM expects."""
+        # Of several processes transformers lets the first alone write; here, whichever calls.
+        self.model.should_save_on_this_rank = lambda is_main_process: is_main_process
         state = None if self.adapters is None else merged_state_dict(self.model)
         self.model.save_pretrained(folder, state_dict=state)
 
@@ -164,11 +207,12 @@ class Policy:
         if self.adapters is not None:
             load_adapters(self.adapters, folder / "adapter")
             return
-        saved = type(self.model).from_pretrained(folder, dtype=self.model.dtype)
-        self.model.load_state_dict(saved.state_dict())
+        saved = type(self._outline).from_pretrained(folder, dtype=self.dtype).state_dict()
+        own = self.model.state_dict()
+        self.model.load_state_dict({name: part_of(tensor, own[name]) for name, tensor in saved.items()})
 
     def _hidden(self, **inputs: Any) -> Tensor:
-        with _checkpointing(self._body, torch.is_grad_enabled()):
+        with _checkpointing(self.layers if torch.is_grad_enabled() else []):
             return cast(Tensor, self._forward(**inputs, use_cache=False).last_hidden_state)
 
     @torch.no_grad()
@@ -213,13 +257,10 @@ class Policy:
 
 
 @contextmanager
-def _checkpointing(body: nn.Module, on: bool) -> Iterator[None]:
+def _checkpointing(layers: Sequence[Any]) -> Iterator[None]:
     """Where layers save activations by gradient checkpointing, if they were told to. transformers does so in training
     mode alone, which generation cannot use (it would lose its cache) nor the update (it would get dropout), so it is
     set for the layers without what they are made of."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    layers = [layer for layer in body.modules() if isinstance(layer, GradientCheckpointingLayer)] if on else []
     for layer in layers:
         layer.training = layer.gradient_checkpointing
     try:

@@ -112,7 +112,8 @@ class RolloutEngine(Protocol):
         ...
 
     def update_weights(self, policy: Policy) -> None:
-        """Sample from these weights from now on; an engine may read them as late as its next `generate`."""
+        """Sample from these weights from now on; of a policy that processes share out, all call it at once. An engine
+        may read them as late as its next `generate`."""
         ...
 
 
@@ -151,17 +152,18 @@ class TransformersEngine:
 
         seeds = sample_seeds(prompts, sampling.n, seed)
         completions = []
-        for start in range(0, len(seeds), self.micro_batch_size):
-            owners = [row // sampling.n for row in range(len(seeds))[start : start + self.micro_batch_size]]
-            first, last = owners[0], owners[-1]
-            completions += decode(
-                self.policy,
-                prompts[first : last + 1],
-                [owner - first for owner in owners],
-                seeds[start : start + self.micro_batch_size],
-                sampling,
-                max_tokens,
-            )
+        with self.policy.whole():
+            for start in range(0, len(seeds), self.micro_batch_size):
+                owners = [row // sampling.n for row in range(len(seeds))[start : start + self.micro_batch_size]]
+                first, last = owners[0], owners[-1]
+                completions += decode(
+                    self.policy,
+                    prompts[first : last + 1],
+                    [owner - first for owner in owners],
+                    seeds[start : start + self.micro_batch_size],
+                    sampling,
+                    max_tokens,
+                )
         repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
         return Rollouts.assemble(self.policy, repeated, completions)
 

@@ -1,11 +1,12 @@
 """The vLLM engine: it samples in processes of its own, on the trainer's device, with a copy of the weights.
 
-    update_weights     the engine's weights are out of date
+    update_weights     new weights into a folder
     generate           wake up -> new weights, if any -> empty prefix cache -> sample -> sleep
 
 New weights go through a Hugging Face folder in shared memory, which `vllm_worker.PolicyWorker` reads into the running
-engine. Samples are functions of weights, prompts and seed: every response has a seed of its own, no cached prefix
-outlives a call, and sampling starts when all requests are queued, so that batches do not depend on timing.
+engine once it is awake; they are written before, by all processes at once, which may have to gather them. Samples are
+functions of weights, prompts and seed: every response has a seed of its own, no cached prefix outlives a call, and
+sampling starts when all requests are queued, so that batches do not depend on timing.
 """
 
 import os
@@ -62,7 +63,7 @@ class VllmEngine:
     """A running vLLM with the weights of a policy."""
 
     def __init__(self, policy: Policy, config: TrainConfig) -> None:
-        """Start the engine; weights follow with the first rollout.
+        """Start the engine; it reads its weights before the first rollout.
 
         Raises:
             ValueError: vLLM refuses the model or the settings.
@@ -102,6 +103,7 @@ class VllmEngine:
                 ) from error
         self._processes = set(active_children()) - others
         self._handover = handover_folder(policy)
+        self._new_weights = Path(self._handover.name) / "new"  # there until the engine has read them
         self._llm.collective_rpc("end_with", args=(os.getpid(), self._handover.name))
         self.update_weights(policy)
 
@@ -112,7 +114,7 @@ class VllmEngine:
 
     def update_weights(self, policy: Policy) -> None:
         self._policy = policy
-        self._outdated = True
+        policy.gathered(everywhere=True).save_weights(self._new_weights)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
@@ -147,11 +149,9 @@ class VllmEngine:
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
-        if self._outdated:
-            with TemporaryDirectory(dir=self._handover.name) as folder:
-                self._policy.save_weights(Path(folder))
-                self._llm.collective_rpc("load_policy", args=(folder,))
-            self._outdated = False
+        if self._new_weights.exists():
+            self._llm.collective_rpc("load_policy", args=(str(self._new_weights),))
+            shutil.rmtree(self._new_weights)
         self._llm.reset_prefix_cache()
         self._llm.sleep(level=0)  # queues requests without starting them
         self._llm.enqueue([{"prompt_token_ids": ids} for ids in prompts], settings, use_tqdm=False)
@@ -187,7 +187,7 @@ class VllmEngine:
 def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
     """Where the weights are handed over: in shared memory if there is room for them, which in a container is often but
     64 MiB."""
-    size = sum(parameter.numel() * parameter.element_size() for parameter in policy.model.parameters())
+    size = sum(parameter.numel() * policy.dtype.itemsize for parameter in policy.model.parameters())
     fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
     return TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None)
 

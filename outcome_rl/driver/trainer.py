@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 FREE_ON_RESUME = frozenset(
     {
         "model.device",
+        "actor.strategy",
         "actor.ref_param_offload",
         "data.train_files",
         "data.val_files",
@@ -117,7 +118,8 @@ class Trainer:
                 config.rollout.top_p,
                 config.rollout.top_k,
             )
-        self.policy = Policy.load(config.model)
+        # The whole of a policy that is to be shared out need not fit on a GPU.
+        self.policy = Policy.load(replace(config.model, device="cpu") if parallel.shards(config) else config.model)
         parallel.same_weights(self.policy.model)
         self.prompts = build_prompts(self.train_set, self.policy.tokenizer, config.data)
         self.question_keys = question_keys(self.prompts.problems)
@@ -351,9 +353,11 @@ class Trainer:
             self._save()
 
     def _save(self) -> None:
+        policy, updater = self.policy.gathered(), self.updater.state_dict()  # which all processes take part in
+
         def fill(folder: Path) -> None:
-            self.policy.save(folder / "model")
-            torch.save(self.updater.state_dict(), folder / "optimizer.pt")
+            policy.save(folder / "model")
+            torch.save(updater, folder / "optimizer.pt")
             self.counts.save(folder / "counts.safetensors")
             state = {
                 "step": self.step,

@@ -17,7 +17,8 @@ from outcome_rl.driver.batches import MicroBatch, MiniBatch, ScoredRollouts, min
 from outcome_rl.driver.config import TrainConfig
 from outcome_rl.driver.importance import importance_weights
 from outcome_rl.driver.master_weights import MasterWeights
-from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.policy import Policy, choose_device
+from outcome_rl.driver.sharding import gathered, part_of_optimizer, plain
 from outcome_rl.driver.update_stats import UpdateStats, UpdateTotals
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs
 
@@ -53,7 +54,11 @@ class Updater:
             loss_agg=actor.loss_agg_mode,
             entropy_coef=actor.entropy_coeff,
         )
-        self.weights = MasterWeights(policy.model)
+        if parallel.shards(config):
+            for whole in (policy, self.reference):
+                if whole is not None:
+                    whole.shard(choose_device(config.model.device))
+        self.weights = MasterWeights(policy.model, rounds=policy.sharded is not None and policy.sharded.rounds)
         self.optimizer = torch.optim.AdamW(
             self.weights.parameters, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
         )
@@ -95,14 +100,18 @@ class Updater:
         return totals.stats(lr, reference_s, start)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict(),
-            "master_weights": self.weights.state_dict(),
-        }
+        """To be saved by the first process; of a sharded policy all must call it."""
+        state: dict[str, Any] = gathered(
+            {
+                "optimizer": self.optimizer.state_dict(),
+                "scheduler": self.scheduler.state_dict(),
+                "master_weights": self.weights.state_dict(),
+            }
+        )
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(part_of_optimizer(state["optimizer"], self.weights.parameters))
         self.scheduler.load_state_dict(state["scheduler"])
         self.weights.load_state_dict(state["master_weights"])
 
@@ -116,8 +125,9 @@ class Updater:
             loss += output.loss.detach()
             totals.add(micro_batch, output, first_pass=first_pass)
         parallel.add_up(loss)
-        parallel.add_up_gradients(self.weights.parameters)
-        grad_norm = torch.nn.utils.clip_grad_norm_(self.weights.parameters, self.config.actor.grad_clip)
+        if self.policy.sharded is None:
+            parallel.add_up_gradients(self.weights.parameters)
+        grad_norm = plain(torch.nn.utils.clip_grad_norm_(self.weights.parameters, self.config.actor.grad_clip))
         if not grad_norm.isfinite():
             raise FloatingPointError(
                 f"the gradient is not finite (norm {grad_norm.item()}, loss {loss.item()}); the weights are as they "
@@ -168,12 +178,16 @@ class Updater:
             with self.policy.adapters.disable_adapter():
                 yield self.policy
             return
-        self.reference.model.to(self.policy.device)
+        offloads = self.config.actor.ref_param_offload
+        if offloads:
+            self.reference.model.to(self.policy.device)
         try:
             yield self.reference
         finally:
-            if self.config.actor.ref_param_offload:
+            if offloads:
                 self.reference.model.to("cpu")
+            if self.reference.sharded is not None:
+                self.reference.sharded.drop()
 
     def _rollout_weights(self, hidden_MH: Tensor, micro_batch: MicroBatch) -> Tensor | None:
         """Importance weights (M,); without old log-probabilities they cost one more matrix product with the head."""

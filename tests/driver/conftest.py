@@ -73,6 +73,26 @@ def finished(small_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
+def split() -> list[str]:
+    """A run that two processes cannot share equally: several micro-batches each, an odd number of questions to evaluate
+    on, and dynamic sampling, for which all must know what all have found."""
+    return [
+        "actor.ppo_micro_batch_size_per_gpu=4",
+        "data.val_max_samples=5",
+        "algorithm.filter_groups.enable=true",
+        "algorithm.filter_groups.max_num_gen_batches=2",
+    ]
+
+
+@pytest.fixture(scope="session")
+def alone(small_config: MakeConfig, split: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of one process."""
+    config = small_config(tmp_path_factory.mktemp("alone"), *split)
+    train(config)
+    return config.run_dir
+
+
+@pytest.fixture(scope="session")
 def two_steps(small_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The parent folder of a run of two steps on problems from a file."""
     folder = tmp_path_factory.mktemp("two-steps")

@@ -234,6 +234,16 @@ def test_bad_values_name_the_key(override: str, message: str) -> None:
         load(override)
 
 
+@pytest.mark.parametrize(
+    "setting", ["model.lora_rank=2", "actor.use_torch_compile=true", "actor.ref_param_offload=true"]
+)
+def test_what_a_sharded_policy_cannot_do_is_refused(setting: str) -> None:
+    key, value = setting.split("=")
+    with pytest.raises(ValueError, match=rf"(?i){key}={value} does not work with actor\.strategy=fsdp2; leave it out"):
+        load(setting, "actor.strategy=fsdp2")
+    load(setting)
+
+
 def test_a_group_of_one_with_ucb_mean_says_why() -> None:
     with pytest.raises(ValueError, match=r"rollout\.n .* leave-one-out mean of ucb_mean"):
         load("rollout.n=1", "exploration.bonus=ucb+ucb_mean")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from driver_runs import MakeOverrides, invoke
+from driver_runs import MakeOverrides, as_rank, invoke
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from outcome_rl.driver.config import TrainConfig
@@ -110,6 +110,22 @@ def test_what_a_run_does_without_costs_nothing(model: tuple[LlamaForCausalLM, Pa
     assert not {"reference policy", "cache"} & names
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_processes_share_out_is_divided(dtype: str, model: tuple[LlamaForCausalLM, Path]) -> None:
+    real, folder = model
+    number, size = sum(weight.numel() for weight in real.parameters()), 4 if dtype == "float32" else 2
+    settings = (f"model.dtype={dtype}", "actor.strategy=fsdp2")
+    assert parts(config_of(folder, *settings)) == parts(config_of(folder, f"model.dtype={dtype}"))  # of one process
+    with as_rank(0, 4):
+        estimated = parts(config_of(folder, *settings))
+    assert "weights" not in estimated
+    for name, whole in (("master weights", 4), ("AdamW", 8), ("gradients", 4), ("reference policy", size)):
+        assert estimated[name] == -(-number * whole // 4)
+    assert estimated["gathered weights"] == number * size
+    layer = sum(weight.numel() for weight in real.model.layers[0].parameters())
+    assert estimated["gathered weights and gradients"] == 2 * size * (number - layer)  # two of three layers
+
+
 def test_phases_take_turns() -> None:
 
     estimate = Estimate(
@@ -152,6 +168,15 @@ def test_dry_run_prints_settings_that_can_be_read(tmp_path: Path, small: MakeOve
     assert "# Memory of one process, of 505,344 parameters:" in result.stdout
     assert "# Steps: 2 an epoch, 6 in all" in result.stdout
     assert not (tmp_path / "run").exists()
+
+
+def test_of_several_processes_the_first_prints(tmp_path: Path, small: MakeOverrides) -> None:
+    lines = []
+    for rank in range(2):
+        with as_rank(rank, 2):
+            lines.append(invoke("--config", "embedded", "--dry-run", *small(tmp_path, "actor.strategy=fsdp2")).stdout)
+    assert "#     gathered weights and gradients" in lines[0]
+    assert lines[1] == ""
 
 
 def test_a_model_that_is_not_there_is_told(tmp_path: Path, small: MakeOverrides) -> None:

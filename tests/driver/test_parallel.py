@@ -1,21 +1,18 @@
 """Several processes are one run: what they sample, learn, count and write is what a single one does."""
 
-import json
 import os
 import signal
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from driver_runs import STREAMS, MakeConfig, MakeOverrides, Process, rows, scored_batch
+from driver_runs import MakeConfig, MakeOverrides, Process, as_rank, assert_equal_run, rows, scored_batch
 
 from outcome_rl.driver import parallel
 from outcome_rl.driver.batches import ScoredRollouts
@@ -32,12 +29,6 @@ needs_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTor
 RANKS = 2
 CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "actor.ppo_epochs=2", "rollout.n=2"]
 MODEL = ModelConfig(path="embedded", device="cpu")
-
-
-@contextmanager
-def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
-    with patch.dict(os.environ, {"RANK": str(rank), "WORLD_SIZE": str(world_size), **more}):
-        yield
 
 
 # Without processes: shares and refusals.
@@ -239,49 +230,10 @@ def check_bad_gradient(policy: Policy, batch: ScoredRollouts, config: TrainConfi
 # By torchrun, as a user starts them.
 
 
-@pytest.fixture(scope="module")
-def settings() -> list[str]:
-    """Several micro-batches a process; questions of the evaluations that two processes cannot share equally; and
-    dynamic sampling, for which all must know what all have found."""
-    return [
-        "actor.ppo_micro_batch_size_per_gpu=4",
-        "data.val_max_samples=5",
-        "algorithm.filter_groups.enable=true",
-        "algorithm.filter_groups.max_num_gen_batches=2",
-    ]
-
-
-@pytest.fixture(scope="module")
-def alone(small_config: MakeConfig, settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of one process."""
-    config = small_config(tmp_path_factory.mktemp("alone"), *settings)
-    train(config)
-    return config.run_dir
-
-
-def assert_equal_run(run_dir: Path, alone: Path) -> None:
-    """The same run up to the order in which gradients are added up."""
-    for stream in STREAMS:
-        found, wanted = rows(run_dir, stream), rows(alone, stream)
-        assert len(found) == len(wanted)
-        for row, same in zip(found, wanted, strict=True):
-            assert row.keys() == same.keys()
-            for name, value in same.items():
-                if isinstance(value, float):
-                    value = pytest.approx(value, rel=1e-5, abs=1e-7)
-                assert row[name] == value, (stream, row["step"], name)
-    places = [latest_checkpoint(folder / "checkpoints") for folder in (run_dir, alone)]
-    left, right = (place for place in places if place is not None)
-    assert left.name == right.name
-    assert (left / "counts.safetensors").read_bytes() == (right / "counts.safetensors").read_bytes()
-    states = [json.loads((place / "state.json").read_text()) for place in (left, right)]
-    assert states[0] == states[1]
-
-
 @pytest.mark.slow
 @needs_gloo
-def test_two_processes_are_one_run(alone: Path, small: MakeOverrides, settings: list[str], tmp_path: Path) -> None:
-    status, out, err = Process(tmp_path / "run", small(tmp_path, *settings), RANKS).finish()
+def test_two_processes_are_one_run(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
+    status, out, err = Process(tmp_path / "run", small(tmp_path, *split), RANKS).finish()
     assert status == 0, err
     assert_equal_run(tmp_path / "run", alone)
     assert f"parameters on cpu in {RANKS} processes" in out
@@ -292,10 +244,10 @@ def test_two_processes_are_one_run(alone: Path, small: MakeOverrides, settings: 
 @pytest.mark.slow
 @needs_gloo
 def test_a_run_changes_its_number_of_processes_and_one_signal_stops_all(
-    alone: Path, small: MakeOverrides, small_config: MakeConfig, settings: list[str], tmp_path: Path
+    alone: Path, small: MakeOverrides, small_config: MakeConfig, split: list[str], tmp_path: Path
 ) -> None:
     """One process up to step 2, two until SIGTERM comes to the second of them, one to the end."""
-    shorter = (*settings, "data.test_files=[]", "data.val_files=[]", "trainer.save_freq=-1")
+    shorter = (*split, "data.test_files=[]", "data.val_files=[]", "trainer.save_freq=-1")
     train(small_config(tmp_path, *shorter, "trainer.total_training_steps=2"))
     two = Process(tmp_path / "run", small(tmp_path, *shorter), RANKS)
     two.wait_for(3)

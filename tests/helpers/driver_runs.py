@@ -5,10 +5,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 import torch
 from typer.testing import CliRunner, Result
 
@@ -22,6 +25,13 @@ from outcome_rl.driver.rollout import TransformersEngine
 STREAMS = ("metrics", "evaluations", "samples")
 MakeConfig = Callable[..., TrainConfig]
 MakeOverrides = Callable[..., list[str]]
+
+
+@contextmanager
+def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
+    """What torchrun tells this process, meanwhile."""
+    with patch.dict(os.environ, {"RANK": str(rank), "WORLD_SIZE": str(world_size), **more}):
+        yield
 
 
 def invoke(*arguments: str) -> Result:
@@ -52,6 +62,25 @@ def assert_same_run(run_dir: Path, other: Path) -> None:
         del state["identity"]
     assert states[0] == states[1]
     assert read_best(run_dir / "checkpoints") == read_best(other / "checkpoints")
+
+
+def assert_equal_run(run_dir: Path, alone: Path) -> None:
+    """The same run up to the order in which gradients are added up."""
+    for stream in STREAMS:
+        found, wanted = rows(run_dir, stream), rows(alone, stream)
+        assert len(found) == len(wanted)
+        for row, same in zip(found, wanted, strict=True):
+            assert row.keys() == same.keys()
+            for name, value in same.items():
+                if isinstance(value, float):
+                    value = pytest.approx(value, rel=1e-5, abs=1e-7)
+                assert row[name] == value, (stream, row["step"], name)
+    places = [latest_checkpoint(folder / "checkpoints") for folder in (run_dir, alone)]
+    left, right = (place for place in places if place is not None)
+    assert left.name == right.name
+    assert (left / "counts.safetensors").read_bytes() == (right / "counts.safetensors").read_bytes()
+    states = [json.loads((place / "state.json").read_text()) for place in (left, right)]
+    assert states[0] == states[1]
 
 
 def on_file(folder: Path) -> list[str]:

@@ -73,9 +73,14 @@ def test_new_weights_are_sampled_from_after_an_update(
     assert new.texts != old.texts
 
 
-def test_no_weights_stay_in_shared_memory(engine: VllmEngine, rollouts: Rollouts) -> None:
+def test_weights_that_were_read_leave_shared_memory(
+    engine: VllmEngine, policy: Policy, prompts: list[list[int]]
+) -> None:
     folder = Path(engine._handover.name)
     assert folder.parent == SHARED_MEMORY
+    engine.update_weights(policy)
+    assert list(folder.rglob("*.safetensors"))
+    engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
     assert list(folder.iterdir()) == []
 
 
