@@ -62,7 +62,7 @@ class MicroBatch(NamedTuple):
 
 
 # Of a response that there is nothing to learn from: the last token of its prompt alone.
-NOTHING = Lengths(prompts=[1], responses=[0], groups=[0])
+NOTHING = Lengths(prompts=[1], responses=[0], groups=[0], ranks=[0], common=[0])
 
 
 class MiniBatch(NamedTuple):
