@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from outcome_rl.outcomes.matcher import Progress
 
 
+def only_our_progress() -> None:
+    """Keep transformers from drawing bars of its own beside ours."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+
+
 @contextmanager
 def show_progress(label: str, unit: str) -> Iterator["Progress"]:
     """A bar on a terminal; elsewhere plain lines, the first at once and another every ten seconds."""

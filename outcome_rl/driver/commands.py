@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from outcome_rl.driver.presets import preset_names
+from outcome_rl.terminal import only_our_progress, print_reports, show_progress
 
 Overrides = Annotated[
     list[str] | None,
@@ -60,7 +61,7 @@ def train(
         for line in describe(settings):
             print(f"# {line}")  # what is printed stays a file that --config reads
         return
-    _one_progress_bar()
+    only_our_progress()
     from outcome_rl.driver.guards import Interrupted
     from outcome_rl.driver.trainer import train as run
 
@@ -91,9 +92,8 @@ def evaluate(
     from outcome_rl.driver.checkpoint import write_atomically
     from outcome_rl.driver.evaluation import macro_average
     from outcome_rl.driver.generations import open_sampler, sampling_config
-    from outcome_rl.terminal import print_reports, show_progress
 
-    _one_progress_bar()
+    only_our_progress()
     settings = sampling_config(model, data or [], config, overrides or [])
     out = out or Path("evals") / Path(model).name
     reports: dict[str, Report] = {}
@@ -130,7 +130,7 @@ def export(
     """Write a checkpoint as a Hugging Face folder, with tokenizer, for transformers and vLLM."""
     from outcome_rl.driver.export import export_model
 
-    _one_progress_bar()
+    only_our_progress()
     print(f"{out}/ holds {export_model(model, out, dtype):,} parameters in {dtype}")
 
 
@@ -166,9 +166,8 @@ def hard_set(
     from outcome_rl.driver.generations import open_sampler, sampling_config
     from outcome_rl.driver.hard_set import find_hard
     from outcome_rl.outcomes.matcher import OutcomeMatcher
-    from outcome_rl.terminal import show_progress
 
-    _one_progress_bar()
+    only_our_progress()
     settings = sampling_config(model, data or [], config, overrides or [])
     out = out or Path("hard-set") / Path(model).name
     outcomes = settings.outcomes
@@ -186,10 +185,3 @@ def hard_set(
         f"{len(hard)} of {len(statistics)} problems have pass@{k} = 0, by {drawn:,} samples: {out}/hard.jsonl\n"
         f"what the samples of each problem showed: {out}/statistics.jsonl"
     )
-
-
-def _one_progress_bar() -> None:
-    """Ours, and not those of a library besides."""
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.disable_progress_bar()

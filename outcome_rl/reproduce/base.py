@@ -20,6 +20,7 @@ from outcome_rl.embedded import DialectTask
 from outcome_rl.embedded.task import MEDIUM, Split
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.reproduce.plan import POLICIES, SHIPPED, Cell, Plan
+from outcome_rl.terminal import only_our_progress
 
 RESPONSE_TOKENS = 16  # as the embedded preset has it
 MICRO_BATCH = 512
@@ -41,6 +42,7 @@ class Base:
 
     def prepare(self, cell: Cell) -> None:
         """Make what the runs of a cell start from; it may be called in a process of its own."""
+        only_our_progress()
         torch.set_num_threads(1)  # models this small run slower on two, and much slower where the second core is busy
         for seed in self.plan.seeds:
             self.samples(cell, seed)
