@@ -12,7 +12,16 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from driver_runs import MakeConfig, MakeOverrides, Process, as_rank, assert_equal_run, rows, scored_batch
+from driver_runs import (
+    MakeConfig,
+    MakeOverrides,
+    Process,
+    as_rank,
+    assert_equal_run,
+    rows,
+    scored_batch,
+    updates_together_and_alone,
+)
 
 from outcome_rl.driver import parallel
 from outcome_rl.driver.batches import ScoredRollouts
@@ -200,18 +209,10 @@ def check_weights(rank: int) -> None:
 
 def check_updates(policies: Sequence[Policy], batch: ScoredRollouts, config: TrainConfig, rank: int) -> None:
     """Updates together and alone: one gradient, and the same bits in all processes."""
-    found = []
-    for policy, environment in zip(policies, (as_rank(rank, RANKS), as_rank(0, 1)), strict=True):
-        with environment:
-            updater = Updater(policy, config, total_steps=10)
-            stats = updater.step(batch)
-        found.append((updater.weights.parameters, stats._replace(reference_s=0, update_s=0)))
-    (together, stats), (alone, wanted) = found
+    together, alone, stats = updates_together_and_alone(policies, batch, config, rank, RANKS)
     for parameter, same in zip(together, alone, strict=True):
         torch.testing.assert_close(parameter.grad, same.grad, rtol=1e-4, atol=1e-7)
-    for name, value in stats._asdict().items():
-        assert value == pytest.approx(getattr(wanted, name), rel=1e-5, abs=1e-7), name
-    assert wanted.grad_norm > 0.01
+    assert stats.grad_norm > 0.01
     first, second = parallel.gathered(lambda: [parameter.detach() for parameter in together])
     assert all(map(torch.equal, first, second))
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner, Result
 
 from outcome_rl import cli
@@ -21,6 +22,8 @@ from outcome_rl.driver.checkpoint import latest_checkpoint, read_best
 from outcome_rl.driver.config import SamplingConfig, TrainConfig
 from outcome_rl.driver.policy import Policy
 from outcome_rl.driver.rollout import TransformersEngine
+from outcome_rl.driver.update import Updater
+from outcome_rl.driver.update_stats import UpdateStats
 
 STREAMS = ("metrics", "evaluations", "samples")
 MakeConfig = Callable[..., TrainConfig]
@@ -32,6 +35,22 @@ def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
     """What torchrun tells this process, meanwhile."""
     with patch.dict(os.environ, {"RANK": str(rank), "WORLD_SIZE": str(world_size), **more}):
         yield
+
+
+def updates_together_and_alone(
+    policies: Sequence[Policy], batch: ScoredRollouts, config: TrainConfig, rank: int, world_size: int
+) -> tuple[list[nn.Parameter], list[nn.Parameter], UpdateStats]:
+    """What two equal policies learn, one as all processes and one as a single one: their parameters, and the latter's
+    statistics, which those of the former equal."""
+    parameters, found = [], []
+    for policy, environment in zip(policies, (as_rank(rank, world_size), as_rank(0, 1)), strict=True):
+        with environment:
+            updater = Updater(policy, config, total_steps=10)
+            found.append(updater.step(batch)._replace(reference_s=0, update_s=0))
+        parameters.append(updater.weights.parameters)
+    for name, value in found[0]._asdict().items():
+        assert value == pytest.approx(getattr(found[1], name), rel=1e-5, abs=1e-7), name
+    return parameters[0], parameters[1], found[1]
 
 
 def invoke(*arguments: str) -> Result:
