@@ -10,6 +10,10 @@ import torch
 
 from outcome_rl.bench import record, step
 from outcome_rl.bench.step import Workload, check_agreement, main, table
+from outcome_rl.driver.config import ModelConfig
+from outcome_rl.driver.policy import Policy
+from outcome_rl.driver.rollout import Rollouts
+from outcome_rl.outcomes.extraction import extract_answer
 
 
 @pytest.fixture
@@ -79,3 +83,13 @@ def test_what_does_not_agree_is_not_timed(theirs: tuple[float, float], what: str
     check_agreement((1.0, 5.0), (1.0 + 1e-5, 5.0 - 1e-5))
     with pytest.raises(ValueError, match=rf"the {what} of outcome_rl is .* nothing is timed"):
         check_agreement((1.0, 5.0), theirs)
+
+
+def test_a_random_models_responses_are_given_answers() -> None:
+    policy = Policy.load(ModelConfig(path="embedded", device="cpu"))
+    prompts = [[5, 6, 7], [8, 9, 10]]
+    drawn = Rollouts.assemble(policy, [prompts[0]] * 2 + [prompts[1]] * 2, [[11] * 9, [12] * 7, [13] * 9, [14]])
+    answered = step._with_answers(policy, prompts, drawn)
+    assert torch.equal(answered.completion_mask, drawn.completion_mask)
+    answers = [extract_answer(text) for text in answered.texts]
+    assert [answer and answer.text for answer in answers] == ["0", "1", "2", None]  # one token is no box
