@@ -111,14 +111,14 @@ class _TokenStream:
         if not self.shares:
             self.positions = self.positions[:, -1:] + 1
             return self._forward(tokens_R[:, None])
-        vocab = int(tokens_R.max()) + 1
-        pairs_G, branches_R = torch.unique(self.branches_R * vocab + tokens_R, return_inverse=True)
-        parents_G = pairs_G // vocab
+        stride = int(tokens_R.max()) + 1
+        pairs_G, branches_R = torch.unique(self.branches_R * stride + tokens_R, return_inverse=True)
+        parents_G = pairs_G // stride
         if len(parents_G) != len(self.positions) or not parents_G.equal(torch.arange(len(parents_G))):
             self._move(parents_G)
         self.branches_R = branches_R
         self.positions = self.positions[:, -1:] + 1
-        return self._forward((pairs_G % vocab)[:, None])[branches_R]
+        return self._forward((pairs_G % stride)[:, None])[branches_R]
 
     def _part(self) -> None:
         """Give every row a branch of its own, unless branches are shared."""
