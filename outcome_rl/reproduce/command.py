@@ -5,6 +5,7 @@ import os
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from outcome_rl.driver.checkpoint import write_atomically
 from outcome_rl.reproduce.plan import PLANS
@@ -32,8 +33,17 @@ def reproduce(plan_name: str, folder: Path, processes: int | None, seeds: int | 
     plan = replace(plan, seeds=plan.seeds[:seeds])
     base = carry_out(plan, folder, processes or os.cpu_count() or 1)
     records = {"plan": asdict(plan), "environment": environment_of(start), **collect(plan, base, folder)}
-    write_atomically(folder / RECORDS, json.dumps(records))
+    write_atomically(folder / RECORDS, json.dumps(_short(records), separators=(",", ":")))
     report(folder)
+
+
+def _short(record: Any) -> Any:
+    """A record without the digits that no table or figure shows: a third of the file."""
+    if isinstance(record, float):
+        return round(record, 6)
+    if isinstance(record, dict):
+        return {key: _short(value) for key, value in record.items()}
+    return [_short(value) for value in record] if isinstance(record, list) else record
 
 
 def report(folder: Path) -> None:
