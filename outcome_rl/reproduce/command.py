@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from outcome_rl.driver.checkpoint import write_atomically
+from outcome_rl.driver.guards import Interrupted
+from outcome_rl.reproduce.base import Base
 from outcome_rl.reproduce.plan import PLANS
 from outcome_rl.reproduce.records import collect
 from outcome_rl.reproduce.runs import carry_out, environment_of
@@ -16,7 +18,7 @@ RECORDS = "records.json"
 
 
 def reproduce(plan_name: str, folder: Path, processes: int | None, seeds: int | None = None) -> None:
-    """Run what is not done of a plan in `folder`, and write its records and report there.
+    """Run what is not done of a plan in `folder`, and write records and report of the cells that are complete.
 
     Args:
         plan_name: a key of `PLANS`.
@@ -31,10 +33,18 @@ def reproduce(plan_name: str, folder: Path, processes: int | None, seeds: int | 
     """
     plan, start = PLANS[plan_name], time.monotonic()
     plan = replace(plan, seeds=plan.seeds[:seeds])
-    base = carry_out(plan, folder, processes or os.cpu_count() or 1)
+    base = Base(plan, folder)
+    error: Exception | None = None
+    try:
+        carry_out(plan, base, folder, processes or os.cpu_count() or 1)
+    except (ChildProcessError, Interrupted) as some_left:
+        error = some_left
     records = {"plan": asdict(plan), "environment": environment_of(start), **collect(plan, base, folder)}
-    write_atomically(folder / RECORDS, json.dumps(_short(records), separators=(",", ":")))
-    report(folder)
+    if records["cells"]:
+        write_atomically(folder / RECORDS, json.dumps(_short(records), separators=(",", ":")))
+        report(folder)
+    if error is not None:
+        raise error
 
 
 def _short(record: Any) -> Any:

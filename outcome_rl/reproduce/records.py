@@ -12,7 +12,7 @@ from outcome_rl.driver.scoring import distinct_answers, question_keys
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.reproduce.base import Base, Samples, read_problems
 from outcome_rl.reproduce.plan import Cell, Plan, Run
-from outcome_rl.reproduce.runs import run_dir
+from outcome_rl.reproduce.runs import is_done, run_dir
 from outcome_rl_kernels import OutcomeCounts
 
 CURVES = {
@@ -31,10 +31,13 @@ CURVES = {
 
 
 def collect(plan: Plan, base: Base, folder: Path) -> dict[str, Any]:
-    """The records of a plan whose runs are all done."""
+    """The records of the cells whose runs are all done."""
+    runs = list(plan.runs())
+    left_out = dict.fromkeys(run.cell for run in runs if not is_done(folder, run, plan.steps))
     return {
-        "cells": [_cell(plan, base, cell) for cell in plan.cells()],
-        "runs": [_run(base, folder, run) for run in plan.runs()],
+        "cells": [_cell(plan, base, cell) for cell in plan.cells() if cell not in left_out],
+        "runs": [_run(base, folder, run) for run in runs if run.cell not in left_out],
+        "left_out": [cell.name for cell in left_out],
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from outcome_rl.reproduce import claims
 from outcome_rl.reproduce.figures import draw_figures
 from outcome_rl.reproduce.plan import PLANS, POLICIES
-from outcome_rl.reproduce.results import Results
+from outcome_rl.reproduce.results import Results, cell_of
 from outcome_rl.reproduce.tables import CELL_SECTIONS, ablation_table, claims_table, number, overview_table
 
 TITLE = "Outcome-based exploration in miniature"
@@ -47,7 +47,7 @@ def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
     for split in (None, *plan["splits"]):
         parts += [f"### {'All' if split is None else split.capitalize()} questions", overview_table(results, split)]
     for cell in results.cells:
-        questions = next(entry["questions"] for entry in results.records["cells"] if entry["split"] == cell.split)
+        questions = next(entry["questions"] for entry in results.records["cells"] if cell_of(entry) == cell)
         parts.append(
             f"## {cell.split.capitalize()} questions, {cell.policy} base policy, rule table {cell.instance}\n\n"
             f"{questions} training questions, {number(len(plan['seeds']), 'seed')}."
@@ -69,6 +69,8 @@ def _preamble(records: dict[str, Any]) -> str:
     plan, environment = records["plan"], records["environment"]
     policies = ", ".join(f"{name} ({POLICIES[name]} steps of imitation)" for name in plan["policies"])
     seeds = len(plan["seeds"])
+    names = ", ".join(records["left_out"])
+    left_out = f"**Not finished, and left out** (rule table, base policy, split): {names}.\n\n" if names else ""
     part = "" if seeds == len(PLANS[plan["name"]].seeds) else f" --seeds {seeds}"
     return f"""\
 Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a
@@ -81,7 +83,7 @@ The settings stand in `outcome_rl/reproduce/plan.py` and were fixed before the r
 {plan["validation_questions"]} validation questions choose. Hard questions are those that the base policy fails in
 {plan["hard_samples"]} samples. The base policy beside RL draws as many samples as RL does, fresh ones.
 
-Made with commit {environment["commit"]}, {environment["date"]}, {"; ".join(environment["devices"])}."""
+{left_out}Made with commit {environment["commit"]}, {environment["date"]}, {"; ".join(environment["devices"])}."""
 
 
 def _rule() -> str:

@@ -28,13 +28,13 @@ class Results:
 
     def __init__(self, records: Record) -> None:
         self.records = records
-        self.cells = [_cell_of(cell) for cell in records["cells"]]
-        self._runs = {(_cell_of(run), run["method"], run["seed"]): run for run in records["runs"]}
+        self.cells = [cell_of(cell) for cell in records["cells"]]
+        self._runs = {(cell_of(run), run["method"], run["seed"]): run for run in records["runs"]}
         for cell in records["cells"]:
             for seed, base in zip(records["plan"]["seeds"], cell["base"], strict=True):
-                place = _cell_of(cell)
+                place = cell_of(cell)
                 # What the base policy scores on the test questions every run measures at step 0, from the same seed.
-                untrained = next(run for run in records["runs"] if _cell_of(run) == place and run["seed"] == seed)
+                untrained = next(run for run in records["runs"] if cell_of(run) == place and run["seed"] == seed)
                 at_start = [row for row in untrained["evaluations"] if row["step"] == 0]
                 self._runs[place, BASE, seed] = {**base, "evaluations": at_start}
 
@@ -136,5 +136,5 @@ def frontier(run: Record) -> float:
     return float(statistics.mean(evaluations(run, TEST)[-1]["pass_at_k"].values()))
 
 
-def _cell_of(record: Record) -> Cell:
+def cell_of(record: Record) -> Cell:
     return Cell(record["instance"], record["policy"], record["split"])

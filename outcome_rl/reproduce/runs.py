@@ -88,8 +88,8 @@ def train_in_a_process(settings: Sequence[str], log: Path, stop: Event) -> None:
         raise ChildProcessError(f"{' '.join(command)} ended with status {process.returncode}; see {log}")
 
 
-def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
-    """Prepare and run what is not done yet; returns what the runs started from.
+def carry_out(plan: Plan, base: Base, folder: Path, processes: int) -> None:
+    """Prepare `base`, which the runs start from, and run what is not done yet.
 
     Raises:
         ChildProcessError: a run failed; the others are finished first.
@@ -97,7 +97,6 @@ def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
         ValueError: a hard split that is too small.
     """
     check_same_plan(plan, folder)
-    base = Base(plan, folder)
     prepare(plan, base, processes)
     runs = list(plan.runs())
     waiting = [run for run in runs if not is_done(folder, run, plan.steps)]
@@ -117,7 +116,6 @@ def carry_out(plan: Plan, folder: Path, processes: int) -> Base:
     errors = [error for future in work.values() if (error := future.exception())]
     if errors:
         raise ChildProcessError(f"{len(errors)} of {len(runs)} runs failed, the first: {errors[0]}")
-    return base
 
 
 def prepare(plan: Plan, base: Base, processes: int) -> None:

@@ -68,4 +68,5 @@ def records(figure: Figure = noise, plan: Plan = PLAN) -> dict[str, Any]:
         "environment": environment,
         "cells": cells,
         "runs": [one(run) for run in plan.runs()],
+        "left_out": [],
     }

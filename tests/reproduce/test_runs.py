@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -135,6 +136,28 @@ def test_a_signal_stops_the_trainings_and_says_how_to_go_on(
     assert "stopped by SIGTERM after 0 of 5 trainings; the same command continues it" in result.stderr
 
 
+def test_what_is_left_out_of_the_report_of_a_stopped_plan_is_named(
+    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "stopped"
+    shutil.copytree(smoke, folder)
+    (left,) = [run for run in SMOKE.runs() if (run.cell.split, run.method) == ("hard", "batch")]
+    (runs.run_dir(folder, left) / "evaluations.jsonl").unlink()
+
+    def fail(settings: list[str], log: Path, stop: Event) -> None:
+        raise ChildProcessError("no more")
+
+    monkeypatch.setattr(runs, "train_in_a_process", fail)
+    with pytest.raises(ChildProcessError, match="1 of 5 runs failed, the first: no more"):
+        reproduce("smoke", folder, processes=1)
+    records = json.loads((folder / "records.json").read_text())
+    assert records["left_out"] == ["0-strong-hard"]
+    assert {record["split"] for record in records["cells"] + records["runs"]} == {"medium"}
+    page = (folder / "report.md").read_text()
+    assert "**Not finished, and left out** (rule table, base policy, split): 0-strong-hard.\n" in page
+    assert "\n## Hard" not in page
+
+
 def test_a_folder_of_another_plan_is_refused(smoke: Path) -> None:
     with pytest.raises(ValueError, match="holds the runs of another plan"):
         runs.check_same_plan(QUICK, smoke)
@@ -143,12 +166,12 @@ def test_a_folder_of_another_plan_is_refused(smoke: Path) -> None:
 def test_seeds_may_be_added_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, ...]] = []
 
-    def carry_out(plan: Plan, folder: Path, processes: int) -> None:
+    def carry_out(plan: Plan, base: Base, folder: Path, processes: int) -> None:
         runs.check_same_plan(plan, folder)
         asked.append(plan.seeds)
 
     monkeypatch.setattr("outcome_rl.reproduce.command.carry_out", carry_out)
-    monkeypatch.setattr("outcome_rl.reproduce.command.collect", lambda plan, base, folder: {})
+    monkeypatch.setattr("outcome_rl.reproduce.command.collect", lambda plan, base, folder: {"cells": []})
     monkeypatch.setattr("outcome_rl.reproduce.command.report", lambda folder: None)
     for seeds in (1, None):
         reproduce("quick", tmp_path, processes=1, seeds=seeds)
