@@ -43,9 +43,6 @@ class Results:
         seeds = self.records["plan"]["seeds"]
         return [self._runs[cell, method, seed] for seed in seeds if (cell, method, seed) in self._runs]
 
-    def values(self, cell: Cell, method: str, measure: Measure) -> list[float]:
-        return [measure(run) for run in self.runs(cell, method)]
-
     def difference(self, left: str, right: str, contrast: Contrast, split: str | None = None) -> Estimate | None:
         """Mean over the cells (of a split) and seeds of what `contrast` makes of two methods' runs there; None without
         a pair.

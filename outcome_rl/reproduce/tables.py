@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from outcome_rl.reproduce.claims import CLAIMS, judge
-from outcome_rl.reproduce.plan import ABLATION_SPLIT, ABLATIONS, METHODS, Cell
+from outcome_rl.reproduce.plan import ABLATION_POLICY, ABLATION_SPLIT, ABLATIONS, METHODS, Cell
 from outcome_rl.reproduce.results import (
     BASE,
     Estimate,
@@ -97,7 +97,8 @@ def common_unsolved(results: Results, cell: Cell, methods: Iterable[str]) -> lis
 def test_table(results: Results, cell: Cell) -> str:
     """Test pass@1 and pass@32 of the checkpoint that validation chose for that k, and of the last one."""
     base = {column: final(int(column.rsplit("@")[-1])) for column in TEST_COLUMNS}
-    lines = _rows(results, cell, [BASE], base) + _rows(results, cell, results.records["plan"]["methods"], TEST_COLUMNS)
+    methods = results.records["plan"]["methods"]
+    lines = _rows(results, [cell], [BASE], base) + _rows(results, [cell], methods, TEST_COLUMNS)
     return table(["", *TEST_COLUMNS], lines)
 
 
@@ -112,11 +113,13 @@ def ablation_table(results: Results) -> str:
     if not plan["ablations"]:
         return ""
     columns = {**TEST_COLUMNS, "training questions solved": solved, "no answer": late("no_answer")}
-    lines = []
-    for cell in results.cells:
-        if results.runs(cell, plan["ablations"][0]):
-            lines += _rows(results, cell, [*plan["methods"], *plan["ablations"]], columns)
-    return f"Split {ABLATION_SPLIT}.\n\n" + table(["", *columns], lines)
+    cells = [cell for cell in results.cells if results.runs(cell, plan["ablations"][0])]
+    tables = ", ".join(str(cell.instance) for cell in cells)
+    lines = _rows(results, cells, [*plan["methods"], *plan["ablations"]], columns)
+    return (
+        f"{ABLATION_SPLIT.capitalize()} questions, {ABLATION_POLICY} base policy; mean over rule tables ({tables}) and "
+        f"seeds.\n\n{table(['', *columns], lines)}"
+    )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -125,15 +128,18 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _measures(results: Results, cell: Cell, methods: Iterable[str], columns: dict[str, Measure]) -> str:
-    return table(["", *columns], _rows(results, cell, methods, columns))
+    return table(["", *columns], _rows(results, [cell], methods, columns))
 
 
-def _rows(results: Results, cell: Cell, methods: Iterable[str], columns: dict[str, Measure]) -> list[list[str]]:
-    return [
-        [label(method), *(_spread(results.values(cell, method, measure)) for measure in columns.values())]
-        for method in methods
-        if results.runs(cell, method)
-    ]
+def _rows(
+    results: Results, cells: Sequence[Cell], methods: Iterable[str], columns: dict[str, Measure]
+) -> list[list[str]]:
+    rows = []
+    for method in methods:
+        runs = [run for cell in cells for run in results.runs(cell, method)]
+        if runs:
+            rows.append([label(method), *(_spread([measure(run) for run in runs]) for measure in columns.values())])
+    return rows
 
 
 def _spread(values: Sequence[float]) -> str:

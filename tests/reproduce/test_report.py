@@ -36,7 +36,7 @@ def test_tables_show_the_records(folder: Path) -> None:
     page = (folder / "report.md").read_text()
     results = Results(json.loads((folder / "records.json").read_text()))
     cell = results.cells[0]
-    first, second = results.values(cell, "batch", final(1))
+    first, second = map(final(1), results.runs(cell, "batch"))
     (row,) = [
         line
         for line in page.split("\n## Medium")[1].split("\n## Hard")[0].splitlines()
