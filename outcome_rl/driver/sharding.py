@@ -15,15 +15,17 @@ in a run of one process: a checkpoint belongs to no number of processes.
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_map_only
+
+# PyTorch's own sharding is imported where it is used: it brings sympy with it.
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 ROUNDED = (torch.bfloat16, torch.float16)
 
@@ -50,6 +52,9 @@ class ShardedModel:
         Raises:
             ValueError: its weights are of several dtypes.
         """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+
         dtypes = {parameter.dtype for parameter in model.parameters()}
         if len(dtypes) > 1:
             raise ValueError(
@@ -97,6 +102,8 @@ class ShardedModel:
     def gathered_model(self, *, everywhere: bool) -> Any:
         """The model as it was, with its present weights, in the machine's memory of the first process or of all;
         elsewhere without weights."""
+        from torch.distributed.tensor import DTensor
+
         model = copy.deepcopy(self.outline)
         state: dict[str, Tensor] = {}
         found: dict[Tensor, Tensor | None] = {}  # tied weights have two names
@@ -111,7 +118,9 @@ class ShardedModel:
             model.load_state_dict(state, assign=True)
         return model
 
-    def _parts(self) -> list[FSDPModule]:
+    def _parts(self) -> "list[FSDPModule]":
+        from torch.distributed.fsdp import FSDPModule
+
         return [module for module in self._model.modules() if isinstance(module, FSDPModule)]
 
 
@@ -119,7 +128,9 @@ def gathered(state: Any, *, everywhere: bool = False) -> Any:
     """A nesting of dicts and lists with its sharded tensors whole, in the machine's memory of the first process, or of
     all; elsewhere None stands in their places. Others stay what they are."""
 
-    def whole(tensor: DTensor) -> Tensor | None:
+    from torch.distributed.tensor import DTensor
+
+    def whole(tensor: "DTensor") -> Tensor | None:
         full = tensor.full_tensor()
         return full.cpu() if everywhere or dist.get_rank() == 0 else None
 
@@ -128,6 +139,8 @@ def gathered(state: Any, *, everywhere: bool = False) -> Any:
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:
     """This process's part of a tensor that all of them have, if `like` is sharded and of its shape."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
     if not isinstance(like, DTensor) or whole.shape != like.shape:
         return whole
     whole = whole.to(like.device)
@@ -145,6 +158,8 @@ def part_of_optimizer(state: Mapping[str, Any], parameters: Sequence[Tensor]) ->
 
 def plain(tensor: Tensor) -> Tensor:
     """A number that every process has a part of, such as a norm."""
+    from torch.distributed.tensor import DTensor
+
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
