@@ -31,7 +31,7 @@ def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, Path]]:
         drawn[cell.name] = {}
         for name, (caption, figure) in _figures(results, cell).items():
             path = folder / f"{cell.name}-{name}.png"
-            figure.savefig(path, dpi=110)
+            figure.savefig(path, dpi=85)
             drawn[cell.name][caption] = path
     return drawn
 
