@@ -26,7 +26,7 @@ $(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kern
 train: install ## Train the embedded policy, about two minutes; ARGS="exploration.bonus=batch trainer.experiment_name=batch" changes it
 	$(BIN)/outcome-rl train --config embedded $(ARGS)
 
-reproduce-quick: install ## The paper in miniature, a quarter of an hour; writes runs/reproduce-quick/report.html
+reproduce-quick: install ## The paper in miniature, about five minutes on two cores; writes runs/reproduce-quick/report.html
 	$(BIN)/outcome-rl reproduce --quick $(ARGS)
 
 test: install ## Run every test; ARGS="-k counts" selects
