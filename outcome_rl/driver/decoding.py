@@ -45,11 +45,11 @@ def decode(
     warp = warper(sampling)
     end_ids = policy.end_token_ids
     ends = torch.tensor(end_ids, device=device)
-    look_every = 1 if device.type == "cpu" else LOOK_EVERY
     uniforms_RT = uniforms(seeds, max_tokens).to(device)
     tokens_RT = torch.full((len(owners), max_tokens), policy.tokenizer.pad_token_id, device=device)
 
     stream = _TokenStream(policy, prompts, owners, max_tokens)
+    look_every = 1 if stream.shares else LOOK_EVERY  # both are free where the host need not be waited for
     logits_RV = stream.read()
     rows = torch.arange(len(owners), device=device)  # those still in the batch; it shrinks
     ended = torch.zeros(len(owners), dtype=torch.bool, device=device)
