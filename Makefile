@@ -23,8 +23,8 @@ $(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kern
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
-train: install ## Train the embedded policy, about two minutes; ARGS="exploration.bonus=batch trainer.experiment_name=batch" changes it
-	$(BIN)/outcome-rl train --config embedded $(ARGS)
+train: install ## Train the toy policy, about two minutes; ARGS="exploration.bonus=batch trainer.experiment_name=batch" changes it
+	$(BIN)/outcome-rl train --config toy $(ARGS)
 
 reproduce-quick: install ## The paper in miniature, about five minutes on two cores; writes runs/reproduce-quick/report.html
 	$(BIN)/outcome-rl reproduce --quick $(ARGS)

@@ -1,4 +1,4 @@
-"""Writes the table of settings into driver.md, from the comments in outcome_rl/driver/config.py.
+"""Writes the table of settings into driver.md, from the comments in outcome_rl/grpo/config/schema.py.
 
 python docs/settings.py
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.driver import config
+from outcome_rl.grpo.config import schema
 
 PAGE = Path(__file__).with_name("driver.md")
 FIELD = re.compile(r" {4}\w+: ")
@@ -40,7 +40,7 @@ def rows(settings: Any, prefix: str = "") -> Iterator[tuple[str, str, str]]:
 
 def table() -> str:
     lines = ["| setting | default | |", "|---|---|---|"]
-    for key, default, meaning in rows(config.TrainConfig()):
+    for key, default, meaning in rows(schema.TrainConfig()):
         shown = f"`{default}`" if default else ""
         lines.append(f"| `{key}` | {shown} | {meaning.replace('|', chr(92) + '|')} |")
     return "\n".join(lines)

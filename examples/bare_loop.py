@@ -2,7 +2,7 @@
 
     python examples/bare_loop.py --steps 20
 
-The policy and the questions are the embedded ones, so this runs anywhere in about a minute; a real model and real
+The policy and the questions are the toy ones, so this runs anywhere in about a minute; a real model and real
 problems change the two `load` lines.
 """
 
@@ -12,8 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import outcome_rl
-from outcome_rl.embedded import DialectTask, policy_dir
-from outcome_rl.outcomes.spans import decode_completion
+from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.toy import DialectTask, policy_dir
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=20)

@@ -3,7 +3,7 @@
     pip install 'trl>=1.16,<1.17'
     python examples/trl_grpo.py --steps 16
 
-The policy and the questions are the embedded ones, so this runs anywhere in a minute or two; a real model and real
+The policy and the questions are the toy ones, so this runs anywhere in a minute or two; a real model and real
 problems change the two lines that load them.
 """
 
@@ -15,8 +15,8 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from outcome_rl import equivalent, extract_answer
-from outcome_rl.embedded import DialectTask, policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer
+from outcome_rl.toy import DialectTask, policy_dir
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=16)

@@ -11,10 +11,10 @@ from outcome_rl.version import __version__
 
 if TYPE_CHECKING:
     from outcome_rl.metrics import best_at_k, diff_at_k, pass_at_k
+    from outcome_rl.outcomes.answer_mask import answer_mask
     from outcome_rl.outcomes.extraction import Answer, extract_answer
     from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, equivalent, outcome_key, question_key
     from outcome_rl.outcomes.matcher import OutcomeMatcher, Outcomes
-    from outcome_rl.outcomes.spans import answer_mask
     from outcome_rl_kernels import (
         GroupAdvantages,
         LinearPolicyLoss,
@@ -45,7 +45,7 @@ _HOME = {
     "outcome_rl.outcomes.extraction": ("Answer", "extract_answer"),
     "outcome_rl.outcomes.keys": ("NO_ANSWER", "OUTCOME_RULE", "equivalent", "outcome_key", "question_key"),
     "outcome_rl.outcomes.matcher": ("OutcomeMatcher", "Outcomes"),
-    "outcome_rl.outcomes.spans": ("answer_mask",),
+    "outcome_rl.outcomes.answer_mask": ("answer_mask",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from outcome_rl.bench import BENCHMARKS
-from outcome_rl.driver import commands
+from outcome_rl.grpo import commands
 from outcome_rl.terminal import print_reports, show_progress
 from outcome_rl.version import __version__
 
@@ -110,45 +110,6 @@ for _name, _command in _DRIVER.items():
 
 
 @app.command()
-def reproduce(
-    quick: Annotated[bool, typer.Option("--quick", help="Minutes on two cores (the default).")] = False,
-    full: Annotated[bool, typer.Option("--full", help="A night on a CPU, and every ablation.")] = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="A test of the machinery, not of the claims.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Only write the report of the folder's records.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of runs, records and report.", show_default="runs/reproduce-PLAN")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Trainings at a time, one thread each.", show_default="one a core")
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, help="Only so many of the plan's seeds; a later call can add more.", show_default="all"),
-    ] = None,
-) -> None:
-    """Re-run the paper in miniature and write a report with a verdict for each of its claims.
-
-    The same command continues what was stopped, and does nothing twice.
-    """
-    from outcome_rl.driver.guards import Interrupted
-    from outcome_rl.reproduce import command
-
-    chosen = [name for name, wanted in (("quick", quick), ("full", full), ("smoke", smoke)) if wanted]
-    if len(chosen) > 1:
-        raise ValueError(f"choose one of --quick, --full and --smoke; got {' and '.join(map('--{}'.format, chosen))}")
-    plan = chosen[0] if chosen else "quick"
-    folder = out or Path("runs") / f"reproduce-{plan}"
-    if report:
-        command.report(folder)
-        return
-    try:
-        command.reproduce(plan, folder, processes, seeds)
-    except Interrupted as interruption:
-        print(f"{interruption}; the same command continues it", file=sys.stderr)
-        raise typer.Exit(128 + interruption.signum) from interruption
-
-
-@app.command()
 def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show versions, devices, and for each operation which implementation runs and why."""
     from outcome_rl.environment import describe_environment
@@ -168,24 +129,6 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
         operations.add_row(name, choice["implementation"], choice["reason"])
     console = Console()
     console.print(versions, operations, *environment["devices"], sep="\n", markup=False, highlight=False)
-
-
-@app.command()
-def bandits(
-    check: Annotated[
-        bool, typer.Option("--check", help="Test the statements of the theory instead; exit status 1 if one fails.")
-    ] = False,
-    seeds: Annotated[
-        int | None, typer.Option(min=2, help="Runs of each simulation.", show_default="200; 2000 with --check")
-    ] = None,
-) -> None:
-    """Simulate the paper's bandits: regret against T, K, m and rho beside the bounds, as tables, PNG and JSON."""
-    from outcome_rl.bandits import command
-
-    if not check:
-        command.run(seeds or 200)
-    elif not command.check(seeds or 2000):
-        raise typer.Exit(1)
 
 
 def bench(context: typer.Context) -> None:

@@ -12,12 +12,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from experiments.bandits import sweeps
+from experiments.paper import exploration
 from outcome_rl import group_advantages, linear_policy_loss
-from outcome_rl.bandits import sweeps
-from outcome_rl.bench import exploration, outcomes
-from outcome_rl.driver.config import ExplorationConfig, TrainConfig
-from outcome_rl.embedded import policy_dir
+from outcome_rl.bench import outcomes
+from outcome_rl.grpo.config.schema import ExplorationConfig, TrainConfig
 from outcome_rl.metrics import SampleSummary
+from outcome_rl.toy import policy_dir
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -124,7 +125,7 @@ def test_the_example_of_the_losses_runs() -> None:
     [
         "README.md",
         "CONTRIBUTING.md",
-        "docs/bandits.md",
+        "experiments/bandits/README.md",
         "docs/driver.md",
         "docs/integrate.md",
         "docs/losses.md",

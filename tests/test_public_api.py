@@ -37,7 +37,7 @@ def test_names_live_where_the_namespace_says() -> None:
         ("import outcome_rl; outcome_rl.outcome_key('1/2')", ("torch", "transformers", "sympy")),
         ("import outcome_rl; outcome_rl.group_advantages", ("transformers", "vllm", "sympy", "matplotlib")),
         ("import outcome_rl.cli", ("torch", "transformers", "rich.progress")),
-        ("import outcome_rl.driver.trainer", ("vllm", "matplotlib", "datasets", "sympy")),
+        ("import outcome_rl.grpo.trainer", ("vllm", "matplotlib", "datasets", "sympy")),
     ],
 )
 def test_imports_stay_light(statement: str, unwanted: tuple[str, ...]) -> None:

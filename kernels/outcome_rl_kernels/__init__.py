@@ -3,13 +3,13 @@
 Knows nothing of answers, drivers or configs. Users find the same names in `outcome_rl`.
 """
 
-from outcome_rl_kernels.advantages import GroupAdvantages, group_advantages, parse_bonus
-from outcome_rl_kernels.counts import OutcomeCounts
+from outcome_rl_kernels.advantages.api import GroupAdvantages, group_advantages, parse_bonus
+from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.dispatch import implementations
-from outcome_rl_kernels.logprobs import linear_logprobs
-from outcome_rl_kernels.modules import LinearPolicyLoss, PolicyLoss
-from outcome_rl_kernels.policy_loss import linear_policy_loss, loss_normalizer, policy_loss
-from outcome_rl_kernels.reference import PolicyLossOutput
+from outcome_rl_kernels.loss.api import linear_policy_loss, loss_normalizer, policy_loss
+from outcome_rl_kernels.loss.logprobs import linear_logprobs
+from outcome_rl_kernels.loss.modules import LinearPolicyLoss, PolicyLoss
+from outcome_rl_kernels.loss.reference import PolicyLossOutput
 
 __all__ = [
     "GroupAdvantages",

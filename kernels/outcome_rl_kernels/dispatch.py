@@ -10,9 +10,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.counts import OutcomeCounts, choose_table
+from outcome_rl_kernels.counts.api import OutcomeCounts, choose_table
+from outcome_rl_kernels.loss.row_kernels import LOGIT_DTYPES
 from outcome_rl_kernels.native import native_status
-from outcome_rl_kernels.policy_rows import LOGIT_DTYPES
 from outcome_rl_kernels.triton_support import triton_obstacle
 
 Impl = Literal["auto", "reference", "native", "triton"]

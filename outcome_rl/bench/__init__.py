@@ -7,7 +7,6 @@ BENCHMARKS = {
     "loss": "Time, memory and error of the policy loss, beside its peers and the floor of its matrix products.",
     "counts": "The count table and the group advantages, against a dictionary, numpy and copies to the host.",
     "outcomes": "Outcome keys beside other graders: accuracy on labelled pairs, agreement, throughput.",
-    "loop": "A training step of the embedded task and its parts, beside generate and an eager loss.",
+    "loop": "A training step of the toy task and its parts, beside generate and an eager loss.",
     "step": "Tokens a second and peak memory of a training step and a rollout, beside TRL's GRPOTrainer.",
-    "exploration": "What each exploration bonus does to pass@k and diff@k on the embedded task, over several seeds.",
 }

@@ -25,7 +25,7 @@ from torch import Tensor
 from outcome_rl.bench.measure import time_ms
 from outcome_rl.bench.record import write_result
 from outcome_rl_kernels import OutcomeCounts, group_advantages
-from outcome_rl_kernels.counts_entries import mix64
+from outcome_rl_kernels.counts.entries import mix64
 from outcome_rl_kernels.dispatch import Impl
 
 Pairs = tuple[Tensor, Tensor]

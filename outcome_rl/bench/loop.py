@@ -1,10 +1,10 @@
-"""A whole training step of the embedded task, beside the loop that one would write with transformers and PyTorch.
+"""A whole training step of the toy task, beside the loop that one would write with transformers and PyTorch.
 
     outcome-rl bench loop
 
 The plain loop samples with `model.generate`, passes whole sequences through the policy and a frozen reference, takes
 log-softmax and gather of all their logits, and steps AdamW. Problems, scoring, advantages, micro-batches and threads
-are those of `outcome-rl train --config embedded`. First both losses and gradients are compared on the same responses;
+are those of `outcome-rl train --config toy`. First both losses and gradients are compared on the same responses;
 then whole steps are timed in turns. The learning rate is so small that no step changes the work of the next.
 """
 
@@ -22,10 +22,10 @@ from torch.nn import functional as F
 
 from outcome_rl.bench.measure import interleaved_times
 from outcome_rl.bench.record import OUTPUT, RESULTS, write_result
-from outcome_rl.driver.batches import ScoredRollouts
-from outcome_rl.driver.config_loading import load_config
-from outcome_rl.driver.rollout import Rollouts
-from outcome_rl.driver.trainer import Trainer
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.rollout.engine import Rollouts
+from outcome_rl.grpo.trainer import Trainer
+from outcome_rl.grpo.update.microbatches import ScoredRollouts
 
 RECORD = RESULTS / "loop-cpu.json"
 PARTS = ("rollout", "outcomes", "reference", "update")
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     if not arguments.from_record:
         figures = measure(arguments.rounds, arguments.threads, arguments.set)
-        config = {"preset": "embedded", "settings": arguments.set, "threads": arguments.threads}
+        config = {"preset": "toy", "settings": arguments.set, "threads": arguments.threads}
         print(f"wrote {write_result(RECORD.stem, config, figures).relative_to(OUTPUT)}")
     print(table(json.loads(RECORD.read_text())["figures"]))
 
@@ -128,7 +128,7 @@ def measure(rounds: int, threads: int, settings: Sequence[str]) -> dict[str, Any
             "model.device=cpu",
             f"trainer.num_threads={threads}",
         ]
-        trainer = Trainer(load_config("embedded", [*settings, *fixed, f"trainer.default_local_dir={folder}"]))
+        trainer = Trainer(load_config("toy", [*settings, *fixed, f"trainer.default_local_dir={folder}"]))
         try:
             plain = PlainLoop(trainer)
             error = compare(trainer, plain)

@@ -25,7 +25,7 @@ from outcome_rl.bench.graders import PEERS
 from outcome_rl.bench.pages import with_block
 from outcome_rl.bench.record import IN_CHECKOUT, RESULTS, ROOT, write_result
 from outcome_rl.outcomes import keys
-from outcome_rl.outcomes.latex import UNIT_WORDS
+from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 
 NAME = "outcomes"
 PAGE = ROOT / "docs" / "outcomes.md"

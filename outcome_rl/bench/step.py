@@ -1,7 +1,7 @@
 """Tokens a second and peak memory of a training step, and of the rollout before it, beside TRL's GRPOTrainer.
 
     outcome-rl bench step
-    outcome-rl bench step --models embedded --rounds 3
+    outcome-rl bench step --models toy --rounds 3
 
 Both train the same model in float32 on the same batch (made once, with random advantages), in micro-batches of as many
 responses, without a KL term, with AdamW and without gradient checkpointing. Loss and norm of the gradient of the first
@@ -28,14 +28,14 @@ from outcome_rl.bench.measure import interleaved_times, peak_mib
 from outcome_rl.bench.pages import with_block
 from outcome_rl.bench.record import IN_CHECKOUT, RESULTS, ROOT, write_result
 from outcome_rl.bench.step_trl import INSTALL, TrlStep
-from outcome_rl.driver.batches import ScoredRollouts
-from outcome_rl.driver.config import ModelConfig, TrainConfig
-from outcome_rl.driver.config_loading import load_config
-from outcome_rl.driver.data import Problem, load_problems
-from outcome_rl.driver.policy import Policy
-from outcome_rl.driver.rollout import Rollouts, TransformersEngine
-from outcome_rl.driver.scoring import Scorer
-from outcome_rl.driver.update import Updater
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
+from outcome_rl.grpo.data.problems import Problem, load_problems
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import Rollouts, TransformersEngine
+from outcome_rl.grpo.rollout.scoring import Scorer
+from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.update.updater import Updater
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
 
@@ -54,7 +54,7 @@ class Workload(NamedTuple):
 
 
 WORKLOADS = {
-    "embedded": Workload(questions=64, n=8, prompt_tokens=8, response_tokens=16, micro_batch_size=128),
+    "toy": Workload(questions=64, n=8, prompt_tokens=8, response_tokens=16, micro_batch_size=128),
     "llama-100m": Workload(questions=4, n=4, prompt_tokens=64, response_tokens=64, micro_batch_size=8),
 }
 
@@ -122,7 +122,7 @@ def measure(name: str, device: str, rounds: int) -> dict[str, dict[str, Any]]:
             for trainer, step in steps.items()
         }
         whole_ms = step_times[OURS]["median_ms"] + rollout_times[OURS]["median_ms"]
-        scored = rollouts if name == "embedded" else _with_answers(policy, prompts, rollouts)
+        scored = rollouts if name == "toy" else _with_answers(policy, prompts, rollouts)
         figures[OURS]["outcomes_ms"] = _outcomes_ms(policy, config, problems, scored, rounds)
         figures[OURS]["outcomes_share"] = figures[OURS]["outcomes_ms"] / (whole_ms + figures[OURS]["outcomes_ms"])
         return figures
@@ -173,7 +173,7 @@ def write_page() -> None:
 
 def _config(workload: Workload) -> TrainConfig:
     config = load_config(
-        "embedded",
+        "toy",
         [
             f"data.train_batch_size={workload.questions}",
             f"data.max_prompt_length={workload.prompt_tokens}",
@@ -190,12 +190,12 @@ def _config(workload: Workload) -> TrainConfig:
 
 
 def _model(name: str, folder: Path) -> str:
-    """The path of a model: the embedded policy, or a random Llama of 100 million parameters with its tokenizer."""
-    if name == "embedded":
+    """The path of a model: the toy policy, or a random Llama of 100 million parameters with its tokenizer."""
+    if name == "toy":
         return name
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = Policy.load(ModelConfig(path="embedded", device="cpu")).tokenizer
+    tokenizer = Policy.load(ModelConfig(path="toy", device="cpu")).tokenizer
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -216,9 +216,9 @@ def _model(name: str, folder: Path) -> str:
 
 
 def _prompts(policy: Policy, workload: Workload) -> tuple[list[list[int]], list[Problem]]:
-    """Prompts of as many tokens each: embedded problems, repeated where that takes more than one."""
-    config = load_config("embedded", [])
-    problems = list(load_problems(["embedded:train"], config.data, workload.questions).problems)
+    """Prompts of as many tokens each: toy problems, repeated where that takes more than one."""
+    config = load_config("toy", [])
+    problems = list(load_problems(["toy:train"], config.data, workload.questions).problems)
     prompts = [policy.tokenizer(problem.problem)["input_ids"] for problem in problems]
     return [(ids * workload.prompt_tokens)[: workload.prompt_tokens] for ids in prompts], problems
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outcome_rl.driver.batches import ScoredRollouts
-from outcome_rl.driver.policy import Policy
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.update.microbatches import ScoredRollouts
 
 INSTALL = "pip install 'trl>=1.16,<1.17' accelerate"
 

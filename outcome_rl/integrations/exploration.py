@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from outcome_rl.driver.config import ExplorationConfig, OutcomesConfig
+from outcome_rl.grpo.config.schema import ExplorationConfig, OutcomesConfig
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts, group_advantages
-from outcome_rl_kernels.reference import Scale
+from outcome_rl_kernels.advantages.reference import Scale
 
 
 @dataclass(frozen=True)

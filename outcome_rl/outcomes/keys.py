@@ -11,11 +11,11 @@ import re
 from functools import lru_cache
 from hashlib import blake2b
 
-from outcome_rl.outcomes.forms import mathematical_form
-from outcome_rl.outcomes.latex import mended, plain_latex, strip_unit, unwrap_text
-from outcome_rl.outcomes.notations import in_notation, is_word, marked_choice
-from outcome_rl.outcomes.rational import parse_rational
-from outcome_rl.outcomes.tokens import Incomparable, NotUnderstood, Words
+from outcome_rl.outcomes.canonical.forms import mathematical_form
+from outcome_rl.outcomes.canonical.latex import mended, plain_latex, strip_unit, unwrap_text
+from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Words
+from outcome_rl.outcomes.canonical.notations import in_notation, is_word, marked_choice
+from outcome_rl.outcomes.canonical.rational import parse_rational
 
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""

@@ -10,9 +10,9 @@ import torch
 
 from outcome_rl.bench import record, step
 from outcome_rl.bench.step import Workload, check_agreement, main, table
-from outcome_rl.driver.config import ModelConfig
-from outcome_rl.driver.policy import Policy
-from outcome_rl.driver.rollout import Rollouts
+from outcome_rl.grpo.config.schema import ModelConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import Rollouts
 from outcome_rl.outcomes.extraction import extract_answer
 
 
@@ -22,7 +22,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(step, "RESULTS", tmp_path)
     monkeypatch.setattr(step, "find_spec", lambda name: None)
     small = Workload(questions=3, n=2, prompt_tokens=8, response_tokens=12, micro_batch_size=2)
-    monkeypatch.setitem(step.WORKLOADS, "embedded", small)
+    monkeypatch.setitem(step.WORKLOADS, "toy", small)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield tmp_path
@@ -30,12 +30,12 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_our_step_is_measured_and_recorded(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--models", "embedded", "--rounds", "2"])
+    main(["--models", "toy", "--rounds", "2"])
     shown = capsys.readouterr()
     assert "TRL is left out: pip install" in shown.err
     found = json.loads((results / "step.json").read_text())
-    assert found["config"]["workloads"]["embedded"]["questions"] == 3
-    (ours,) = found["figures"]["embedded"].values()
+    assert found["config"]["workloads"]["toy"]["questions"] == 3
+    (ours,) = found["figures"]["toy"].values()
     assert ours["step"]["rounds"] == ours["rollout"]["rounds"] == 2
     assert 0 < ours["outcomes_share"] < 1
     assert 6 < ours["trained_tokens"] <= 6 * 12
@@ -58,15 +58,15 @@ def test_the_record_goes_into_the_page(results: Path, tmp_path: Path, monkeypatc
     }
     trl = {**ours, "step": {"median_ms": 1000.0}, "peak_mib": None}
     del trl["outcomes_share"]
-    record.write_result("step", {}, {"embedded": {"outcome_rl": ours, "TRL": trl}})
+    record.write_result("step", {}, {"toy": {"outcome_rl": ours, "TRL": trl}})
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "results.md"
     marks = "<!-- step: written by outcome-rl bench step --from-record -->", "<!-- end of step -->"
     page.write_text(f"before\n{marks[0]}\nold\n{marks[1]}\nafter\n")
     main(["--from-record"])
     text = page.read_text()
-    assert "| embedded | outcome_rl | 2000 | 4000 | 12 | 0.40% |" in text
-    assert "| embedded | TRL | 1000 | 4000 |  |  |" in text
+    assert "| toy | outcome_rl | 2000 | 4000 | 12 | 0.40% |" in text
+    assert "| toy | TRL | 1000 | 4000 |  |  |" in text
     assert "old" not in text
     assert text.startswith("before")
     assert text.endswith("after\n")
@@ -86,7 +86,7 @@ def test_what_does_not_agree_is_not_timed(theirs: tuple[float, float], what: str
 
 
 def test_a_random_models_responses_are_given_answers() -> None:
-    policy = Policy.load(ModelConfig(path="embedded", device="cpu"))
+    policy = Policy.load(ModelConfig(path="toy", device="cpu"))
     prompts = [[5, 6, 7], [8, 9, 10]]
     drawn = Rollouts.assemble(policy, [prompts[0]] * 2 + [prompts[1]] * 2, [[11] * 9, [12] * 7, [13] * 9, [14]])
     answered = step._with_answers(policy, prompts, drawn)

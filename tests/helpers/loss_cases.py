@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from outcome_rl_kernels import PolicyLossOutput
-from outcome_rl_kernels.checks import token_batch
+from outcome_rl_kernels.loss.checks import token_batch
+from outcome_rl_kernels.loss.reference import TokenBatch
 from outcome_rl_kernels.native import native_status
-from outcome_rl_kernels.reference import TokenBatch
 
 needs_native = pytest.mark.skipif(not native_status()[0], reason=f"native library: {native_status()[1]}")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from outcome_rl.reproduce.plan import QUICK, Plan, Run
+from experiments.paper.plan import QUICK, Plan, Run
 
 QUESTIONS = 12
 # (method, name of the figure, random number in [0, 1)) -> the figure

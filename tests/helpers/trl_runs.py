@@ -18,8 +18,8 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, TrainerCa
 from trl import GRPOConfig
 
 from outcome_rl import extract_answer
-from outcome_rl.embedded import DialectTask, policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer
+from outcome_rl.toy import DialectTask, policy_dir
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout functions are, to TRL
 Make = Callable[..., Any]  # `make_trainer` on some policy
@@ -34,7 +34,7 @@ def tokenizer() -> Any:
 
 
 def save_policy(folder: Path) -> Path:
-    """A random Llama with a head of its own, over the words of the embedded task."""
+    """A random Llama with a head of its own, over the words of the toy task."""
     words = tokenizer()
     torch.manual_seed(0)
     shape = LlamaConfig(

@@ -18,7 +18,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from outcome_rl.embedded import policy_dir
+from outcome_rl.toy import policy_dir
 
 EXPLORE = "+algorithm.outcome_exploration."
 QUESTIONS = {"q1": ("D12 39 ^ 9 =>", "27"), "q2": ("D05 10 % 8 =>", "3")}  # id -> prompt, gold answer

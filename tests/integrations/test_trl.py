@@ -23,9 +23,9 @@ from trl_runs import (
 )
 
 from outcome_rl import OutcomeCounts, OutcomeMatcher, extract_answer, group_advantages, question_key
-from outcome_rl.embedded import policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig, exploration_advantages
 from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl.toy import policy_dir
 
 METRICS = {
     "exploration/bonus_mean",
@@ -55,7 +55,7 @@ def answer_tokens(output: dict[str, Any]) -> torch.Tensor:
 
 @pytest.mark.slow
 def test_it_trains_and_reports_on_sampled_completions(tmp_path: Path) -> None:
-    """The embedded policy, evaluated on the way with groups of another size: evaluation counts nothing."""
+    """The toy policy, evaluated on the way with groups of another size: evaluation counts nothing."""
     trainer = make_trainer(
         policy_dir(),
         tmp_path,

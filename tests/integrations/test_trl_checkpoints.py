@@ -13,8 +13,8 @@ from torch import Tensor
 from trl import GRPOTrainer
 from trl_runs import counted, losses, make_trainer, questions, save_policy
 
-from outcome_rl.embedded import policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig
+from outcome_rl.toy import policy_dir
 
 
 def weights(trainer: Any) -> dict[str, Tensor]:

@@ -8,8 +8,8 @@ import torch
 from peft import LoraConfig
 from trl_runs import Gradients, generate, losses, make_trainer, questions
 
-from outcome_rl.embedded import policy_dir
 from outcome_rl.integrations.trl import ExplorationConfig
+from outcome_rl.toy import policy_dir
 
 
 def run(policy: Path, folder: Path, *, fused_loss: bool, **settings: Any) -> tuple[Any, list[dict[str, torch.Tensor]]]:

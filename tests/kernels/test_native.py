@@ -12,8 +12,8 @@ import torch
 from splitmix import MASK, mix64, outcome_with_hash, unmix64
 
 from outcome_rl_kernels import native
-from outcome_rl_kernels.counts import OutcomeCounts
-from outcome_rl_kernels.counts_native import NativeTable
+from outcome_rl_kernels.counts.api import OutcomeCounts
+from outcome_rl_kernels.counts.native import NativeTable
 from outcome_rl_kernels.native import native_library, native_status
 
 AVAILABLE, REASON = native_status()

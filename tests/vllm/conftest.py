@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from outcome_rl.driver.config import TrainConfig
-from outcome_rl.driver.config_loading import load_config
-from outcome_rl.driver.policy import Policy
-from outcome_rl.embedded import policy_dir
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.toy import policy_dir
 
 if TYPE_CHECKING:
-    from outcome_rl.driver.rollout_vllm import VllmEngine
+    from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
 
 os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"  # GiB; otherwise a share of all memory
 VLLM = ("rollout.engine=vllm", "rollout.enforce_eager=true", "model.device=cpu", "trainer.num_threads=1")
@@ -24,7 +24,7 @@ VLLM = ("rollout.engine=vllm", "rollout.enforce_eager=true", "model.device=cpu",
 @pytest.fixture(scope="session")
 def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
     """Of a random model with biases, grouped heads of 32 channels (vLLM's smallest on the CPU) and a head of its own;
-    the embedded policy, of the other tests, has a head that is tied to its embedding."""
+    the toy policy, of the other tests, has a head that is tied to its embedding."""
     folder = tmp_path_factory.mktemp("qwen2")
     tokenizer = AutoTokenizer.from_pretrained(policy_dir())
     torch.manual_seed(0)
@@ -44,7 +44,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
     )
     Qwen2ForCausalLM(shape).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return load_config("embedded", [*VLLM, f"model.path={folder}"])
+    return load_config("toy", [*VLLM, f"model.path={folder}"])
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def policy(config: TrainConfig) -> Policy:
 
 @pytest.fixture(scope="session")
 def engine(policy: Policy, config: TrainConfig) -> "Iterator[VllmEngine]":
-    from outcome_rl.driver.rollout_vllm import VllmEngine
+    from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
 
     with closing(VllmEngine(policy, config)) as started:
         yield started

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from outcome_rl.driver.config import SamplingConfig
-from outcome_rl.driver.policy import Policy
-from outcome_rl.driver.rollout import Rollouts
-from outcome_rl.driver.rollout_vllm import SHARED_MEMORY, VllmEngine
+from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import Rollouts
+from outcome_rl.grpo.rollout.vllm_engine import SHARED_MEMORY, VllmEngine
 
 TEXTS = ("D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9 ! 3 =>")
 N = 32

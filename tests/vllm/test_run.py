@@ -1,4 +1,4 @@
-"""Whole runs of the embedded policy with vLLM, and every way in which one of them may be stopped."""
+"""Whole runs of the toy policy with vLLM, and every way in which one of them may be stopped."""
 
 import os
 import signal
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driver_runs import Process, assert_same_run, rows
+from grpo_runs import Process, assert_same_run, rows
 
-from outcome_rl.driver.checkpoint import latest_checkpoint
-from outcome_rl.driver.config_loading import load_config
-from outcome_rl.driver.rollout_vllm import SHARED_MEMORY
-from outcome_rl.driver.trainer import train
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.rollout.vllm_engine import SHARED_MEMORY
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
+from outcome_rl.grpo.trainer import train
 
 SETTINGS = (
     "rollout.engine=vllm",
@@ -39,7 +39,7 @@ def settings(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of eight steps that nothing stopped."""
-    config = load_config("embedded", settings(tmp_path_factory.mktemp("whole")))
+    config = load_config("toy", settings(tmp_path_factory.mktemp("whole")))
     before = engine_processes(os.getpid())
     train(config)
     _, alive = psutil.wait_procs(engine_processes(os.getpid()) - before, timeout=30)
@@ -63,12 +63,12 @@ def test_after_every_update_the_engine_samples_from_the_policy(whole: Path) -> N
         assert row["rollout/importance_clipped"] == 0
     assert metrics[-1]["actor/kl"] > 1e-3  # far from the initial weights in those terms
     assert [(row["step"], row["dataset"]) for row in rows(whole, "evaluations")] == [
-        (0, "embedded:validation"),
-        (0, "embedded:test"),
-        (3, "embedded:validation"),
-        (6, "embedded:validation"),
-        (8, "embedded:validation"),
-        (8, "embedded:test"),
+        (0, "toy:validation"),
+        (0, "toy:test"),
+        (3, "toy:validation"),
+        (6, "toy:validation"),
+        (8, "toy:validation"),
+        (8, "toy:test"),
     ]
 
 

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, get_args
 
 import torch
 
-from outcome_rl.driver import config as driver
-from outcome_rl.driver.data import ANSWER_KEYS, ID_KEYS
+from outcome_rl.grpo.config import schema as driver
+from outcome_rl.grpo.data.problems import ANSWER_KEYS, ID_KEYS
 from outcome_rl_kernels import OutcomeCounts, group_advantages
-from outcome_rl_kernels.advantages import parse_bonus
-from outcome_rl_kernels.checks import check_number
-from outcome_rl_kernels.reference import AnswerMaskMode
-from outcome_rl_kernels.reference.advantages import is_zeroed
+from outcome_rl_kernels.advantages.api import parse_bonus
+from outcome_rl_kernels.advantages.reference import is_zeroed
+from outcome_rl_kernels.loss.checks import check_number
+from outcome_rl_kernels.loss.reference import AnswerMaskMode
 
 GOLD_KEYS = (*ANSWER_KEYS, "solution")  # the last as TRL's own accuracy_reward
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from outcome_rl.integrations.trl.config import ExplorationConfig
+from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask, decode_completion
 from outcome_rl.outcomes.extraction import Answer, extract_answer
 from outcome_rl.outcomes.keys import question_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.outcomes.spans import Tokenizer, answer_mask, decode_completion
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from outcome_rl.driver.step_metrics import distinct_in_groups
+from outcome_rl.grpo.run.metrics import distinct_in_groups
 from outcome_rl.integrations.trl.compatibility import check_hooks
 from outcome_rl.integrations.trl.config import Columns, ExplorationConfig
 from outcome_rl.integrations.trl.exploration import Exploration, exploration_advantages

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from outcome_rl.integrations.verl import ADV_ESTIMATOR
-from outcome_rl_kernels.reference import LossSettings, Scale
-from outcome_rl_kernels.reference.policy_loss import policy_gradient_losses
+from outcome_rl_kernels.advantages.reference import Scale
+from outcome_rl_kernels.loss.reference import LossSettings, policy_gradient_losses
 
 LOG_RATIO_CLAMP = 20.0  # verl's
 

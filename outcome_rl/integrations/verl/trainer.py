@@ -20,9 +20,9 @@ from torch import Tensor
 from outcome_rl.integrations.exploration import OutcomeExploration, OutcomeExplorationConfig
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
-from outcome_rl.outcomes.spans import answer_mask, decode_completion
+from outcome_rl.outcomes.answer_mask import answer_mask, decode_completion
 from outcome_rl.version import __version__
-from outcome_rl_kernels.reference import Scale
+from outcome_rl_kernels.advantages.reference import Scale
 
 FOLDER = "outcome_exploration"  # in global_step_N/
 _STATE = "_outcome_exploration"  # attribute of a trainer

@@ -1,0 +1,1 @@
+"""Experiments in a checkout of the repository; not installed."""

@@ -1,0 +1,135 @@
+"""Many seeds of an algorithm on an instance at once, as rows of arrays.
+
+A seed's random numbers are a function of the seed and the round alone, so that one seed by itself takes the very path
+that it takes among thousands.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from experiments.bandits.algorithms import Algorithm, ucb
+from experiments.bandits.instances import Instance
+
+
+class Simulation(NamedTuple):
+    """What `simulate` saw; S seeds, R recorded rounds, M outcomes."""
+
+    rounds: NDArray[np.int64]  # (R,) ascending, the first round is 1
+    regret: NDArray[np.float64]  # (S, R) pseudo-regret up to and with each recorded round
+    pulls: NDArray[np.int64]  # (S, M) pulls of each outcome up to the last recorded round
+
+
+def simulate(instance: Instance, algorithm: Algorithm, rounds: Sequence[int], seeds: ArrayLike) -> Simulation:
+    """Run an algorithm until the last of `rounds`, recording its pseudo-regret at each of them.
+
+    Pseudo-regret is `sum over pulls of (best mean - mean of the outcome pulled)`: the noise of rewards is not in it.
+
+    Args:
+        instance: the bandit.
+        algorithm: how outcomes are looked for; after each was seen once, UCB1 over outcomes with all samples so far.
+        rounds: rounds to record at, integers >= 1, ascending.
+        seeds: distinct runs, integers >= 0, shape (S,).
+
+    Returns:
+        A `Simulation`. The rows of `seeds` do not depend on one another.
+
+    Raises:
+        ValueError: `rounds` is empty, does not ascend or begins below 1; `seeds` is empty or has a negative.
+        TypeError: `seeds` or `rounds` is not made of integers.
+    """
+    round_R, stream_S = _integers("rounds", rounds), _streams(seeds)
+    if round_R[0] < 1 or np.any(np.diff(round_R) <= 0):
+        raise ValueError(f"rounds must ascend from at least 1; got {rounds!r}.")
+    S, M = len(stream_S), instance.outcomes
+    row_S = np.arange(S)
+    size_M, mean_M, gap_M = np.array(instance.sizes, np.float64), np.array(instance.means), instance.gaps
+    count_SM, sum_SM = np.zeros((S, M)), np.zeros((S, M))
+    # Among equal indices each seed prefers one at random; the first would always be the best of `balanced`.
+    tie_SM = 1e-9 * np.stack([_uniforms(stream_S, ~outcome) for outcome in range(M)], axis=1)
+    regret_SR = np.empty((S, len(round_R)))
+    undiscovered_S = np.full(S, M)
+    recorded = 0
+    for step in range(1, int(round_R[-1]) + 1):
+        searching_S = undiscovered_S > 0
+        outcome_S = (ucb(np.maximum(count_SM, 1.0), sum_SM, step) + tie_SM).argmax(axis=1)
+        if searching_S.any():
+            weight_SM = algorithm.weights(size_M, count_SM[searching_S])
+            outcome_S[searching_S] = _draw(weight_SM, _uniforms(stream_S[searching_S], 2 * step))
+        undiscovered_S -= count_SM[row_S, outcome_S] == 0
+        count_SM[row_S, outcome_S] += 1
+        sum_SM[row_S, outcome_S] += _uniforms(stream_S, 2 * step + 1) < mean_M[outcome_S]
+        if step == round_R[recorded]:
+            regret_SR[:, recorded] = (count_SM * gap_M).sum(axis=1)  # BLAS would round by the number of seeds
+            recorded += 1
+    return Simulation(round_R, regret_SR, count_SM.astype(np.int64))
+
+
+def discovery_times(instance: Instance, algorithm: Algorithm, seeds: ArrayLike) -> NDArray[np.int64]:
+    """The draw, counted from 1, at which each outcome is first seen when an algorithm only looks for outcomes.
+
+    Args:
+        instance: the bandit; its means play no role.
+        algorithm: how outcomes are looked for.
+        seeds: distinct runs, integers >= 0, shape (S,).
+
+    Returns:
+        First hits, int64, shape (S, M). Their maximum over M is when everything was discovered. The first hits of
+        `simulate` with the same seeds are the same.
+
+    Raises:
+        ValueError: `seeds` is empty or has a negative.
+        TypeError: `seeds` is not made of integers.
+    """
+    stream_S = _streams(seeds)
+    size_M = np.array(instance.sizes, np.float64)
+    hit_SM = np.zeros((len(stream_S), instance.outcomes), np.int64)
+    count_SM = np.zeros(hit_SM.shape)
+    searching = np.arange(len(stream_S))  # rows with outcomes still to be seen
+    step = 0
+    while len(searching):
+        step += 1
+        outcome = _draw(algorithm.weights(size_M, count_SM[searching]), _uniforms(stream_S[searching], 2 * step))
+        is_new = count_SM[searching, outcome] == 0
+        hit_SM[searching[is_new], outcome[is_new]] = step
+        count_SM[searching, outcome] += 1
+        searching = searching[(hit_SM[searching] == 0).any(axis=1)]
+    return hit_SM
+
+
+def _draw(weight_SM: NDArray[np.float64], uniform_S: NDArray[np.float64]) -> NDArray[np.int64]:
+    """One outcome a row, with probability proportional to its weight."""
+    cumulative_SM = weight_SM.cumsum(axis=1)
+    return np.asarray((cumulative_SM > (uniform_S * cumulative_SM[:, -1])[:, None]).argmax(axis=1), np.int64)
+
+
+def _streams(seeds: ArrayLike) -> NDArray[np.uint64]:
+    seed_S = _integers("seeds", seeds)
+    if seed_S.min() < 0:
+        raise ValueError(f"seeds must be at least 0; got {seed_S.min()}.")
+    return _mix(seed_S.astype(np.uint64))
+
+
+def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a list of at least one integer; got {values!r}.")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be made of integers; got dtype {array.dtype}.")
+    return array.astype(np.int64)
+
+
+def _uniforms(stream_S: NDArray[np.uint64], index: int) -> NDArray[np.float64]:
+    """The number at `index` of every stream, uniform in [0, 1)."""
+    bits_S = _mix(stream_S ^ _mix(np.array([index]).astype(np.uint64))) >> np.uint64(11)
+    return bits_S.astype(np.float64) * 2.0**-53
+
+
+def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64 (Steele, Lea and Flood 2014): a bijection whose outputs for near inputs look independent."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

@@ -1,0 +1,162 @@
+"""Regret against T, K, m and rho beside the bounds, and the two corrections: what `outcome-rl bandits` shows."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.bandits import bounds
+from experiments.bandits.algorithms import BALANCED, Algorithm, PartitionAware, SoftExclusion
+from experiments.bandits.instances import Instance, balanced, needle
+from experiments.bandits.simulate import discovery_times, simulate
+
+OVER_ARMS = "UCB over arms"
+ALGORITHMS: dict[str, Algorithm] = {
+    OVER_ARMS: PartitionAware(),
+    "balanced outcome UCB": BALANCED,
+    "soft exclusion, rho = 0.9": SoftExclusion(0.9),
+    "partition-aware UCB": PartitionAware(),
+}
+RHOS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+
+
+class Curve(TypedDict):
+    """Means over seeds with their standard errors; what is exact or a bound has none. None: not defined there."""
+
+    mean: list[float | None]
+    standard_error: list[float] | None
+
+
+class Panel(TypedDict):
+    """What was varied along the axis `x`, and the curves over it."""
+
+    title: str
+    x: str
+    y: str
+    values: list[float]
+    curves: dict[str, Curve]
+
+
+def sweep(seeds: int, progress: Callable[[str], None] = lambda title: None) -> list[Panel]:
+    """Simulate every panel; `progress` is called with the title of each when it is done.
+
+    Args:
+        seeds: runs of each point, at least 2; discovery, which is cheap and noisy, gets twenty times as many.
+        progress: called after each panel.
+
+    Raises:
+        ValueError: `seeds` is below 2, which has no standard error.
+    """
+    if seeds < 2:
+        raise ValueError(f"seeds must be at least 2, as one run has no standard error; got {seeds}.")
+    panels = []
+    for make, runs in (
+        (_against_T, seeds),
+        (_against_K, seeds),
+        (_against_m, seeds),
+        (_against_rho, seeds),
+        (_first_hit, 20 * seeds),
+        (_miss, 20 * seeds),
+    ):
+        panels.append(make(np.arange(runs)))
+        progress(panels[-1]["title"])
+    return panels
+
+
+def table(panels: list[Panel]) -> str:
+    """Every panel as a table in Markdown, a row a curve."""
+    blocks = []
+    for panel in panels:
+        heads = " | ".join(f"{value:,g}" for value in panel["values"])
+        lines = [f"| {panel['title']}; {panel['x']} = | {heads} |", f"|---|{'---:|' * len(panel['values'])}"]
+        lines += [f"| {name} | {' | '.join(_cells(curve))} |" for name, curve in panel["curves"].items()]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _against_T(seeds: NDArray[np.int64]) -> Panel:
+    instance, rounds = balanced(arms=100, outcomes=10, gap=0.5), [10, 30, 100, 300, 1000, 3000]
+    curves = {name: _seen(_regret(name, instance, rounds, seeds)) for name in ALGORITHMS}
+    curves["bound, partition-aware"] = _exact(bounds.ucb_bound(instance, T) for T in rounds)
+    return _panel("Regret: m = 10, K = 100, gap 0.5", "T", "pseudo-regret", rounds, curves)
+
+
+def _against_K(seeds: NDArray[np.int64]) -> Panel:
+    T, arms = 1000, [10, 30, 100, 300]
+    curves = {name: _seen(np.hstack([_regret(name, needle(K), [T], seeds) for K in arms])) for name in ALGORITHMS}
+    curves["lower bound without generalisation"] = _exact(bounds.search_bound(K, T) for K in arms)
+    return _panel("Regret: the needle, T = 1,000", "K", "pseudo-regret", arms, curves)
+
+
+def _against_m(seeds: NDArray[np.int64]) -> Panel:
+    T, outcomes = 3000, [2, 4, 10, 20, 50]
+    instances = [balanced(arms=100, outcomes=m, gap=0.5) for m in outcomes]
+    curves = {name: _seen(np.hstack([_regret(name, i, [T], seeds) for i in instances])) for name in ALGORITHMS}
+    curves["bound, partition-aware"] = _exact(bounds.ucb_bound(instance, T) for instance in instances)
+    curves["bound, whatever the gap"] = _exact(bounds.gap_free_bound(m, T) for m in outcomes)
+    return _panel("Regret: K = 100, gap 0.5, T = 3,000", "m", "pseudo-regret", outcomes, curves)
+
+
+def _against_rho(seeds: NDArray[np.int64]) -> Panel:
+    T, instance = 1000, needle(100)
+    curves = {
+        "soft exclusion": _seen(np.hstack([simulate(instance, SoftExclusion(rho), [T], seeds).regret for rho in RHOS])),
+        "bound, soft exclusion": _exact(bounds.soft_exclusion_bound(instance, rho, T) for rho in RHOS),
+    }
+    return _panel("Regret: the needle, K = 100, T = 1,000", "rho", "pseudo-regret", RHOS, curves)
+
+
+def _first_hit(seeds: NDArray[np.int64]) -> Panel:
+    instance = balanced(arms=100, outcomes=10, gap=0.5)
+    hit_SR = np.stack([discovery_times(instance, SoftExclusion(rho), seeds)[:, 0] for rho in RHOS], axis=1)
+    curves = {
+        "soft exclusion": _seen(hit_SR),
+        "exact mean": _exact(bounds.first_hit_mean(instance, rho)[0] for rho in RHOS),
+        "bound, corrected": _exact(bounds.first_hit_bound(instance, rho)[0] for rho in RHOS),
+        "bound of the paper at rho = 1": _exact(1.0 if rho == 1.0 else None for rho in RHOS),
+    }
+    return _panel("First hit of an outcome: m = 10, K = 100", "rho", "draws", RHOS, curves)
+
+
+def _miss(seeds: NDArray[np.int64]) -> Panel:
+    K, pulls = 100, [0, 10, 25, 50, 75, 100]
+    found_S = discovery_times(needle(K).singletons(), PartitionAware(), seeds)[:, 0]
+    curves = {
+        "search without repeats": _seen((found_S[:, None] > np.array(pulls)).astype(np.float64)),
+        "exact, without repeats": _exact(1 - T / K for T in pulls),
+        "exact, with repeats": _exact((1 - 1 / K) ** T for T in pulls),
+        "constant of the paper at T = K/2": _exact(math.exp(-0.5) if K == 2 * T else None for T in pulls),
+    }
+    return _panel("Good arm not found: the needle, K = 100", "T", "probability", pulls, curves)
+
+
+def _regret(name: str, instance: Instance, rounds: list[int], seeds: NDArray[np.int64]) -> NDArray[np.float64]:
+    seen = instance.singletons() if name == OVER_ARMS else instance
+    return simulate(seen, ALGORITHMS[name], rounds, seeds).regret  # (S, R)
+
+
+def _panel(title: str, x: str, y: str, values: Iterable[float], curves: dict[str, Curve]) -> Panel:
+    return Panel(title=title, x=x, y=y, values=list(values), curves=curves)
+
+
+def _seen(value_SR: NDArray[np.int64] | NDArray[np.float64]) -> Curve:
+    error_R = value_SR.std(axis=0, ddof=1) / math.sqrt(len(value_SR))
+    return Curve(mean=value_SR.mean(axis=0).tolist(), standard_error=error_R.tolist())
+
+
+def _exact(values: Iterable[float | None]) -> Curve:
+    return Curve(mean=[None if value is None else float(value) for value in values], standard_error=None)
+
+
+def _cells(curve: Curve) -> list[str]:
+    errors = curve["standard_error"]
+    if errors is None:
+        return ["" if mean is None else _number(mean) for mean in curve["mean"]]
+    return [f"{_number(mean or 0.0)} ± {error:.2g}" for mean, error in zip(curve["mean"], errors, strict=True)]
+
+
+def _number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

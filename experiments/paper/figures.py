@@ -1,0 +1,126 @@
+"""The report's figures: lines are means over seeds, bands reach from the lowest to the highest seed."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.paper.plan import Cell
+from experiments.paper.results import BASE, Results, evaluations
+from experiments.paper.runs import TEST
+from experiments.paper.tables import label
+
+COLOURS = {
+    BASE: "#8c8c8c",
+    "none": "#d1495b",
+    "ucb": "#e9a03b",
+    "ucb_mean": "#7b5ea7",
+    "ucb_con": "#0b6e99",
+    "batch": "#4f9d69",
+    "batch_positive": "#a0785a",
+    "ucb_con+batch": "#222222",
+}
+
+
+def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, Path]]:
+    """Draw every figure of every cell as PNG: cell name -> caption -> file."""
+    drawn: dict[str, dict[str, Path]] = {}
+    for cell in results.cells:
+        drawn[cell.name] = {}
+        for name, (caption, figure) in _figures(results, cell).items():
+            path = folder / f"{cell.name}-{name}.png"
+            figure.savefig(path, dpi=85)
+            drawn[cell.name][caption] = path
+    return drawn
+
+
+def _figures(results: Results, cell: Cell) -> dict[str, tuple[str, Figure]]:
+    return {
+        "sampling": (
+            "GRPO as a sampler beside the base policy at equal samples. Dashed: questions that the sampler itself has "
+            "not solved yet.",
+            sampling_figure(results, cell),
+        ),
+        "training": ("What training has found so far, under each bonus.", training_figure(results, cell)),
+        "test": ("Test pass@k over training.", test_figure(results, cell)),
+    }
+
+
+def sampling_figure(results: Results, cell: Cell) -> Figure:
+    """Fraction solved, and distinct answers, against samples a question."""
+    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
+    solved, distinct = figure.subplots(1, 2)
+    steps = results.runs(cell, BASE)[0]["steps"]
+    n, samples = results.records["plan"]["n"], [results.records["plan"]["n"] * (i + 1) for i in range(len(steps))]
+    for method in (BASE, "none"):
+        for axes, curve, style in (
+            (solved, "solved", "-"),
+            (distinct, "distinct", "-"),
+            (distinct, "distinct_unsolved", "--"),
+        ):
+            rows = [
+                run[curve] if method == BASE else [run["curves"][curve][step - 1] for step in steps]
+                for run in results.runs(cell, method)
+            ]
+            name = label(method) + (", unsolved" if style == "--" else "")
+            _curve(axes, samples, rows, name, COLOURS[method], style)
+    for axes, title in ((solved, "Training questions solved so far"), (distinct, "Distinct answers a question so far")):
+        _finish(axes, title, f"samples a question ({n} an epoch)")
+    return figure
+
+
+def training_figure(results: Results, cell: Cell) -> Figure:
+    """Fraction solved and distinct answers on unsolved questions, over the steps."""
+    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
+    for axes, curve, title in zip(
+        figure.subplots(1, 2),
+        ("solved", "distinct_unsolved"),
+        ("Training questions solved so far", "Distinct answers so far, questions not solved yet"),
+        strict=True,
+    ):
+        for method in results.records["plan"]["methods"]:
+            rows = [run["curves"][curve] for run in results.runs(cell, method)]
+            _curve(axes, range(1, len(rows[0]) + 1), rows, label(method), COLOURS[method], "-")
+        _finish(axes, title, "step")
+    return figure
+
+
+def test_figure(results: Results, cell: Cell) -> Figure:
+    """Test pass@k over the steps, a panel for each k."""
+    plan = results.records["plan"]
+    first = evaluations(results.runs(cell, plan["methods"][0])[0], TEST)
+    ks = list(first[0]["pass_at_k"])
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    for axes, k in zip(figure.subplots(2, -(-len(ks) // 2)).flat, ks, strict=False):
+        for method in plan["methods"]:
+            tests = [evaluations(run, TEST) for run in results.runs(cell, method)]
+            rows = [[row["pass_at_k"][k] for row in test] for test in tests]
+            _curve(axes, [row["step"] for row in tests[0]], rows, label(method), COLOURS[method], "o-")
+        _finish(axes, f"pass@{k}", "step", legend=k == ks[0])
+    return figure
+
+
+def _curve(
+    axes: Axes, x: Sequence[int], rows: Sequence[Sequence[float | None]], name: str, colour: str, style: str
+) -> None:
+    """Where no run has a value, no question is left unsolved, say, the line ends."""
+    columns = [[value for value in column if value is not None] for column in zip(*rows, strict=True)]
+    points = [(place, column) for place, column in zip(x, columns, strict=True) if column]
+    if not points:
+        return
+    places = [place for place, _ in points]
+    axes.plot(places, [statistics.mean(c) for _, c in points], style, color=colour, label=name, markersize=3, lw=1.6)
+    axes.fill_between(
+        places, [min(c) for _, c in points], [max(c) for _, c in points], color=colour, alpha=0.13, linewidth=0
+    )
+
+
+def _finish(axes: Axes, title: str, xlabel: str, *, legend: bool = True) -> None:
+    axes.set_title(title, loc="left", fontsize=10.5)
+    axes.set_xlabel(xlabel, fontsize=9)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend:
+        axes.legend(frameon=False, fontsize=8)

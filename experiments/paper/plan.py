@@ -1,0 +1,193 @@
+"""What is run, fixed before any seed is: every setting of `outcome-rl reproduce` stands in this file.
+
+Nothing here was chosen by looking at results of these runs. Learning rate and KL are those of the toy preset; the
+coefficients are the paper's (c = 0.2, b0 = 1 on easy and 0.5 on medium questions; we use 0.5 on hard ones too). All
+methods, plain GRPO included, keep the answer tokens out of the policy term, so that they differ by the bonus alone; the
+ablation of the mask changes it for GRPO and for UCB-Con alike.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+BASELINES = {"easy": 1.0, "medium": 0.5, "hard": 0.5}  # b0 of UCB-Con
+# Steps of imitation that make a base policy. The strong one of instance 0 is the policy that the package ships.
+POLICIES = {"strong": 800, "weak": 400}
+HARD_SAMPLES = 512  # the base policy fails a hard question so often, as in the paper
+SHIPPED = (0, "strong")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to train; `settings` are those of the driver that differ from the preset."""
+
+    label: str
+    bonus: str
+    coef: tuple[float, ...] = (0.2,)
+    baseline: float | None = None  # None takes that of the split
+    settings: tuple[str, ...] = ()
+
+    def overrides(self, split: str) -> list[str]:
+        baseline = BASELINES[split] if self.baseline is None else self.baseline
+        coef = ",".join(map(str, self.coef))
+        return [
+            f"exploration.bonus={self.bonus}",
+            f"exploration.coef=[{coef}]",
+            f"exploration.baseline={baseline}",
+            *self.settings,
+        ]
+
+
+METHODS = {
+    "none": Method("GRPO", "none"),
+    "ucb": Method("UCB", "ucb"),
+    "ucb_mean": Method("UCB-Mean", "ucb_mean"),
+    "ucb_con": Method("UCB-Con", "ucb_con"),
+    "batch": Method("Batch", "batch"),
+    "batch_positive": Method("Batch-Positive", "batch_positive"),
+    "ucb_con+batch": Method("UCB-Con + Batch", "ucb_con+batch", (0.2, 0.2)),
+}
+# One setting changed at a time, on the medium split of the strong policies.
+ABLATIONS = {
+    **{
+        f"{bonus}-mask-{mode}": Method(
+            f"{METHODS[bonus].label}, answer mask {mode}", bonus, settings=(f"exploration.answer_mask_mode={mode}",)
+        )
+        for bonus, mode in product(("none", "ucb_con"), ("bonus", "all", "none"))
+        if (bonus, mode) != ("none", "bonus")  # without a bonus that is no mask at all
+    },
+    "ucb_con-b0-0": Method("UCB-Con, b0 = 0", "ucb_con", baseline=0.0),
+    "ucb_con-b0-1": Method("UCB-Con, b0 = 1", "ucb_con", baseline=1.0),
+    "ucb_con-c-0.1": Method("UCB-Con, c = 0.1", "ucb_con", (0.1,)),
+    "ucb_con-c-1": Method("UCB-Con, c = 1", "ucb_con", (1.0,)),
+    "batch-c-1": Method("Batch, c = 1", "batch", (1.0,)),
+    "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("outcomes.equivalence=math_verify",)),
+}
+ABLATION_SPLIT, ABLATION_POLICY = "medium", "strong"
+
+
+class Cell(NamedTuple):
+    """What runs share that are compared: a rule table of the task, a base policy, and questions to train on."""
+
+    instance: int
+    policy: str
+    split: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.instance}-{self.policy}-{self.split}"
+
+
+class Run(NamedTuple):
+    """One training."""
+
+    cell: Cell
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.name}-{self.method}-seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of it is run."""
+
+    name: str
+    instances: tuple[int, ...]
+    policies: tuple[str, ...]
+    splits: tuple[str, ...]
+    methods: tuple[str, ...]
+    ablations: tuple[str, ...]
+    seeds: tuple[int, ...]
+    steps: int
+    # Questions and samples a step.
+    batch: int
+    n: int
+    # Evaluations on the validation and the test questions come every so many steps.
+    test_freq: int
+    train_questions: int
+    validation_questions: int
+    test_questions: int
+    # Samples a question in evaluation.
+    test_samples: int
+    # Hard questions are looked for among so many.
+    hard_pool: int
+    # At most so many of them are trained on.
+    hard_questions: int
+    hard_samples: int = HARD_SAMPLES
+
+    def cells(self) -> list[Cell]:
+        return [Cell(*place) for place in product(self.instances, self.policies, self.splits)]
+
+    def runs(self) -> Iterator[Run]:
+        """Seed by seed, so that a plan that is stopped early has compared all methods on some seeds."""
+        for seed in self.seeds:
+            for cell in self.cells():
+                yield from (Run(cell, method, seed) for method in self.methods)
+                if (cell.split, cell.policy) == (ABLATION_SPLIT, ABLATION_POLICY):
+                    yield from (Run(cell, method, seed) for method in self.ablations)
+
+
+QUICK = Plan(
+    name="quick",
+    instances=(0,),
+    policies=("strong",),
+    splits=("medium", "hard"),
+    methods=("none", "ucb", "ucb_con", "batch"),
+    ablations=(),
+    seeds=(0, 1),
+    steps=64,
+    batch=32,
+    n=8,
+    test_freq=16,
+    train_questions=256,
+    validation_questions=64,
+    test_questions=192,
+    test_samples=32,
+    hard_pool=3072,
+    hard_questions=32,
+)
+FULL = Plan(
+    name="full",
+    instances=(0, 1),
+    policies=tuple(POLICIES),
+    splits=tuple(BASELINES),
+    methods=tuple(METHODS),
+    ablations=tuple(ABLATIONS),
+    seeds=(0, 1, 2),
+    steps=120,
+    batch=64,
+    n=8,
+    test_freq=24,
+    train_questions=512,
+    validation_questions=128,
+    test_questions=384,
+    test_samples=32,
+    hard_pool=12288,
+    hard_questions=128,
+)
+# Whether the machinery works; it is far too little to say anything of the claims.
+SMOKE = Plan(
+    name="smoke",
+    instances=(0,),
+    policies=("strong",),
+    splits=("medium", "hard"),
+    methods=("none", "batch"),
+    ablations=("ucb_con-c-1",),
+    seeds=(0,),
+    steps=4,
+    batch=4,
+    n=4,
+    test_freq=2,
+    train_questions=8,
+    validation_questions=4,
+    test_questions=8,
+    test_samples=32,
+    hard_pool=64,
+    hard_questions=4,
+    hard_samples=4,
+)
+PLANS = {plan.name: plan for plan in (QUICK, FULL, SMOKE)}

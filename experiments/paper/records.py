@@ -1,0 +1,102 @@
+"""records.json: all that the report needs to know of the runs, so that it can be written again without them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.paper.base import Base, Samples, read_problems
+from experiments.paper.plan import Cell, Plan, Run
+from experiments.paper.runs import is_done, run_dir
+from outcome_rl.grpo.rollout.scoring import distinct_answers, question_keys
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_state
+from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl_kernels import OutcomeCounts
+
+CURVES = {
+    "solved": "train/solved_fraction",
+    "distinct": "train/distinct_answers",
+    "distinct_unsolved": "train/distinct_answers_unsolved",
+    "reward": "reward/mean",
+    "entropy_correct": "entropy/correct",
+    "entropy_incorrect": "entropy/incorrect",
+    "entropy_all": "entropy/all",
+    "group_solved": "outcomes/distinct_in_group_solved",
+    "group_unsolved": "outcomes/distinct_in_group_unsolved",
+    "group_all": "outcomes/distinct_in_group",
+    "no_answer": "outcomes/no_answer_rate",
+}
+
+
+def collect(plan: Plan, base: Base, folder: Path) -> dict[str, Any]:
+    """The records of the cells whose runs are all done."""
+    runs = list(plan.runs())
+    left_out = dict.fromkeys(run.cell for run in runs if not is_done(folder, run, plan.steps))
+    return {
+        "cells": [_cell(plan, base, cell) for cell in plan.cells() if cell not in left_out],
+        "runs": [_run(base, folder, run) for run in runs if run.cell not in left_out],
+        "left_out": [cell.name for cell in left_out],
+    }
+
+
+def _cell(plan: Plan, base: Base, cell: Cell) -> dict[str, Any]:
+    problems = read_problems(base.training_file(cell))
+    epoch = len(problems) // plan.batch
+    return {
+        **cell._asdict(),
+        "questions": len(problems),
+        "base": [_base(base.samples(cell, seed), plan, epoch) for seed in plan.seeds],
+    }
+
+
+def _base(samples: Samples, plan: Plan, epoch: int) -> dict[str, Any]:
+    """Sampling from the base policy as a training would: after each epoch, every question has n samples more."""
+    steps = range(epoch, plan.steps + 1, epoch)
+    curve = [_coverage(samples, plan.n * step // epoch) for step in steps]
+    solved, distinct = curve[-1]
+    return {
+        "steps": list(steps),
+        "solved": [float(solved.mean()) for solved, _ in curve],
+        "distinct": [float(distinct.mean()) for _, distinct in curve],
+        "distinct_unsolved": [_mean(distinct[~solved]) for solved, distinct in curve],
+        "questions_solved": solved.tolist(),
+        "questions_distinct": distinct.tolist(),
+    }
+
+
+def _coverage(samples: Samples, count: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Of each question's first samples: whether one is correct, and how many different answers they have."""
+    answers = [len(set(row) - {NO_ANSWER}) for row in samples.keys[:, :count].tolist()]
+    return np.array(samples.correct[:, :count].any(axis=1)), np.array(answers)
+
+
+def _run(base: Base, folder: Path, run: Run) -> dict[str, Any]:
+    place = run_dir(folder, run)
+    metrics, evaluations = (_rows(place / f"{stream}.jsonl") for stream in ("metrics", "evaluations"))
+    checkpoint = latest_checkpoint(place / "checkpoints")
+    assert checkpoint is not None
+    problems = read_problems(base.training_file(run.cell))
+    state = read_state(checkpoint)
+    counts = OutcomeCounts.load(checkpoint / "counts.safetensors", rule=state["identity"]["outcome rule"])
+    return {
+        **run.cell._asdict(),
+        "method": run.method,
+        "seed": run.seed,
+        "curves": {name: [row.get(key) for row in metrics] for name, key in CURVES.items()},
+        "evaluations": [
+            {key: row[key] for key in ("step", "dataset", "pass_at_k", "diff_at_k", "no_answer_rate")}
+            for row in evaluations
+        ],
+        "questions_solved": [problem.id in set(state["solved"]) for problem in problems],
+        "questions_distinct": distinct_answers(counts, question_keys(problems)).tolist(),
+    }
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _mean(values: NDArray[np.int64]) -> float | None:
+    return float(np.mean(values)) if len(values) else None

@@ -1,0 +1,113 @@
+"""The report, from the records alone: Markdown with figures beside it, and the same page as one HTML file."""
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+from experiments.paper import claims
+from experiments.paper.figures import draw_figures
+from experiments.paper.plan import PLANS, POLICIES
+from experiments.paper.results import Results, cell_of
+from experiments.paper.tables import CELL_SECTIONS, ablation_table, claims_table, number, overview_table
+
+TITLE = "Outcome-based exploration in miniature"
+OVERVIEW = """\
+Each method's figure less that of GRPO on the same rule table, base policy, split and seed: the mean of these
+differences ± its standard error."""
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
+h1, h2, h3 { line-height: 1.2; margin-top: 2.2rem; }
+table { border-collapse: collapse; font-size: .86rem; display: block; overflow-x: auto; }
+th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+th { background: var(--soft); }
+td:not(:first-child) { font-variant-numeric: tabular-nums; }
+img { max-width: 100%; background: #fff; border-radius: 6px; }
+code { background: var(--soft); padding: .1em .3em; border-radius: 4px; }
+"""
+
+
+def write_report(records: dict[str, Any], folder: Path) -> list[Path]:
+    """Write `report.md`, its figures and `report.html` into a folder; returns the two pages."""
+    results = Results(records)
+    figures = draw_figures(results, folder)
+    markdown = compose(results, figures)
+    page, html = folder / "report.md", folder / "report.html"
+    page.write_text(markdown, encoding="utf-8")
+    html.write_text(_as_html(markdown, folder), encoding="utf-8")
+    return [page, html]
+
+
+def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
+    """The page in Markdown."""
+    plan = results.records["plan"]
+    parts = [f"# {TITLE}", _preamble(results.records), "## Claims", _rule(), claims_table(results)]
+    parts += ["## Methods beside GRPO", OVERVIEW]
+    for split in (None, *plan["splits"]):
+        parts += [f"### {'All' if split is None else split.capitalize()} questions", overview_table(results, split)]
+    for cell in results.cells:
+        questions = next(entry["questions"] for entry in results.records["cells"] if cell_of(entry) == cell)
+        parts.append(
+            f"## {cell.split.capitalize()} questions, {cell.policy} base policy, rule table {cell.instance}\n\n"
+            f"{questions} training questions, {number(len(plan['seeds']), 'seed')}."
+        )
+        for caption, path in figures[cell.name].items():
+            parts.append(f"![{caption}]({path.name})\n\n{caption}")
+        for heading, section in CELL_SECTIONS.items():
+            parts += [f"### {heading}", section(results, cell)]
+    ablations = ablation_table(results)
+    parts += ["## Ablations", ablations or f"The plan `{plan['name']}` has none; `outcome-rl reproduce --full` does."]
+    parts.append(
+        "Counting after the batch is not among them: `group_advantages` shows every sample of a batch the counts "
+        "before it, so that the bonus does not depend on the order within a batch, and has no option to do otherwise."
+    )
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _preamble(records: dict[str, Any]) -> str:
+    plan, environment = records["plan"], records["environment"]
+    policies = ", ".join(f"{name} ({POLICIES[name]} steps of imitation)" for name in plan["policies"])
+    seeds = len(plan["seeds"])
+    names = ", ".join(records["left_out"])
+    left_out = f"**Not finished, and left out** (rule table, base policy, split): {names}.\n\n" if names else ""
+    part = "" if seeds == len(PLANS[plan["name"]].seeds) else f" --seeds {seeds}"
+    return f"""\
+Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a
+policy of half a million parameters: `outcome-rl reproduce --{plan["name"]}{part}`. {len(records["runs"])} trainings of
+{plan["steps"]} steps with {plan["batch"]} questions x {plan["n"]} samples; rule tables {_list(plan["instances"])};
+base policies: {policies}; seeds {_list(plan["seeds"])}. Test: {plan["test_questions"]} questions with
+{plan["test_samples"]} samples each, the same for all.
+
+The settings stand in `experiments/paper/plan.py` and were fixed before the runs. "Best" is the checkpoint that the
+{plan["validation_questions"]} validation questions choose. Hard questions are those that the base policy fails in
+{plan["hard_samples"]} samples. The base policy beside RL draws as many samples as RL does, fresh ones.
+
+{left_out}Made with commit {environment["commit"]}, {environment["date"]}, {"; ".join(environment["devices"])}."""
+
+
+def _rule() -> str:
+    """The rule for verdicts, where it is kept: in the module that applies it."""
+    return (claims.__doc__ or "").partition("\n\n")[2].strip()
+
+
+def _list(values: list[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _as_html(markdown: str, folder: Path) -> str:
+    """The page with its figures inside it."""
+    from markdown_it import MarkdownIt
+
+    body = MarkdownIt("commonmark").enable("table").render(markdown)
+
+    def inline(match: re.Match[str]) -> str:
+        data = base64.b64encode((folder / match[1]).read_bytes()).decode()
+        return f'src="data:image/png;base64,{data}"'
+
+    body = re.sub(r'src="([^":]+\.png)"', inline, body)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{TITLE}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
+    )

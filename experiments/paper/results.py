@@ -1,0 +1,137 @@
+"""Questions that the report asks of the records: figures of a run, and paired differences of two methods."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from experiments.paper.plan import Cell
+from experiments.paper.runs import TEST, VALIDATION
+
+Record = dict[str, Any]
+Measure = Callable[[Record], float]
+Contrast = Callable[[Record, Record], float | None]
+BASE = "base"
+LAST_SHARE = 0.25  # statistics of training batches are averaged over the last quarter of the steps
+
+
+class Estimate(NamedTuple):
+    """Mean of some values and its standard error."""
+
+    mean: float
+    error: float
+    pairs: int
+
+
+class Results:
+    """The records, found by cell, method and seed."""
+
+    def __init__(self, records: Record) -> None:
+        self.records = records
+        self.cells = [cell_of(cell) for cell in records["cells"]]
+        self._runs = {(cell_of(run), run["method"], run["seed"]): run for run in records["runs"]}
+        for cell in records["cells"]:
+            for seed, base in zip(records["plan"]["seeds"], cell["base"], strict=True):
+                place = cell_of(cell)
+                # What the base policy scores on the test questions every run measures at step 0, from the same seed.
+                untrained = next(run for run in records["runs"] if cell_of(run) == place and run["seed"] == seed)
+                at_start = [row for row in untrained["evaluations"] if row["step"] == 0]
+                self._runs[place, BASE, seed] = {**base, "evaluations": at_start}
+
+    def runs(self, cell: Cell, method: str) -> list[Record]:
+        """A method's runs in a cell, by seed; `BASE` is sampling from the base policy."""
+        seeds = self.records["plan"]["seeds"]
+        return [self._runs[cell, method, seed] for seed in seeds if (cell, method, seed) in self._runs]
+
+    def difference(self, left: str, right: str, contrast: Contrast, split: str | None = None) -> Estimate | None:
+        """Mean over the cells (of a split) and seeds of what `contrast` makes of two methods' runs there; None without
+        a pair.
+
+        Pairs for which it has no value are left out: where no question is left unsolved, say.
+        """
+        values = [contrast(*pair) for pair in self._pairs(left, right, split)]
+        known = [value for value in values if value is not None and not math.isnan(value)]
+        return estimate(known) if known else None
+
+    def _pairs(self, left: str, right: str, split: str | None) -> Iterator[tuple[Record, Record]]:
+        for cell in self.cells:
+            if split not in (None, cell.split):
+                continue
+            yield from zip(self.runs(cell, left), self.runs(cell, right), strict=False)
+
+
+def estimate(values: Iterable[float]) -> Estimate:
+    values = list(values)
+    spread = statistics.stdev(values) if len(values) > 1 else math.nan
+    return Estimate(statistics.mean(values), spread / math.sqrt(len(values)), len(values))
+
+
+def of(measure: Measure) -> Contrast:
+    """The difference of a measure between two runs."""
+    return lambda left, right: measure(left) - measure(right)
+
+
+def solved(run: Record) -> float:
+    """Share of the training questions that any sample of the run has solved."""
+    return float(statistics.mean(run["questions_solved"]))
+
+
+def distinct(run: Record) -> float:
+    """Different answers a training question, over all samples of the run."""
+    return float(statistics.mean(run["questions_distinct"]))
+
+
+def distinct_on_common_unsolved(left: Record, right: Record) -> float | None:
+    """Difference in answers a question over the questions that both left unsolved: each alone would leave others."""
+    both = zip(left["questions_solved"], right["questions_solved"], strict=True)
+    common = [not (a or b) for a, b in both]
+    if not any(common):
+        return None
+    return distinct_on(left, common) - distinct_on(right, common)
+
+
+def distinct_on(run: Record, chosen: list[bool]) -> float:
+    return float(
+        statistics.mean(count for count, wanted in zip(run["questions_distinct"], chosen, strict=True) if wanted)
+    )
+
+
+def late(curve: str) -> Measure:
+    """A curve's mean over the last quarter of training."""
+
+    def mean(run: Record) -> float:
+        values = run["curves"][curve]
+        late_values = [value for value in values[-max(1, round(LAST_SHARE * len(values))) :] if value is not None]
+        return statistics.mean(late_values) if late_values else math.nan
+
+    return mean
+
+
+def evaluations(run: Record, dataset: str) -> list[Record]:
+    return [row for row in run["evaluations"] if row["dataset"] == dataset]
+
+
+def final(k: int) -> Measure:
+    """Test pass@k of the last checkpoint."""
+    return lambda run: float(evaluations(run, TEST)[-1]["pass_at_k"][str(k)])
+
+
+def best(k: int) -> Measure:
+    """Test pass@k of the checkpoint whose validation pass@k is highest, the earliest of equals; the untrained policy
+    is not one."""
+
+    def chosen(run: Record) -> float:
+        validation = [row for row in evaluations(run, VALIDATION) if row["step"] > 0]
+        step = max(validation, key=lambda row: row["pass_at_k"][str(k)])["step"]
+        return next(float(row["pass_at_k"][str(k)]) for row in evaluations(run, TEST) if row["step"] == step)
+
+    return chosen
+
+
+def frontier(run: Record) -> float:
+    """Test pass@k of the last checkpoint, averaged over k = 1, 2, 4, ..."""
+    return float(statistics.mean(evaluations(run, TEST)[-1]["pass_at_k"].values()))
+
+
+def cell_of(record: Record) -> Cell:
+    return Cell(record["instance"], record["policy"], record["split"])

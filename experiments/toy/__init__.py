@@ -1,0 +1,1 @@
+"""Making of the toy policy that the package ships."""

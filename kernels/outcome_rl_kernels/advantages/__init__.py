@@ -1,0 +1,1 @@
+"""Group advantages with outcome-based exploration bonuses."""

@@ -1,0 +1,196 @@
+"""Group advantages with outcome-based exploration: counts, bonuses and normalised rewards in one call."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels.advantages.native import native_group_advantages
+from outcome_rl_kernels.advantages.reference import (
+    BONUS_METHODS,
+    COUNT_METHODS,
+    BonusMethod,
+    GroupSettings,
+    NoAnswerRule,
+    Scale,
+    exploration_bonuses,
+    reward_advantages,
+)
+from outcome_rl_kernels.counts.api import OutcomeCounts
+from outcome_rl_kernels.dispatch import Impl, choose_group_advantages
+from outcome_rl_kernels.loss.checks import FLOATS, check_number, check_tensor, shape_text
+
+
+class GroupAdvantages(NamedTuple):
+    """Result of `group_advantages`, all (B, n) and without gradient; the policy loss takes `advantages` and
+    `bonuses`."""
+
+    advantages: Tensor  # reward part
+    bonuses: Tensor  # exploration part, times its coefficient
+    counts: Tensor | None  # int64, times each outcome was seen before this call; None without a count table
+
+
+def parse_bonus(bonus: str) -> tuple[BonusMethod, ...]:
+    """The methods of `bonus`, such as "ucb_con" or "ucb_con+batch".
+
+    Raises:
+        ValueError: a method is unknown, occurs twice, or "none" is combined with another.
+    """
+    methods = tuple(part.strip() for part in bonus.split("+"))
+    for method in methods:
+        if method not in BONUS_METHODS:
+            raise ValueError(
+                f"bonus must be one of {', '.join(map(repr, BONUS_METHODS))} or several joined by '+'; got {bonus!r}"
+            )
+    if len(set(methods)) != len(methods) or ("none" in methods and len(methods) > 1):
+        raise ValueError(f"bonus may name each method once, and 'none' only alone; got {bonus!r}")
+    return cast(tuple[BonusMethod, ...], methods)
+
+
+def group_advantages(
+    rewards: Tensor,
+    question_keys: Tensor,
+    outcome_keys: Tensor,
+    counts: OutcomeCounts | None = None,
+    *,
+    correct: Tensor | None = None,
+    bonus: str = "ucb_con",
+    coef: float | Sequence[float] = 0.1,
+    baseline: float = 0.5,
+    zero_when_all_correct: bool | None = None,
+    no_answer: NoAnswerRule = "no_bonus",
+    scale: Scale = "std",
+    ddof: int = 1,
+    eps: float = 1e-6,
+    update: bool = True,
+    impl: Impl = "auto",
+) -> GroupAdvantages:
+    """Normalised rewards and exploration bonuses of a batch of groups, counting its outcomes on the way.
+
+    `A_i = (r_i - mean(r)) / (std(r) + eps)` and `bonus_i = sum over methods of coef * signal_i`, the signals as
+    tabulated in `outcome_rl_kernels.advantages.reference`. The counts N that the bonuses use are those **before** this
+    call: samples of one call never see each other, also where a question occurs in several groups.
+
+    Args:
+        rewards: (B, n) floating point.
+        question_keys: (B,) int64, stable over training (`outcome_rl.question_key`).
+        outcome_keys: (B, n) int64 classes of the final answers, 0 for no answer (`outcome_rl.outcome_key`).
+        counts: the historical counts; needed by the `ucb` methods.
+        correct: (B, n) bool for the all-correct rule; default `rewards > 0`.
+        bonus: one of `none`, `ucb`, `ucb_mean`, `ucb_con`, `batch`, `batch_positive`, or several joined by "+".
+        coef: coefficient c >= 0 of the bonus, or one for each method of a sum, as Python numbers; the paper uses 0.1
+            (Llama) and 0.2 (Qwen).
+        baseline: b0 of `ucb_con`; the paper uses 1 (easy data) and 0.5 (medium).
+        zero_when_all_correct: whether a group whose answers are all correct gets no exploration signal. None follows
+            the paper: yes for `ucb_mean` and `ucb_con`, no for the others.
+        no_answer: "no_bonus" gives a response without an answer the raw bonus 0; "own_class" treats it like any
+            outcome.
+        scale: "std", or "none" to leave out the division (Dr. GRPO).
+        ddof: of the standard deviation; 1 as in verl and TRL.
+        eps: >= 0, added to the standard deviation.
+        update: whether the batch is added to `counts`; evaluation passes False.
+        impl: "reference" (plain PyTorch and the table's own calls), "native" (one call of C++), "triton" (one launch on
+            a GPU), or "auto", the last two where they can run: float32 or float64 rewards, counts of the same impl and,
+            on a GPU, n up to 256.
+
+    Returns:
+        `GroupAdvantages(advantages, bonuses, counts)`, in the dtype of the rewards (counts int64), without gradient. A
+        group with equal rewards has advantages of exactly 0.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range, or `impl` cannot run.
+        MemoryError: the table cannot grow. In either case nothing is counted.
+
+    Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3; normalisation as verl.
+    """
+    check_tensor("rewards", rewards, FLOATS)
+    check_tensor("question_keys", question_keys, (torch.int64,), rewards.device)
+    check_tensor("outcome_keys", outcome_keys, (torch.int64,), rewards.device)
+    if rewards.dim() != 2 or rewards.shape[1] == 0:
+        raise ValueError(f"rewards must have shape (B, n) with n >= 1 samples a question; got {shape_text(rewards)}")
+    if outcome_keys.shape != rewards.shape:
+        raise ValueError(
+            f"outcome_keys must have the shape of rewards, {shape_text(rewards)}; got {shape_text(outcome_keys)}"
+        )
+    if question_keys.shape != rewards.shape[:1]:
+        raise ValueError(
+            f"question_keys must have shape (B,) = ({rewards.shape[0]},), one a group; got {shape_text(question_keys)}"
+        )
+    if correct is not None:
+        check_tensor("correct", correct, (torch.bool,), rewards.device)
+        if correct.shape != rewards.shape:
+            raise ValueError(
+                f"correct must have the shape of rewards, {shape_text(rewards)}; got {shape_text(correct)}"
+            )
+    methods = parse_bonus(bonus)
+    coefs = _coefficients(coef, methods)
+    check_number("baseline", baseline)
+    if zero_when_all_correct is not None and not isinstance(zero_when_all_correct, bool):
+        raise TypeError(f"zero_when_all_correct must be True, False or None; got {zero_when_all_correct!r}")
+    if no_answer not in ("no_bonus", "own_class"):
+        raise ValueError(f"no_answer must be 'no_bonus' or 'own_class'; got {no_answer!r}")
+    if scale not in ("std", "none"):
+        raise ValueError(f"scale must be 'std' or 'none'; got {scale!r}")
+    if ddof not in (0, 1):
+        raise ValueError(f"ddof must be 0 or 1; got {ddof!r}")
+    check_number("eps", eps, least=0)
+    if counts is None and COUNT_METHODS.intersection(methods):
+        raise ValueError(f"bonus {bonus!r} needs counts; pass counts=OutcomeCounts() and keep it over training")
+
+    if counts is not None and counts.device != rewards.device:
+        raise ValueError(
+            f"counts must be on {rewards.device}, like the rewards; got counts on {counts.device}. "
+            f"Use OutcomeCounts(device={str(rewards.device)!r}), or move the tensors"
+        )
+    settings = GroupSettings(methods, coefs, baseline, zero_when_all_correct, no_answer, scale, ddof, eps)
+    arguments = (
+        rewards.detach().contiguous(),
+        question_keys.contiguous(),
+        outcome_keys.contiguous(),
+        None if correct is None else correct.contiguous(),
+        counts,
+        settings,
+        update,
+    )
+    chosen = choose_group_advantages(impl, rewards, counts)
+    if chosen == "triton":
+        from outcome_rl_kernels.advantages.triton import triton_group_advantages  # not above: triton is heavy
+
+        return GroupAdvantages(*triton_group_advantages(*arguments))
+    return GroupAdvantages(*(native_group_advantages if chosen == "native" else _plain_group_advantages)(*arguments))
+
+
+def _plain_group_advantages(
+    rewards_Bn: Tensor,
+    question_keys_B: Tensor,
+    outcome_keys_Bn: Tensor,
+    correct_Bn: Tensor | None,
+    counts: OutcomeCounts | None,
+    settings: GroupSettings,
+    update: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Advantages, bonuses and, with counts, those before, by way of the reference."""
+    before_Bn = None
+    if counts is not None:
+        before_Bn = (counts.observe if update else counts.lookup)(question_keys_B, outcome_keys_Bn)
+    advantages_Bn = reward_advantages(rewards_Bn, scale=settings.scale, ddof=settings.ddof, eps=settings.eps)
+    bonuses_Bn = exploration_bonuses(
+        settings.methods,
+        settings.coefs,
+        outcome_keys_Bn,
+        before_Bn,
+        (rewards_Bn > 0 if correct_Bn is None else correct_Bn).all(dim=1),
+        baseline=settings.baseline,
+        zero_when_all_correct=settings.zero_when_all_correct,
+        no_answer=settings.no_answer,
+        dtype=rewards_Bn.dtype,
+    )
+    return advantages_Bn, bonuses_Bn, before_Bn
+
+
+def _coefficients(coef: float | Sequence[float], methods: Sequence[BonusMethod]) -> tuple[float, ...]:
+    coefs = coef if isinstance(coef, Sequence) else [coef] * len(methods)
+    if len(coefs) != len(methods):
+        raise ValueError(f"coef must be one number or one for each of {list(methods)}; got {len(coefs)} numbers")
+    return tuple(check_number("coef", c, least=0) for c in coefs)

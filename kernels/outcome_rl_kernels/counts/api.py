@@ -1,0 +1,284 @@
+"""Exact counts N(question, outcome): how often each outcome was sampled for each question.
+
+The exploration bonus needs the count *before* a batch, exactly, for ever, and the same on every rank. `OutcomeCounts`
+holds the public face: it checks arguments, picks a table (`counts_tables`), synchronises ranks and stores snapshots
+(`counts_snapshot`).
+"""
+
+import os
+from typing import Any, Literal, Self, get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from outcome_rl_kernels.counts.entries import CountEntries, digest, sort_entries
+from outcome_rl_kernels.counts.native import NativeTable
+from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, check_total, read_snapshot, write_snapshot
+from outcome_rl_kernels.counts.tables import CountTable, DictTable
+from outcome_rl_kernels.loss.checks import check_tensor
+from outcome_rl_kernels.native import native_status
+from outcome_rl_kernels.triton_support import triton_obstacle
+
+MAX_CAPACITY = 2**40
+
+TableImpl = Literal["reference", "native", "triton"]
+CountsImpl = Literal["auto"] | TableImpl
+
+
+class OutcomeCounts:
+    """Exact counts of (question key, outcome key) pairs; every pair of int64 values is a legal key.
+
+    Where a method takes `question_keys` and `outcome_keys`, these are int64 tensors on the table's device, either of
+    one shape, such as (N,) and (N,), or with one question for each row of outcomes, (B,) and (B, n).
+    A call either happens as a whole or raises and leaves the counts as they were.
+
+    On a GPU, `observe`, `lookup` and `group_advantages` do not synchronise, except to grow and, once in many calls, to
+    read how full the table is. They can be captured in a CUDA graph; the table cannot grow after that, so construct it
+    large enough: a replay without room counts nothing, and the next call that synchronises raises a RuntimeError. After
+    `load_state_dict` a graph must be captured again.
+
+    Args:
+        capacity: slots of 32 bytes to begin with, 1 to 2**40, rounded up to a power of two; at most 0.6 of them are
+            used, then the table grows by itself. A hint that the reference does not need.
+        device: where the table lives and where keys must be.
+        rule: name of the rule that made the outcome keys (`outcome_rl.OUTCOME_RULE`). It is stored in snapshots, and
+            counts made under another rule are refused.
+        impl: `"reference"` (Python dictionaries), `"native"` (C++), `"triton"` (GPU), or `"auto"`, the fastest that
+            runs on the device; `impl` and `impl_reason` of the object say what was taken and why.
+
+    Raises:
+        ValueError: an argument is out of its range, or `impl` cannot run on the device.
+        MemoryError: there is no memory for so many slots; methods raise it where the table cannot grow.
+    """
+
+    def __init__(
+        self,
+        capacity: int = 2**20,
+        device: torch.device | str = "cpu",
+        *,
+        rule: str = "",
+        impl: CountsImpl = "auto",
+    ) -> None:
+        self.device = _with_index(torch.device(device))
+        self.rule = rule
+        self.impl, self.impl_reason = choose_table(impl, self.device)
+        self._capacity = _check_capacity(capacity)
+        self._table = self._new_table()
+        self._synced = 0  # digest of all that is not pending
+
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        """Returns the counts before this call, then adds one for every row.
+
+        Equal pairs within one call all get the same value.
+
+        Returns:
+            int64 counts in the shape of `outcome_keys`.
+        """
+        questions, outcomes = self._flat_keys(question_keys, outcome_keys)
+        return self._table.observe(questions, outcomes).reshape(outcome_keys.shape)
+
+    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        """Returns the counts, 0 for pairs never seen, as int64 in the shape of `outcome_keys`."""
+        questions, outcomes = self._flat_keys(question_keys, outcome_keys)
+        return self._table.lookup(questions, outcomes).reshape(outcome_keys.shape)
+
+    def merge(self, question_keys: Tensor, outcome_keys: Tensor, counts: Tensor) -> None:
+        """Adds `counts` (int64, positive, shaped like `outcome_keys`), as if observed so many times on this rank."""
+        questions, outcomes = self._flat_keys(question_keys, outcome_keys)
+        check_tensor("counts", counts, (torch.int64,), self.device)
+        if counts.shape != outcome_keys.shape:
+            raise ValueError(
+                f"counts must have the shape of outcome_keys, {tuple(outcome_keys.shape)}, got {tuple(counts.shape)}"
+            )
+        if (counts <= 0).any():
+            raise ValueError(f"counts must be positive, got {int(counts.min())}; leave out pairs that were not seen")
+        check_total(self._table.total(), counts, "merge")
+        self._table.add(CountEntries(questions, outcomes, counts.reshape(-1).contiguous()), pending=True)
+
+    def distinct(self, question_keys: Tensor) -> Tensor:
+        """Returns how many different outcomes each question has had, as int64 in the shape of `question_keys`."""
+        check_tensor("question_keys", question_keys, (torch.int64,), self.device)
+        return self._table.distinct(question_keys.reshape(-1).contiguous()).reshape(question_keys.shape)
+
+    def items(self) -> CountEntries:
+        """Returns every pair and its count, sorted by (question key, outcome key) as signed numbers."""
+        return sort_entries(self._table.entries())
+
+    def clear(self) -> None:
+        """Forgets all counts."""
+        self._table.clear()
+        self._synced = 0
+
+    def sync(self, process_group: dist.ProcessGroup | None = None) -> None:
+        """Gives every rank the sum of what all ranks have added since the last call.
+
+        Ranks must start from equal counts (new, or loaded from one snapshot) and all call this. Without a process group
+        (none given and none initialised) this rank counts as the only one.
+
+        Raises:
+            ValueError: this rank is not in the group, or the ranks did not start equal or have different outcome rules;
+                the counts stay as they were.
+        """
+        pending = sort_entries(_to_device(self._table.pending(), "cpu"))
+        if process_group is not None or (dist.is_available() and dist.is_initialized()):
+            self._add_from_peers(pending, process_group)
+        self._table.clear_pending()
+        self._synced = digest(pending, self._synced)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the rule and the sorted entries; call `sync` first, what is unsynchronised is not marked as such."""
+        return {"rule": self.rule, **self.items()._asdict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Replaces the counts by those of a `state_dict`; they count as synchronised.
+
+        Raises:
+            ValueError: another outcome rule, or entries that are not valid; the counts stay as they were.
+        """
+        if "rule" not in state:
+            raise ValueError(f"state_dict: the outcome rule is missing, got only {sorted(state)}")
+        check_rule(state["rule"], self.rule, "state_dict")
+        tensors = {name: value for name, value in state.items() if name != "rule"}
+        self._replace(check_entries(tensors, "state_dict"))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a safetensors snapshot atomically; equal counts give equal bytes. Call `sync` first, as above."""
+        write_snapshot(path, _to_device(self.items(), "cpu"), self.rule)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        device: torch.device | str = "cpu",
+        rule: str | None = None,
+        impl: CountsImpl = "auto",
+    ) -> Self:
+        """Reads a snapshot into a new table; its counts count as synchronised.
+
+        Args:
+            path: a file that `save` wrote.
+            device: as for the constructor.
+            rule: the outcome rule in force; None takes the one of the snapshot.
+            impl: as for the constructor.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: another outcome rule, or a file that is damaged, foreign or not valid.
+        """
+        entries, found_rule = read_snapshot(path)
+        check_rule(found_rule, found_rule if rule is None else rule, str(path))
+        counts = cls(device=device, rule=found_rule, impl=impl)
+        counts._replace(entries)
+        return counts
+
+    @property
+    def table(self) -> CountTable:
+        """The table behind, for kernels that count on their way."""
+        return self._table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __repr__(self) -> str:
+        return f"OutcomeCounts({len(self)} pairs, device={self.device}, rule={self.rule!r}, impl={self.impl!r})"
+
+    def _new_table(self) -> CountTable:
+        if self.impl == "triton":
+            from outcome_rl_kernels.counts.triton import TritonTable  # not above: triton is heavy, and on Linux only
+
+            return TritonTable(self._capacity, self.device)
+        return NativeTable(self._capacity) if self.impl == "native" else DictTable()
+
+    def _replace(self, entries: CountEntries) -> None:
+        table = self._new_table()
+        table.add(_to_device(entries, self.device), pending=False)
+        self._table, self._synced = table, digest(entries)
+
+    def _add_from_peers(self, pending: CountEntries, process_group: dist.ProcessGroup | None) -> None:
+        rank = dist.get_rank(process_group)
+        if rank < 0:
+            raise ValueError("process_group does not contain this rank; call sync on its members only")
+        common = self._table.total() - int(pending.counts.sum())
+        gathered: list[Any] = [None] * dist.get_world_size(process_group)
+        dist.all_gather_object(gathered, (self.rule, common, self._synced, pending), group=process_group)
+        rules, commons, digests, entries_of = zip(*gathered, strict=True)
+        if len(set(rules)) > 1:
+            raise ValueError(f"the ranks count under different outcome rules, {rules}; construct all with one rule")
+        if len(set(digests)) > 1:
+            raise ValueError(
+                f"the ranks did not start from equal counts: without what is new, theirs add up to {commons}, with "
+                f"digests {digests}; load one snapshot on all ranks, or none"
+            )
+        peers = [entries for peer, entries in enumerate(entries_of) if peer != rank]
+        if not peers:
+            return
+        entries = sort_entries(CountEntries(*(torch.cat(columns) for columns in zip(*peers, strict=True))))
+        check_total(self._table.total(), entries.counts, "sync")
+        self._table.add(_to_device(entries, self.device), pending=False)
+        self._synced = digest(entries, self._synced)
+
+    def _flat_keys(self, question_keys: Tensor, outcome_keys: Tensor) -> tuple[Tensor, Tensor]:
+        check_tensor("question_keys", question_keys, (torch.int64,), self.device)
+        check_tensor("outcome_keys", outcome_keys, (torch.int64,), self.device)
+        if question_keys.shape == outcome_keys.shape[:-1] and outcome_keys.ndim > 0:
+            question_keys = question_keys.unsqueeze(-1).expand_as(outcome_keys)
+        if question_keys.shape != outcome_keys.shape:
+            raise ValueError(
+                "question_keys must have the shape of outcome_keys or one key for each of its rows, here "
+                f"{tuple(outcome_keys.shape)} or {tuple(outcome_keys.shape[:-1])}, got {tuple(question_keys.shape)}"
+            )
+        return question_keys.reshape(-1).contiguous(), outcome_keys.reshape(-1).contiguous()
+
+
+def choose_table(impl: CountsImpl, device: torch.device) -> tuple[TableImpl, str]:
+    """The table that `impl` means on this device, and why.
+
+    Raises:
+        ValueError: `impl` is unknown or cannot run, or no table can.
+    """
+    _, native_reason = native_status()
+    obstacles = {name: _obstacle(name, device) for name in get_args(TableImpl)}
+    if impl == "auto":
+        if obstacles["native"] is None:
+            return "native", "the native library is available"
+        if obstacles["reference"] is None:
+            return "reference", f"the native library is not available: {native_reason}"
+        if obstacles["triton"] is None:
+            return "triton", f"Triton runs on {device}"
+        raise ValueError(f"no count table can run on device '{device}': {obstacles['triton']}. Use device='cpu'")
+    if impl not in obstacles:
+        raise ValueError(f"impl must be 'auto', {', '.join(map(repr, obstacles))}; got {impl!r}")
+    obstacle = obstacles[impl]
+    if obstacle is not None:
+        raise ValueError(f"OutcomeCounts(impl={impl!r}) cannot run: {obstacle.rstrip('.')}. Use impl='auto'")
+    return impl, "asked for"
+
+
+def _obstacle(impl: TableImpl, device: torch.device) -> str | None:
+    if impl == "triton":
+        return triton_obstacle(device)
+    if device.type != "cpu":
+        return f"it counts on the CPU, not on '{device}'"
+    available, reason = native_status()
+    return None if available or impl == "reference" else reason
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """The device as its tensors name it."""
+    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def _check_capacity(capacity: int) -> int:
+    if isinstance(capacity, bool) or not isinstance(capacity, int):
+        raise TypeError(f"capacity must be an int, got {type(capacity).__name__}")
+    if not 1 <= capacity <= MAX_CAPACITY:
+        raise ValueError(f"capacity must be from 1 to 2**40 slots, got {capacity}")
+    return capacity
+
+
+def _to_device(entries: CountEntries, device: torch.device | str) -> CountEntries:
+    return CountEntries(*(column.to(device) for column in entries))

@@ -1,0 +1,124 @@
+"""The C++ count table (csrc/count_table.h) behind the interface of `counts_tables`."""
+
+import ctypes
+import weakref
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels.counts.entries import CountEntries
+from outcome_rl_kernels.native import native_library
+
+_TABLE = _ARRAY = ctypes.c_void_p
+_N = ctypes.c_int64
+
+# name: (result, *arguments), as declared in csrc/api.cpp
+_PROTOTYPES = {
+    "count_table_create": (_TABLE, ctypes.c_int32),
+    "count_table_destroy": (None, _TABLE),
+    "count_table_size": (_N, _TABLE),
+    "count_table_total": (_N, _TABLE),
+    "count_table_pending_size": (_N, _TABLE),
+    "count_table_slot_count": (_N, _TABLE),
+    "count_table_observe": (ctypes.c_int32, _TABLE, _ARRAY, _ARRAY, _N, _ARRAY),
+    "count_table_add": (ctypes.c_int32, _TABLE, _ARRAY, _ARRAY, _ARRAY, _N, ctypes.c_int32),
+    "count_table_lookup": (None, _TABLE, _ARRAY, _ARRAY, _N, _ARRAY),
+    "count_table_distinct": (None, _TABLE, _ARRAY, _N, _ARRAY),
+    "count_table_entries": (None, _TABLE, _ARRAY, _ARRAY, _ARRAY),
+    "count_table_pending": (None, _TABLE, _ARRAY, _ARRAY, _ARRAY),
+    "count_table_clear_pending": (None, _TABLE),
+    "count_table_clear": (None, _TABLE),
+}
+
+
+class NativeTable:
+    """A hash table in C++, on the CPU.
+
+    Args:
+        capacity: slots to begin with, rounded up to a power of two and to at least 8.
+
+    Raises:
+        RuntimeError: the native library is not available.
+        MemoryError: there is no memory for so many slots; methods raise it where the table cannot grow, and it is then
+            as it was.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._library = _library()
+        # A pointer object, unlike a number, refuses to be copied or pickled.
+        self.handle = ctypes.c_void_p(self._library.count_table_create(max(capacity - 1, 7).bit_length()))
+        if not self.handle:
+            raise MemoryError(f"no memory for a count table of {capacity} slots of 32 bytes; lower capacity")
+        weakref.finalize(self, self._library.count_table_destroy, self.handle)
+
+    @property
+    def slot_count(self) -> int:
+        """Slots allocated now."""
+        return int(self._library.count_table_slot_count(self.handle))
+
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        before = torch.empty_like(outcome_keys)
+        status = self._library.count_table_observe(
+            self.handle, question_keys.data_ptr(), outcome_keys.data_ptr(), len(outcome_keys), before.data_ptr()
+        )
+        self.check(status)
+        return before
+
+    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        counts = torch.empty_like(outcome_keys)
+        self._library.count_table_lookup(
+            self.handle, question_keys.data_ptr(), outcome_keys.data_ptr(), len(outcome_keys), counts.data_ptr()
+        )
+        return counts
+
+    def add(self, entries: CountEntries, *, pending: bool) -> None:
+        pointers = (column.data_ptr() for column in entries)
+        self.check(self._library.count_table_add(self.handle, *pointers, len(entries.counts), pending))
+
+    def distinct(self, question_keys: Tensor) -> Tensor:
+        outcomes = torch.empty_like(question_keys)
+        self._library.count_table_distinct(
+            self.handle, question_keys.data_ptr(), len(question_keys), outcomes.data_ptr()
+        )
+        return outcomes
+
+    def entries(self) -> CountEntries:
+        entries = _empty_entries(len(self))
+        self._library.count_table_entries(self.handle, *(column.data_ptr() for column in entries))
+        return entries
+
+    def pending(self) -> CountEntries:
+        entries = _empty_entries(self._library.count_table_pending_size(self.handle))
+        self._library.count_table_pending(self.handle, *(column.data_ptr() for column in entries))
+        return entries
+
+    def clear_pending(self) -> None:
+        self._library.count_table_clear_pending(self.handle)
+
+    def clear(self) -> None:
+        self._library.count_table_clear(self.handle)
+
+    def total(self) -> int:
+        return int(self._library.count_table_total(self.handle))
+
+    def __len__(self) -> int:
+        return int(self._library.count_table_size(self.handle))
+
+    def check(self, status: int) -> None:
+        """Raises a MemoryError unless the call that returned `status` did what it should."""
+        if status != 0:
+            raise MemoryError(f"no memory to grow the count table of {self.slot_count} slots; its counts are unchanged")
+
+
+def _empty_entries(length: int) -> CountEntries:
+    return CountEntries(*(torch.empty(length, dtype=torch.int64) for _ in CountEntries._fields))
+
+
+@cache
+def _library() -> ctypes.PyDLL:
+    library = native_library()
+    for name, (result, *arguments) in _PROTOTYPES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,134 @@
+"""Count snapshots: a safetensors file that is the same, byte for byte, for the same counts.
+
+Three int64 tensors (`question_keys`, `outcome_keys`, `counts`), sorted by key, and one metadata entry that holds sorted
+JSON: with several metadata entries safetensors writes them in an order that changes from run to run.
+"""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialize
+from torch import Tensor
+
+from outcome_rl_kernels.counts.entries import CountEntries
+
+FORMAT_VERSION = 1
+# Sums of counts stay below this, so that no count can overflow int64.
+MAX_TOTAL = 2**62
+
+_METADATA_KEY = "outcome_counts"
+
+
+def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: str) -> None:
+    """Writes sorted entries so that `path` holds, at every moment, either the old file or the whole new one."""
+    path = Path(path)
+    metadata = {_METADATA_KEY: json.dumps({"format": FORMAT_VERSION, "rule": rule}, sort_keys=True)}
+    data = serialize(entries._asdict(), metadata=metadata)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    _sync_directory(path.parent)
+
+
+def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
+    """Reads and checks a snapshot.
+
+    Returns:
+        The entries, and the outcome rule they were counted under.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is truncated, foreign, of an unknown format version, or its entries are not valid.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no count snapshot at {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a count snapshot, or is damaged: {error}") from error
+    rule = _read_rule(path, metadata)
+    entries = check_entries(tensors, source=str(path))
+    return entries, rule
+
+
+def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
+    """Turns stored tensors into entries, contiguous and on the CPU; a ValueError names `source` and the fault."""
+    if set(tensors) != set(CountEntries._fields):
+        raise ValueError(f"{source}: expected the tensors {sorted(CountEntries._fields)}, got {sorted(tensors)}")
+    entries = CountEntries(**tensors)
+    for name, column in entries._asdict().items():
+        if not isinstance(column, Tensor) or column.dtype != torch.int64 or column.ndim != 1:
+            got = f"{column.dtype} of shape {tuple(column.shape)}" if isinstance(column, Tensor) else type(column)
+            raise ValueError(f"{source}: {name} must be a 1-D int64 tensor, got {got}")
+    entries = CountEntries(*(column.to("cpu").contiguous() for column in entries))
+    lengths = {name: len(column) for name, column in entries._asdict().items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"{source}: the tensors must have one length, got {lengths}")
+    questions, outcomes, counts = entries
+    if (counts <= 0).any():
+        row = int((counts <= 0).nonzero()[0])
+        raise ValueError(f"{source}: counts must be positive, got {int(counts[row])} in entry {row}")
+    in_order = (questions[1:] > questions[:-1]) | ((questions[1:] == questions[:-1]) & (outcomes[1:] > outcomes[:-1]))
+    if not in_order.all():
+        row = int((~in_order).nonzero()[0]) + 1
+        duplicate = bool(questions[row] == questions[row - 1]) and bool(outcomes[row] == outcomes[row - 1])
+        fault = "repeats the key before it" if duplicate else "is not in ascending key order"
+        raise ValueError(f"{source}: entry {row} {fault}")
+    check_total(0, counts, source)
+    return entries
+
+
+def check_total(total: int, counts: Tensor, source: str) -> int:
+    """Returns `total` plus the sum of positive `counts`, or raises a ValueError if it could overflow int64."""
+    if total + float(counts.double().sum()) >= MAX_TOTAL:
+        raise ValueError(f"{source}: the counts would add up to 2**62 or more, which does not fit the table")
+    return total + int(counts.sum())
+
+
+def check_rule(found: str, expected: str, source: str) -> None:
+    """Raises a ValueError unless counts made under the rule `found` may be used under the rule `expected`."""
+    if found != expected:
+        raise ValueError(
+            f"{source}: the counts were made under outcome rule {found!r}, but rule {expected!r} is in force. Keys of "
+            "different rules do not name the same outcomes: start from new counts, or use the version that made these."
+        )
+
+
+def _read_rule(path: str | os.PathLike[str], metadata: dict[str, str]) -> str:
+    if _METADATA_KEY not in metadata:
+        raise ValueError(f"{path} is a safetensors file, but not a count snapshot: no {_METADATA_KEY!r} metadata")
+    try:
+        header = json.loads(metadata[_METADATA_KEY])
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: the {_METADATA_KEY!r} metadata is not JSON: {error}") from error
+    if not isinstance(header, dict) or header.get("format") != FORMAT_VERSION:
+        found = header.get("format") if isinstance(header, dict) else header
+        raise ValueError(f"{path}: snapshot format {found!r} is unknown; this version reads format {FORMAT_VERSION}")
+    rule = header.get("rule")
+    if not isinstance(rule, str):
+        raise ValueError(f"{path}: the outcome rule must be a string, got {rule!r}")
+    return rule
+
+
+def _sync_directory(directory: Path) -> None:
+    """Makes a rename durable; Windows has no such call and needs none."""
+    if os.name == "posix":
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,104 @@
+"""The tables behind `OutcomeCounts`: what a count table does, and the plain Python one that says what is right.
+
+A table maps (question, outcome), two int64 of any value, to how often that pair was seen, and remembers which part of
+each count is `pending`: added since the last synchronisation between ranks. Arguments were checked by `OutcomeCounts`:
+flat contiguous int64 tensors of one length, counts positive, no sum beyond int64.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels.counts.entries import CountEntries
+
+
+class CountTable(Protocol):
+    """What `OutcomeCounts` asks of a table on some device."""
+
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        """Counts before the call, one per row; then every row adds one."""
+
+    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        """Counts, 0 where a pair was never seen."""
+
+    def add(self, entries: CountEntries, *, pending: bool) -> None:
+        """Adds counts; `pending=False` keeps them out of what the next synchronisation sends."""
+
+    def distinct(self, question_keys: Tensor) -> Tensor:
+        """How many different outcomes each question has."""
+
+    def entries(self) -> CountEntries:
+        """Every pair and its count, in any order."""
+
+    def pending(self) -> CountEntries:
+        """Every pair with a pending part, and that part, in any order."""
+
+    def clear_pending(self) -> None:
+        """Forgets which parts are pending; the counts stay."""
+
+    def clear(self) -> None:
+        """Forgets everything."""
+
+    def total(self) -> int:
+        """Sum of all counts."""
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+
+
+class DictTable:
+    """The reference: Python dictionaries."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, int], int] = {}
+        self._pending: dict[tuple[int, int], int] = {}
+        self._distinct: dict[int, int] = {}
+
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        before = self.lookup(question_keys, outcome_keys)
+        self.add(CountEntries(question_keys, outcome_keys, torch.ones_like(outcome_keys)), pending=True)
+        return before
+
+    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        pairs = zip(question_keys.tolist(), outcome_keys.tolist(), strict=True)
+        return torch.tensor([self._counts.get(pair, 0) for pair in pairs], dtype=torch.int64)
+
+    def add(self, entries: CountEntries, *, pending: bool) -> None:
+        for question, outcome, count in zip(*(column.tolist() for column in entries), strict=True):
+            pair = (question, outcome)
+            if pair not in self._counts:
+                self._distinct[question] = self._distinct.get(question, 0) + 1
+            self._counts[pair] = self._counts.get(pair, 0) + count
+            if pending:
+                self._pending[pair] = self._pending.get(pair, 0) + count
+
+    def distinct(self, question_keys: Tensor) -> Tensor:
+        return torch.tensor([self._distinct.get(question, 0) for question in question_keys.tolist()], dtype=torch.int64)
+
+    def entries(self) -> CountEntries:
+        return _to_entries(self._counts)
+
+    def pending(self) -> CountEntries:
+        return _to_entries(self._pending)
+
+    def clear_pending(self) -> None:
+        self._pending.clear()
+
+    def clear(self) -> None:
+        self._counts.clear()
+        self._pending.clear()
+        self._distinct.clear()
+
+    def total(self) -> int:
+        return sum(self._counts.values())
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+
+def _to_entries(counts: dict[tuple[int, int], int]) -> CountEntries:
+    pairs = torch.tensor(list(counts), dtype=torch.int64).reshape(-1, 2)
+    return CountEntries(
+        pairs[:, 0].contiguous(), pairs[:, 1].contiguous(), torch.tensor(list(counts.values()), dtype=torch.int64)
+    )

@@ -1,0 +1,169 @@
+"""The count table on a GPU, behind the interface of `counts_tables`; `counts_triton_kernels` says how it is shared."""
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels.counts.entries import CountEntries
+from outcome_rl_kernels.counts.triton_kernels import (
+    LOST,
+    NO_ROOM,
+    SIZE,
+    STATUS,
+    TOTAL,
+    launch_commit,
+    launch_find,
+    launch_rehash,
+    limit_of,
+)
+
+_SIZE, _TOTAL, _STATUS, _LOST, _NO_ROOM = (int(word.value) for word in (SIZE, TOTAL, STATUS, LOST, NO_ROOM))
+_MIN_SLOTS = 16
+_SCAN_SLOTS = 2**22  # that `distinct` looks at together: its temporaries stay near 150 MB
+
+
+class TritonTable:
+    """A hash table in GPU memory; calls must come from one stream at a time.
+
+    Args:
+        capacity: slots to begin with, rounded up to a power of two and to at least 16.
+        device: a GPU, or the CPU under Triton's interpreter.
+
+    Raises:
+        MemoryError: there is no memory for so many slots; methods raise it where the table cannot grow, and it is then
+            as it was.
+        RuntimeError: methods, where a CUDA graph that was captured with the table forbids it to grow; those that read
+            the table, where the replay of such a graph was not counted for want of room.
+    """
+
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        self.slots = _new_slots(1 << max(capacity - 1, _MIN_SLOTS - 1).bit_length(), device)
+        self.state = torch.zeros(4, dtype=torch.int64, device=device)
+        self._most_pairs = 0  # the size is not above this
+        self._captured = False
+        self._has_pending = False
+
+    @property
+    def slot_count(self) -> int:
+        """Slots allocated now."""
+        return len(self.slots)
+
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        before = torch.empty_like(outcome_keys)
+        self._add(question_keys, outcome_keys, None, before, pending=True)
+        return before
+
+    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        before = torch.empty_like(outcome_keys)
+        if len(outcome_keys) > 0:
+            launch_find(self.slots, self.state, question_keys, outcome_keys, before, None)
+        return before
+
+    def add(self, entries: CountEntries, *, pending: bool) -> None:
+        self._add(*entries, None, pending=pending)
+
+    def distinct(self, question_keys: Tensor) -> Tensor:
+        # A scan of the table: for the once a step of a report, that is cheaper than a second table in every launch.
+        asked = question_keys.sort().values
+        tally = torch.zeros(len(asked) + 1, dtype=torch.int64, device=asked.device)  # the last is for all others
+        for slots in torch.split(self.slots, _SCAN_SLOTS) if len(asked) > 0 else ():
+            first = torch.searchsorted(asked, slots[:, 0].contiguous())
+            match = (slots[:, 2] > 0) & (asked[first.clamp(max=len(asked) - 1)] == slots[:, 0])
+            tally.scatter_add_(0, first.where(match, len(asked)), match.long())
+        return tally[torch.searchsorted(asked, question_keys)]
+
+    def entries(self) -> CountEntries:
+        return self._select(count_word=2)
+
+    def pending(self) -> CountEntries:
+        return self._select(count_word=3 if self._has_pending else None)
+
+    def clear_pending(self) -> None:
+        if self._has_pending:
+            self.slots[:, 3] = 0
+        self._has_pending = self._captured  # replays go on adding
+
+    def clear(self) -> None:
+        self.slots.zero_()
+        self.state.zero_()
+        self._most_pairs = 0
+        self._has_pending = self._captured
+
+    def total(self) -> int:
+        return self._read_state()[_TOTAL]
+
+    def __len__(self) -> int:
+        return self._read_state()[_SIZE]
+
+    def reserve(self, rows: int, *, pending: bool) -> None:
+        """Makes room for a launch that adds `rows` rows and must follow."""
+        capturing = self.slots.is_cuda and torch.cuda.is_current_stream_capturing()
+        limit = limit_of(self.slot_count)
+        if capturing and self._most_pairs + rows > limit:
+            raise RuntimeError(
+                f"the count table of {self.slot_count} slots may have no room for {rows} rows, and cannot grow while a "
+                "CUDA graph is captured; construct it with a larger capacity"
+            )
+        if not capturing and (self._captured or self._most_pairs + rows > limit):
+            self._most_pairs = len(self)
+            # Growing before it must, the table keeps a quarter of its limit free, and so reads its size seldom.
+            if self._most_pairs + rows > (limit if self._captured else limit // 4 * 3):
+                self._grow(self._most_pairs + rows)
+        self._most_pairs += rows
+        self._captured |= capturing
+        self._has_pending |= pending
+
+    def _add(
+        self,
+        question_keys: Tensor,
+        outcome_keys: Tensor,
+        amounts: Tensor | None,
+        before: Tensor | None,
+        *,
+        pending: bool,
+    ) -> None:
+        rows = len(outcome_keys)
+        if rows == 0:
+            return
+        self.reserve(rows, pending=pending)
+        places = torch.empty_like(outcome_keys)
+        launch_find(self.slots, self.state, question_keys, outcome_keys, before, places)
+        launch_commit(self.slots, self.state, question_keys, outcome_keys, places, amounts, samples=1, pending=pending)
+
+    def _grow(self, pairs: int) -> None:
+        if self._captured:
+            raise RuntimeError(
+                f"the count table of {self.slot_count} slots must grow to hold {pairs} pairs, but a captured CUDA "
+                "graph uses its memory; construct it with a larger capacity and capture again"
+            )
+        slot_count = 2 * self.slot_count
+        while pairs > limit_of(slot_count):
+            slot_count *= 2
+        grown = _new_slots(slot_count, self.slots.device)
+        launch_rehash(self.slots, grown, self.state)
+        self.slots = grown
+
+    def _select(self, count_word: int | None) -> CountEntries:
+        self._read_state()
+        chosen = self.slots[self.slots[:, count_word] > 0] if count_word is not None else self.slots[:0]
+        return CountEntries(*(chosen[:, word].contiguous() for word in (0, 1, count_word or 2)))
+
+    def _read_state(self) -> list[int]:
+        """The words of `state`; this synchronises."""
+        state = self.state.tolist()
+        if state[_STATUS] & _LOST:
+            raise RuntimeError("the count table is damaged: its GPU memory was overwritten; load a snapshot")
+        if state[_STATUS] & _NO_ROOM:
+            raise RuntimeError(
+                f"a CUDA graph was replayed when the count table of {self.slot_count} slots had no room for its rows: "
+                "they were not counted. Load a snapshot into a table of larger capacity"
+            )
+        return state
+
+
+def _new_slots(slot_count: int, device: torch.device) -> Tensor:
+    try:
+        return torch.zeros(slot_count, 4, dtype=torch.int64, device=device)
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(
+            f"no memory on {device} for a count table of {slot_count} slots of 32 bytes; lower capacity, or free some"
+        ) from error

@@ -1,0 +1,1 @@
+"""Policy loss and log-probabilities: from hidden states, or from logits."""

@@ -1,0 +1,1 @@
+"""Settings of a run: declaration, presets, loading."""

@@ -1,0 +1,193 @@
+"""Problems from JSONL, parquet, Hugging Face datasets or the toy task, with stable ids, and the order of
+batches."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from outcome_rl.grpo.config.schema import DataConfig
+from outcome_rl.jsonl import read_jsonl
+from outcome_rl.toy import DialectTask
+
+ID_KEYS = ("id", "question_id", "unique_id")
+PROMPT_KEYS = ("problem", "question", "prompt")
+ANSWER_KEYS = ("answer", "gold")
+
+
+class Problem(NamedTuple):
+    """A question with a stable id and its reference answer."""
+
+    id: str
+    problem: str
+    answer: str
+
+
+class ProblemSet(NamedTuple):
+    """Problems of one or several sources, and a digest of all their text that checkpoints are checked against."""
+
+    name: str
+    problems: tuple[Problem, ...]
+    fingerprint: str
+
+
+def load_problems(
+    sources: Sequence[str], config: DataConfig, max_samples: int = -1, *, named_columns: bool = True
+) -> ProblemSet:
+    """Read, check and join the sources.
+
+    Args:
+        sources: files, "toy:SPLIT" or Hugging Face datasets, see `DataConfig`.
+        config: for the column names.
+        max_samples: use only the first so many; -1 uses all.
+        named_columns: False reads rows without the columns that `config` names by the usual names.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: a row without id, problem or answer (with its number), one id with two different problems or golds,
+            or no rows at all.
+    """
+    problems: dict[str, Problem] = {}
+    seen_at: dict[str, str] = {}
+    for source in sources:
+        for where, row in _rows(source):
+            problem = Problem(
+                id=_field(row, "id", config.id_key, ID_KEYS, where, named_columns),
+                problem=_field(row, "prompt", config.prompt_key, PROMPT_KEYS, where, named_columns),
+                answer=_field(row, "answer", config.answer_key, ANSWER_KEYS, where, named_columns),
+            )
+            known = problems.setdefault(problem.id, problem)
+            if known != problem:
+                differs = "answer" if known.answer != problem.answer else "problem"
+                raise ValueError(
+                    f"{where}: id {problem.id!r} was used by {seen_at[problem.id]} with another {differs} "
+                    f"({getattr(known, differs)[:60]!r}, here {getattr(problem, differs)[:60]!r}). Ids must be unique: "
+                    "exploration counts outcomes by id"
+                )
+            seen_at.setdefault(problem.id, where)
+    chosen = tuple(problems.values())[: None if max_samples < 0 else max_samples]
+    if not chosen:
+        raise ValueError(f"{', '.join(sources)}: no problems")
+    digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
+    return ProblemSet(name=set_name(sources), problems=chosen, fingerprint=digest)
+
+
+def set_name(sources: Sequence[str]) -> str:
+    """What the records call the problems of these sources."""
+    return "+".join(Path(source).stem for source in sources)
+
+
+def _rows(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each row of a source with words that say where it is."""
+    name, _, split = source.partition(":")
+    if name == "toy":
+        rows: Sequence[Any] = DialectTask().problems(cast(Any, split or "train"))
+    elif Path(source).suffix in (".jsonl", ".parquet"):
+        if not Path(source).is_file():
+            raise FileNotFoundError(f"data file {source} does not exist")
+        if Path(source).suffix != ".parquet":
+            yield from _json_rows(Path(source))
+            return
+        rows = _parquet_rows(source)
+    else:
+        rows = _hub_rows(source)
+    for number, row in enumerate(rows, start=1):
+        yield f"{source}, row {number}", row
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    def where(number: int) -> str:
+        return f"{path}, row {number}"
+
+    for number, row in read_jsonl(path, where):
+        if not isinstance(row, dict):
+            raise ValueError(f"{where(number)}: expected a JSON object; got {type(row).__name__}")
+        yield where(number), row
+
+
+def _parquet_rows(source: str) -> Sequence[Any]:
+    import pyarrow.parquet
+
+    try:
+        return cast(Sequence[Any], pyarrow.parquet.read_table(source).to_pylist())
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{source}: not valid parquet: {error}") from error
+
+
+def _hub_rows(source: str) -> Sequence[Any]:
+    import datasets
+
+    name, _, split = source.partition("@")
+    path, _, subset = name.partition(":")
+    if not split:
+        raise ValueError(
+            f"{source}: not a .jsonl (a JSON object a line) or .parquet file. For a Hugging Face dataset name the "
+            f"split: {source}@train; for the toy task use toy:train"
+        )
+    if Path(path).is_dir() and (Path(path) / "dataset_dict.json").is_file():
+        splits = datasets.load_from_disk(path)
+        if split not in splits:
+            raise ValueError(f"{source}: the dataset has no split {split!r}; it has {', '.join(splits)}")
+        return cast(Sequence[Any], splits[split])
+    return cast(Sequence[Any], datasets.load_dataset(path, subset or None, split=split))
+
+
+def _field(row: dict[str, Any], role: str, key: str, candidates: Sequence[str], where: str, named_columns: bool) -> str:
+    if key and not named_columns and _column(row, key) is None:
+        key = ""
+    name = key or next((candidate for candidate in candidates if candidate in row), "")
+    value = _column(row, name)
+    if value is None:
+        wanted = repr(key) if key else " or ".join(map(repr, candidates))
+        raise ValueError(
+            f"{where}: lacks {wanted} (the {role}); it has {', '.join(map(repr, row)) or 'no fields'}. "
+            f"Set data.{role}_key to name the column"
+        )
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{where}: field {name!r} must be text or a number; got {type(value).__name__}")
+    text = str(value).strip()
+    if not text:
+        raise ValueError(f"{where}: field {name!r} (the {role}) is empty")
+    return text
+
+
+def _column(row: dict[str, Any], name: str) -> Any:
+    """A column, or with a dot a field of one that holds structs, as verl's `reward_model.ground_truth`."""
+    if name in row or "." not in name:
+        return row.get(name)
+    outer, _, inner = name.partition(".")
+    return _column(row[outer], inner) if isinstance(row.get(outer), dict) else None
+
+
+class BatchOrder:
+    """Which problems each step trains on: a pure function of seed and step, so that resuming needs no state.
+
+    Every epoch is its own permutation; the remainder of an epoch that fills no batch is left out, as verl does.
+    """
+
+    def __init__(self, num_problems: int, batch_size: int, *, shuffle: bool, seed: int) -> None:
+        if batch_size > num_problems:
+            raise ValueError(
+                f"data.train_batch_size must be at most the number of training problems, {num_problems}; "
+                f"got {batch_size}"
+            )
+        self.num_problems, self.batch_size, self.shuffle, self.seed = num_problems, batch_size, shuffle, seed
+        self.steps_per_epoch = num_problems // batch_size
+
+    def batch(self, step: int) -> list[int]:
+        """Indices of the problems of `step`, which starts at 1."""
+        epoch, position = divmod(step - 1, self.steps_per_epoch)
+        order = torch.arange(self.num_problems)
+        if self.shuffle:
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, "epoch", epoch))
+            order = torch.randperm(self.num_problems, generator=generator)
+        return cast(list[int], order[position * self.batch_size : (position + 1) * self.batch_size].tolist())
+
+
+def derive_seed(seed: int, *purpose: str | int) -> int:
+    """A seed for one purpose, such as the rollouts of one step: independent streams from the run's one seed."""
+    digest = hashlib.blake2b(json.dumps([seed, *purpose]).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -1,0 +1,198 @@
+"""What a run will need, told before any weight is loaded: memory by part, and steps.
+
+Nothing is guessed that PyTorch can be asked: the model is built of tensors without storage and sent one micro-batch,
+and what autograd would keep of it for the backward pass is added up. It is PyTorch's CPU kernels that are asked; those
+of a GPU keep much the same.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.data.problems import BatchOrder, load_problems
+from outcome_rl.grpo.model.lora import add_adapters
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.toy import policy_dir
+
+MOST_LOGITS = 2 * 2**30  # bytes of logits that the loss holds at a time on a GPU, docs/losses.md
+FLOAT32 = 4
+
+
+class Part(NamedTuple):
+    """Bytes of one kind, and when they are there: "always", or in one of two phases that take turns."""
+
+    name: str
+    num_bytes: int
+    phase: str  # always, update, rollout
+
+
+class Estimate(NamedTuple):
+    """Memory of one process, without what the CUDA context and fragmentation add."""
+
+    num_parameters: int
+    parts: list[Part]
+
+    @property
+    def peak(self) -> int:
+        """Bytes of what is always there and of the larger phase."""
+        total = {phase: sum(part.num_bytes for part in self.parts if part.phase == phase) for phase in PHASES}
+        return total["always"] + max(total["update"], total["rollout"])
+
+
+PHASES = ("always", "update", "rollout")
+
+
+def estimate_memory(config: TrainConfig) -> Estimate:
+    """Bytes of weights, gradients, optimizer, reference, activations, loss and rollouts, for prompts and responses of
+    their largest length, in one of the processes that torchrun has started.
+
+    Raises:
+        OSError, ValueError: the configuration of `model.path` is neither here nor to be had from the hub.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    dtype = getattr(torch, config.model.dtype)
+    path = str(policy_dir()) if config.model.path == "toy" else config.model.path
+    shape = AutoConfig.from_pretrained(path, trust_remote_code=config.model.trust_remote_code)
+    with FakeTensorMode():
+        model = AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=config.model.trust_remote_code)
+        num_parameters = sum(parameter.numel() for parameter in model.parameters())
+        policy = Policy(model, tokenizer=None)
+        length = config.data.max_prompt_length + config.data.max_response_length
+        batch = config.actor.ppo_micro_batch_size_per_gpu
+        if config.actor.use_dynamic_bsz:
+            batch = max(1, config.actor.ppo_max_token_len_per_gpu // length)
+        kept = kept_for_backward(policy, batch, length)
+        if config.model.enable_gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            inputs = kept_for_backward(policy, batch, length)
+            kept = inputs + (kept - inputs) // shape.num_hidden_layers  # a layer at a time is computed anew
+        vocabulary, hidden = policy.head_weight.shape
+        in_layers = [sum(parameter.numel() for parameter in layer.parameters()) for layer in policy.layers]
+    trained = num_parameters
+    if config.model.lora_rank:
+        with torch.device("meta"):  # peft moves its adapters, which fake tensors cannot
+            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=config.model.trust_remote_code)
+            add_adapters(model, config.model)
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    size = dtype.itemsize
+    responses = batch * config.data.max_response_length
+    loss = (
+        min(MOST_LOGITS, responses * vocabulary * size)
+        + 2 * responses * hidden * size
+        + vocabulary * hidden * FLOAT32  # the gradient of the head, before it is added to what is there
+    )
+    weights = num_parameters * size
+    adapter = (trained if config.model.lora_rank else 0) * size
+    sharded = distributed.shards(config)
+    processes = distributed.world_size() if sharded else 1
+    masters = trained * FLOAT32 if sharded or dtype != torch.float32 else 0
+    reference = weights if config.actor.kl_loss_coef and not config.model.lora_rank else 0
+    offloads = config.actor.ref_param_offload
+    held = [
+        Part(f"weights, {config.model.dtype}", 0 if sharded else weights + adapter, "always"),
+        Part("master weights, float32", masters, "always"),
+        Part("AdamW, two moments", 2 * trained * FLOAT32, "always"),
+        Part("reference policy", reference, "update" if offloads else "always"),
+        Part("gradients, float32", trained * FLOAT32, "update"),
+    ]
+    parts = [
+        *(part._replace(num_bytes=-(-part.num_bytes // processes)) for part in held),
+        Part(f"activations of {batch} x {length} tokens", kept, "update"),
+        Part("policy loss, logits a chunk at a time", loss, "update"),
+    ]
+    if config.rollout.engine == "transformers":
+        sequences = min(config.rollout.micro_batch_size, config.data.train_batch_size * config.rollout.n)
+        cache = _cache_numbers_per_token(shape) * size * sequences * length
+        parts.append(Part(f"cache of {sequences} x {length} tokens", cache, "rollout"))
+    if sharded:
+        # With their gradients: what is in no layer, the layer that computes, and the next, which is on its way.
+        gathered = num_parameters - sum(in_layers) + 2 * max(in_layers, default=0)
+        parts.append(Part("gathered weights and gradients", 2 * gathered * size, "update"))
+        if config.rollout.engine == "transformers":
+            parts.append(Part("gathered weights", weights, "rollout"))
+    return Estimate(num_parameters, [part for part in parts if part.num_bytes])
+
+
+def kept_for_backward(policy: Policy, batch: int, length: int) -> int:
+    """Bytes that autograd keeps of the hidden states of `batch` sequences, besides the weights; each storage once."""
+    weights = {parameter.untyped_storage()._cdata for parameter in policy.model.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}  # held, for the address of one that is gone may be used again
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in weights:
+            kept[storage._cdata] = storage
+        return tensor
+
+    ids = torch.zeros(batch, length, dtype=torch.long)
+    mask = torch.ones_like(ids)
+    mask[:, 0] = 0  # sequences of unlike length are padded, and attention then keeps a mask
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        hidden = policy.hidden(ids, mask)
+    del hidden
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def steps_per_epoch(config: TrainConfig) -> int | None:
+    """Updates an epoch, or None where counting the problems would mean a download. Prompts that are left out because
+    they are too long count here.
+
+    Raises:
+        FileNotFoundError, ValueError: bad data, or fewer problems than a batch.
+    """
+    if not all(_is_local(source) for source in config.data.train_files):
+        return None
+    problems = load_problems(config.data.train_files, config.data, config.data.train_max_samples).problems
+    return BatchOrder(len(problems), config.data.train_batch_size, shuffle=False, seed=0).steps_per_epoch
+
+
+def describe(config: TrainConfig) -> Iterator[str]:
+    """The lines of `outcome-rl train --dry-run` after the settings."""
+    try:
+        yield from _memory_lines(estimate_memory(config), config)
+    except (OSError, ValueError) as error:
+        reason = str(error).split("\n")[0]
+        yield f"Memory: unknown, for the configuration of model.path={config.model.path!r} cannot be read: {reason}"
+    steps = steps_per_epoch(config)
+    if steps is None:
+        yield f"Steps: unknown until {', '.join(config.data.train_files)} is loaded"
+    else:
+        total = config.trainer.total_training_steps or config.trainer.total_epochs * steps
+        yield f"Steps: {steps} an epoch, {total} in all"
+
+
+def _memory_lines(estimate: Estimate, config: TrainConfig) -> Iterator[str]:
+    yield f"Memory of one process, of {estimate.num_parameters:,} parameters:"
+    for phase, heading in zip(PHASES, ("all the time", "during an update", "during rollouts"), strict=True):
+        parts = [part for part in estimate.parts if part.phase == phase]
+        if parts:
+            yield f"  {heading}"
+            yield from (f"    {part.name:<40} {_shown(part.num_bytes):>10}" for part in parts)
+    yield f"  {'at most at a time':<42} {_shown(estimate.peak):>10}"
+    if config.rollout.engine == "vllm":
+        yield f"  vLLM besides: {config.rollout.gpu_memory_utilization:.0%} of the GPU's memory" + (
+            ", given back between rollouts" if config.rollout.free_cache_engine else ""
+        )
+
+
+def _shown(num_bytes: int) -> str:
+    unit, name = (2**30, "GiB") if num_bytes >= 2**30 else (2**20, "MiB")
+    return f"{num_bytes / unit:,.1f} {name}"
+
+
+def _cache_numbers_per_token(shape: Any) -> int:
+    """Numbers that keys and values of one token are."""
+    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    return int(2 * shape.num_hidden_layers * heads * width)
+
+
+def _is_local(source: str) -> bool:
+    name = source.partition("@")[0].partition(":")[0]
+    return name == "toy" or Path(source).suffix in (".jsonl", ".parquet") or Path(name).is_dir()

@@ -1,0 +1,1 @@
+"""The policy: loading, packed forward passes, LoRA, FSDP, master weights."""

@@ -1,0 +1,75 @@
+"""LoRA adapters through peft (Hu et al. 2021, arXiv:2106.09685): small trainable matrices beside frozen weights.
+
+Without the adapters the model is the one that training began with, so the reference of the KL term costs no second
+copy. What leaves the process, to vLLM or into a checkpoint's `model/`, is the model with the adapters merged into its
+weights, under the names and in the form of an ordinary one.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outcome_rl.grpo.config.schema import ModelConfig
+
+ADAPTER = "default"  # peft's name of the first
+
+
+def add_adapters(model: Any, config: ModelConfig) -> Any:
+    """Put adapters into a model, whose own weights are then frozen.
+
+    Returns:
+        peft's wrapper, which turns them off and writes them; the model itself is changed in place.
+
+    Raises:
+        ValueError: peft is not installed, or the adapters would change the lm_head, whose weight alone the loss sees.
+    """
+    if find_spec("peft") is None:
+        raise ValueError("model.lora_rank > 0 needs peft: pip install 'outcome-rl[peft]', or set model.lora_rank=0")
+    from peft import LoraConfig, get_peft_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    targets = config.target_modules
+    settings = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        target_modules=targets[0] if targets == ["all-linear"] else targets,
+    )
+    with torch.random.fork_rng():  # the adapters of every run begin alike
+        torch.manual_seed(0)
+        adapters = get_peft_model(model, settings)
+    if isinstance(model.get_output_embeddings(), BaseTunerLayer):
+        raise ValueError(
+            f"model.target_modules={targets} puts an adapter on the lm_head, which the loss would not see; leave it out"
+        )
+    return adapters
+
+
+def load_adapters(adapters: Any, folder: Path) -> None:
+    """Replace the adapters, where they are, by those of a folder that `save_pretrained` of the wrapper wrote."""
+    from peft import load_peft_weights, set_peft_model_state_dict
+
+    set_peft_model_state_dict(adapters, load_peft_weights(str(folder), device="cpu"))
+
+
+@torch.no_grad()
+def merged_state_dict(model: Any) -> dict[str, Tensor]:
+    """The state of a model with its adapters merged, under the names that it has without them."""
+    from peft.tuners.lora import LoraLayer
+
+    changes = {
+        f"{name}.base_layer.weight": module.get_delta_weight(ADAPTER)
+        for name, module in model.named_modules()
+        if isinstance(module, LoraLayer)
+    }
+    merged = {}
+    for name, tensor in model.state_dict().items():
+        if ".lora_" in name:
+            continue
+        change = changes.get(name)
+        whole = tensor if change is None else (tensor.to(change.dtype) + change).to(tensor.dtype)
+        merged[name.replace(".base_layer.", ".")] = whole
+    return merged

@@ -1,0 +1,131 @@
+"""Attention over a packed row of tokens, as an attention implementation of transformers.
+
+Each layer lays queries, keys and values out as whole sequences, attends causally in each, and takes the results back to
+the packed row. Nothing is masked but the future: padding on the right is in the future of every token. A prompt that
+several responses share is laid out with each of them, and the gradients of its keys and values add up.
+
+The layout is two gathers: of FlashAttention's ragged form where flash-attn is installed and can run, otherwise padded
+for PyTorch's `scaled_dot_product_attention`, which micro-batches of similar lengths waste little in.
+
+Shapes: N packed tokens, K places, S sequences of at most L tokens, A attention heads, D channels of one.
+"""
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from outcome_rl.grpo.model.packing import Sequences, take_rows
+
+NAME = "outcome_rl_packed"
+
+
+def install(model: Any) -> None:
+    """Let a model attend over packed rows; without `sequences` it attends as it did.
+
+    Raises:
+        ValueError: its architecture does not take its attention from transformers' interface.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    if model.config._attn_implementation != "sdpa":
+        raise ValueError(
+            f"{type(model).__name__} does not use scaled_dot_product_attention but "
+            f"{model.config._attn_implementation!r}, which cannot be packed; set model.use_remove_padding=false"
+        )
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    model.set_attn_implementation(NAME)
+
+
+def can_use_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether flash-attn is installed and takes tensors of this kind."""
+    return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and find_spec("flash_attn") is not None
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    sequences: Sequences | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls in every layer.
+
+    Args:
+        query, key, value: (1, A, N, D) of a packed row; keys and values may have fewer heads.
+        attention_mask: for calls without `sequences`.
+        sequences: as the model's forward was given it; None is transformers' own attention.
+        scaling, sliding_window, softcap: of the architecture. The last is FlashAttention's alone, as in transformers.
+
+    Returns:
+        (1, N, A, D) and None for the attention weights.
+    """
+    if sequences is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        settings |= {"scaling": scaling, "sliding_window": sliding_window, "softcap": softcap}
+        output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+        return output
+    query, key, value = (take_rows(x[0].transpose(0, 1), sequences.tokens_K) for x in (query, key, value))  # (K, A, D)
+    if sequences.padded:
+        result_KAD = _padded_attention(query, key, value, sequences, scaling, sliding_window)
+    else:
+        result_KAD = _flash_attention(query, key, value, sequences, scaling, sliding_window, softcap)
+    return take_rows(result_KAD, sequences.places_N)[None], None
+
+
+def _padded_attention(
+    query: Tensor, key: Tensor, value: Tensor, sequences: Sequences, scaling: float | None, window: int | None
+) -> Tensor:
+    query, key, value = (x.view(sequences.number, -1, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
+    mask_LL = None
+    if window is not None and window < sequences.max_length:
+        age_LL = torch.arange(sequences.max_length, device=query.device)
+        age_LL = age_LL[:, None] - age_LL[None]
+        mask_LL = (age_LL >= 0) & (age_LL < window)
+    result = nn.functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask_LL,
+        is_causal=mask_LL is None,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return result.transpose(1, 2).flatten(0, 1)
+
+
+def _flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sequences: Sequences,
+    scaling: float | None,
+    window: int | None,
+    softcap: float | None,
+) -> Tensor:
+    from flash_attn import flash_attn_varlen_func
+
+    result: Tensor = flash_attn_varlen_func(
+        query,
+        key,
+        value,
+        cu_seqlens_q=sequences.cu_seqlens,
+        cu_seqlens_k=sequences.cu_seqlens,
+        max_seqlen_q=sequences.max_length,
+        max_seqlen_k=sequences.max_length,
+        softmax_scale=scaling,
+        causal=True,
+        window_size=(-1, -1) if window is None else (window - 1, 0),
+        softcap=softcap or 0.0,
+    )
+    return result

@@ -1,0 +1,1 @@
+"""Sampling: engines, and the collection of a batch."""

@@ -1,0 +1,219 @@
+"""The vLLM engine: it samples in processes of its own, on the trainer's device, with a copy of the weights.
+
+    update_weights     new weights into a folder
+    generate           wake up -> new weights, if any -> empty prefix cache -> sample -> sleep
+
+New weights go through a Hugging Face folder in shared memory, which `vllm_worker.PolicyWorker` reads into the running
+engine once it is awake; they are written before, by all processes at once, which may have to gather them. Samples are
+functions of weights, prompts and seed: every response has a seed of its own, no cached prefix outlives a call, and
+sampling starts when all requests are queued, so that batches do not depend on timing.
+"""
+
+import os
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from multiprocessing import active_children, resource_tracker
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
+
+from outcome_rl.environment import package_versions
+from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import EngineDied, Rollouts
+from outcome_rl.grpo.rollout.sampling import sample_seeds
+
+OLDEST, NEWEST = (0, 22), (0, 33)
+SHARED_MEMORY = Path("/dev/shm")
+DEATH = (
+    "vLLM's engine process ended while it sampled; its messages above say why. The finished steps are in a checkpoint: "
+    "the same command continues the run"
+)
+
+
+def check_vllm() -> None:
+    """Look, without importing it, whether there is a vLLM whose interfaces this module knows.
+
+    Raises:
+        ValueError: there is none, or one of another version.
+    """
+    version = package_versions()["vllm"]
+    wanted = f">={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None:
+        raise ValueError(
+            f"rollout.engine=vllm, but vLLM is not installed here: pip install 'vllm{wanted}', "
+            "or choose rollout.engine=transformers"
+        )
+    if not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
+        raise ValueError(
+            f"rollout.engine=vllm works with vLLM {wanted}, and {version} is installed: pip install 'vllm{wanted}', "
+            "or choose rollout.engine=transformers"
+        )
+
+
+class VllmEngine:
+    """A running vLLM with the weights of a policy."""
+
+    def __init__(self, policy: Policy, config: TrainConfig) -> None:
+        """Start the engine; it reads its weights before the first rollout.
+
+        Raises:
+            ValueError: vLLM refuses the model or the settings.
+        """
+        # Before vLLM is imported, which reads them then. Its processes must not be forks of this one: a fork has the
+        # lock of the run's folder too, and would keep it when this process is killed.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        from vllm import LLM
+        from vllm.platforms import current_platform
+
+        rollout, data = config.rollout, config.data
+        self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
+        self._asleep = False
+        others = set(active_children())
+        with _hidden_from_ctrl_c(), _unwound_by_sigterm(), distributed.apart():
+            try:
+                self._llm = LLM(
+                    model=policy.model.name_or_path,
+                    trust_remote_code=config.model.trust_remote_code,
+                    dtype=config.model.dtype,
+                    load_format="dummy",
+                    max_model_len=data.max_prompt_length + data.max_response_length,
+                    max_num_seqs=rollout.micro_batch_size,
+                    gpu_memory_utilization=rollout.gpu_memory_utilization,
+                    enforce_eager=rollout.enforce_eager,
+                    enable_sleep_mode=self._can_sleep,
+                    logprobs_mode="processed_logprobs",  # of the distribution that was sampled from
+                    generation_config="vllm",  # nothing from the model's own, of which the loss would know nothing
+                    worker_extension_cls="outcome_rl.grpo.rollout.vllm_worker.PolicyWorker",
+                )
+            except (RuntimeError, ValueError) as error:
+                raise ValueError(
+                    f"rollout.engine=vllm did not start with model.path={config.model.path!r}: {error}. Its messages "
+                    "above say why; where memory is short, change rollout.gpu_memory_utilization = "
+                    f"{rollout.gpu_memory_utilization}"
+                ) from error
+        self._processes = set(active_children()) - others
+        self._handover = handover_folder(policy)
+        self._new_weights = Path(self._handover.name) / "new"  # there until the engine has read them
+        self._llm.collective_rpc("end_with", args=(os.getpid(), self._handover.name))
+        self.update_weights(policy)
+
+    def close(self) -> None:
+        """End the engine's processes."""
+        self._llm.llm_engine.engine_core.shutdown()
+        self._handover.cleanup()
+
+    def update_weights(self, policy: Policy) -> None:
+        self._policy = policy
+        policy.gathered(everywhere=True).save_weights(self._new_weights)
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Rollouts:
+        from vllm import SamplingParams
+
+        repeated = [list(prompt) for prompt in prompts for _ in range(sampling.n)]
+        settings = [
+            SamplingParams(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                max_tokens=max_tokens,
+                stop_token_ids=self._policy.end_token_ids,
+                seed=own_seed,
+                logprobs=0,  # of the sampled token alone
+                flat_logprobs=True,
+                detokenize=False,
+            )
+            for own_seed in sample_seeds(prompts, sampling.n, seed)
+        ]
+        outputs = self._while_alive(lambda: self._sample(repeated, settings))
+        return Rollouts.assemble(
+            self._policy,
+            repeated,
+            [list(output.token_ids) for output in outputs],
+            [output.logprobs.logprobs for output in outputs],
+        )
+
+    def _sample(self, prompts: list[list[int]], settings: list[Any]) -> list[Any]:
+        """vLLM's output for each prompt."""
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
+        if self._new_weights.exists():
+            self._llm.collective_rpc("load_policy", args=(str(self._new_weights),))
+            shutil.rmtree(self._new_weights)
+        self._llm.reset_prefix_cache()
+        self._llm.sleep(level=0)  # queues requests without starting them
+        self._llm.enqueue([{"prompt_token_ids": ids} for ids in prompts], settings, use_tqdm=False)
+        self._llm.wake_up(tags=["scheduling"])
+        requests = self._llm.wait_for_completion(use_tqdm=False)
+        if self._can_sleep:
+            self._llm.sleep(level=1)
+            self._asleep = True
+        return [request.outputs[0] for request in requests]
+
+    def _while_alive(self, call: Callable[[], list[Any]]) -> list[Any]:
+        """The result of calls of vLLM, made in a thread: they would wait for ever for a process that was killed."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        future: Future[list[Any]] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="vLLM", daemon=True).start()
+        while not wait([future], timeout=0.2).done:
+            if not all(process.is_alive() for process in self._processes):
+                raise EngineDied(DEATH)
+        try:
+            return future.result()
+        except EngineDeadError as error:
+            raise EngineDied(DEATH) from error
+
+
+def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
+    """Where the weights are handed over: in shared memory if there is room for them, which in a container is often but
+    64 MiB."""
+    size = sum(parameter.numel() * policy.dtype.itemsize for parameter in policy.model.parameters())
+    fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
+    return TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None)
+
+
+@contextmanager
+def _unwound_by_sigterm() -> Iterator[None]:
+    """SIGTERM unwinds this process instead of ending it at once: until the engine knows whom to end with, vLLM has to
+    end it."""
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _hidden_from_ctrl_c() -> Iterator[None]:
+    """Processes started here never get SIGINT. A terminal sends it to all, and the step under way, which the trainer
+    finishes, needs its engine."""
+    resource_tracker.ensure_running()  # starting it later would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,1 @@
+"""Files and screen of a run: evaluation, checkpoints, logs, reports."""

@@ -1,0 +1,180 @@
+"""Checkpoints that are either whole or not there, and that refuse to continue another run.
+
+    <run>/checkpoints/global_step_<N>/
+        model/               Hugging Face folder: weights, config, tokenizer
+        optimizer.pt         AdamW and schedule
+        counts.safetensors   historical counts, stamped with the outcome rule
+        state.json           step, configuration, data fingerprint, solved questions, outcome classes
+    <run>/checkpoints/best.json   which checkpoint is the best, by each figure that is watched
+
+A checkpoint is written beside its place and renamed into it, the last step of all: a kill or a full disk leaves the
+previous one. Sampling and batch order are functions of seed and step, so no generator state needs keeping.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_NAME = re.compile(r"global_step_(\d+)")
+_SCRATCH = ".unfinished-"
+
+
+def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: int) -> Path:
+    """Write a checkpoint atomically, then remove all but the newest `keep` and those that are the best in something.
+
+    Args:
+        root: the run's folder of checkpoints.
+        step: number of updates done; no checkpoint of this step may exist.
+        fill: writes the contents into a folder it is given.
+        keep: >= 1.
+
+    Raises:
+        OSError: anything went wrong, be it a full disk or contents that cannot be written; earlier checkpoints are as
+            they were.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    place, scratch = root / f"global_step_{step}", root / f"{_SCRATCH}{step}"
+    for leftover in root.glob(f"{_SCRATCH}*"):
+        shutil.rmtree(leftover)
+    scratch.mkdir()
+    try:
+        fill(scratch)
+        for path in [*scratch.rglob("*"), scratch]:
+            _flush(path)
+        scratch.rename(place)
+        _flush(root)
+    except Exception as error:  # of a full disk alone, every library has its own
+        previous = latest_checkpoint(root)
+        raise OSError(
+            f"checkpoint at step {step} failed: {error}; "
+            f"{'no earlier checkpoint exists' if previous is None else f'the last good one is {previous}'}"
+        ) from error
+    finally:
+        if scratch.exists():
+            shutil.rmtree(scratch, ignore_errors=True)
+    best = {entry["checkpoint"] for entry in read_best(root).values()}
+    for old in _checkpoints(root)[:-keep]:
+        if old.name not in best:
+            _remove(old)
+    return place
+
+
+def read_best(root: Path) -> dict[str, dict[str, Any]]:
+    """Figure -> `{"checkpoint": "global_step_N", "step": N, "value": ...}`; empty where none is marked."""
+    path = root / "best.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
+    """Keep the checkpoints of the best steps from being removed: figure -> (step, value), atomically."""
+    entries = {
+        name: {"checkpoint": f"global_step_{step}", "step": step, "value": value}
+        for name, (step, value) in best.items()
+        if (root / f"global_step_{step}").is_dir()  # not removed by hand
+    }
+    write_atomically(root / "best.json", json.dumps(entries, indent=2) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file by another text, so that a kill in the middle leaves one of the two."""
+    scratch = path.with_name(f"{path.name}.tmp")
+    scratch.write_text(text, encoding="utf-8")
+    os.replace(scratch, path)
+
+
+def find_model(path: str) -> tuple[str, Path | None]:
+    """The model that a path stands for, and the settings of the run that trained it.
+
+    Args:
+        path: a run's folder (its newest checkpoint), a checkpoint, its `model` folder, or any other model, by folder,
+            hub name or "toy".
+
+    Raises:
+        ValueError: a run's folder without a checkpoint.
+    """
+    folder = Path(path)
+    if (folder / "config.yaml").is_file() and not (folder / "config.json").is_file():
+        newest = latest_checkpoint(folder / "checkpoints")
+        if newest is None:
+            raise ValueError(f"{folder} is a run without a checkpoint yet, so there is no model in it")
+        folder = newest
+    if (folder / "state.json").is_file():
+        folder = folder / "model"
+    settings = folder.absolute().parents[2] / "config.yaml" if _NAME.fullmatch(folder.absolute().parent.name) else None
+    return str(folder) if folder.is_dir() else path, settings if settings is not None and settings.is_file() else None
+
+
+def latest_checkpoint(root: Path) -> Path | None:
+    """The newest complete checkpoint of a run."""
+    found = _checkpoints(root)
+    return found[-1] if found else None
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """The `state.json` of a checkpoint.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    path = checkpoint / "state.json"
+    try:
+        state: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{path} cannot be read: {error}. Remove this checkpoint to continue from an earlier one"
+        ) from error
+    return state
+
+
+def check_same_run(
+    saved: Mapping[str, Any],
+    current: Mapping[str, Any],
+    place: Path,
+    otherwise: str = "start afresh under another trainer.experiment_name",
+) -> None:
+    """Refuse to continue what was begun with other data, another outcome rule or other hyperparameters.
+
+    Args:
+        saved, current: flat mappings of what must agree.
+        place: where `saved` was found.
+        otherwise: what to do to begin another one.
+
+    Raises:
+        ValueError: naming every difference.
+    """
+    differences = [
+        f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"
+        for key in sorted(saved.keys() | current.keys())
+        if saved.get(key) != current.get(key)
+    ]
+    if differences:
+        raise ValueError(
+            f"{place} belongs to another run: {'; '.join(differences)}. Restore these settings, or {otherwise}"
+        )
+
+
+def _checkpoints(root: Path) -> list[Path]:
+    if not root.is_dir():
+        return []
+    steps = {int(match[1]): path for path in root.iterdir() if (match := _NAME.fullmatch(path.name))}
+    return [steps[step] for step in sorted(steps)]
+
+
+def _remove(checkpoint: Path) -> None:
+    """Delete a checkpoint so that a kill in the middle cannot leave half of it under its name."""
+    doomed = checkpoint.with_name(f"{_SCRATCH}{checkpoint.name}")
+    checkpoint.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _flush(path: Path) -> None:
+    """Force a file or folder to disk, so that a rename never arrives before the contents it names."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

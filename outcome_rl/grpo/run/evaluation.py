@@ -1,0 +1,102 @@
+"""Evaluation of a policy on problems: sample, classify, summarise; averages over data sets, and the best step."""
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.data.problems import ProblemSet, derive_seed
+from outcome_rl.grpo.data.prompts import Prompts
+from outcome_rl.grpo.rollout.engine import RolloutEngine
+from outcome_rl.metrics import SampleSummary, summarise
+from outcome_rl.outcomes.matcher import OutcomeMatcher
+
+# Data set names of the rows that average over several sets.
+MACRO_VALIDATION, MACRO_TEST = "macro:validation", "macro:test"
+
+
+class Evaluation(NamedTuple):
+    """The summary of one problem set, and what it cost."""
+
+    dataset: str
+    summary: SampleSummary
+    seconds: float
+
+
+def evaluate(
+    engine: RolloutEngine,
+    matcher: OutcomeMatcher,
+    dataset: ProblemSet,
+    prompts: Prompts,
+    sampling: SamplingConfig,
+    max_tokens: int,
+    seed: int,
+) -> Evaluation:
+    """Sample `sampling.n` responses to every problem and summarise their outcomes; nothing is counted.
+
+    The seed is the run's, not the step's: evaluations of one run differ by the policy alone.
+    """
+    start = time.perf_counter()
+    rollouts = engine.generate(prompts.ids, sampling, max_tokens, derive_seed(seed, "evaluate", dataset.fingerprint))
+    n = sampling.n
+    # Evaluation problems may share ids with training problems of another source.
+    ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in prompts.problems]
+    golds = [problem.answer for problem in prompts.problems]
+    outcomes = distributed.by_first(lambda: matcher.classify(_repeat(ids, n), rollouts.texts, _repeat(golds, n)))
+    matcher.forget(ids)
+    keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
+    return Evaluation(
+        dataset=dataset.name,
+        summary=summarise(list(keys), list(correct)),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
+    """The figures of several data sets together: every set counts the same, however many questions it has.
+
+    Args:
+        summaries: one for each set; what else they hold is not looked at.
+
+    Returns:
+        Means over the sets, at the k that all of them have; `n_questions` and `n_samples` are sums.
+    """
+    average: dict[str, Any] = {}
+    for figure in SampleSummary.__annotations__:
+        values = [summary[figure] for summary in summaries]
+        if figure.startswith("n_"):
+            average[figure] = sum(values)
+        elif figure.endswith("_at_k"):
+            shared = [k for k in values[0] if all(k in at_k for at_k in values)]
+            average[figure] = {k: _mean([at_k[k] for at_k in values]) for k in shared}
+        else:
+            average[figure] = _mean(values)
+    return cast(SampleSummary, average)
+
+
+def best_steps(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, float]]:
+    """The step of the highest pass@1 and of the highest pass@k at the largest k, the earliest of equals.
+
+    Args:
+        rows: rows of `evaluations.jsonl` of one data set; the base policy's, of step 0, does not compete.
+
+    Returns:
+        Figure -> (step, value), such as `{"pass@1": (25, 0.61), "pass@32": (50, 0.86)}`.
+    """
+    best: dict[str, tuple[int, float]] = {}
+    for row in rows:
+        for k in {"1", max(row["pass_at_k"], key=int)}:
+            value = row["pass_at_k"][k]
+            if row["step"] and (f"pass@{k}" not in best or value > best[f"pass@{k}"][1]):
+                best[f"pass@{k}"] = (row["step"], value)
+    return dict(sorted(best.items()))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _repeat(values: Sequence[str], n: int) -> list[str]:
+    return [value for value in values for _ in range(n)]

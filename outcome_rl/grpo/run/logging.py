@@ -1,0 +1,112 @@
+"""What a run writes down: metrics, evaluations and sample completions as JSON lines.
+
+Each row carries its step. Resuming from step N first drops the rows after N, so that an interrupted run ends with the
+same records as one that was not.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from outcome_rl.grpo.run.checkpoint import write_atomically
+from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
+
+STREAMS = ("metrics", "evaluations", "samples")
+
+
+def has_records(run_dir: Path) -> bool:
+    """Whether a run has written rows into the folder."""
+    paths = [run_dir / f"{stream}.jsonl" for stream in STREAMS]
+    return any(path.exists() and path.stat().st_size for path in paths)
+
+
+def set_aside(run_dir: Path) -> Path:
+    """Move the records of a run that cannot be continued into `abandoned-1`, `abandoned-2`, ..., and say where."""
+    number = 1
+    while (run_dir / f"abandoned-{number}").exists():
+        number += 1
+    place = run_dir / f"abandoned-{number}"
+    place.mkdir()
+    for name in (*(f"{stream}.jsonl" for stream in STREAMS), "tensorboard", ID_FILE):
+        if (run_dir / name).exists():
+            (run_dir / name).rename(place / name)
+    return place
+
+
+class Records:
+    """Append-only streams `metrics.jsonl`, `evaluations.jsonl` and `samples.jsonl` in the run's folder."""
+
+    def __init__(self, run_dir: Path, *, last_step: int, trackers: Sequence[Tracker] = ()) -> None:
+        """Open the streams of a run whose first `last_step` steps are done.
+
+        Args:
+            last_step: rows of later steps are dropped.
+            trackers: get the figures of metrics and evaluations too, and are closed with the files.
+        """
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self._paths = {stream: run_dir / f"{stream}.jsonl" for stream in STREAMS}
+        for path in self._paths.values():
+            _drop_after(path, last_step)
+        self._files = {stream: path.open("a", encoding="utf-8") for stream, path in self._paths.items()}
+        self._trackers = trackers
+
+    def append(self, stream: str, row: Mapping[str, Any]) -> None:
+        """Write one row, with its `step`, at once."""
+        file = self._files[stream]
+        file.write(json.dumps(row) + "\n")
+        file.flush()
+        if stream != "samples":
+            figures = _figures(row)
+            for tracker in self._trackers:
+                tracker.log(figures, row["step"])
+
+    def rows(self, stream: str) -> list[dict[str, Any]]:
+        """Every row of a stream."""
+        return [json.loads(line) for line in self._paths[stream].read_text(encoding="utf-8").splitlines()]
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        for tracker in self._trackers:
+            tracker.close()
+
+
+class NoRecords(Records):
+    """Of the processes of a run that do not write: nothing is written, and nothing is on record."""
+
+    def __init__(self) -> None:
+        pass
+
+    def append(self, stream: str, row: Mapping[str, Any]) -> None:
+        pass
+
+    def rows(self, stream: str) -> list[dict[str, Any]]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row under flat names, those of an evaluation under the name of its data set."""
+    prefix = f"{row['dataset']}/" if "dataset" in row else ""
+    figures = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            figures.update({f"{prefix}{name}/{key}": inner for key, inner in value.items()})
+        elif isinstance(value, int | float) and name != "step":
+            figures[prefix + name] = value
+    return figures
+
+
+def _drop_after(path: Path, last_step: int) -> None:
+    """Keep the rows up to a step; a last line cut short by a kill belongs to a later one."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if not line.endswith("\n") or json.loads(line)["step"] > last_step:
+            break
+        kept.append(line)
+    write_atomically(path, "".join(kept))

@@ -1,0 +1,157 @@
+"""One HTML page of one run or several: figures of base and trained policy, curves, samples, settings.
+
+The page is made from the files of the runs alone and holds all that it shows; nothing is loaded from anywhere. Jinja
+escapes every text, since models write whatever they like.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from outcome_rl.grpo.data.problems import set_name
+from outcome_rl.grpo.run.checkpoint import read_best, write_atomically
+from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
+from outcome_rl.grpo.run.logging import STREAMS, has_records
+from outcome_rl.version import __version__
+
+TEMPLATE = Path(__file__).with_name("report.html.j2")
+
+
+class Comparison(NamedTuple):
+    """The base policy and the newest one on one data set: rows of `evaluations.jsonl`."""
+
+    dataset: str
+    base: dict[str, Any]
+    trained: dict[str, Any]
+
+
+class Run(NamedTuple):
+    """What a run has written down so far."""
+
+    name: str
+    config_text: str
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    evaluations: list[dict[str, Any]]
+    samples: list[dict[str, Any]]
+    best: dict[str, dict[str, Any]]
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return compare(self.evaluations, self.config["data"]["test_files"], self.config["data"]["val_files"])
+
+
+def read_run(folder: Path) -> Run:
+    """Read the files of a run, which may still be going on: a line that is being written is left out.
+
+    Raises:
+        ValueError: the folder holds no run.
+    """
+    import yaml  # type: ignore[import-untyped]
+
+    if not (folder / "config.yaml").is_file() or not has_records(folder):
+        raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
+    text = (folder / "config.yaml").read_text(encoding="utf-8")
+    streams = {}
+    for stream in STREAMS:
+        path = folder / f"{stream}.jsonl"
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        streams[stream] = [json.loads(line) for line in lines]
+    return Run(folder.name, text, yaml.safe_load(text), **streams, best=read_best(folder / "checkpoints"))
+
+
+def compare(evaluations: Sequence[dict[str, Any]], test: Sequence[str], validation: Sequence[str]) -> list[Comparison]:
+    """First and last row of each test set, or without one of each validation set; an average over them comes first.
+
+    Args:
+        evaluations: rows of `evaluations.jsonl`.
+        test, validation: `data.test_files` and `data.val_files`.
+    """
+    macro, sources = (MACRO_TEST, test) if test else (MACRO_VALIDATION, validation)
+    found = []
+    for name in dict.fromkeys([macro, *(set_name([source]) for source in sources)]):
+        rows = [row for row in evaluations if row["dataset"] == name]
+        if len(rows) > 1:
+            found.append(Comparison(name, rows[0], rows[-1]))
+    return found
+
+
+def write_report(folders: Sequence[Path], out: Path) -> Path:
+    """Write the page of the runs in `folders`, which lie over one another in its charts, to `out`.
+
+    Raises:
+        ValueError: a folder holds no run.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    from outcome_rl.grpo.run.plots import PALETTE
+
+    runs = [read_run(folder) for folder in folders]
+    if len({run.name for run in runs}) < len(runs):
+        runs = [run._replace(name=str(folder)) for run, folder in zip(runs, folders, strict=True)]
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    page = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        runs=runs,
+        colours=[PALETTE[number % len(PALETTE)] for number in range(len(runs))],
+        headlines=_headlines(runs[0].comparisons[0]) if len(runs) == 1 and runs[0].comparisons else [],
+        comparisons=_table(runs),
+        sections=_sections(runs),
+        version=__version__,
+    )
+    write_atomically(out, page)
+    return out
+
+
+def _headlines(pair: Comparison) -> list[dict[str, Any]]:
+    """The figures that stand out: what, base, trained."""
+    largest = max(pair.trained["pass_at_k"], key=int)
+    wanted = dict.fromkeys([("pass_at_k", "1"), ("pass_at_k", largest), ("diff_at_k", largest)])
+    return [
+        {
+            "name": f"{metric[:4]}@{k}",
+            "base": pair.base[metric][k],
+            "trained": pair.trained[metric][k],
+            "digits": 3 if metric == "pass_at_k" else 2,
+        }
+        for metric, k in wanted
+    ]
+
+
+def _table(runs: Sequence[Run]) -> list[tuple[int, Comparison, list[str]]]:
+    """Number of the run, comparison, and the k to show, of each data set and run; of several runs two k do."""
+    pairs = [(number, pair) for number, run in enumerate(runs) for pair in run.comparisons]
+    order = list(dict.fromkeys(pair.dataset for _, pair in pairs))
+    table = []
+    for number, pair in sorted(pairs, key=lambda one: order.index(one[1].dataset)):
+        ks = [k for k in pair.trained["pass_at_k"] if k in pair.base["pass_at_k"]]
+        table.append((number, pair, ks if len(runs) == 1 else list(dict.fromkeys([ks[0], ks[-1]]))))
+    return table
+
+
+def _sections(runs: Sequence[Run]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Heading, note and charts of each section that has any."""
+    from markupsafe import Markup
+
+    from outcome_rl.grpo.run.plots import comparison_charts, evaluation_charts, training_charts
+
+    sections = []
+    for dataset in dict.fromkeys(pair.dataset for run in runs for pair in run.comparisons):
+        pairs = [
+            (number, pair.base, pair.trained)
+            for number, run in enumerate(runs)
+            for pair in run.comparisons
+            if pair.dataset == dataset
+        ]
+        questions = pairs[0][1]["n_questions"]
+        sections.append((dataset, f"{questions} questions; base dashed, trained solid", comparison_charts(pairs)))
+    for dataset in dict.fromkeys(row["dataset"] for run in runs for row in run.evaluations):
+        rows = [[row for row in run.evaluations if row["dataset"] == dataset] for run in runs]
+        if max(map(len, rows)) > 2:  # more than base and trained, which are above
+            sections.append((f"{dataset} over training", "", evaluation_charts(rows)))
+    sections.append(("Training", "", training_charts([run.metrics for run in runs])))
+    return [
+        (heading, note, {title: Markup(svg) for title, svg in charts.items()})
+        for heading, note, charts in sections
+        if charts
+    ]

@@ -1,0 +1,165 @@
+"""Samples of a saved model as files that `outcome-rl analyze` reads, a row a question, to be continued after any stop.
+
+Questions are sampled a few at a time, always the same ones together and with a seed of their own, so that a file that
+was continued holds what one that was not would hold.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from outcome_rl.grpo.config.load import leaves, load_config
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.data.problems import ProblemSet, derive_seed, load_problems
+from outcome_rl.grpo.data.prompts import Prompts, build_prompts
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import RolloutEngine, choose_engine
+from outcome_rl.grpo.run.checkpoint import check_same_run, find_model, write_atomically
+from outcome_rl.grpo.run.run_lock import only_run_in
+from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.matcher import Progress
+
+
+def sampling_config(
+    model: str, sources: Sequence[str], preset: str | None = None, overrides: Sequence[str] = ()
+) -> TrainConfig:
+    """The settings to sample a model with: those it was trained with, where it is a checkpoint.
+
+    Args:
+        model: see `find_model`.
+        sources: problems, for `data.test_files` of the result; empty takes the test or else the validation data of the
+            settings.
+        preset: file or preset to start from instead; `toy` is the default of the model of that name.
+        overrides: `key=value`.
+
+    Raises:
+        ValueError: settings that are wrong, or no problems.
+    """
+    path, trained_with = find_model(model)
+    start = preset or trained_with or ("toy" if path == "toy" else None)
+    given = json.dumps(list(sources))
+    fixed = [f"model.path={path}", "trainer.experiment_name=samples", "rollout.free_cache_engine=false"]
+    if sources:
+        fixed += [f"data.train_files={given}", f"data.test_files={given}"]
+    elif start is None:
+        raise ValueError(f"{model} is no checkpoint of a run, which would name its test data: give --data")
+    config = load_config(start, [*fixed, *overrides])
+    if not config.data.test_files:
+        config = replace(config, data=replace(config.data, test_files=config.data.val_files))
+    if not config.data.test_files:
+        raise ValueError(f"{start} names no data.test_files and no data.val_files: give --data")
+    return config
+
+
+class Sampler:
+    """An engine, and how responses are sampled with it: by `rollout.val_kwargs`, `data.max_response_length` and
+    `trainer.seed` of the settings."""
+
+    def __init__(self, engine: RolloutEngine, config: TrainConfig, *, with_text: bool) -> None:
+        """`with_text=False` stores only the answers of the responses, a small part of the size."""
+        self.engine = engine
+        self.config = config
+        self.with_text = with_text
+
+    def fill(self, path: Path, prompts: Prompts, sampling: SamplingConfig, name: str, progress: Progress) -> None:
+        """Append to `path` a row for each question that it lacks, with `sampling.n` samples.
+
+        Args:
+            name: of the samples, which seeds them.
+            progress: called as `progress(questions done, questions)`.
+        """
+        done, total = _ids_in(path), len(prompts.problems)
+        # A few of the engine's batches at a time: enough to keep it busy, little to lose.
+        width = max(1, 4 * self.config.rollout.micro_batch_size // sampling.n)
+        progress(len(done), total)
+        with path.open("a", encoding="utf-8") as file:
+            for start in range(0, total, width):
+                problems = prompts.problems[start : start + width]
+                if all(problem.id in done for problem in problems):
+                    continue
+                texts = self.engine.generate(
+                    prompts.ids[start : start + width],
+                    sampling,
+                    self.config.data.max_response_length,
+                    derive_seed(self.config.trainer.seed, "samples", name, start),
+                ).texts
+                for number, problem in enumerate(problems):
+                    if problem.id not in done:
+                        own = texts[number * sampling.n : (number + 1) * sampling.n]
+                        row = {"question_id": problem.id, "gold": problem.answer, "samples": [*map(self._stored, own)]}
+                        file.write(json.dumps(row) + "\n")
+                file.flush()
+                progress(min(start + width, total), total)
+
+    def _stored(self, text: str) -> dict[str, str | None]:
+        if self.with_text:
+            return {"text": text}
+        answer = extract_answer(text)
+        return {"answer": None if answer is None else answer.text}
+
+
+@contextmanager
+def open_sampler(
+    config: TrainConfig, groups: Sequence[Sequence[str]], out: Path, *, with_text: bool, **more: object
+) -> Iterator[tuple[Sampler, list[tuple[ProblemSet, Prompts]]]]:
+    """Read problems and model, open the engine, and claim the folder of samples.
+
+    Args:
+        groups: sources of problems, those of one data set together.
+        out: holds samples of the same model, problems and settings, or none.
+        more: what else the samples depend on.
+
+    Raises:
+        FileNotFoundError, ValueError: bad data, model or settings, or samples of others in `out`.
+    """
+    open_engine = choose_engine(config)
+    # The columns that a run names are those of its training data.
+    sets = [load_problems(group, config.data, config.data.val_max_samples, named_columns=False) for group in groups]
+    names = [dataset.name for dataset in sets]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two sources share a name, which a file of samples has too: {', '.join(names)}; rename one")
+    identity = {**_identity(config), **{f"problems of {one.name}": one.fingerprint[:16] for one in sets}, **more}
+    with only_run_in(out):
+        _claim(out, identity)
+        policy = Policy.load(config.model)
+        prompts = [(dataset, build_prompts(dataset, policy.tokenizer, config.data)) for dataset in sets]
+        with open_engine(policy) as engine:
+            yield Sampler(engine, config, with_text=with_text), prompts
+
+
+def _identity(config: TrainConfig) -> dict[str, Any]:
+    """The settings that samples depend on."""
+    depends = ("model.", "data.prompt_template", "data.apply_chat_template", "data.max_", "rollout.val_kwargs.")
+    names = ("rollout.engine", "rollout.micro_batch_size", "trainer.seed")
+    return {
+        name: value
+        for name, value in leaves(asdict(config))
+        if (name.startswith(depends) or name in names) and name != "model.device"
+    }
+
+
+def _claim(out: Path, identity: dict[str, Any]) -> None:
+    """Say what the samples of a folder are, or check that those in it are the same."""
+    path = out / "settings.json"
+    if path.exists():
+        check_same_run(json.loads(path.read_text()), json.loads(json.dumps(identity)), out, "choose another --out")
+    else:
+        write_atomically(path, json.dumps(identity, indent=2) + "\n")
+
+
+def _ids_in(path: Path) -> set[str]:
+    """The questions of a file, from which a last row that a kill cut short is removed."""
+    if not path.exists():
+        return set()
+    ids, whole = set(), 0
+    with path.open("rb+") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            ids.add(json.loads(line)["question_id"])
+            whole += len(line)
+        file.truncate(whole)
+    return ids

@@ -1,0 +1,1 @@
+"""From scored responses to an optimizer step."""

@@ -1,0 +1,266 @@
+r"""Bounded arithmetic on exact rationals and 512-bit numbers, and the keys of its results.
+
+Arithmetic on rationals is exact, roots of perfect powers included. Everything else is computed with `BITS` of
+precision, and a number's key is the number rounded to `KEY_BITS` (77 digits), so two keys are equal or not: there is no
+"close". The distance between the two absorbs what cancellation and different routes to one value lose. A sum that hides
+one of its terms, a difference that leaves fewer digits than a key has, and an exact number that would lose digits are
+refused with `TooLarge` instead of being keyed by their noise. A number that is a rational to all its bits is that
+rational: `\sqrt8 / \sqrt2` has the key of 2. Every operation checks its bounds before it is done.
+"""
+
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
+from typing import Any
+
+from outcome_rl.outcomes.canonical.lexer import NotUnderstood, TooLarge
+
+BITS = 512
+KEY_BITS = 256
+HIDDEN_BITS = 192  # a sum whose terms differ by more loses the smaller one from the key
+ZERO_BITS = 400  # terms that cancel to so many bits are equal
+MAX_EXACT_BITS = 1 << 15
+MAX_EXPONENT_BITS = 1 << 20
+
+_ZERO = Fraction(0)
+Number = Any
+"""A Fraction, or an mpmath `mpf` or `mpc` of the context below."""
+
+
+class Undefined(NotUnderstood):
+    """A division by zero, a pole, or a function outside of its domain."""
+
+
+@lru_cache(maxsize=1)
+def mp() -> Any:
+    """An mpmath context of our own: its precision is set once, here, and mpmath's global one is left alone."""
+    import mpmath
+
+    # mpmath caches its constants without a lock, and only computes them anew for a higher precision.
+    for constant in (mpmath.libmp.mpf_pi, mpmath.libmp.mpf_e, mpmath.libmp.mpf_ln2, mpmath.libmp.mpf_ln10):
+        constant(1 << 13)
+    context = mpmath.MPContext()
+    context.prec = BITS
+    return context
+
+
+def number_key(value: Number) -> str:
+    """Return the key of a number: `q:n/d` if rational, else `r:` or `c:` and its first 256 bits."""
+    if type(value) is Fraction:
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) <= 4000:
+            return f"q:{value.numerator}/{value.denominator}"
+        return f"q:{value.numerator:x}/{value.denominator:x}h"  # hexadecimal: Python refuses long decimal strings
+    if _is_complex(value):
+        return f"c:{number_key(simplified(value.real))},{number_key(simplified(value.imag))}"
+    exact = simplified(value)
+    return number_key(exact) if type(exact) is Fraction else rounded(value)
+
+
+def rounded(value: Number) -> str:
+    """Return the first 256 bits of a number as text."""
+    if type(value) is Fraction:
+        if not value:
+            return "r:0"
+        value = inexact(value)
+    if _is_complex(value):
+        return f"c:{rounded(value.real)},{rounded(value.imag)}"
+    import mpmath
+
+    sign, mantissa, exponent, _ = mpmath.libmp.mpf_pos(value._mpf_, KEY_BITS, "n")
+    return f"r:{'-' if sign else ''}{mantissa:x}p{exponent}"
+
+
+def simplified(value: Number) -> Number:
+    """Return a real number as a Fraction if it is one with a denominator below 2**96, to `ZERO_BITS`."""
+    if type(value) is Fraction or _is_complex(value):
+        return value
+    sign, mantissa, exponent, count = value._mpf_
+    if not mantissa:
+        return Fraction(0)
+    if abs(exponent + count) > 2 * KEY_BITS:
+        return value
+    top, bottom = (mantissa << exponent, 1) if exponent >= 0 else (mantissa, 1 << -exponent)
+    cut = max(min(top.bit_length(), bottom.bit_length()) - KEY_BITS, 0)  # enough to find it, and faster
+    n, d = top >> cut, bottom >> cut
+    p0, p1, q0, q1 = 0, 1, 1, 0  # the convergents of the continued fraction of n / d
+    while d:
+        quotient, rest = divmod(n, d)
+        p0, p1, q0, q1 = p1, quotient * p1 + p0, q1, quotient * q1 + q0
+        if q1 >> 96:
+            return value
+        # A convergent so near is followed by a large quotient: a small rest.
+        if rest << 64 <= d and abs(p1 * bottom - top * q1) << ZERO_BITS < top * q1:
+            return Fraction(-p1 if sign else p1, q1)
+        n, d = d, rest
+    return value
+
+
+def is_real(value: Number) -> bool:
+    return not _is_complex(value)
+
+
+def compare(a: Number, b: Number) -> int:
+    """The sign of a - b, for real numbers or the floats inf and -inf; 0 exactly if they have one key."""
+    if isinstance(a, float) or isinstance(b, float):
+        a, b = (float(x) if isinstance(x, float) else 0.0 for x in (a, b))
+        return int(a > b) - int(a < b)
+    difference = add(a, -b)
+    return int(difference > 0) - int(difference < 0)
+
+
+def _is_complex(value: Number) -> bool:
+    return type(value) is mp().mpc
+
+
+def inexact(value: Number) -> Number:
+    """Return the number as one of mpmath's."""
+    if type(value) is not Fraction:
+        return value
+    if bits(value) > KEY_BITS and max(_odd_bits(value.numerator), _odd_bits(value.denominator)) > KEY_BITS:
+        raise TooLarge("an exact number of more than 77 digits among inexact ones")
+    context = mp()
+    return context.mpf(value.numerator) / context.mpf(value.denominator)
+
+
+def bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+def _odd_bits(value: int) -> int:
+    return (value // (value & -value)).bit_length() if value else 0
+
+
+def magnitude(real: Number) -> int:
+    """About log2 of a real number that is not exact."""
+    _, mantissa, exponent, count = real._mpf_
+    return int(exponent + count) if mantissa else -MAX_EXPONENT_BITS
+
+
+def bounded(value: Number) -> Number:
+    """The value, within the bounds; a complex number with a vanishing part loses it."""
+    if type(value) is Fraction:
+        if bits(value) > MAX_EXACT_BITS:
+            raise TooLarge("an exact number of more than 32768 bits")
+        return value
+    if _is_complex(value):
+        real, imag = magnitude(value.real), magnitude(value.imag)
+        if imag < real - ZERO_BITS:
+            return bounded(value.real)
+        if real < imag - ZERO_BITS:
+            value = mp().mpc(0, value.imag)
+        if max(real, imag) > MAX_EXPONENT_BITS:
+            raise TooLarge("a number beyond 2**(2**20)")
+        return value
+    _, mantissa, exponent, count = value._mpf_
+    if not mantissa and exponent:
+        raise Undefined("not a finite number")
+    if mantissa and abs(exponent + count) >= MAX_EXPONENT_BITS:
+        raise TooLarge("a number beyond 2**(2**20)")
+    return value
+
+
+def add(a: Number, b: Number) -> Number:
+    """Return a + b; exactly 0 where inexact terms cancel."""
+    if type(a) is Fraction and type(b) is Fraction:
+        return bounded(a + b)
+    if not a or not b:
+        return a or b
+    a, b = inexact(a), inexact(b)
+    if _is_complex(a) or _is_complex(b):
+        context = mp()
+        a, b = context.mpc(a), context.mpc(b)
+        real, imag = _add_reals(a.real, b.real), _add_reals(a.imag, b.imag)
+        return real if not imag else bounded(context.mpc(inexact(real), inexact(imag)))
+    return _add_reals(a, b)
+
+
+def _add_reals(a: Number, b: Number) -> Number:
+    if not a or not b:
+        return a or b or _ZERO
+    larger, smaller = max(magnitude(a), magnitude(b)), min(magnitude(a), magnitude(b))
+    if larger - smaller > HIDDEN_BITS:
+        raise TooLarge("a sum that hides a term from 77 digits")
+    total = a + b
+    lost = larger - magnitude(total) if total else BITS
+    if lost >= ZERO_BITS:
+        return _ZERO
+    if lost > HIDDEN_BITS:
+        raise TooLarge("a difference that leaves less than 77 digits")
+    return total
+
+
+def multiply(a: Number, b: Number) -> Number:
+    if type(a) is Fraction and type(b) is Fraction:
+        if bits(a) + bits(b) > 2 * MAX_EXACT_BITS:
+            raise TooLarge("an exact product of more than 65536 bits")
+        return bounded(a * b)
+    if not a or not b:
+        return _ZERO
+    return bounded(inexact(a) * inexact(b))
+
+
+def divide(a: Number, b: Number) -> Number:
+    if not b:
+        raise Undefined("division by zero")
+    if type(b) is Fraction:
+        return multiply(a, 1 / b)
+    return bounded(inexact(a) / b) if a else _ZERO
+
+
+def power(a: Number, b: Number) -> Number:
+    """Return a ** b: the real root of a negative number where the exponent has an odd denominator, else principal."""
+    b = simplified(b)
+    if not b:
+        if not a:
+            raise Undefined("0 to the power 0")
+        return Fraction(1)
+    if not a:
+        if type(b) is not Fraction or b < 0:
+            raise Undefined("a power of 0")
+        return _ZERO
+    if type(a) is Fraction and type(b) is Fraction:
+        return _rational_power(a, b)
+    context = mp()
+    if type(b) is Fraction:
+        if b.denominator % 2 == 1 and b.denominator > 1 and is_real(a) and a < 0:
+            root = power(-a, b)
+            return -root if b.numerator % 2 else root
+        if bits(b) > 60:
+            raise TooLarge("an exponent of more than 60 bits")
+    if type(b) is Fraction and b.denominator == 1 and abs(b) <= 64:
+        return bounded(inexact(a) ** int(b))
+    logarithm = context.ln(inexact(a))
+    if context.mag(inexact(b)) + max(context.mag(logarithm), 0) > 20:
+        raise TooLarge("a power beyond 2**(2**20)")
+    return bounded(context.power(inexact(a), int(b) if type(b) is Fraction and b.denominator == 1 else inexact(b)))
+
+
+def _rational_power(a: Fraction, b: Fraction) -> Number:
+    if abs(a) == 1 and b.denominator == 1:
+        return Fraction(1) if a == 1 or b.numerator % 2 == 0 else Fraction(-1)
+    if abs(b.numerator) * (bits(a) - 1) > MAX_EXACT_BITS * b.denominator or bits(b) > 60:
+        raise TooLarge("a power of more than 32768 bits")
+    if b.denominator == 1:
+        return bounded(a ** int(b))
+    if a < 0 and b.denominator % 2 == 0:
+        value = _rational_power(-a, b)
+        angle = divide(multiply(b, mp().pi * 1), Fraction(1))
+        return bounded(mp().mpc(mp().cos(angle), mp().sin(angle)) * inexact(value))
+    if b.denominator <= 64:
+        roots = [_integer_root(part, b.denominator) for part in (abs(a.numerator), a.denominator)]
+        if None not in roots:
+            root = Fraction(*roots)  # type: ignore[arg-type]
+            return bounded((-root if a < 0 else root) ** b.numerator)
+    value = bounded(mp().power(inexact(abs(a)), inexact(b)))
+    return -value if a < 0 and b.numerator % 2 else value
+
+
+def _integer_root(value: int, degree: int) -> int | None:
+    """The exact root of a natural number, or None."""
+    if degree == 2:
+        root = isqrt(value)
+    else:  # Newton's iteration, from above
+        root = 1 << (value.bit_length() + degree - 1) // degree
+        while (smaller := ((degree - 1) * root + value // root ** (degree - 1)) // degree) < root:
+            root = smaller
+    return root if root**degree == value else None

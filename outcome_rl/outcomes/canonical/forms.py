@@ -1,0 +1,377 @@
+r"""The canonical form of an answer that is mathematics: of a number, a formula, a list, a set, a relation.
+
+An answer is split at the commas, `and`, `or` and relation signs outside of its brackets; what is left between them are
+expressions, keyed by `values`. The forms meet where mathematicians take them for one thing:
+
+- `x = 5` is 5, `f(x) = x + 1` is x + 1, an identity `2 + 2 = 4` is its side; other equations are alike up to a factor;
+- a list in any order is a set: `3, 1` is `\{1, 3\}`, and `1 \pm \sqrt2` is `1 - \sqrt2, 1 + \sqrt2`;
+- values with different labels are a tuple in the order of the labels: `y = 2, x = 1` is `(1, 2)`;
+- a condition on one variable is the set of its solutions: `-x \geq -1`, `x \in (-\infty, 1]` and `x \leq 1` are one.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+from outcome_rl.outcomes.canonical import arithmetic, evaluate, intervals
+from outcome_rl.outcomes.canonical.arithmetic import Number
+from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, list_key, set_key
+from outcome_rl.outcomes.canonical.lexer import (
+    Incomparable,
+    NotUnderstood,
+    Token,
+    Tokens,
+    TooLarge,
+    at_top_level,
+    closing,
+    split,
+    tokenize,
+    top_level,
+)
+from outcome_rl.outcomes.canonical.lhs import (
+    ELEMENT,
+    EQUAL,
+    is_declaration,
+    is_labelled,
+    label_of,
+    stem,
+    without_domain,
+)
+from outcome_rl.outcomes.canonical.parser import Tree, names_in, parse_expression
+
+_ABOUT, _CONGRUENT = r"\approx", r"\equiv"
+_FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
+_SET_SIGNS = (r"\cup", r"\cap", r"\setminus", r"\\")
+_TAGS = {">": "gt", r"\geq": "ge", r"\neq": "ne"}
+_RELATIONS = frozenset((EQUAL, _ABOUT, _CONGRUENT, ELEMENT, *_FLIPPED))
+
+
+class Element(NamedTuple):
+    """One value of an answer: its key, its label (`x` of `x = 5`), and the real numbers that it stands for, if any."""
+
+    key: str
+    label: str | None = None
+    numbers: RealSet | None = None
+
+
+def mathematical_form(plain: str) -> str:
+    """Return the canonical form of plain LaTeX.
+
+    Raises:
+        NotUnderstood: it is outside the grammar; `Words` if it is prose.
+        Incomparable: it is ambiguous or in pieces; `TooLarge` if it exceeds a bound on length, depth, digits or work.
+    """
+    tokens = tokenize(plain)
+    evaluator = evaluate.Evaluator()
+    groups = [list(split(group, (",",))) for group in split(tokens, (";", "and", "or"))]
+    if len(groups) > 1 and all(len(group) > 1 and all(map(is_labelled, group)) for group in groups):
+        return list_key([_combined(group, evaluator) for group in groups])
+    is_union = at_top_level(tokens, ("or", r"\lor", r"\vee")) and not at_top_level(tokens, ("and",))
+    return _combined(list(split(tokens, (",", ";", "and", "or", r"\lor", r"\vee"))), evaluator, is_union)
+
+
+def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, is_union: bool = False) -> str:
+    """The form of the items of a list, as one."""
+    items = [item for item in items if item]
+    if len(items) > 1:  # `2k + 1, k \in \mathbb{Z}` says of what kind k is
+        items = [item for item in items if not is_declaration(item)] or items
+    if not items:
+        raise NotUnderstood("an empty list")
+    parts = [_elements(item, evaluator) for item in items]
+    elements = [element for part in parts for element in part]
+    labels = [element.label or "" for element in elements]
+    if len(elements) == len(items) > 1 and all(labels) and len({stem(label) for label in labels}) > 1:
+        if len(set(labels)) < len(labels):
+            raise NotUnderstood("a label twice")
+        return _tuple_key("(", [element.key for element in sorted(elements, key=lambda e: e.label or "")], ")")
+    sets = [element.numbers for element in elements if element.numbers is not None]
+    if is_union and len(sets) == len(elements):
+        return set_key(intervals.union(sets))
+    return list_key([element.key for element in elements])
+
+
+def _tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
+    return f"{opening}{';'.join(keys)}{closing}"
+
+
+def _elements(item: Tokens, evaluator: evaluate.Evaluator, depth: int = 0) -> list[Element]:
+    """The values of one item: two if it holds a sign `\\pm` outside of a set."""
+    signs = (1, -1) if any(token.text in (r"\pm", r"\mp") for token in _outside_of_sets(item)) else (1,)
+    return [_Reader(evaluator, pm, depth).statement(item) for pm in signs]
+
+
+def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
+    depth = 0
+    for token in tokens:
+        depth += (token.text == r"\{") - (token.text == r"\}")
+        if not depth:
+            yield token
+
+
+class _Reader:
+    """Reads statements, with `\\pm` read as one of the signs."""
+
+    def __init__(self, evaluator: evaluate.Evaluator, pm: int, depth: int) -> None:
+        self.evaluator = evaluator
+        self.pm = pm
+        self.depth = depth
+
+    def statement(self, tokens: Tokens) -> Element:
+        if _RELATIONS.isdisjoint(token.text for token in tokens):
+            return self.value(tokens)
+        positions = [i for i in top_level(tokens) if tokens[i].text in _RELATIONS and tokens[i].kind != "text"]
+        if not positions:
+            return self.value(tokens)
+        ends = [-1, *positions, len(tokens)]
+        sides = [tokens[start + 1 : end] for start, end in pairwise(ends)]
+        operators = [tokens[i].text for i in positions]
+        if _ABOUT in operators:
+            cut = operators.index(_ABOUT)
+            if cut > 0 or label_of(sides[0]) is None:  # `x = \sqrt2 \approx 1.41` is exactly known
+                return self.statement(tokens[: positions[cut]])
+            operators[0] = EQUAL
+        if set(operators) == {EQUAL}:
+            return self.equation(sides)
+        if operators == [ELEMENT] and label_of(sides[0]) is not None:
+            return self.value(sides[1])
+        if operators == [_CONGRUENT] and label_of(sides[0]) is not None:
+            return self.congruence(sides[1])
+        if all(operator in _FLIPPED for operator in operators):
+            return self.inequality([parse_expression(side) for side in sides], operators)
+        raise NotUnderstood("a chain of different relations")
+
+    def equation(self, sides: list[Tokens]) -> Element:
+        label = label_of(sides[0])
+        if label is not None:
+            for side in sides[1:-1]:
+                parse_expression(side)
+            return self.value(sides[-1])._replace(label=label)
+        if len(sides) > 2:
+            raise NotUnderstood("a chain of equations")
+        left, right = map(parse_expression, sides)
+        difference = ("+", left, ("neg", right))
+        names = names_in(difference)
+        at = self.evaluator.values(difference, self.pm)
+        if not any(at):
+            return self.expression(left)
+        if not names or not all(at):
+            raise NotUnderstood("an equation that does not hold, or only sometimes")
+        root = _root(at, names)
+        if root is not None:
+            return _number(root[0])._replace(label=min(names))
+        ratios = [arithmetic.rounded(arithmetic.divide(value, at[0])) for value in at[1:]]
+        return Element(evaluate.function_key("eq", ratios))
+
+    def congruence(self, tokens: Tokens) -> Element:
+        cut = next((i for i, token in enumerate(tokens) if token.text in (r"\pmod", r"\bmod", r"\mod")), 0)
+        residue, modulus = (
+            self.evaluator.value(parse_expression(part), 0) for part in (tokens[:cut], tokens[cut + 1 :])
+        )
+        exact = type(residue) is Fraction and type(modulus) is Fraction
+        if not exact or residue.denominator != 1 or modulus.denominator != 1 or modulus <= 0:
+            raise NotUnderstood("a congruence of numbers that are no integers")
+        return Element(f"mod:{residue % modulus}/{modulus}")
+
+    def inequality(self, trees: list[Tree], operators: list[str]) -> Element:
+        names = frozenset().union(*map(names_in, trees))
+        if len(names) == 1:
+            solutions = intervals.REALS
+            for left, operator, right in zip(trees, operators, trees[1:], strict=False):
+                solved = self.solve(("+", left, ("neg", right)), operator)
+                if solved is None:
+                    break
+                solutions = intervals.intersection(solutions, solved)
+            else:
+                return Element(set_key(solutions), numbers=solutions)
+            raise NotUnderstood("an inequality of one variable that is not linear")
+        if operators[0] in ("<", r"\leq"):
+            trees, operators = trees[::-1], [_FLIPPED[operator] for operator in reversed(operators)]
+        if len(trees) > 2 or not names:
+            keys = [self.evaluator.key(tree, self.pm) for tree in trees]
+            return Element(evaluate.function_key("chain", [*keys, *operators]))
+        at = self.evaluator.values(("+", trees[0], ("neg", trees[1])), self.pm)
+        if not all(at) or not all(map(arithmetic.is_real, at)):
+            raise NotUnderstood("an inequality that is not between real numbers")
+        scale = at[0] if operators[0] == r"\neq" else abs(at[0])
+        ratios = [arithmetic.rounded(arithmetic.divide(value, scale)) for value in at]
+        return Element(evaluate.function_key(_TAGS[operators[0]], ratios))
+
+    def solve(self, difference: Tree, operator: str) -> RealSet | None:
+        """The solutions of `difference OPERATOR 0` in its one variable, if the difference is linear in it."""
+        names = names_in(difference)
+        if not names:
+            return None
+        at = self.evaluator.values(difference, self.pm)
+        found = _root(at, names)
+        if found is None or not arithmetic.is_real(found[0]):
+            return None
+        root, rises = found
+        if operator == r"\neq":
+            return intervals.complement(intervals.point(root))
+        closed = operator in (r"\leq", r"\geq")
+        if (operator in (">", r"\geq")) == rises:
+            return intervals.interval(root, closed, INFINITY, False)
+        return intervals.interval(-INFINITY, False, root, closed)
+
+    def value(self, tokens: Tokens) -> Element:
+        """A set, a tuple, an interval, a matrix or an expression."""
+        self.depth += 1
+        if self.depth > 20:
+            raise TooLarge("nested deeper than 20 brackets")
+        element = self._value(tokens)
+        self.depth -= 1
+        return element
+
+    def _value(self, tokens: Tokens) -> Element:
+        if not tokens:
+            raise NotUnderstood("nothing")
+        texts = [token.text for token in tokens]
+        for sign in _SET_SIGNS:
+            if sign in texts and len(parts := list(split(tokens, (sign,)))) > 1:
+                return self.set_operation(parts, sign)
+        minus = [i for i in top_level(tokens) if i and texts[i : i + 2] == ["-", r"\{"]] if r"\{" in texts else []
+        if minus:
+            return self.set_operation([tokens[: minus[0]], tokens[minus[0] + 1 :]], r"\setminus")
+        if texts in ([r"\mathbb", "R"], [r"\mathbb", "{", "R", "}"]):
+            return Element(set_key(intervals.REALS), numbers=intervals.REALS)
+        if texts == [r"\emptyset"]:
+            return Element(set_key(()), numbers=())
+        if (infinity := _infinity(texts)) is not None:
+            return Element(intervals.end_key(infinity))
+        if texts[0] == r"\begin":
+            return self.matrix(tokens)
+        if texts[0] in ("(", "[", r"\{", r"\langle") and closing(tokens, 0) == len(tokens) - 1:
+            return self.bracket(texts[0], tokens[1:-1], texts[-1])
+        terms = list(split(tokens, (":",)))
+        if len(terms) > 2:
+            return self.ratio([parse_expression(term) for term in terms])
+        return self.expression(parse_expression(tokens))
+
+    def ratio(self, terms: list[Tree]) -> Element:
+        """`2:3:4`, which is `4:6:8`."""
+        keys = (self.evaluator.key(("/", term, terms[0]), self.pm) for term in terms)
+        return Element(_tuple_key("ratio(", keys, ")"))
+
+    def expression(self, tree: Tree) -> Element:
+        names = names_in(tree)
+        if names:
+            if len(names) == 1 and names < _INTEGERS and ("constant", "pi") in _parts(tree):
+                tree = _renamed(tree, "n")
+            return Element(self.evaluator.key(tree, self.pm))
+        return _number(self.evaluator.value(tree, 0, self.pm))
+
+    def bracket(self, opening: str, inside: Tokens, closing: str) -> Element:
+        if opening == r"\{":
+            return self.set(inside)
+        parts = list(split(inside, (",", ";")))
+        if len(parts) == 1 and f"{opening}{closing}" in ("()", "[]"):
+            return self.statement(inside)
+        ends = [_infinity([token.text for token in part]) for part in parts]
+        elements = [
+            self.statement(part) if end is None else Element(intervals.end_key(end))
+            for part, end in zip(parts, ends, strict=True)
+        ]
+        opening, closing = opening.replace(r"\langle", "("), closing.replace(r"\rangle", ")")
+        opening, closing = "(" if ends[0] else opening, ")" if ends[-1] else closing
+        key = _tuple_key(opening, (element.key for element in elements), closing)
+        low, high = (
+            end if end is not None else _point_of(element.numbers)
+            for end, element in ((ends[0], elements[0]), (ends[-1], elements[-1]))
+        )
+        if len(parts) != 2 or low is None or high is None:
+            return Element(key)
+        numbers = intervals.interval(low, opening == "[", high, closing == "]")
+        return Element(key, numbers=numbers or None)
+
+    def set(self, inside: Tokens) -> Element:
+        for i in top_level(inside):
+            if inside[i].text in ("|", ":") and label_of(without_domain(inside[:i])) is not None:
+                return self.statement(inside[i + 1 :])
+        if not inside:
+            return Element(set_key(()), numbers=())
+        elements = [
+            element for part in split(inside, (",", ";")) for element in _elements(part, self.evaluator, self.depth)
+        ]
+        sets = [element.numbers for element in elements if _point_of(element.numbers) is not None]
+        numbers = intervals.union(one for one in sets if one is not None) if len(sets) == len(elements) else None
+        return Element(list_key(list({element.key for element in elements})), numbers=numbers)
+
+    def set_operation(self, parts: list[Tokens], sign: str) -> Element:
+        elements = [self.value(part) for part in parts]
+        sets = [element.numbers for element in elements]
+        if any(one is None for one in sets):
+            raise NotUnderstood("a union of sets with unknown ends")
+        first, *others = (one for one in sets if one is not None)
+        for other in others:
+            if sign == r"\cup":
+                first = intervals.union((first, other))
+            else:
+                first = intervals.intersection(first, other if sign == r"\cap" else intervals.complement(other))
+        return Element(set_key(first), numbers=first)
+
+    def matrix(self, tokens: Tokens) -> Element:
+        """`\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}`; one column or one row is a tuple."""
+        end = closing(tokens, 1)
+        kind = "".join(token.text for token in tokens[2:end])
+        if kind == "cases":  # math-verify takes one piece for the whole
+            raise Incomparable("a function in pieces")
+        if kind not in ("pmatrix", "bmatrix", "matrix", "array", "smallmatrix"):
+            raise NotUnderstood(f"the environment {kind}")
+        if kind == "array":
+            end = closing(tokens, end + 1)
+        stop = next((i for i, token in enumerate(tokens) if token.text == r"\end"), -1)
+        if stop < 0 or closing(tokens, stop + 1) != len(tokens) - 1:
+            raise NotUnderstood("a matrix in an expression")
+        rows = [row for row in split(tokens[end + 1 : stop], ("\\\\",)) if row]
+        cells = [[self.statement(cell).key for cell in split(row, ("&",))] for row in rows]
+        if not cells or len({len(row) for row in cells}) > 1:
+            raise NotUnderstood("a matrix with rows of different lengths")
+        if len(cells) == 1 or len(cells[0]) == 1:
+            return Element(_tuple_key("(", (key for row in cells for key in row), ")"))
+        return Element(_tuple_key("M[", (_tuple_key("(", row, ")") for row in cells), "]"))
+
+
+_INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
+
+
+def _parts(tree: Tree) -> Iterator[Tree]:
+    yield tree
+    for part in tree[1:]:
+        if isinstance(part, tuple):
+            yield from _parts(part)
+
+
+def _renamed(tree: Tree, name: str) -> Tree:
+    if tree[0] == "name":
+        return ("name", name)
+    return tuple(_renamed(part, name) if isinstance(part, tuple) else part for part in tree)
+
+
+def _number(value: Number) -> Element:
+    return Element(arithmetic.number_key(value), numbers=intervals.point(value) if arithmetic.is_real(value) else None)
+
+
+def _point_of(numbers: RealSet | None) -> Number | None:
+    if numbers is None or len(numbers) != 1 or not numbers[0].has_low or not numbers[0].has_high:
+        return None
+    return numbers[0].low if arithmetic.compare(numbers[0].low, numbers[0].high) == 0 else None
+
+
+def _root(at: list[Number], names: frozenset[str]) -> tuple[Number, bool] | None:
+    """Where a function of one variable, given at the points, is 0 if it is linear; and whether it rises."""
+    if len(names) != 1:
+        return None
+    (name,) = names
+    x = [evaluate.variable(name, point) for point in range(evaluate.POINTS)]
+    run = [arithmetic.add(x[i], -x[0]) for i in range(evaluate.POINTS)]
+    rise = [arithmetic.add(at[i], -at[0]) for i in range(evaluate.POINTS)]
+    slope = arithmetic.divide(rise[1], run[1])
+    if slope == 0 or arithmetic.add(rise[2], -arithmetic.multiply(slope, run[2])) != 0:
+        return None
+    root = arithmetic.simplified(arithmetic.add(x[0], -arithmetic.divide(at[0], slope)))
+    return root, arithmetic.is_real(slope) and slope > 0
+
+
+def _infinity(texts: Sequence[str]) -> float | None:
+    return {r"\infty": INFINITY, r"+\infty": INFINITY, r"-\infty": -INFINITY}.get("".join(texts))

@@ -1,0 +1,137 @@
+"""The operators and functions that formulas may hold, each with the work it takes, in about microseconds."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import comb, factorial
+
+from outcome_rl.outcomes.canonical.arithmetic import (
+    HIDDEN_BITS,
+    ZERO_BITS,
+    Number,
+    Undefined,
+    add,
+    bounded,
+    divide,
+    inexact,
+    is_real,
+    magnitude,
+    mp,
+    multiply,
+    power,
+    simplified,
+)
+from outcome_rl.outcomes.canonical.lexer import TooLarge
+
+MAX_FACTORIAL = 3000
+
+
+def _absolute(a: Number) -> Number:
+    return abs(a) if is_real(a) else mp().fabs(a)
+
+
+def _floor(a: Number) -> Number:
+    a = simplified(a)
+    if not is_real(a):
+        raise Undefined("the floor of a complex number")
+    if type(a) is Fraction:
+        return Fraction(a.numerator // a.denominator)
+    if magnitude(a) > HIDDEN_BITS:
+        raise TooLarge("the floor of a number beyond 2**192")
+    return Fraction(int(mp().floor(a)))
+
+
+def _ceil(a: Number) -> Number:
+    return -_floor(-a)
+
+
+def _factorial(a: Number) -> Number:
+    a = simplified(a)
+    if type(a) is Fraction and a.denominator == 1:
+        if a < 0:
+            raise Undefined("the factorial of a negative integer")
+        if a > MAX_FACTORIAL:
+            raise TooLarge(f"a factorial beyond {MAX_FACTORIAL}!")
+        return bounded(Fraction(factorial(int(a))))
+    return _gamma(add(a, Fraction(1)))
+
+
+def _gamma(a: Number) -> Number:
+    a = simplified(a)
+    if type(a) is Fraction and a.denominator == 1:
+        return _factorial(a - 1)
+    if not is_real(a):
+        raise Undefined("the factorial of a complex number")
+    if magnitude(inexact(a)) > 10:
+        raise TooLarge("the factorial of a number beyond 1024")
+    return bounded(mp().gamma(inexact(a)))
+
+
+def _binomial(n: Number, k: Number) -> Number:
+    n, k = simplified(n), simplified(k)
+    if type(n) is Fraction and type(k) is Fraction and n.denominator == k.denominator == 1 and n >= 0:
+        if n > 2 * MAX_FACTORIAL:
+            raise TooLarge("a binomial coefficient of too large a number")
+        return bounded(Fraction(comb(int(n), int(k)) if k >= 0 else 0))
+    return divide(_factorial(n), multiply(_factorial(k), _factorial(add(n, -k))))
+
+
+def _logarithm(a: Number) -> Number:
+    if a == 0:
+        raise Undefined("the logarithm of 0")
+    return Fraction(0) if a == 1 else bounded(mp().ln(inexact(a)))
+
+
+def _exponential(a: Number) -> Number:
+    return power(mp().e * 1, a)
+
+
+def _analytic(name: str, max_magnitude: int) -> Callable[[Number], Number]:
+    """A function of mpmath's, with results that vanish made exact."""
+
+    def function(a: Number) -> Number:
+        a = inexact(a)
+        if mp().mag(a) > max_magnitude:
+            raise TooLarge(f"the {name} of a number beyond 2**{max_magnitude}")
+        value = getattr(mp(), name)(a)
+        if not mp().isfinite(value):
+            raise Undefined(f"a pole of {name}")
+        value = bounded(value)
+        return Fraction(0) if is_real(value) and magnitude(value) < -ZERO_BITS and mp().mag(a) > -8 else value
+
+    return function
+
+
+_sin, _cos = _analytic("sin", 40), _analytic("cos", 40)
+_arcsin, _arccos, _arctan = _analytic("asin", 40), _analytic("acos", 40), _analytic("atan", 40)
+OPERATORS: dict[str, tuple[int, Callable[..., Number]]] = {  # name: (work on inexact numbers, function)
+    "+": (10, add),
+    "*": (10, multiply),
+    "/": (10, divide),
+    "^": (150, power),
+}
+FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
+    "abs": (10, _absolute),
+    "floor": (50, _floor),
+    "ceil": (50, _ceil),
+    "factorial": (200, _factorial),
+    "binomial": (600, _binomial),
+    "ln": (60, _logarithm),
+    "log": (60, _logarithm),  # as in sympy, and so in math-verify
+    "lg": (80, lambda a: divide(_logarithm(a), _logarithm(Fraction(10)))),
+    "exp": (130, _exponential),
+    "sin": (60, _sin),
+    "cos": (60, _cos),
+    "tan": (130, lambda a: divide(_sin(a), _cos(a))),
+    "cot": (130, lambda a: divide(_cos(a), _sin(a))),
+    "sec": (80, lambda a: divide(Fraction(1), _cos(a))),
+    "csc": (80, lambda a: divide(Fraction(1), _sin(a))),
+    "arcsin": (150, _arcsin),
+    "arccos": (150, _arccos),
+    "arctan": (130, _arctan),
+    "arccot": (150, lambda a: _arctan(divide(Fraction(1), a))),
+    "arcsec": (180, lambda a: _arccos(divide(Fraction(1), a))),
+    "arccsc": (180, lambda a: _arcsin(divide(Fraction(1), a))),
+    "sinh": (70, _analytic("sinh", 16)),
+    "cosh": (70, _analytic("cosh", 16)),
+    "tanh": (80, _analytic("tanh", 16)),
+}

@@ -1,0 +1,171 @@
+r"""Split plain LaTeX into tokens, and token lists at what stands outside of their brackets."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from outcome_rl.outcomes.canonical.latex import UNIT_WORDS, UNIT_WORDS_IN_TEXT
+
+MAX_TOKENS = 400
+
+
+class NotUnderstood(ValueError):
+    """The text is outside the grammar."""
+
+
+class Words(NotUnderstood):
+    """The text holds words, so it is prose and no formula."""
+
+
+class Incomparable(ValueError):
+    """The text can be equal to the same text only: nobody can tell what it stands for, or whether it is another's."""
+
+
+class TooLarge(Incomparable):
+    """The text, or a value on the way to its key, exceeds a bound."""
+
+
+class Token(NamedTuple):
+    """`kind` is number, name, command, text, unit, word, space or symbol; `text` has no trailing space."""
+
+    kind: str
+    text: str
+
+
+Tokens = Sequence[Token]
+
+_GREEK = """
+alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon phi
+varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar
+"""
+GREEK = tuple(_GREEK.split())
+_FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh ln log lg exp"
+FUNCTION_NAMES = tuple(_FUNCTIONS.split())
+_BARE = {"sqrt": r"\sqrt", "pi": r"\pi", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty"}
+_BARE |= {name: f"\\{name}" for name in [*FUNCTION_NAMES, *GREEK] if name != "Pi"}
+_BARE |= {"asin": r"\arcsin", "acos": r"\arccos", "atan": r"\arctan", "and": "and", "or": "or", "abs": r"\abs"}
+_LETTERS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for letter in "αβγδεζηθικνξρστυφχψω"} | {
+    "λ": r"\lambda",
+    "μ": r"\mu",
+    "Δ": r"\Delta",
+    "Ω": r"\Omega",
+    "Σ": r"\Sigma",
+}
+
+_TOKEN = re.compile(
+    rf"(?P<unit>(?<=[0-9}}])(?:(?:{UNIT_WORDS})(?![A-Za-z])|\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT})\.? ?\}})(?:\^[23])?)"
+    r"|\\text\{(?P<text>[^{}]*)\}"
+    r"|\\(?P<command>[A-Za-z]+) ?"
+    r"|(?P<escape>\\.)"
+    r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2}(?![0-9A-Za-z.]))?)"
+    rf"|(?<![A-Za-z])(?P<bare>{'|'.join(sorted(_BARE, key=len, reverse=True))})(?![A-Za-z])"
+    r"|(?P<word>[A-Za-z]{5,})"
+    r"|(?P<letter>[A-Za-z])"
+    r"|(?P<space> )"
+    r"|(?P<relation><=|>=|!=|≈)"
+    r"|(?P<symbol>.)",
+    re.DOTALL,
+)
+_LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
+_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?")
+_RELATIONS = {"<=": r"\leq", ">=": r"\geq", "!=": r"\neq", "≈": r"\approx"}
+
+_BRACKETS, _CLOSED_BRACKETS = ("(", "[", r"\{"), (")", "]", r"\}")
+OPENING = frozenset(("(", "[", "{", r"\{", r"\langle", r"\begin"))
+CLOSING = frozenset((")", "]", "}", r"\}", r"\rangle", r"\end"))
+
+
+def tokenize(plain: str) -> list[Token]:
+    """Split plain LaTeX into tokens; a comma inside brackets separates, `1,234` outside of them is a number.
+
+    Raises:
+        TooLarge: more than `MAX_TOKENS`.
+    """
+    tokens: list[Token] = []
+    position, depth = 0, 0
+    while position < len(plain):
+        if depth == 0 and (thousands := _THOUSANDS.match(plain, position)):
+            tokens.append(Token("number", thousands[0].replace(",", "")))
+            position = thousands.end()
+            continue
+        match = _TOKEN.match(plain, position)
+        assert match is not None  # the last alternative takes any character
+        token = _token(match)
+        depth += (token.text in _BRACKETS) - (token.text in _CLOSED_BRACKETS)
+        tokens.append(token)
+        position = match.end()
+        if len(tokens) > MAX_TOKENS:
+            raise TooLarge(f"more than {MAX_TOKENS} tokens")
+    return tokens
+
+
+def _token(match: re.Match[str]) -> Token:
+    kind, text = match.lastgroup or "symbol", match[match.lastgroup or 0]
+    if kind == "text":
+        text = text.strip()
+        if text in ("and", "or", "th", "st", "nd", "rd"):
+            return Token("symbol", text)
+        letter = _LETTER_IN_TEXT.fullmatch(text)
+        return Token("text", text) if letter is None else Token("name", letter[1])
+    if kind == "command":
+        return Token("command", f"\\{text}")
+    if kind == "bare":
+        text = _BARE[text]
+        return Token("command" if text[0] == "\\" else "symbol", text)
+    if kind == "letter":
+        return Token("name", text)
+    if kind == "relation":
+        return Token("command", _RELATIONS[text])
+    if text in _LETTERS:
+        return Token("command", _LETTERS[text])
+    return Token("symbol" if kind == "escape" else kind, text)
+
+
+def top_level(tokens: Tokens) -> Iterator[int]:
+    """The positions outside of all brackets."""
+    depth = 0
+    for i, token in enumerate(tokens):
+        if token.kind == "text":
+            yield from (i,) if depth == 0 else ()
+            continue
+        depth -= token.text in CLOSING
+        if depth == 0 and token.text not in CLOSING and token.text not in OPENING:
+            yield i
+        depth += token.text in OPENING
+
+
+def at_top_level(tokens: Tokens, texts: Sequence[str]) -> bool:
+    return any(tokens[i].text in texts and tokens[i].kind != "text" for i in top_level(tokens))
+
+
+def split(tokens: Tokens, separators: Sequence[str]) -> Iterator[Tokens]:
+    if {token.text for token in tokens}.isdisjoint(separators):
+        yield trimmed(tokens)
+        return
+    start = 0
+    for i in top_level(tokens):
+        if tokens[i].kind != "text" and tokens[i].text in separators:
+            yield trimmed(tokens[start:i])
+            start = i + 1
+    yield trimmed(tokens[start:])
+
+
+def trimmed(tokens: Tokens) -> Tokens:
+    start, end = 0, len(tokens)
+    while start < end and tokens[start].kind == "space":
+        start += 1
+    while start < end and tokens[end - 1].kind == "space":
+        end -= 1
+    return tokens[start:end]
+
+
+def closing(tokens: Tokens, opening: int) -> int:
+    """The position of the bracket that closes the one at `opening`; `[0, 1)` closes too."""
+    depth = 0
+    for i in range(opening, len(tokens)):
+        if tokens[i].kind != "text":
+            depth += (tokens[i].text in OPENING) - (tokens[i].text in CLOSING)
+            if depth <= 0:
+                return i
+    return -1

@@ -1,0 +1,65 @@
+r"""What a value is called: the left side of `x = 5`, `f(x) = x + 1` or `\text{Price} = 12`."""
+
+from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Tokens, closing, split, top_level, trimmed
+from outcome_rl.outcomes.canonical.parser import Tree, parse_expression
+
+EQUAL, ELEMENT = "=", r"\in"
+
+
+def is_labelled(item: Tokens) -> bool:
+    first = next((i for i in top_level(item) if item[i].text in (EQUAL, ELEMENT)), None)
+    return first is not None and item[first].text == EQUAL and label_of(item[:first]) is not None
+
+
+def is_declaration(item: Tokens) -> bool:
+    """`k \\in \\mathbb{Z}`: of what kind a variable is."""
+    at = next((i for i in top_level(item) if item[i].text == ELEMENT), None)
+    return at is not None and len(item) > at + 1 and item[at + 1].text == r"\mathbb" and label_of(item[:at]) is not None
+
+
+def without_domain(tokens: Tokens) -> Tokens:
+    """`x` of `x \\in \\mathbb{R}`."""
+    return tokens[: next((i for i, token in enumerate(tokens) if token.text == ELEMENT), len(tokens))]
+
+
+def stem(label: str) -> str:
+    return label.partition("_")[0]
+
+
+def label_of(tokens: Tokens) -> str | None:
+    """What a value is called on the left of `=`: `x`, `x_1`, `f(x)`, `AB/CD`, `(x, y)`, `\\text{Price}`; else None."""
+    tokens = trimmed(tokens)
+    texts = [token.text for token in tokens]
+    if texts[:1] == ["("] and closing(tokens, 0) == len(tokens) - 1:
+        parts = [_single_label(part) for part in split(tokens[1:-1], (",",))]
+        return f"({','.join(part or '' for part in parts)})" if len(parts) > 1 and all(parts) else None
+    return _single_label(tokens)
+
+
+def _single_label(tokens: Tokens) -> str | None:
+    texts = [token.text for token in tokens]
+    if not tokens:
+        return None
+    kinds = {token.kind for token in tokens if token.text not in ("(", ",", ")")}
+    if kinds & {"text", "word"} and kinds <= {"text", "word", "name"}:  # `\text{Domain of } f(x)`
+        return "".join(texts)
+    if tokens[0].kind == "name" and texts[1:2] == ["("] and closing(tokens, 1) == len(tokens) - 1:
+        arguments = all(token.kind in ("name", "number", "word") or token.text == "," for token in tokens[2:-1])
+        return "".join(texts) if arguments else None
+    try:
+        tree = parse_expression(tokens)
+    except (NotUnderstood, Incomparable):
+        return None
+    if tree == ("constant", "i") or tree == ("constant", "e"):
+        return str(tree[1])
+    sides = tree[1:] if tree[0] == "/" else (tree,)
+    labels = [str(side[1]) if side[0] == "name" else _segment(side) for side in sides]
+    return "/".join(labels) if all(labels) else None
+
+
+def _segment(tree: Tree) -> str:
+    """`AB`, the name of what lies between two points; empty for anything else."""
+    if tree[0] == "name" and len(tree[1]) == 1 and tree[1].isupper():
+        return str(tree[1])
+    letters = [_segment(part) if part[0] == "name" else "" for part in tree[1:]] if tree[0] == "*" else []
+    return "".join(letters) if all(letters) else ""

@@ -1,0 +1,94 @@
+"""`outcome-rl bandits`: what it prints and writes, and that its checks can fail."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from experiments.bandits import bounds, checks, sweeps
+from outcome_rl import cli
+from outcome_rl.bench import record
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, ["bandits", *arguments])
+
+
+def test_every_statement_is_as_the_page_says() -> None:
+    result = invoke("--check", "--seeds", "200")
+    assert result.exit_code == 0, result.output
+    assert "0 failed" in result.stdout
+    assert result.stdout.count("does not hold") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "replacement", "statement"),
+    [
+        ("first_hit_bound", lambda instance, rho: bounds.first_hit_mean(instance, rho) - 0.1, "first-hit lemma"),
+        ("first_hit_mean", lambda instance, rho: 1.0 / bounds._shares(instance), "exact mean"),  # that of rho = 0
+        ("discovery_bound", lambda instance, rho: float(instance.outcomes), "all outcomes seen"),
+        ("search_bound", lambda arms, horizon: 0.7 * min(arms, horizon), "lower bound corrected: search"),
+        ("ucb_bound", lambda instance, horizon: 1.0, "partition-aware UCB: m"),
+        ("soft_exclusion_bound", lambda instance, rho, horizon: 1.0, "soft-exclusion UCB"),
+    ],
+)
+def test_a_wrong_statement_fails(
+    name: str, replacement: object, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "bounds", type("Wrong", (), {**vars(bounds), name: staticmethod(replacement)}))
+    failed = [check.statement for check in checks.run_checks(100) if check.verdict == "FAILED"]
+    assert any(statement in each for each in failed)
+
+
+def test_a_search_that_repeats_itself_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With arms drawn with repeats the statements on search without repeats fail, and the exit status says so."""
+    monkeypatch.setattr(checks, "PartitionAware", lambda: checks.BALANCED)
+    result = invoke("--check", "--seeds", "400")
+    assert result.exit_code == 1
+    assert "FAILED" in result.stdout
+
+
+def test_a_figure_of_all_and_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(record, "OUTPUT", tmp_path)
+    monkeypatch.setattr(sweeps, "RHOS", (0.0, 1.0))
+    monkeypatch.setattr(sweeps, "ALGORITHMS", {name: sweeps.ALGORITHMS[name] for name in ("partition-aware UCB",)})
+    result = invoke("--seeds", "3")
+    assert result.exit_code == 0, result.output
+    written = json.loads((tmp_path / "results" / "bandits.json").read_text())
+    assert written["config"] == {"seeds": 3}
+    assert [panel["x"] for panel in written["figures"]] == ["T", "K", "m", "rho", "rho", "T"]
+    for panel in written["figures"]:
+        for curve in panel["curves"].values():
+            assert len(curve["mean"]) == len(panel["values"])
+    assert sweeps.table(written["figures"]) in result.stdout
+    assert (tmp_path / "docs" / "bandits.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(("--check", "--seeds", "99"), "seeds must be at least 100"), (("--seeds", "1"), "2")]
+)
+def test_too_few_seeds_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_table_shows_errors_of_what_was_simulated_alone() -> None:
+    panel = sweeps.Panel(
+        title="t",
+        x="K",
+        y="y",
+        values=[1, 2],
+        curves={
+            "seen": sweeps.Curve(mean=[1234.5, 0.25], standard_error=[20.0, 0.0123]),
+            "bound": sweeps.Curve(mean=[None, 1e6], standard_error=None),
+        },
+    )
+    assert sweeps.table([panel]).splitlines() == [
+        "| t; K = | 1 | 2 |",
+        "|---|---:|---:|",
+        "| seen | 1,234 ± 20 | 0.25 ± 0.012 |",
+        "| bound |  | 1,000,000 |",
+    ]

@@ -1,0 +1,112 @@
+"""The report says what the records say, from them alone, and its HTML needs no other file."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from reproduce_records import PLAN, records
+from typer.testing import CliRunner
+
+from experiments.paper.claims import CLAIMS
+from experiments.paper.report import write_report
+from experiments.paper.results import BASE, Results, estimate, final
+from experiments.paper.tables import common_unsolved
+from outcome_rl import cli
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "records.json").write_text(json.dumps(records()))
+    result = CliRunner().invoke(cli.app, ["reproduce", "--report", "--out", str(folder)])
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+def test_every_claim_has_a_row_with_a_verdict(folder: Path) -> None:
+    page = (folder / "report.md").read_text()
+    for claim in CLAIMS:
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {claim.text} |")]
+        assert re.search(r"\*\*(seen|not seen|inconclusive|not run)\*\* \|$", row)
+
+
+def test_tables_show_the_records(folder: Path) -> None:
+    page = (folder / "report.md").read_text()
+    results = Results(json.loads((folder / "records.json").read_text()))
+    cell = results.cells[0]
+    first, second = map(final(1), results.runs(cell, "batch"))
+    (row,) = [
+        line
+        for line in page.split("\n## Medium")[1].split("\n## Hard")[0].splitlines()
+        if line.startswith("| Batch |") and line.count("|") == 6
+    ]
+    assert f"{(first + second) / 2:.3f} ({abs(first - second) / 2**0.5:.3f})" in row
+    common = common_unsolved(results, cell, [BASE, *PLAN.methods])
+    assert sum(common) < len(common)
+    assert "UCB-Con, c = 1" in page.split("## Ablations")[1]
+
+
+def test_methods_are_set_beside_grpo_over_all_questions_and_by_split(folder: Path) -> None:
+    page = (folder / "report.md").read_text().split("## Methods beside GRPO")[1].split("\n## ")[0]
+    results = Results(json.loads((folder / "records.json").read_text()))
+    for heading, split in (("All", None), *((split.capitalize(), split) for split in PLAN.splits)):
+        section = page.split(f"### {heading} questions")[1].split("###")[0]
+        assert "| GRPO |" not in section
+        pairs = [
+            final(32)(batch) - final(32)(none)
+            for cell in results.cells
+            if split in (None, cell.split)
+            for batch, none in zip(results.runs(cell, "batch"), results.runs(cell, "none"), strict=True)
+        ]
+        found = estimate(pairs)
+        (row,) = [line for line in section.splitlines() if line.startswith("| Batch |")]
+        assert row.split(" | ")[4] == f"{found.mean:+.3f} ± {found.error:.3f}"
+
+
+def test_one_seed_has_no_spread_and_says_so(tmp_path: Path) -> None:
+    write_report(records(plan=replace(PLAN, seeds=(0,), splits=("hard",))), tmp_path)
+    page = (tmp_path / "report.md").read_text()
+    assert "`outcome-rl reproduce --quick --seeds 1`" in page
+    assert "12 training questions, 1 seed." in page
+    (row, *_) = [line for line in page.split("### Test questions")[1].splitlines() if line.startswith("| Batch |")]
+    assert "(" not in row
+    assert "nan" not in page
+
+
+def test_the_rule_is_printed_with_the_verdicts(folder: Path) -> None:
+    page = (folder / "report.md").read_text()
+    assert page.index("The rule, fixed beforehand") < page.index("| claim |")
+
+
+def test_the_html_is_whole(folder: Path) -> None:
+    html = (folder / "report.html").read_text()
+    sources = re.findall(r'src="([^"]*)"', html)
+    assert len(sources) == 3 * len(PLAN.cells())
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert "http" not in re.sub(r"<style>.*?</style>", "", html, flags=re.S)
+    assert html.count("<table>") == (folder / "report.md").read_text().count("| --- |\n")
+
+
+def test_figures_stand_beside_the_markdown(folder: Path) -> None:
+    for name in re.findall(r"\]\(([^)]*\.png)\)", (folder / "report.md").read_text()):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_where_no_question_is_left_unsolved_the_column_is_left_out(tmp_path: Path) -> None:
+    everything = records(lambda method, name, chance: 1.0)
+    page, _ = write_report(everything, tmp_path)
+    assert "that none solved" not in page.read_text()
+
+
+def test_without_records_the_error_names_the_file(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.app, ["reproduce", "--report", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "records.json" in result.stderr
+
+
+def test_one_plan_is_chosen() -> None:
+    result = CliRunner().invoke(cli.app, ["reproduce", "--quick", "--full"])
+    assert result.exit_code == 2
+    assert result.stderr == "error: choose one of --quick, --full and --smoke; got --quick and --full\n"

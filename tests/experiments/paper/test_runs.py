@@ -1,0 +1,231 @@
+"""The smallest plan from beginning to report; what is done is not done again, and what fails is named."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from experiments.paper import runs
+from experiments.paper.base import Base, _doubling, read_rows
+from experiments.paper.command import reproduce
+from experiments.paper.plan import ABLATIONS, FULL, METHODS, PLANS, QUICK, SMOKE, Cell, Plan
+from outcome_rl import cli
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
+from outcome_rl.grpo.trainer import train
+from outcome_rl.toy import DialectTask
+
+
+def train_here(settings: list[str], log: Path, stop: Event) -> None:
+    """In a thread of this process: a process of its own spends most of the time importing PyTorch."""
+    train(load_config("toy", settings))
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("smoke")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "train_in_a_process", train_here)
+        patch.setattr("outcome_rl.grpo.trainer.collect_signals", lambda: nullcontext([]))  # the main thread's alone
+        reproduce("smoke", folder, processes=1)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_smallest_plan_ends_with_a_report(smoke: Path) -> None:
+    records = json.loads((smoke / "records.json").read_text())
+    assert [run["method"] for run in records["runs"]] == ["none", "batch", "ucb_con-c-1", "none", "batch"]
+    for run in records["runs"]:
+        assert {row["step"] for row in run["evaluations"]} == {0, 2, 4}
+        assert len(run["curves"]["solved"]) == SMOKE.steps
+        # What the last step's row says of all questions is what the counts and the solved set of the checkpoint say.
+        assert np.mean(run["questions_solved"]) == pytest.approx(run["curves"]["solved"][-1], abs=1e-6)
+        assert np.mean(run["questions_distinct"]) == pytest.approx(run["curves"]["distinct"][-1], abs=1e-6)
+    assert "Batch" in (smoke / "report.md").read_text()
+
+
+def test_the_base_policy_is_sampled_as_often_as_training_does(smoke: Path) -> None:
+    records = json.loads((smoke / "records.json").read_text())
+    for cell in records["cells"]:
+        epoch = cell["questions"] // SMOKE.batch
+        (base,) = cell["base"]
+        assert base["steps"] == list(range(epoch, SMOKE.steps + 1, epoch))
+        place = Cell(cell["instance"], cell["policy"], cell["split"])
+        samples = Base(SMOKE, smoke).samples(place, 0)
+        assert samples.keys.shape == (cell["questions"], SMOKE.n * SMOKE.steps // epoch)
+        assert np.mean(base["questions_solved"]) == samples.correct.any(axis=1).mean()
+        assert base["solved"][-1] == pytest.approx(np.mean(base["questions_solved"]), abs=1e-6)
+
+
+def test_what_is_done_is_not_done_again(smoke: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise AssertionError("nothing is left to run")
+
+    before = json.loads((smoke / "records.json").read_text())
+    monkeypatch.setattr(runs, "train_in_a_process", fail)
+    monkeypatch.setattr("experiments.paper.base._Sampler", fail)
+    reproduce("smoke", smoke, processes=1)
+    after = json.loads((smoke / "records.json").read_text())
+    assert {key: after[key] for key in ("cells", "runs")} == {key: before[key] for key in ("cells", "runs")}
+
+
+def test_a_run_that_fails_is_named_with_its_log(smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").symlink_to(smoke / "data")
+    (tmp_path / "base").symlink_to(smoke / "base")
+    first = next(SMOKE.runs())
+
+    def fail(settings: list[str], log: Path, stop: Event) -> None:
+        log.parent.mkdir(exist_ok=True)
+        raise ChildProcessError(f"outcome-rl train ended with status 1; see {log}")
+
+    monkeypatch.setattr(runs, "train_in_a_process", fail)
+    result = CliRunner().invoke(cli.app, ["reproduce", "--smoke", "--out", str(tmp_path), "--processes", "2"])
+    assert result.exit_code == 2
+    assert (
+        f"error: 5 of 5 runs failed, the first: outcome-rl train ended with status 1; see {tmp_path}" in result.stderr
+    )
+    assert f"{first.name}.log" in result.stderr
+
+
+def test_a_training_that_cannot_run_raises_with_its_log(tmp_path: Path) -> None:
+    with pytest.raises(ChildProcessError, match=r"ended with status 2; see .*run\.log"):
+        runs.train_in_a_process(["rollout.nn=3"], tmp_path / "run.log", Event())
+    assert "rollout.n" in (tmp_path / "run.log").read_text()
+
+
+def test_a_training_is_stopped_with_a_checkpoint(tmp_path: Path) -> None:
+    stop, settings = Event(), ["trainer.test_freq=-1", "data.train_batch_size=4", "trainer.num_threads=1"]
+    place = [f"trainer.default_local_dir={tmp_path}", "trainer.experiment_name=run"]
+    with ThreadPoolExecutor() as pool:
+        training = pool.submit(runs.train_in_a_process, [*settings, *place], tmp_path / "run.log", stop)
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        while not training.done() and not (
+            metrics.exists() and metrics.read_text()
+        ):  # it is made before the first step
+            time.sleep(0.1)
+        stop.set()
+        with pytest.raises(ChildProcessError, match="ended with status 143"):
+            training.result()
+    assert latest_checkpoint(tmp_path / "run" / "checkpoints") is not None
+
+
+def test_a_signal_stops_the_trainings_and_says_how_to_go_on(
+    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").symlink_to(smoke / "data")
+    (tmp_path / "base").symlink_to(smoke / "base")
+    stopped: list[bool] = []
+
+    def train_until_stopped(settings: list[str], log: Path, stop: Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        stopped.append(stop.wait(timeout=30))
+
+    monkeypatch.setattr(runs, "train_in_a_process", train_until_stopped)
+    result = CliRunner().invoke(cli.app, ["reproduce", "--smoke", "--out", str(tmp_path), "--processes", "1"])
+    assert (result.exit_code, stopped) == (143, [True])
+    assert "stopped by SIGTERM after 0 of 5 trainings; the same command continues it" in result.stderr
+
+
+def test_what_is_left_out_of_the_report_of_a_stopped_plan_is_named(
+    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "stopped"
+    shutil.copytree(smoke, folder)
+    (left,) = [run for run in SMOKE.runs() if (run.cell.split, run.method) == ("hard", "batch")]
+    (runs.run_dir(folder, left) / "evaluations.jsonl").unlink()
+
+    def fail(settings: list[str], log: Path, stop: Event) -> None:
+        raise ChildProcessError("no more")
+
+    monkeypatch.setattr(runs, "train_in_a_process", fail)
+    with pytest.raises(ChildProcessError, match="1 of 5 runs failed, the first: no more"):
+        reproduce("smoke", folder, processes=1)
+    records = json.loads((folder / "records.json").read_text())
+    assert records["left_out"] == ["0-strong-hard"]
+    assert {record["split"] for record in records["cells"] + records["runs"]} == {"medium"}
+    page = (folder / "report.md").read_text()
+    assert "**Not finished, and left out** (rule table, base policy, split): 0-strong-hard.\n" in page
+    assert "\n## Hard" not in page
+
+
+def test_a_folder_of_another_plan_is_refused(smoke: Path) -> None:
+    with pytest.raises(ValueError, match="holds the runs of another plan"):
+        runs.check_same_plan(QUICK, smoke)
+
+
+def test_seeds_may_be_added_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def carry_out(plan: Plan, base: Base, folder: Path, processes: int) -> None:
+        runs.check_same_plan(plan, folder)
+        asked.append(plan.seeds)
+
+    monkeypatch.setattr("experiments.paper.command.carry_out", carry_out)
+    monkeypatch.setattr("experiments.paper.command.collect", lambda plan, base, folder: {"cells": []})
+    monkeypatch.setattr("experiments.paper.command.report", lambda folder: None)
+    for seeds in (1, None):
+        reproduce("quick", tmp_path, processes=1, seeds=seeds)
+    assert asked == [(0,), (0, 1)]
+
+
+def test_a_hard_split_that_is_too_small_says_what_to_change(smoke: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    base = Base(replace(SMOKE, hard_pool=6, hard_samples=64), tmp_path)
+    with pytest.raises(ValueError, match=r"fails only \d of 6 questions 64 times, .* raise hard_pool of the plan"):
+        base.training_file(Cell(0, "strong", "hard"))
+
+
+def test_easy_questions_need_no_hard_rule(tmp_path: Path) -> None:
+    rows = read_rows(Base(QUICK, tmp_path).training_file(Cell(0, "strong", "easy")))
+    task = DialectTask(0)
+    assert len(rows) == QUICK.train_questions
+    for row in rows:
+        dialect, _, symbol1, _, symbol2, *_ = row["problem"].split()
+        for rule in (task.rules[dialect, symbol1], task.rules[dialect, symbol2]):
+            assert rule.beliefs[rule.operation] >= 0.35
+
+
+@pytest.mark.parametrize("total", [1, 8, 9, 100, 512])
+def test_rounds_add_up(total: int) -> None:
+    assert sum(_doubling(total)) == total
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_plans_fit_together(plan: Any) -> None:
+    """Base policy and training can be compared only where every question was sampled equally often."""
+    epoch = plan.train_questions // plan.batch
+    assert plan.train_questions % plan.batch == plan.steps % epoch == plan.steps % plan.test_freq == 0
+    assert plan.hard_questions % plan.batch == 0
+    assert len({run.name for run in plan.runs()}) == len(list(plan.runs()))
+    assert not set(METHODS) & set(ABLATIONS)
+
+
+@pytest.mark.parametrize("method", {**METHODS, **ABLATIONS}.values(), ids=[*METHODS, *ABLATIONS])
+def test_settings_of_every_method_are_valid(method: Any) -> None:
+    config = load_config("toy", method.overrides("easy"))
+    assert config.exploration.bonus == method.bonus
+    assert config.exploration.baseline == (1.0 if method.baseline is None else method.baseline)
+    assert tuple(config.exploration.coef) == method.coef
+
+
+def test_the_progress_table_counts_steps(smoke: Path) -> None:
+    from rich.console import Console
+
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(runs.progress_table(SMOKE, smoke, list(SMOKE.runs())))
+    assert shown.get().count("100%") == 5
+    with console.capture() as shown:
+        console.print(runs.progress_table(FULL, smoke, list(FULL.runs())[:1]))
+    assert "0%" in shown.get()

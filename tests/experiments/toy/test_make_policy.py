@@ -1,0 +1,126 @@
+"""The shipped policy loads, is small and measures what its card says; the script that made it repeats itself."""
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+
+from experiments.toy.make_policy import CARD_NAME, imitate, main, measure, new_policy
+from outcome_rl.toy import DialectTask, policy_dir
+from outcome_rl.toy.tokenizer import build_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Models this small gain little from a second thread, and lose much when the cores are busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def load(folder: Path):
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def test_shipped_policy_is_complete_and_small():
+    names = {path.name for path in policy_dir().iterdir()}
+    assert names == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "policy_card.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert sum(path.stat().st_size for path in policy_dir().iterdir()) <= 4 * 2**20
+
+
+def test_shipped_policy_is_a_small_llama_with_the_tokenizer_of_the_source():
+    policy, tokenizer = load(policy_dir())
+    assert isinstance(policy, LlamaForCausalLM)
+    assert policy.dtype == torch.float32
+    assert policy.num_parameters() == 505_344
+    assert policy.config.head_dim == 32
+    assert policy.lm_head.weight is policy.model.embed_tokens.weight
+    assert tokenizer.get_vocab() == build_tokenizer(max_length=8).get_vocab()
+    assert tokenizer.model_max_length == policy.config.max_position_embeddings
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        assert getattr(policy.config, name) == getattr(policy.generation_config, name) == getattr(tokenizer, name)
+
+
+def test_card_meets_the_targets_of_an_explorable_base():
+    card = json.loads((policy_dir() / CARD_NAME).read_text())
+    measured = card["measured"]
+    assert card["made_by"] == "python -m experiments.toy.make_policy --seed 0 --steps 800 --instance 0"
+    assert (measured["n_questions"], measured["n_samples"]) == (1024, 1024 * 32)
+    assert 0.15 <= measured["pass_at_k"]["1"] <= 0.40
+    assert measured["pass_at_k"]["32"] >= 0.6
+    assert measured["distinct_wrong_per_question"] >= 4
+    assert measured["no_answer_rate"] < 0.02
+
+
+def test_shipped_policy_measures_what_its_card_says():
+    policy, tokenizer = load(policy_dir())
+    expected = json.loads((policy_dir() / CARD_NAME).read_text())["measured"]
+    got = measure(policy, tokenizer, DialectTask().problems("test", 192), n_samples=8, seed=1)
+    # About four standard errors of a mean over 192 questions.
+    assert got["pass_at_k"]["1"] == pytest.approx(expected["pass_at_k"]["1"], abs=0.09)
+    assert got["pass_at_k"]["8"] == pytest.approx(expected["pass_at_k"]["8"], abs=0.13)
+    assert got["diff_at_k"]["8"] == pytest.approx(expected["diff_at_k"]["8"], rel=0.15)
+    assert got["no_answer_rate"] < 0.02
+
+
+def test_shipped_policy_computes_correctly_and_errs_in_the_rules():
+    """Its mistakes are wrong operations, not wrong sums: what exploration is to find is the rule."""
+    policy, tokenizer = load(policy_dir())
+    texts = [f"{prompt} {response}" for prompt, response in islice(DialectTask().demonstrations(seed=99), 256)]
+    tokens = tokenizer(texts, return_tensors="pt").input_ids
+    with torch.inference_mode():
+        predicted = policy(tokens).logits.argmax(-1)
+    results = [12, 16]  # the values after each "=", given the operation
+    right = [(predicted[:, place - 1] == tokens[:, place]).float().mean().item() for place in results]
+    assert min(right) > 0.97
+
+
+def test_measure_repeats_for_a_seed():
+    policy, tokenizer = load(policy_dir())
+    problems = DialectTask().problems("validation", 8)
+    first, again, other = (measure(policy, tokenizer, problems, n_samples=8, seed=seed) for seed in (5, 5, 6))
+    assert first == again
+    assert first != other
+
+
+def test_imitation_learns_and_repeats_bit_for_bit():
+    def trained(seed: int) -> LlamaForCausalLM:
+        tokenizer = build_tokenizer(max_length=64)
+        policy = new_policy(tokenizer, seed)
+        imitate(policy, tokenizer, DialectTask(), steps=2, seed=seed)
+        return policy
+
+    first, again, other = (trained(seed).state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["lm_head.weight"], other["lm_head.weight"])
+
+
+def test_script_writes_a_loadable_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    main(["--out", str(tmp_path), "--steps", "3", "--seed", "4", "--questions", "4", "--samples", "4"])
+    output = capsys.readouterr().out
+    assert "step 3/3: loss" in output
+    assert "pass@k 1: " in output
+    policy, tokenizer = load(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in policy_dir().iterdir()}
+    assert (tmp_path / "tokenizer.json").read_bytes() == (policy_dir() / "tokenizer.json").read_bytes()
+    assert (tmp_path / "config.json").read_bytes() == (policy_dir() / "config.json").read_bytes()
+    card = json.loads((tmp_path / CARD_NAME).read_text())
+    assert card["made_by"].endswith("--seed 4 --steps 3 --instance 0")
+    assert measure(policy, tokenizer, DialectTask().problems("test", 4), n_samples=4, seed=4) == card["measured"]
+
+
+def test_script_refuses_to_make_an_untrained_policy(tmp_path: Path):
+    with pytest.raises(ValueError, match="steps must be at least 1; got 0"):
+        main(["--out", str(tmp_path), "--steps", "0"])
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,282 @@
+"""Every mistake in a configuration is told with its key, and what was meant comes out."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from outcome_rl.grpo.config.load import load_config, to_yaml
+from outcome_rl.grpo.config.presets import preset_names
+from outcome_rl.grpo.config.schema import TrainConfig
+
+REQUIRED = ("model.path=toy", "data.train_files=toy:train", "trainer.experiment_name=x")
+
+
+def load(*overrides: str) -> TrainConfig:
+    return load_config(None, [*REQUIRED, *overrides])
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_presets_load_by_name(preset: str) -> None:
+    assert load_config(preset).trainer.experiment_name == preset.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("preset", [name for name in preset_names() if name.startswith("paper/")])
+def test_the_papers_presets_have_its_hyperparameters(preset: str) -> None:
+    config = load_config(preset)
+    llama, easy = "llama" in preset, "easy" in preset
+    assert (config.data.train_batch_size, config.rollout.n, config.rollout.temperature) == (256, 8, 1.0)
+    assert (config.actor.optim.lr, config.actor.kl_loss_coef) == (1e-6, 0.001)
+    assert (config.exploration.bonus, config.exploration.coef) == ("ucb_con", [0.1 if llama else 0.2])
+    assert config.exploration.baseline == (1.0 if easy else 0.5)
+    assert config.model.path == ("meta-llama/Llama-3.1-8B-Instruct" if llama else "Qwen/Qwen2.5-7B")
+    assert config.data.apply_chat_template == ("auto" if llama else "false")
+
+
+def test_a_file_may_change_another(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "root.yaml").write_text("base: toy\nrollout:\n  n: 3\n  top_k: 7\n")
+    (tmp_path / "deep" / "leaf.yaml").write_text("base: ../root.yaml\nrollout:\n  n: 4\n")
+    config = load_config(tmp_path / "deep" / "leaf.yaml", ["rollout.top_p=0.5"])
+    assert (config.rollout.n, config.rollout.top_k, config.rollout.top_p) == (4, 7, 0.5)
+    assert config.data.train_batch_size == load_config("toy").data.train_batch_size
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ("mine.yaml", r"mine\.yaml: base leads back to the file itself"),
+        ("3", r"mine\.yaml: base must be a preset or a file; got 3"),
+        ("other.yaml", r"no configuration file .*other\.yaml; give a YAML file"),
+    ],
+)
+def test_a_base_that_is_none_is_refused(base: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(f"base: {base}\n")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        load_config(tmp_path / "mine.yaml")
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("rollout:\n  n: 3\n  top_k: 7\nactor:\n  optim:\n    lr: 1e-4\n")
+    config = load_config(path, [*REQUIRED, "rollout.n=4", "rollout.n=5"])
+    assert (config.rollout.n, config.rollout.top_k, config.actor.optim.lr) == (5, 7, 1e-4)
+    assert config.rollout.val_kwargs.n == 32  # untouched by either
+
+
+def test_sections_may_be_empty(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("data:\nrollout:\n  # n: 3\n")
+    assert load_config(path, REQUIRED) == load()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("rollout.n=16", "actor.clip_ratio_c=3", "actor.optim.betas=[0.8,0.9]", "trainer.total_training_steps=7"),
+        ("exploration.bonus=ucb+batch", "exploration.coef=[0.1,0.2]", "exploration.zero_when_all_correct=false"),
+        (r"data.prompt_template=Q: {problem} # put it in \boxed{}, 'exactly'", "data.apply_chat_template=true"),
+        ("trainer.experiment_name=007", "data.id_key=null", "data.prompt_key=1e-4", "data.answer_key=2026-01-01"),
+        (r"data.prompt_template={problem} costs ${\frac{1}{2}}$, \${5} and \\${x}", "data.train_files=a${b}.jsonl"),
+    ],
+)
+def test_yaml_round_trip(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    config = load(*overrides)
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(config))
+    assert load_config(path) == config
+
+
+def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
+    config = load("data.train_files=a.jsonl", "exploration.coef=0.3")
+    assert config.data.train_files == ["a.jsonl"]
+    assert config.exploration.coef == [0.3]
+    path = tmp_path / "mine.yaml"
+    path.write_text("data:\n  val_files: b.jsonl\nexploration:\n  coef: 1\n")
+    config = load_config(path, REQUIRED)
+    assert config.data.val_files == ["b.jsonl"]
+    assert config.exploration.coef == [1.0]
+    assert load("data.train_files=[a.jsonl,b.jsonl]").data.train_files == ["a.jsonl", "b.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{problem}",
+        r"{problem} Put your answer in \boxed{}.",
+        "Question: {problem}\nAnswer:",
+        "[{problem}]",
+        "a={problem}",
+        "Solve ${problem}$",
+        r"\${problem} \\${problem} ${",
+    ],
+)
+def test_text_is_taken_as_it_stands(template: str) -> None:
+    config = load(f"data.prompt_template={template}", "data.max_response_length=8")
+    assert config.data.prompt_template == template
+
+
+def test_text_in_a_file_is_taken_as_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("data:\n  prompt_template: Solve ${problem}$\n  id_key: 2026-01-01\n")
+    config = load_config(path, REQUIRED)
+    assert (config.data.prompt_template, config.data.id_key) == ("Solve ${problem}$", "2026-01-01")
+
+
+def test_an_override_may_hold_a_section() -> None:
+    assert load("rollout={n: 3, val_kwargs: {n: 5}}").rollout.val_kwargs.n == 5
+
+
+def test_words_that_yaml_reads_as_booleans_stay_words(tmp_path: Path) -> None:
+    assert load("data.apply_chat_template=true").data.apply_chat_template == "true"
+    path = tmp_path / "mine.yaml"
+    path.write_text("data:\n  apply_chat_template: false\n")
+    assert load_config(path, REQUIRED).data.apply_chat_template == "false"
+
+
+@pytest.mark.parametrize(
+    ("override", "nearest"),
+    [
+        ("rollout.m=3", "rollout.n"),
+        ("n=4", "rollout.n"),
+        ("lr=1e-5", "actor.optim.lr"),
+        ("actor.lr=1e-5", "actor.optim.lr"),
+        ("data.train_file=a", "data.train_files"),
+        ("data.train_files.x=a", "data.train_files"),
+        ("exploration.coeff=0.1", "exploration.coef"),
+        ("rollout.val_kwargs.nn=2", "rollout.val_kwargs.n"),
+        ("rollout=5", "rollout.n"),
+    ],
+)
+def test_unknown_keys_name_the_nearest(override: str, nearest: str) -> None:
+    key = override.partition("=")[0]
+    with pytest.raises(ValueError, match=rf"unknown config key '{key}'; did you mean '{nearest}'\?"):
+        load(override)
+
+
+def test_keys_like_no_other_get_the_sections() -> None:
+    with pytest.raises(ValueError, match=r"'zzz'; sections are actor, algorithm, data"):
+        load("zzz=1")
+
+
+def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("exploration:\n  bonuss: ucb\n")
+    with pytest.raises(ValueError, match=r"mine.yaml: unknown config key 'exploration.bonuss'.*'exploration.bonus'"):
+        load_config(path, REQUIRED)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("rollout.n=abc", r"rollout\.n: .*'abc'"),
+        ("rollout.n=4.5", r"rollout\.n: .*'4\.5'"),
+        ("rollout.n=null", r"rollout\.n: "),
+        ("rollout.n=[1", r"rollout\.n=\[1': the value is not valid YAML"),
+        ("rollout.n=0", r"rollout\.n must be > 0; got 0"),
+        ("rollout.n=1", "rollout.n must be at least 2, got 1: the advantage of a group of one"),
+        ("rollout.temperature=0", r"rollout\.temperature must be > 0; got 0"),
+        ("rollout.top_p=0", r"rollout\.top_p must be in \(0, 1\]; got 0"),
+        ("rollout.val_kwargs.top_p=1.5", r"rollout\.val_kwargs\.top_p must be in"),
+        ("rollout.engine=sglang", r"rollout\.engine: .*'transformers'"),
+        ("rollout.importance_cap=2", r"rollout\.importance_cap corrects .* Set rollout\.engine=vllm"),
+        ("rollout.importance_cap=0", r"rollout\.importance_cap must be > 0; got 0"),
+        ("rollout.gpu_memory_utilization=1.5", r"rollout\.gpu_memory_utilization must be in \(0, 1\]; got 1\.5"),
+        ("actor.optim.lr=nan", r"actor\.optim\.lr must be > 0; got nan"),
+        ("actor.optim.betas=[0.9]", r"actor\.optim\.betas: "),
+        ("actor.optim.lr_scheduler_type=cosin", r"actor\.optim\.lr_scheduler_type: .*'cosine'"),
+        ("actor.loss_agg_mode=mean", r"actor\.loss_agg_mode: .*'token-mean'"),
+        ("actor.kl_loss_coef=-1", r"actor\.kl_loss_coef must be >= 0; got -1"),
+        ("actor.ppo_mini_batch_size=0", r"actor\.ppo_mini_batch_size must be > 0; got 0"),
+        (
+            "actor.ppo_mini_batch_size=257",
+            r"ppo_mini_batch_size=257 questions must be at most data\.train_batch_size",
+        ),
+        ("actor.ppo_epochs=0", r"actor\.ppo_epochs must be > 0; got 0"),
+        (
+            "actor={use_dynamic_bsz: true, ppo_max_token_len_per_gpu: 5119}",
+            r"ppo_max_token_len_per_gpu=5119 must hold the longest sequence, .* = 5120 tokens",
+        ),
+        ("actor.loss_mode=ppo", r"actor\.loss_mode: .*'vanilla'"),
+        ("model.lora_rank=-1", r"model\.lora_rank must be >= 0; got -1"),
+        ("model.dtype=float16", r"model\.dtype: .*'bfloat16'"),
+        ("exploration.bonus=ucbcon", r"exploration\.bonus must be one of .*'ucb_con'"),
+        ("exploration.coef=[1,2]", r"exploration\.coef must hold one number or 1"),
+        ("exploration.coef=[0.1,x]", r"exploration\.coef: .*'x'"),
+        ("data.train_files=null", r"data\.train_files: "),
+        ("data.train_files=[]", r"data\.train_files is not set"),
+        ("data.prompt_template=hello", r"data\.prompt_template must contain \{problem\}; got 'hello'"),
+        ("model.path=", r"model\.path is not set: give a model folder"),
+        ("trainer.experiment_name=a/b", r"trainer\.experiment_name must be a folder name; got 'a/b'"),
+        ("trainer.experiment_name=..", r"trainer\.experiment_name must be a folder name"),
+        ("trainer.total_training_steps=0", r"trainer\.total_training_steps must be > 0; got 0"),
+        ("trainer.logger=[console,wand]", r"trainer\.logger must name some of console, tensorboard, .*; got 'wand'"),
+        ("trainer.num_threads=0", r"trainer\.num_threads must be > 0; got 0"),
+        ("trainer.log_generations=-1", r"trainer\.log_generations must be >= 0; got -1"),
+        ("trainer.test_freq=0", r"trainer\.test_freq must be >= 1, or -1; got 0"),
+        ("trainer.save_freq=-2", r"trainer\.save_freq must be >= 1, or -1; got -2"),
+        ("exploration.coef=-0.1", r"exploration\.coef must be >= 0; got \[-0\.1\]"),
+        ("exploration.coef=.inf", r"exploration\.coef must be finite; got \[inf\]"),
+        ("exploration.baseline=nan", r"exploration\.baseline must be finite; got nan"),
+        ("actor.optim.lr=.inf", r"actor\.optim\.lr must be finite; got inf"),
+        ("actor.optim.betas=[0.9,1]", r"actor\.optim\.betas must be in \[0, 1\); got \(0\.9, 1"),
+        ("actor.entropy_coeff=nan", r"actor\.entropy_coeff must be finite; got nan"),
+        ("actor.kl_loss_coef=.inf", r"actor\.kl_loss_coef must be finite; got inf"),
+        ("actor.clip_ratio_low=1.5", r"actor\.clip_ratio_low must lie in .* 1 - actor\.clip_ratio_low >= 0; got 1\.5"),
+        ("actor.clip_ratio_high=-0.1", r"actor\.clip_ratio_high must be >= 0; got -0\.1"),
+        ("actor.clip_ratio_c=0.5", r"actor\.clip_ratio_c bounds .* must be > 1; got 0\.5"),
+        ("rollout.n", "override 'rollout.n' must have the form key=value"),
+    ],
+)
+def test_bad_values_name_the_key(override: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load(override)
+
+
+@pytest.mark.parametrize(
+    "setting", ["model.lora_rank=2", "actor.use_torch_compile=true", "actor.ref_param_offload=true"]
+)
+def test_what_a_sharded_policy_cannot_do_is_refused(setting: str) -> None:
+    key, value = setting.split("=")
+    with pytest.raises(ValueError, match=rf"(?i){key}={value} does not work with actor\.strategy=fsdp2; leave it out"):
+        load(setting, "actor.strategy=fsdp2")
+    load(setting)
+
+
+def test_a_group_of_one_with_ucb_mean_says_why() -> None:
+    with pytest.raises(ValueError, match=r"rollout\.n .* leave-one-out mean of ucb_mean"):
+        load("rollout.n=1", "exploration.bonus=ucb+ucb_mean")
+
+
+@pytest.mark.parametrize("text", ["a: [1", "rollout: {n: 2}\nrollout: {n: 3}\n", "\udcff"])
+def test_files_that_are_no_yaml_are_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match=r"broken\.yaml: not valid YAML"):
+        load_config(path)
+
+
+def test_a_file_without_sections_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "list.yaml"
+    path.write_text("- a\n")
+    with pytest.raises(ValueError, match=r"list\.yaml: expected sections"):
+        load_config(path)
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "embeded"])
+def test_missing_files_name_the_presets(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"{name}; .* presets: toy"):
+        load_config(name)
+
+
+def test_what_is_required_is_asked_for() -> None:
+    with pytest.raises(ValueError, match=r"model\.path is not set.*--config toy"):
+        load_config()
+
+
+def test_the_defaults_are_the_papers() -> None:
+    tree = asdict(load())
+    assert tree["actor"]["optim"]["lr"] == 1e-6
+    assert tree["actor"]["kl_loss_coef"] == 0.001
+    assert (tree["data"]["train_batch_size"], tree["rollout"]["n"], tree["rollout"]["temperature"]) == (256, 8, 1.0)

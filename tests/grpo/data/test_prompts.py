@@ -1,0 +1,81 @@
+"""Prompts as token ids: templates, chat templates, and what does not fit."""
+
+from typing import Any
+
+import pytest
+
+from outcome_rl.grpo.config.schema import DataConfig
+from outcome_rl.grpo.data.problems import Problem, ProblemSet
+from outcome_rl.grpo.data.prompts import build_prompts
+from outcome_rl.grpo.model.policy import Policy
+
+SHORT, LONG = "D07 17 @ 5 # 3 =>", "D07 17 @ 5 # 3 => 1 2 3 4 5 6 7 8"
+
+
+def problem_set(*texts: str) -> ProblemSet:
+    problems = tuple(Problem(f"q{i}", text, "0") for i, text in enumerate(texts))
+    return ProblemSet("set", problems, "fingerprint")
+
+
+@pytest.fixture
+def tokenizer(policy: Policy) -> Any:
+    return policy.tokenizer
+
+
+def decoded(tokenizer: Any, text: str, **settings: Any) -> str:
+    prompts = build_prompts(problem_set(text), tokenizer, DataConfig(**settings))
+    return str(tokenizer.decode(prompts.ids[0]))
+
+
+def test_prompts_begin_with_bos_once(tokenizer: Any) -> None:
+    ids = build_prompts(problem_set(SHORT), tokenizer, DataConfig()).ids[0]
+    assert ids == [tokenizer.bos_token_id, *tokenizer(SHORT, add_special_tokens=False)["input_ids"]]
+
+
+def test_overlong_prompts_are_an_error(tokenizer: Any) -> None:
+    config = DataConfig(max_prompt_length=8)
+    assert len(build_prompts(problem_set(SHORT), tokenizer, config).ids[0]) == 8
+    with pytest.raises(ValueError, match=r"set: 1 of 2 prompts .* = 8 tokens \(the first is 'q1' with 16\).*filter"):
+        build_prompts(problem_set(SHORT, LONG), tokenizer, config)
+
+
+def test_overlong_prompts_can_be_left_out(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    config = DataConfig(max_prompt_length=8, overlong_prompts="filter")
+    prompts = build_prompts(problem_set(LONG, SHORT, LONG), tokenizer, config)
+    assert [problem.id for problem in prompts.problems] == ["q1"]
+    assert len(prompts.ids) == 1
+    assert "set: left out 2 of 3 prompts" in caplog.text
+    with pytest.raises(ValueError, match=r"set: every prompt is longer than data\.max_prompt_length = 8"):
+        build_prompts(problem_set(LONG), tokenizer, config)
+
+
+def test_braces_of_problem_and_template_are_left_alone(tokenizer: Any) -> None:
+    latex = r"\frac{1}{2} {problem} {0} {} {{x}}"
+    template = r"{problem} \boxed{}"
+    seen: list[str] = []
+
+    class Recorder:
+        chat_template = None
+
+        def __call__(self, texts: list[str]) -> dict[str, list[list[int]]]:
+            seen.extend(texts)
+            return {"input_ids": [[1]] * len(texts)}
+
+    build_prompts(problem_set(latex), Recorder(), DataConfig(prompt_template=template))
+    assert seen == [latex + r" \boxed{}"]
+
+
+def test_a_chat_template_is_used_where_there_is_one(tokenizer: Any) -> None:
+    assert decoded(tokenizer, SHORT) == f"<bos> {SHORT}"
+    tokenizer.chat_template = (
+        "{{ bos_token }} D01 {{ messages[0]['content'] }}{% if add_generation_prompt %} D02{% endif %}"
+    )
+    for choice in ("auto", "true"):
+        # The template writes <bos> itself; the tokenizer adds no second one.
+        assert decoded(tokenizer, SHORT, apply_chat_template=choice) == f"<bos> D01 {SHORT} D02"
+    assert decoded(tokenizer, SHORT, apply_chat_template="false") == f"<bos> {SHORT}"
+
+
+def test_a_chat_template_that_is_not_there_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match=r"apply_chat_template=true, but the tokenizer has no chat template"):
+        build_prompts(problem_set(SHORT), tokenizer, DataConfig(apply_chat_template="true"))

@@ -1,0 +1,59 @@
+"""An exported checkpoint is a model for others."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from typer.testing import CliRunner, Result
+
+from outcome_rl import cli
+from outcome_rl.grpo.model.policy import Policy
+
+
+def export(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, ["export", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_transformers_loads_it(dtype: str, finished: Path, tmp_path: Path) -> None:
+    place, out = finished / "checkpoints" / "global_step_4", tmp_path / "out"
+    result = export(place, out, "--dtype", dtype)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{out}/ holds 505,344 parameters in {dtype}\n"
+    model = AutoModelForCausalLM.from_pretrained(out)
+    trained = AutoModelForCausalLM.from_pretrained(place / "model")
+    assert model.dtype == getattr(torch, dtype)
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, trained.state_dict()[name].to(weight.dtype)), name
+    assert GenerationConfig.from_pretrained(out).eos_token_id is not None
+    text = "D01 1 @ 1 # 1 =>"
+    expected = AutoTokenizer.from_pretrained(place / "model")(text)["input_ids"]
+    assert AutoTokenizer.from_pretrained(out)(text)["input_ids"] == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_nothing_is_overwritten(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    result = export(finished, tmp_path / "out")
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'out'} exists, and nothing is overwritten" in result.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result = export(tmp_path / "missing", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "missing' cannot be loaded" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Policy, folder: Path) -> None:
+        folder.mkdir()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Policy, "save", full)
+    assert export(finished, tmp_path / "out").exit_code == 2
+    assert list(tmp_path.iterdir()) == []

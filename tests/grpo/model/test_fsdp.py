@@ -1,0 +1,276 @@
+"""A policy that processes share out learns, samples and saves what one of a single process does."""
+
+import copy
+import os
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from grpo_runs import (
+    MakeConfig,
+    MakeOverrides,
+    Process,
+    as_rank,
+    assert_equal_run,
+    rows,
+    scored_batch,
+    updates_together_and_alone,
+)
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
+from outcome_rl.grpo.model.fsdp import gathered
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
+from outcome_rl.grpo.trainer import train
+from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.update.updater import Updater
+
+needs_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
+RANKS = 2
+FSDP2 = "actor.strategy=fsdp2"
+CONFIG = [
+    "model.device=cpu",
+    FSDP2,
+    "actor.kl_loss_coef=0.1",
+    "actor.optim.lr=1e-2",
+    "actor.grad_clip=0.01",
+    "actor.ppo_epochs=2",
+    "rollout.n=2",
+]
+MODEL = ModelConfig(path="toy", device="cpu")
+
+
+@pytest.mark.slow
+@needs_gloo
+def test_two_processes_do_together_what_each_does_alone(tmp_path: Path) -> None:
+    shape = LlamaConfig(
+        vocab_size=131,  # 131 rows are not shared out equally
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        tie_word_embeddings=False,
+        eos_token_id=2,
+    )
+    torch.manual_seed(0)
+    LlamaForCausalLM(shape).save_pretrained(tmp_path / "untied")
+    Policy.load(MODEL).tokenizer.save_pretrained(tmp_path / "untied")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(run_rank, args=(port, tmp_path), nprocs=RANKS)
+
+
+def run_rank(rank: int, port: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    config = load_config("toy", CONFIG)
+    with as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), distributed.joined(config):
+        policy = Policy.load(MODEL)
+        with as_rank(0, 1):
+            batch = scored_batch(policy)
+        check_all_updates(batch, str(folder / "untied"), rank)
+        check_parts_and_files(policy, batch, config, rank, folder)
+        check_rounded(batch, rank)
+        check_bad_gradient(Policy.load(MODEL), batch, config, rank)
+        check_unlike_weights(Policy.load(MODEL))
+
+
+def check_all_updates(batch: ScoredRollouts, untied: str, rank: int) -> None:
+    def settings(*more: str) -> TrainConfig:
+        return load_config("toy", [*CONFIG, *more])
+
+    # Four micro-batches in the one process, three in the other.
+    check_updates(two_policies(), batch, settings("actor.ppo_micro_batch_size_per_gpu=1"), rank)
+    # Mini-batches of 2, 2, 2 and 1 responses, the last of which leaves a process without work.
+    sequences = ["actor.loss_mode=gspo", "actor.entropy_coeff=0.01", "exploration.answer_mask_mode=all"]
+    check_updates(two_policies(path=untied), batch, settings("actor.ppo_mini_batch_size=1", *sequences), rank)
+    padded = two_policies(use_remove_padding=False, enable_gradient_checkpointing=True)
+    check_updates(padded, batch, settings("actor.ppo_micro_batch_size_per_gpu=1", "actor.ppo_epochs=1"), rank)
+    of_vllm = batch._replace(rollouts=batch.rollouts._replace(logps=batch.rollouts.completion_mask * -2.0))
+    vllm = settings("actor.ppo_epochs=1", "rollout.engine=vllm", "rollout.importance_cap=1.5")
+    check_updates(two_policies(path=untied), of_vllm, vllm, rank)
+
+
+def two_policies(**settings: Any) -> list[Policy]:
+    """Equal ones in float64, in which the order of sums is hardly seen."""
+    policies = [Policy.load(replace(MODEL, **settings)) for _ in range(2)]
+    for policy in policies:
+        policy.model.double()
+    return policies
+
+
+def check_updates(policies: Sequence[Policy], batch: ScoredRollouts, config: TrainConfig, rank: int) -> None:
+    """Updates together and alone: one gradient and one step."""
+    together, alone, stats = updates_together_and_alone(policies, batch, config, rank, RANKS)
+    for parameter, same in zip(together, alone, strict=True):
+        assert isinstance(parameter, DTensor)
+        assert not isinstance(same, DTensor)
+        torch.testing.assert_close(gathered(parameter.grad, everywhere=True), same.grad, rtol=1e-4, atol=1e-9)
+        torch.testing.assert_close(gathered(parameter.detach(), everywhere=True), same.detach(), rtol=1e-4, atol=1e-7)
+    assert stats.grad_norm > config.actor.grad_clip  # which scales it
+
+
+def check_parts_and_files(policy: Policy, batch: ScoredRollouts, config: TrainConfig, rank: int, folder: Path) -> None:
+    """What each process holds, samples and saves."""
+    plain = Policy.load(MODEL)
+    number = sum(parameter.numel() for parameter in plain.model.parameters())
+    updater = Updater(policy, config, total_steps=10)
+    check_rollouts(policy, plain, rank)  # before the first forward pass of the update too
+    assert_shared_out(policy.model.parameters(), number)
+    updater.step(batch)
+    check_rollouts(policy, policy.gathered(everywhere=True), rank)
+    assert updater.reference is not None
+    for model in (policy.model, updater.reference.model):
+        assert_shared_out(model.parameters(), number)
+    for name in ("exp_avg", "exp_avg_sq"):
+        assert_shared_out((state[name] for state in updater.optimizer.state.values()), number)
+
+    # The reference was never trained: gathered, it is what was loaded. Each process writes its own for its vLLM.
+    place = folder / f"reference-{rank}"
+    updater.reference.gathered(everywhere=True).save_weights(place)
+    plain.save_weights(folder / f"plain-{rank}")
+    for name in ("model.safetensors", "config.json"):
+        assert (place / name).read_bytes() == (folder / f"plain-{rank}" / name).read_bytes()
+    elsewhere = policy.gathered().model
+    assert {parameter.is_meta for parameter in elsewhere.parameters()} == {rank != 0}
+
+
+def check_rollouts(sharded: Policy, plain: Policy, rank: int) -> None:
+    """The same responses, for more prompts than processes and for one."""
+    prompts: list[list[int]] = plain.tokenizer(["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D03 1 1"])["input_ids"]
+    for some in (prompts, prompts[:1]):
+        engine = distributed.sharded(TransformersEngine(sharded, 64), sharded)
+        together = engine.generate(some, SamplingConfig(n=3), 12, seed=5)
+        assert together.texts == TransformersEngine(plain, 64).generate(some, SamplingConfig(n=3), 12, seed=5).texts
+        assert len(set(together.texts)) > 1
+
+
+def assert_shared_out(tensors: Iterator[Tensor], number: int) -> None:
+    """Half of `number` elements are here, but for rows that cannot be halved; and nothing is whole."""
+    found = list(tensors)
+    assert sum(tensor.numel() for tensor in found) == number
+    local = sum(tensor.to_local().numel() for tensor in found if isinstance(tensor, DTensor))
+    assert local == pytest.approx(number / RANKS, rel=0.01)
+    assert all(isinstance(tensor, DTensor) for tensor in found)
+
+
+def check_rounded(batch: ScoredRollouts, rank: int) -> None:
+    """In bfloat16, an update and the next after a checkpoint are those of whole policies in two processes, and a
+    checkpoint of the one is one of the other."""
+    # The gradients of the same micro-batches are the same, so these must be alike.
+    single = [*CONFIG, "model.dtype=bfloat16", "actor.ppo_epochs=1", "actor.ppo_micro_batch_size_per_gpu=1"]
+    configs = [load_config("toy", [*single, f"actor.strategy={name}"]) for name in ("fsdp2", "ddp")]
+
+    def updater_of(config: TrainConfig) -> Updater:
+        return Updater(Policy.load(replace(MODEL, dtype="bfloat16")), config, total_steps=10)
+
+    found = []
+    for config in configs:
+        updater = updater_of(config)
+        stats = updater.step(batch)
+        policy = updater.policy.gathered(everywhere=True)
+        assert policy.dtype == policy.model.dtype == torch.bfloat16
+        found.append((stats, gathered(updater.state_dict(), everywhere=True), policy.model.state_dict()))
+    (stats, state, weights), (wanted, same_state, same_weights) = found
+    assert stats.grad_norm == pytest.approx(stats.grad_norm, rel=1e-5)
+    assert stats.loss == pytest.approx(wanted.loss, rel=1e-5)
+    if rank == 0:
+        torch.testing.assert_close(state, same_state, rtol=1e-4, atol=1e-7)
+    assert weights.keys() == same_weights.keys()
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, same_weights[name])
+
+    states: list[Any] = [None, None]
+    dist.all_gather_object(states, state)
+    masters = []
+    for config in configs:
+        updater = updater_of(config)
+        updater.load_state_dict(copy.deepcopy(states[0]))  # an optimizer steps what it is given
+        updater.step(batch)
+        masters.append(gathered(updater.weights.state_dict(), everywhere=True))
+    torch.testing.assert_close(masters[0], masters[1], rtol=1e-4, atol=1e-7)
+    moved = zip(masters[0], states[0]["master_weights"], strict=True)
+    assert all(not torch.equal(master, before) for master, before in moved)
+
+
+def check_bad_gradient(policy: Policy, batch: ScoredRollouts, config: TrainConfig, rank: int) -> None:
+    """One process alone meets it, and no process takes the step; the next one is taken."""
+    advantages = batch.advantages.clone()
+    advantages[0] = torch.nan
+    updater = Updater(policy, config, total_steps=10)
+    before = [parameter.detach().clone() for parameter in updater.weights.parameters]
+    with pytest.raises(FloatingPointError, match="the gradient is not finite"):
+        updater.step(batch._replace(advantages=advantages))
+    after = [parameter.detach() for parameter in updater.weights.parameters]
+    assert all(torch.equal(old.to_local(), new.to_local()) for old, new in zip(before, after, strict=True))
+    assert updater.step(batch).grad_norm > 0
+
+
+def check_unlike_weights(policy: Policy) -> None:
+    policy.model.lm_head.weight.data = policy.model.lm_head.weight.data.double()
+    with pytest.raises(ValueError, match=r"needs weights of one dtype; .* has torch\.float32, torch\.float64"):
+        policy.shard(torch.device("cpu"))
+
+
+# By torchrun, as a user starts them.
+
+
+@pytest.mark.slow
+@needs_gloo
+def test_two_processes_are_one_run(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
+    status, out, err = Process(tmp_path / "run", small(tmp_path, *split, FSDP2), RANKS).finish()
+    assert status == 0, err
+    assert f"parameters on cpu in {RANKS} processes" in out
+    assert_equal_run(tmp_path / "run", alone)
+    places = [latest_checkpoint(folder / "checkpoints") for folder in (tmp_path / "run", alone)]
+    saved, wanted = (place / "model" for place in places if place is not None)
+    assert {path.name: path.read_bytes() for path in saved.glob("*.json")} == {
+        path.name: path.read_bytes() for path in wanted.glob("*.json")
+    }
+    weights, same = (load_file(folder / "model.safetensors") for folder in (saved, wanted))
+    assert weights.keys() == same.keys()
+    model = AutoModelForCausalLM.from_pretrained(saved)
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, same[name], rtol=1e-3, atol=1e-5)
+        assert torch.equal(model.state_dict()[name], weight)
+
+
+@pytest.mark.slow
+@needs_gloo
+def test_a_run_goes_on_with_another_number_of_processes_and_strategy(
+    alone: Path, small: MakeOverrides, small_config: MakeConfig, split: list[str], tmp_path: Path
+) -> None:
+    """Two processes that share the policy out until SIGTERM comes to the second of them, one for a step, and two that
+    each hold the whole policy to the end."""
+    run = tmp_path / "run"
+    shorter = (*split, "data.test_files=[]", "data.val_files=[]", "trainer.save_freq=-1")
+    two = Process(run, small(tmp_path, *shorter, FSDP2), RANKS)
+    two.wait_for(1)
+    os.kill(two.pid_of(1), signal.SIGTERM)
+    status, _, err = two.finish()
+    assert status != 0
+    stopped = rows(run, "metrics")[-1]["step"]
+    assert stopped in (1, 2, 3, 4)
+    assert f"stopped by SIGTERM after step {stopped}; the same command continues it" in err
+    train(small_config(tmp_path, *shorter, FSDP2, f"trainer.total_training_steps={stopped + 1}"))
+    status, out, err = Process(run, small(tmp_path, *shorter), RANKS).finish()
+    assert status == 0, err
+    assert f"continues after step {stopped + 1}" in out
+    found, wanted = rows(run, "metrics"), rows(alone, "metrics")
+    assert [row["step"] for row in found] == [1, 2, 3, 4, 5, 6]
+    for row, same in zip(found, wanted, strict=True):
+        assert row == pytest.approx(same, rel=1e-5, abs=1e-7)

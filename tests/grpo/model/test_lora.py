@@ -1,0 +1,111 @@
+"""Adapters are all that is trained, the reference is the model without them, and what is saved is an ordinary model."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from grpo_runs import MakeConfig
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
+from outcome_rl.grpo.model import lora
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.update.updater import Updater
+
+LORA = ("model.lora_rank=4", "model.lora_alpha=8", "actor.optim.lr=1e-2")
+SETTINGS = ModelConfig(path="toy", device="cpu", lora_rank=4, lora_alpha=8)
+
+
+@pytest.fixture
+def adapted() -> Policy:
+    return Policy.load(SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def batch(shared_policy: Policy) -> ScoredRollouts:
+    prompts = shared_policy.tokenizer(["D07 17 @ 5 # 3 =>", "D01 39 ^ 9 =>"])["input_ids"]
+    rollouts = TransformersEngine(shared_policy, 64).generate(prompts, SamplingConfig(n=3), 14, 3)
+    generator = torch.Generator().manual_seed(0)
+    return ScoredRollouts(
+        rollouts=rollouts,
+        advantages=torch.randn(6, generator=generator),
+        bonuses=torch.zeros(6),
+        answer_mask=torch.zeros_like(rollouts.completion_mask),
+        correct=torch.zeros(6, dtype=torch.bool),
+        trained=torch.ones(6, dtype=torch.bool),
+    )
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(torch.arange(24).reshape(2, 12) % 80).logits
+    return found
+
+
+def test_only_adapters_are_trained_and_the_reference_is_without(
+    adapted: Policy, shared_policy: Policy, batch: ScoredRollouts, small_config: MakeConfig
+) -> None:
+    updater = Updater(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), total_steps=4)
+    assert updater.reference is None
+    names = [name for name, parameter in adapted.model.named_parameters() if parameter.requires_grad]
+    assert names
+    assert all(".lora_" in name for name in names)
+    assert sum(p.numel() for p in updater.weights.parameters) < 0.2 * sum(p.numel() for p in adapted.model.parameters())
+    torch.testing.assert_close(logits(adapted.model), logits(shared_policy.model))
+    first, second = updater.step(batch), updater.step(batch)
+    assert first.kl == pytest.approx(0, abs=1e-9)
+    assert second.kl > 1e-6  # the policy has moved, the reference has not
+    assert (logits(adapted.model) - logits(shared_policy.model)).abs().max() > 1e-2
+    with adapted.adapters.disable_adapter():
+        torch.testing.assert_close(logits(adapted.model), logits(shared_policy.model))
+    assert all(p.requires_grad for name, p in adapted.model.named_parameters() if ".lora_" in name)
+
+
+def test_what_is_saved_is_an_ordinary_model_with_the_adapters_beside_it(
+    adapted: Policy, shared_policy: Policy, batch: ScoredRollouts, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    Updater(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), 4).step(batch)
+    adapted.save(tmp_path)
+    assert load_file(tmp_path / "model.safetensors").keys() == shared_keys(shared_policy, tmp_path)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    torch.testing.assert_close(logits(plain), logits(adapted.model), rtol=1e-4, atol=1e-4)
+    assert torch.equal(plain.get_input_embeddings().weight, plain.get_output_embeddings().weight)  # still tied
+    fresh = Policy.load(SETTINGS)
+    fresh.load_weights(tmp_path)
+    assert torch.equal(logits(fresh.model), logits(adapted.model))
+
+
+def shared_keys(policy: Policy, folder: Path) -> set[str]:
+    policy.save(folder / "plain")
+    return set(load_file(folder / "plain" / "model.safetensors"))
+
+
+def test_restored_adapters_go_on_bit_for_bit(batch: ScoredRollouts, small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(Path("unused"), *LORA)
+    one, two = Policy.load(SETTINGS), Policy.load(SETTINGS)
+    first, second = Updater(one, config, total_steps=4), Updater(two, config, total_steps=4)
+    for ours, theirs in zip(first.weights.parameters, second.weights.parameters, strict=True):
+        assert torch.equal(ours, theirs)  # they begin alike
+    first.step(batch)
+    one.save(tmp_path)
+    two.load_weights(tmp_path)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert first.step(batch).loss == second.step(batch).loss
+    for ours, theirs in zip(first.weights.parameters, second.weights.parameters, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_an_adapter_on_the_head_is_refused() -> None:
+    config = ModelConfig(path="toy", device="cpu", lora_rank=4, target_modules=["q_proj", "lm_head"])
+    with pytest.raises(ValueError, match=r"model\.target_modules=.* puts an adapter on the lm_head"):
+        Policy.load(config)
+
+
+def test_without_peft_the_command_that_installs_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lora, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"model\.lora_rank > 0 needs peft: pip install 'outcome-rl\[peft\]'"):
+        Policy.load(SETTINGS)

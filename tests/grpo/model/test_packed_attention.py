@@ -1,0 +1,176 @@
+"""No sequence of a packed row sees another, in any architecture that is let through."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import SIZES
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MambaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from outcome_rl.grpo.config.schema import ModelConfig
+from outcome_rl.grpo.model import packed_attention
+from outcome_rl.grpo.model.packing import Lengths, pack
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import Rollouts
+
+MULTI = {**SIZES, "num_key_value_heads": 1, "head_dim": 8}
+Load = Callable[..., Policy]
+
+
+@pytest.fixture
+def load(tmp_path: Path, shared_policy: Policy) -> Load:
+    """Loads a random model of a configuration."""
+
+    def load(config: PreTrainedConfig, **settings: Any) -> Policy:
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.3)
+        model.save_pretrained(tmp_path)
+        shared_policy.tokenizer.save_pretrained(tmp_path)
+        return Policy.load(ModelConfig(path=str(tmp_path), device="cpu", **settings))
+
+    return load
+
+
+@pytest.fixture
+def rollouts(shared_policy: Policy) -> Rollouts:
+    prompts = [[5, 6, 7], [5, 6, 7], [9], [4, 4, 4, 4], [4, 4, 4, 4]]
+    # Those to the last prompt begin alike, beyond the window of Mistral's.
+    responses = [[10, 11, 12], [13], [14, 15, 16, 17, 18], [20, 21, 22, 23, 24], [20, 21, 22, 23, 25, 26]]
+    return Rollouts.assemble(shared_policy, prompts, responses)
+
+
+def apart(policy: Policy, rollouts: Rollouts, rows: list[int]) -> Tensor:
+    """(M, H): the hidden states of each sequence by itself."""
+    states = []
+    for row in rows:
+        prompt = rollouts.prompt_ids[row][rollouts.prompt_mask[row]]
+        response = rollouts.completion_ids[row][rollouts.completion_mask[row]]
+        ids = torch.cat([prompt, response])[None]
+        states.append(policy.hidden(ids, torch.ones_like(ids))[0, len(prompt) - 1 : -1])
+    return torch.cat(states)
+
+
+GPT2 = GPT2Config(vocab_size=80, n_embd=16, n_layer=1, n_head=2, eos_token_id=2, bos_token_id=1)
+CONFIGS = {
+    "llama": LlamaConfig(**SIZES),
+    "llama, grouped queries": LlamaConfig(**MULTI),
+    "qwen2": Qwen2Config(**SIZES, num_key_value_heads=2),
+    "qwen3": Qwen3Config(**MULTI),
+    "mistral, window of 3": MistralConfig(**MULTI, sliding_window=3),
+    "gpt-neox": GPTNeoXConfig(**SIZES),
+    "gpt2, learned positions": GPT2,
+}
+
+
+@pytest.mark.parametrize("share", [True, False], ids=["shared", "own"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_packed_sequence_is_as_if_alone(
+    config: PreTrainedConfig, share: bool, load: Load, rollouts: Rollouts
+) -> None:
+    policy = load(config)
+    rows = [4, 3, 2, 0, 1]
+    packed = pack(rollouts, Lengths.of(rollouts, share_prefixes=share), rows, padded=policy.pads_attention)
+    ours, truth = policy.packed_hidden(packed), apart(policy, rollouts, rows)
+    torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-5)
+    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
+    parameters = list(policy.model.get_decoder().parameters())
+    grads = [torch.autograd.grad((states * weights).sum(), parameters) for states in (ours, truth)]
+    for our, true in zip(*grads, strict=True):
+        torch.testing.assert_close(our, true, rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_that_carries_state_from_token_to_token_is_refused(load: Load) -> None:
+    config = MambaConfig(vocab_size=80, hidden_size=16, num_hidden_layers=1, eos_token_id=2, bos_token_id=1)
+    with pytest.raises(ValueError, match=r"MambaForCausalLM .*set model\.use_remove_padding=false"):
+        load(config)
+
+
+def test_attention_that_ignores_the_layout_is_refused(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_: Any) -> tuple[Tensor, None]:
+        return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2), None
+
+    monkeypatch.setattr(packed_attention, "attend", careless)
+    with pytest.raises(ValueError, match=r"LlamaForCausalLM does not keep packed sequences apart"):
+        load(CONFIGS["llama"])
+
+
+def test_without_packing_the_model_is_as_it_was(load: Load, rollouts: Rollouts) -> None:
+    policy = load(CONFIGS["llama"], use_remove_padding=False)
+    assert policy.model.config._attn_implementation == "sdpa"
+    packed = pack(rollouts, Lengths.of(rollouts, share_prefixes=False), [2, 0], padded=policy.pads_attention)
+    torch.testing.assert_close(policy.packed_hidden(packed), apart(policy, rollouts, [2, 0]), rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_saved_does_not_know_of_packing(load: Load, tmp_path: Path) -> None:
+    load(CONFIGS["llama"]).save(tmp_path / "saved")
+    assert "outcome_rl" not in (tmp_path / "saved" / "config.json").read_text()
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "saved").config._attn_implementation == "sdpa"
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    softcap: float,
+) -> Tensor:
+    """flash-attn's function of this name, written from its documentation."""
+    assert causal
+    assert softcap == 0
+    assert torch.equal(cu_seqlens_q, cu_seqlens_k)
+    assert cu_seqlens_q.dtype == torch.int32
+    assert max_seqlen_q == max_seqlen_k == int(cu_seqlens_q.diff().max())
+    results = []
+    for start, end in zip(cu_seqlens_q[:-1].tolist(), cu_seqlens_q[1:].tolist(), strict=True):
+        age = torch.arange(end - start)[:, None] - torch.arange(end - start)[None]
+        mask = (age >= 0) & ((age <= window_size[0]) if window_size[0] >= 0 else (age >= 0))
+        heads = [x[start:end].transpose(0, 1)[None] for x in (q, k, v)]
+        result = nn.functional.scaled_dot_product_attention(
+            *heads, attn_mask=mask, scale=softmax_scale, enable_gqa=q.shape[1] != k.shape[1]
+        )
+        results.append(result[0].transpose(0, 1))
+    return torch.cat(results)
+
+
+@pytest.mark.parametrize("name", ["llama, grouped queries", "mistral, window of 3"])
+def test_flash_attention_is_given_ragged_sequences(
+    name: str, load: Load, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = load(CONFIGS[name])
+    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))  # type: ignore[arg-type]
+    rows = [4, 3, 2, 0, 1]
+    packed = pack(rollouts, Lengths.of(rollouts, share_prefixes=True), rows, padded=False)
+    torch.testing.assert_close(policy.packed_hidden(packed), apart(policy, rollouts, rows), rtol=1e-4, atol=1e-5)
+
+
+def test_flash_attention_is_for_half_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda")
+    assert not packed_attention.can_use_flash_attention(gpu, torch.bfloat16)  # not installed here
+    monkeypatch.setattr(packed_attention, "find_spec", lambda name: name)
+    assert packed_attention.can_use_flash_attention(gpu, torch.bfloat16)
+    assert not packed_attention.can_use_flash_attention(gpu, torch.float32)
+    assert not packed_attention.can_use_flash_attention(torch.device("cpu"), torch.bfloat16)

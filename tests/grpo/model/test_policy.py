@@ -1,0 +1,206 @@
+"""Hidden states times the head's weight are the model's logits, or the model is refused."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_models import SIZES
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    CohereConfig,
+    Gemma2Config,
+    GPT2Config,
+    GPTNeoXConfig,
+    GraniteConfig,
+    LlamaConfig,
+    LlamaModel,
+    PreTrainedConfig,
+    Qwen2Config,
+)
+
+from outcome_rl.grpo.config.schema import ModelConfig
+from outcome_rl.grpo.model.policy import Policy, choose_device
+
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+GPT2 = GPT2Config(vocab_size=80, n_embd=16, n_layer=1, n_head=2, eos_token_id=2, bos_token_id=1)
+Saved = Callable[[PreTrainedConfig], Path]
+
+
+@pytest.fixture
+def saved(tmp_path: Path, shared_policy: Policy) -> Saved:
+    """Writes a random model of a configuration, with the toy tokenizer."""
+
+    def save(config: PreTrainedConfig) -> Path:
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+        shared_policy.tokenizer.save_pretrained(tmp_path)
+        return tmp_path
+
+    return save
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(**GROUPED, tie_word_embeddings=False),
+        LlamaConfig(**GROUPED, tie_word_embeddings=True),
+        Qwen2Config(**GROUPED),
+        GPTNeoXConfig(**SIZES),
+        GPT2,
+    ],
+    ids=["llama", "llama, tied", "qwen2", "gpt-neox", "gpt2"],
+)
+def test_hidden_times_head_is_logits(
+    config: PreTrainedConfig, dtype: Literal["float32", "bfloat16"], saved: Saved
+) -> None:
+    policy = Policy.load(ModelConfig(path=str(saved(config)), device="cpu", dtype=dtype))
+    ids = torch.arange(24).reshape(2, 12) % 80
+    mask = torch.ones_like(ids)
+    with torch.no_grad():
+        rebuilt = nn.functional.linear(policy.hidden(ids, mask), policy.head_weight, policy.head_bias)
+        torch.testing.assert_close(rebuilt, policy.model(ids).logits)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=30.0),
+        GraniteConfig(**GROUPED, logits_scaling=8.0),
+        CohereConfig(**GROUPED, logit_scale=0.0625),
+    ],
+    ids=["soft-capped", "divided", "scaled"],
+)
+def test_logits_that_are_processed_after_the_head_are_refused(config: PreTrainedConfig, saved: Saved) -> None:
+    # Random weights give logits near 0, where a soft cap is invisible: the check must not depend on them.
+    with pytest.raises(ValueError, match=r"ForCausalLM changes its logits after the lm_head.*policy_loss"):
+        Policy.load(ModelConfig(path=str(saved(config)), device="cpu"))
+
+
+def test_the_same_architecture_without_a_cap_is_taken(saved: Saved) -> None:
+    config = Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=None)
+    assert Policy.load(ModelConfig(path=str(saved(config)), device="cpu")).head_bias is None
+
+
+def test_a_model_without_a_head_is_refused(shared_policy: Policy) -> None:
+    with pytest.raises(ValueError, match="LlamaModel has no lm_head"):
+        Policy(LlamaModel(LlamaConfig(**GROUPED)), shared_policy.tokenizer)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+def test_hidden_does_not_see_padding(positions: str, shared_policy: Policy, saved: Saved) -> None:
+    # Rotary attention sees distances alone; learned embeddings need the right position of every token.
+    policy = shared_policy if positions == "rotary" else Policy.load(ModelConfig(path=str(saved(GPT2)), device="cpu"))
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, 70, (3, 12), generator=generator)
+    with torch.no_grad():
+        plain = policy.hidden(ids, torch.ones_like(ids))
+        for left, right in ((5, 0), (0, 4), (7, 3)):
+            padded = nn.functional.pad(ids, (left, right), value=0)
+            mask = nn.functional.pad(torch.ones_like(ids), (left, right), value=0)
+            hidden = policy.hidden(padded, mask)[:, left : left + 12]
+            torch.testing.assert_close(hidden, plain, rtol=1e-4, atol=1e-5)
+        # The model does see its tokens.
+        other = ids.clone()
+        other[:, 0] += 1
+        assert (policy.hidden(other, torch.ones_like(ids)) - plain).abs().max() > 1e-2
+
+
+def test_the_frozen_copy_stays_behind(policy: Policy) -> None:
+    frozen = policy.frozen_copy()
+    before = frozen.head_weight.clone()
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(1.0)
+    assert torch.equal(frozen.head_weight, before)
+    assert not any(parameter.requires_grad for parameter in frozen.model.parameters())
+    assert all(parameter.requires_grad for parameter in policy.model.parameters())
+
+
+def test_bfloat16_is_of_weights_arithmetic_and_what_is_saved(shared_policy: Policy, tmp_path: Path) -> None:
+    policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="bfloat16"))
+    assert torch.equal(policy.head_weight, shared_policy.head_weight.bfloat16())
+    ids = torch.arange(24).reshape(2, 12) % 80
+    with torch.no_grad():
+        exact = shared_policy.hidden(ids, torch.ones_like(ids))
+        for rounding in (policy, policy.frozen_copy()):
+            hidden = rounding.hidden(ids, torch.ones_like(ids)).float()
+            assert 2**-12 < (hidden - exact).norm() / exact.norm() < 2**-5  # bfloat16 keeps 8 bits
+    policy.save(tmp_path)
+    assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
+def test_weights_stored_in_half_precision_are_trained_in_full(
+    stored: torch.dtype, shared_policy: Policy, tmp_path: Path
+) -> None:
+    copy.deepcopy(shared_policy.model).to(stored).save_pretrained(tmp_path)
+    shared_policy.tokenizer.save_pretrained(tmp_path)
+    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
+    assert policy.head_weight.dtype == torch.float32
+    assert torch.equal(policy.head_weight, shared_policy.head_weight.to(stored).float())
+
+
+@pytest.fixture
+def with_generation(shared_policy: Policy, tmp_path: Path) -> Callable[..., Path]:
+    """Writes the toy policy with other generation settings."""
+
+    def write(**settings: Any) -> Path:
+        shared_policy.save(tmp_path / "model")
+        (tmp_path / "model" / "generation_config.json").write_text(json.dumps(settings))
+        return tmp_path / "model"
+
+    return write
+
+
+def test_a_temperature_beside_greedy_decoding_can_be_saved(
+    with_generation: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = with_generation(do_sample=False, temperature=0.6, top_p=0.9)
+    policy = Policy.load(ModelConfig(path=str(path), device="cpu"))
+    policy.save(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert (saved["do_sample"], saved["temperature"], saved["top_p"]) == (True, 0.6, 0.9)
+
+
+def test_valid_generation_settings_stay_as_they_are(with_generation: Callable[..., Path], tmp_path: Path) -> None:
+    Policy.load(ModelConfig(path=str(with_generation(do_sample=False)), device="cpu")).save(tmp_path / "saved")
+    assert not json.loads((tmp_path / "saved" / "generation_config.json").read_text()).get("do_sample")
+
+
+def test_generation_settings_that_cannot_be_saved_are_refused_at_once(with_generation: Callable[..., Path]) -> None:
+    path = with_generation(length_penalty=0.5)
+    with pytest.raises(ValueError, match=r"(?s)correct or remove its generation_config\.json.*length_penalty"):
+        Policy.load(ModelConfig(path=str(path), device="cpu"))
+
+
+def test_save_and_load_are_exact(policy: Policy, tmp_path: Path) -> None:
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.1)
+    policy.save(tmp_path)
+    fresh = Policy.load(ModelConfig(path="toy", device="cpu"))
+    weight = fresh.head_weight  # loading must keep the tensors that an optimizer holds
+    fresh.load_weights(tmp_path)
+    assert fresh.head_weight is weight
+    wanted: dict[str, Any] = policy.model.state_dict()
+    assert wanted.keys() == fresh.model.state_dict().keys()
+    assert all(torch.equal(value, wanted[name]) for name, value in fresh.model.state_dict().items())
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"model\.path='.*missing' cannot be loaded"):
+        Policy.load(ModelConfig(path=str(tmp_path / "missing")))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_told() -> None:
+    with pytest.raises(ValueError, match=r"model\.device='cuda', but PyTorch sees no GPU"):
+        choose_device("cuda")
+    assert choose_device("auto").type == "cpu"

@@ -1,0 +1,121 @@
+"""The decode loop gives what `generate` gives, for every kind of cache, and does not care how the batch is cut."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.toy import DialectTask
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "vocab_size": 103,
+}
+GROUPED = SIZES | {"num_key_value_heads": 2}
+PROMPTS = [[5, 6, 7, 8, 9, 10], [11, 12], [13, 14, 15, 16], [17]]
+
+
+def tiny(name: str) -> Any:
+    """Random models that differ in cache and positions: grouped heads, a window shorter than the text, learned
+    positions."""
+    torch.manual_seed(0)
+    if name == "qwen2":
+        return Qwen2ForCausalLM(Qwen2Config(**GROUPED))
+    if name == "gemma3":
+        types = ["sliding_attention", "full_attention", "sliding_attention"]
+        return Gemma3ForCausalLM(Gemma3TextConfig(**GROUPED, head_dim=8, sliding_window=4, layer_types=types))
+    return GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=103))
+
+
+@pytest.fixture(scope="module", params=["qwen2", "gemma3", "gpt2"])
+def any_policy(request: pytest.FixtureRequest, shared_policy: Policy) -> Policy:
+    model = tiny(request.param)
+    with torch.no_grad():
+        for parameter in model.parameters():  # far from uniform, so that an error shows
+            parameter.mul_(4)
+    return Policy(model, shared_policy.tokenizer)
+
+
+def sampled(policy: Policy, micro_batch: int, n: int = 5, **settings: Any) -> list[list[int]]:
+    engine = TransformersEngine(policy, micro_batch)
+    rollouts = engine.generate(PROMPTS, SamplingConfig(n=n, **settings), 24, seed=3)
+    return [ids[mask].tolist() for ids, mask in zip(rollouts.completion_ids, rollouts.completion_mask, strict=True)]
+
+
+def test_greedy_decoding_is_that_of_generate(any_policy: Policy) -> None:
+    ours = sampled(any_policy, 64, n=1, top_k=1)
+    tokenizer = any_policy.tokenizer
+    for prompt, response in zip(PROMPTS, ours, strict=True):
+        theirs = any_policy.model.generate(
+            input_ids=torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=24,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=any_policy.end_token_ids,
+        )[0, len(prompt) :].tolist()
+        assert response == theirs
+
+
+def test_samples_do_not_depend_on_how_the_batch_is_cut(any_policy: Policy) -> None:
+    """Rows leave the batch as they end, and a group may be split over two batches."""
+    whole = sampled(any_policy, 64)
+    assert len({tuple(response) for response in whole}) > len(PROMPTS)
+    for micro_batch in (1, 3, 7):
+        assert sampled(any_policy, micro_batch) == whole
+
+
+def test_rows_are_computed_once_until_they_part(any_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the samples are those of rows that are computed each for itself, as on a GPU."""
+    from outcome_rl.grpo.rollout.decode_loop import _TokenStream
+
+    fed: list[int] = []
+    forward = _TokenStream._forward
+    monkeypatch.setattr(_TokenStream, "_forward", lambda self, ids: fed.append(len(ids)) or forward(self, ids))
+    together = sampled(any_policy, 64, n=8, temperature=0.3)
+    shared, fed[:] = fed[:], []
+    create = _TokenStream.__init__
+
+    def alone(self: _TokenStream, *args: Any) -> None:
+        create(self, *args)
+        self.shares = False
+
+    monkeypatch.setattr(_TokenStream, "__init__", alone)
+    assert sampled(any_policy, 64, n=8, temperature=0.3) == together
+    beginnings = [
+        {(row // 8, *tokens[:end]) for row, tokens in enumerate(together) if len(tokens) > end}
+        for end in range(1, len(shared))
+    ]
+    assert shared == [len(PROMPTS), *map(len, beginnings)]
+    assert sum(shared) < sum(fed)
+
+
+def test_samples_of_a_question_do_not_depend_on_the_others(shared_policy: Policy) -> None:
+    problems = [row["problem"] for row in DialectTask().problems("train", 12)]
+    prompts = shared_policy.tokenizer(problems)["input_ids"]
+    engine, sampling = TransformersEngine(shared_policy, 512), SamplingConfig(n=4)
+    together = engine.generate(prompts, sampling, 16, seed=5).texts
+    alone = [text for prompt in prompts for text in engine.generate([prompt], sampling, 16, seed=5).texts]
+    assert together == alone
+    assert len(set(together)) > len(problems)
+
+
+def test_tokens_follow_the_policy_at_every_place(any_policy: Policy) -> None:
+    """Drawn tokens are those that the same uniform numbers give from a forward pass over the whole sequence."""
+    from outcome_rl.grpo.rollout.sampling import draw, sample_seeds, uniforms
+
+    responses = sampled(any_policy, 64, n=2)
+    seeds = sample_seeds(PROMPTS, 2, 3)
+    numbers = uniforms(seeds, 24)
+    for row, response in enumerate(responses):
+        prompt = PROMPTS[row // 2]
+        with torch.no_grad():
+            logits = any_policy.model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
+        assert draw(logits, numbers[row, : len(response)]).tolist() == response

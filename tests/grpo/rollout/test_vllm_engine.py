@@ -1,0 +1,148 @@
+"""What of the vLLM engine needs no vLLM; `make test-vllm` runs the rest in an environment that has it."""
+
+import os
+import shutil
+import signal
+import tomllib
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
+from safetensors.torch import load_file
+
+from outcome_rl.grpo import trainer
+from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout import vllm_engine
+from outcome_rl.grpo.rollout.engine import EngineDied, Rollouts, TransformersEngine
+from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, check_vllm, handover_folder
+from outcome_rl.grpo.trainer import train
+from outcome_rl.toy import policy_dir
+
+
+@pytest.mark.parametrize("version", ["0.22.0", "0.27.1", "0.32.0+cpu", "0.33.0rc1.dev3+g1234"])
+def test_versions_that_fit_are_taken(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": version})
+    check_vllm()
+
+
+@pytest.mark.parametrize("version", ["0.21.4", "0.34.0", "0.8.5.post1", "1.25.0"])
+def test_versions_that_do_not_fit_are_named(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": version})
+    with pytest.raises(ValueError, match=rf"vLLM >=0\.22,<0\.34, and {version} is installed: pip install 'vllm>="):
+        check_vllm()
+
+
+def test_without_vllm_the_run_says_so_before_it_reads_a_model(
+    small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": "not installed"})
+    result = invoke("--config", "toy", *small(tmp_path, "rollout.engine=vllm", "model.path=no/such/model"))
+    assert result.exit_code == 2
+    assert "rollout.engine=vllm, but vLLM is not installed here: pip install 'vllm>=0.22,<0.34'" in result.stderr
+
+
+def test_the_extra_has_the_same_versions() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    (requirement,) = project["optional-dependencies"]["vllm"]
+    assert requirement == f"vllm>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> None:
+    policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype=dtype))  # type: ignore[arg-type]
+    policy.save_weights(tmp_path)
+    written = load_file(tmp_path / "model.safetensors")
+    published = load_file(policy_dir() / "model.safetensors")
+    assert written.keys() == published.keys()
+    for name, tensor in written.items():
+        assert torch.equal(tensor, published[name].to(policy.model.dtype))
+
+
+@pytest.mark.parametrize(("free", "inside"), [(2**30, True), (2**20, False)])
+def test_weights_go_elsewhere_where_shared_memory_is_small(
+    free: int, inside: bool, shared_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the toy policy take 2 MB."""
+    monkeypatch.setattr(vllm_engine, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**31, 2**31 - free, free))
+    with handover_folder(shared_policy) as folder:
+        assert (Path(folder).parent == tmp_path) == inside
+    assert list(tmp_path.iterdir()) == []
+
+
+class MortalEngine(TransformersEngine):
+    """Dies at the call number `life` of `generate`, as vLLM does when its process ends."""
+
+    def __init__(self, policy: Policy, config: TrainConfig, life: int, last_act: Any) -> None:
+        super().__init__(policy, config.rollout.micro_batch_size)
+        self.life, self.last_act = life, last_act
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Rollouts:
+        self.life -= 1
+        if self.life == 0:
+            self.last_act()
+            raise EngineDied("the engine died")
+        return super().generate(prompts, sampling, max_tokens, seed)
+
+
+# Calls of the six steps: two evaluations, steps 1 and 2, an evaluation, steps 3 and 4, an evaluation, steps 5 and 6,
+# two evaluations. Checkpoints are due after steps 2, 4 and 6.
+@pytest.mark.parametrize(
+    ("life", "saved"),
+    [(1, None), (4, 1), (6, 2), (11, 6)],
+    ids=lambda value: str(value),
+)
+def test_an_engine_that_dies_loses_no_step(
+    life: int,
+    saved: int | None,
+    finished: Path,
+    small_config: MakeConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = small_config(tmp_path)
+    with monkeypatch.context() as patched:
+        engine = lambda policy: nullcontext(MortalEngine(policy, config, life, lambda: None))  # noqa: E731
+        patched.setattr(trainer, "choose_engine", lambda _: engine)
+        with pytest.raises(EngineDied):
+            train(config)
+    places = sorted((config.run_dir / "checkpoints").glob("global_step_*"))
+    assert (places[-1].name if places else None) == (saved and f"global_step_{saved}")
+    assert len(rows(config.run_dir, "metrics")) == (saved or 0)
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+def test_a_dead_engine_is_told_on_one_line(
+    small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        trainer, "choose_engine", lambda config: lambda p: nullcontext(MortalEngine(p, config, 4, lambda: None))
+    )
+    result = invoke("--config", "toy", *small(tmp_path))
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == "error: the engine died"
+
+
+def test_a_signal_that_ends_the_engine_too_is_an_interruption(
+    finished: Path, small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminate() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            trainer, "choose_engine", lambda config: lambda p: nullcontext(MortalEngine(p, config, 7, terminate))
+        )
+        result = invoke("--config", "toy", *small(tmp_path))
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM after step 3" in result.stderr
+    assert invoke("--config", "toy", *small(tmp_path)).exit_code == 0
+    assert_same_run(tmp_path / "run", finished)

@@ -1,0 +1,261 @@
+"""A checkpoint is whole or not there, whatever stops it being written."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outcome_rl.grpo.run.checkpoint import (
+    check_same_run,
+    find_model,
+    latest_checkpoint,
+    mark_best,
+    read_best,
+    read_state,
+    write_checkpoint,
+)
+
+
+def fill_with(text: str):  # type: ignore[no-untyped-def]
+    def fill(folder: Path) -> None:
+        (folder / "model").mkdir()
+        (folder / "model" / "weights").write_text(text)
+        (folder / "state.json").write_text(json.dumps({"step": text}))
+
+    return fill
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_what_was_filled_in_is_there(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    assert latest_checkpoint(root) is None
+    place = write_checkpoint(root, 5, fill_with("five"), keep=2)
+    assert place == latest_checkpoint(root) == root / "global_step_5"
+    assert (place / "model" / "weights").read_text() == "five"
+    assert read_state(place) == {"step": "five"}
+
+
+def test_the_newest_are_kept_by_number(tmp_path: Path) -> None:
+    for step in (8, 9, 10, 11):
+        write_checkpoint(tmp_path, step, fill_with(str(step)), keep=2)
+    assert names(tmp_path) == ["global_step_10", "global_step_11"]
+    write_checkpoint(tmp_path, 100, fill_with("100"), keep=1)
+    assert names(tmp_path) == ["global_step_100"]
+
+
+def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "global_step_3_mine").mkdir()
+    (tmp_path / "notes").touch()
+    write_checkpoint(tmp_path, 1, fill_with("1"), keep=1)
+    write_checkpoint(tmp_path, 2, fill_with("2"), keep=1)
+    assert names(tmp_path) == ["global_step_2", "global_step_3_mine", "notes"]
+
+
+def test_a_checkpoint_is_never_written_over(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 1, fill_with("old"), keep=2)
+    with pytest.raises(OSError, match=r"step 1 failed: .*not empty"):
+        write_checkpoint(tmp_path, 1, fill_with("new"), keep=2)
+    assert names(tmp_path) == ["global_step_1"]
+    assert read_state(tmp_path / "global_step_1") == {"step": "old"}
+
+
+@pytest.mark.parametrize("error", [ValueError("cannot be saved"), TypeError("cannot be saved")])
+def test_contents_that_cannot_be_written_leave_nothing_behind(error: Exception, tmp_path: Path) -> None:
+    def refused(folder: Path) -> None:
+        fill_with("two")(folder)
+        raise error
+
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+    with pytest.raises(
+        OSError, match=r"step 2 failed: cannot be saved; the last good one is .*global_step_1$"
+    ) as caught:
+        write_checkpoint(tmp_path, 2, refused, keep=1)
+    assert caught.value.__cause__ is error
+    assert names(tmp_path) == ["global_step_1"]
+
+
+def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupted(folder: Path) -> None:
+        fill_with("two")(folder)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(tmp_path, 2, interrupted, keep=1)
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_leaves_the_previous_one(tmp_path: Path) -> None:
+    def full(folder: Path) -> None:
+        fill_with("two")(folder)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match=r"step 1 failed: .*No space left on device; no earlier checkpoint exists"):
+        write_checkpoint(tmp_path, 1, full, keep=1)
+    assert names(tmp_path) == []
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+    with pytest.raises(OSError, match=r"step 2 failed: .*No space.*; the last good one is .*global_step_1$"):
+        write_checkpoint(tmp_path, 2, full, keep=1)
+    assert names(tmp_path) == ["global_step_1"]
+    assert read_state(tmp_path / "global_step_1") == {"step": "one"}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "safetensors.torch.save_file({'a': torch.zeros(100000)}, folder / 'a.safetensors')",
+        "torch.save(torch.zeros(100000), folder / 'a.pt')",
+        "counts.save(folder / 'counts.safetensors')",
+        "(folder / 'a.json').write_text('a' * 400000)",
+    ],
+    ids=["safetensors", "torch", "counts", "text"],
+)
+def test_every_kind_of_file_that_cannot_be_written_is_reported_alike(write: str, tmp_path: Path) -> None:
+    """A real failure of the system: files may not grow beyond 100 kB. Each library raises another exception for it."""
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+    script = f"""
+import resource, sys, safetensors.torch, torch
+from pathlib import Path
+from outcome_rl.grpo.run.checkpoint import write_checkpoint
+from outcome_rl_kernels import OutcomeCounts
+counts = OutcomeCounts()
+counts.observe(torch.arange(10000), torch.arange(10000) + 1)
+def fill(folder):
+    {write}
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    write_checkpoint(Path(sys.argv[1]), 2, fill, keep=1)
+except OSError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("checkpoint at step 2 failed: ")
+    assert result.stdout.endswith(f"the last good one is {tmp_path / 'global_step_1'}\n")
+    assert names(tmp_path) == ["global_step_1"]
+
+
+def test_a_kill_leaves_the_previous_one_and_its_remains_are_removed(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+    script = """
+import os, sys
+from pathlib import Path
+from outcome_rl.grpo.run.checkpoint import write_checkpoint
+def fill(folder):
+    (folder / "state.json").write_text("{}")
+    os._exit(9)
+write_checkpoint(Path(sys.argv[1]), 2, fill, keep=1)
+"""
+    assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == 9
+    assert names(tmp_path) == [".unfinished-2", "global_step_1"]
+    assert latest_checkpoint(tmp_path) == tmp_path / "global_step_1"
+    write_checkpoint(tmp_path, 3, fill_with("three"), keep=1)
+    assert names(tmp_path) == ["global_step_3"]
+
+
+def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+
+    def killed(path: Path) -> None:
+        (path / "state.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("outcome_rl.grpo.run.checkpoint.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
+    assert latest_checkpoint(tmp_path) == tmp_path / "global_step_2"
+    assert not (tmp_path / "global_step_1").exists()
+    write_checkpoint(tmp_path, 3, fill_with("three"), keep=2)
+    assert names(tmp_path) == ["global_step_2", "global_step_3"]
+
+
+@pytest.mark.parametrize("content", ["{", "", None])
+def test_a_damaged_state_says_what_to_do(content: str | None, tmp_path: Path) -> None:
+    place = write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+    (place / "state.json").unlink()
+    if content is not None:
+        (place / "state.json").write_text(content)
+    with pytest.raises(ValueError, match=r"state\.json cannot be read: .*Remove this checkpoint"):
+        read_state(place)
+
+
+def test_every_difference_is_named(tmp_path: Path) -> None:
+    saved = {"actor.optim.lr": 1e-6, "rollout.n": 8, "same": [1], "gone": None, "dropped": 1}
+    current = {"actor.optim.lr": 2e-6, "rollout.n": 8, "same": [1], "gone": None, "added": "x"}
+    with pytest.raises(ValueError, match="global_step_7 belongs to another run") as caught:
+        check_same_run(saved, current, tmp_path / "global_step_7")
+    message = str(caught.value)
+    for part in (
+        "actor.optim.lr: 1e-06 before, 2e-06 now",
+        "dropped: 1 before, None now",
+        "added: None before, 'x' now",
+        "trainer.experiment_name",
+    ):
+        assert part in message
+    assert "rollout.n" not in message
+    check_same_run(saved, saved, tmp_path)
+
+
+def test_the_best_are_kept(tmp_path: Path) -> None:
+    assert read_best(tmp_path) == {}
+    for step in (1, 2, 3):
+        write_checkpoint(tmp_path, step, fill_with(str(step)), keep=2)
+    mark_best(tmp_path, {"pass@1": (2, 0.5), "pass@8": (3, 0.75)})
+    for step in (4, 5, 6):
+        write_checkpoint(tmp_path, step, fill_with(str(step)), keep=1)
+    assert checkpoints(tmp_path) == ["global_step_2", "global_step_3", "global_step_6"]
+    assert latest_checkpoint(tmp_path) == tmp_path / "global_step_6"
+    mark_best(tmp_path, {"pass@1": (6, 0.6), "pass@8": (3, 0.75)})
+    write_checkpoint(tmp_path, 7, fill_with("7"), keep=1)
+    assert checkpoints(tmp_path) == ["global_step_3", "global_step_6", "global_step_7"]
+    best = read_best(tmp_path)
+    assert best["pass@1"] == {"checkpoint": "global_step_6", "step": 6, "value": 0.6}
+
+
+def test_what_was_removed_by_hand_is_not_the_best(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
+    mark_best(tmp_path, {"pass@1": (1, 0.9), "pass@8": (2, 0.5)})
+    assert list(read_best(tmp_path)) == ["pass@8"]
+
+
+def test_a_kill_while_the_best_are_marked_leaves_the_old_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
+    mark_best(tmp_path, {"pass@1": (1, 0.5)})
+    before = read_best(tmp_path)
+
+    def killed(*paths: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outcome_rl.grpo.run.checkpoint.os.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        mark_best(tmp_path, {"pass@1": (1, 0.7)})
+    assert read_best(tmp_path) == before
+
+
+def checkpoints(root: Path) -> list[str]:
+    return [name for name in names(root) if name.startswith("global_step_")]
+
+
+def test_a_model_is_found_by_any_of_its_places(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = finished / "checkpoints" / "global_step_6"
+    for place in (finished, newest, newest / "model"):
+        assert find_model(str(place)) == (str(newest / "model"), finished / "config.yaml")
+    monkeypatch.chdir(newest)
+    assert find_model("model")[1] == finished / "config.yaml"
+    monkeypatch.chdir(finished)
+    assert find_model("Qwen/Qwen2.5-7B") == ("Qwen/Qwen2.5-7B", None)
+    assert find_model("toy") == ("toy", None)
+
+
+def test_a_run_without_a_checkpoint_has_no_model(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text((finished / "config.yaml").read_text())
+    with pytest.raises(ValueError, match="is a run without a checkpoint yet"):
+        find_model(str(tmp_path))

@@ -1,0 +1,127 @@
+"""What a run shows on a terminal, in a file, at 80 columns, and with hostile text."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from outcome_rl.grpo.run import display as display_module
+from outcome_rl.grpo.run.display import Display
+
+ROW = {"reward/mean": 0.25, "train/solved_fraction": 0.5, "train/distinct_answers": 2.5, "perf/tokens_per_s": 1234.5}
+EVALUATION: dict[str, Any] = {
+    "step": 0,
+    "dataset": "math500",
+    "n_questions": 8,
+    "pass_at_k": {"1": 0.25, "2": 0.5},
+    "diff_at_k": {"1": 1.0, "2": 1.5},
+    "no_answer_rate": 0.125,
+}
+SAMPLE = {
+    "step": 6,
+    "question": r"What is [bold]\frac{1}{2}[/bold] + [x]?" + " very" * 60 + " long",
+    "completion": "thinking " * 60 + r"so \boxed{[/]}",
+    "gold": "1/2",
+    "outcome": "[/]",
+    "reward": 0.0,
+    "count": 3,
+    "bonus": 0.05,
+    "advantage": -1.25,
+}
+MakeDisplay = Callable[..., tuple[Display, io.StringIO]]
+
+
+@pytest.fixture
+def make_display(monkeypatch: pytest.MonkeyPatch) -> MakeDisplay:
+    def make(total: int, first: int = 0, *, terminal: bool, width: int = 80) -> tuple[Display, io.StringIO]:
+        output = io.StringIO()
+
+        def console(**settings: Any) -> Console:
+            settings["soft_wrap"] = not terminal
+            return Console(file=output, force_terminal=terminal, width=width, _environ={}, **settings)
+
+        monkeypatch.setattr(display_module, "Console", console)
+        return Display(total, first), output
+
+    return make
+
+
+def test_plain_lines_elsewhere(make_display: MakeDisplay) -> None:
+    display, output = make_display(6, terminal=False)
+    with display:
+        for step in range(1, 7):
+            display.step({"step": step, **ROW})
+        display.evaluation(EVALUATION)
+    lines = output.getvalue().splitlines()
+    assert lines[0] == "step 1/6  reward 0.250  solved 50.0%  distinct 2.50  1,234 tok/s"
+    assert lines[6] == "step 0  math500: pass@1 0.250  pass@2 0.500  diff@2 1.50  no answer 12.5%"
+    assert len(lines) == 7
+    assert "\x1b" not in output.getvalue()
+
+
+@pytest.mark.parametrize("total", [1, 29, 61, 1000])
+def test_long_runs_write_few_lines_with_first_and_last(total: int, make_display: MakeDisplay) -> None:
+    display, output = make_display(total, terminal=False)
+    for step in range(1, total + 1):
+        display.step({"step": step, **ROW})
+    lines = output.getvalue().splitlines()
+    assert len(lines) <= 62
+    assert lines[0].startswith(f"step 1/{total} ")
+    assert lines[-1].startswith(f"step {total}/{total} ")
+
+
+def test_one_progress_bar_on_a_terminal(make_display: MakeDisplay) -> None:
+    display, output = make_display(10, 4, terminal=True, width=100)
+    with display:
+        assert "4/10" in _last_frame(display)
+        display.step({"step": 5, **ROW})
+        frame = _last_frame(display)
+    assert frame.count("\n") == 0
+    for fact in ("step", "5/10", "reward 0.250", "solved 50.0%", "distinct 2.50", "1,234 tok/s"):
+        assert fact in frame
+    assert "step 5/10  reward" not in output.getvalue()  # no plain line besides
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_bar_keeps_its_facts_on_one_line(width: int, make_display: MakeDisplay) -> None:
+    display, _ = make_display(1000, terminal=True, width=width)
+    display.step({"step": 100, **ROW, "perf/tokens_per_s": 123456.0, "train/solved_fraction": 1.0})
+    frame = _last_frame(display)
+    assert frame.count("\n") == 0
+    assert "solved 100.0%" in frame
+    assert "123,456 tok/s" in frame
+
+
+def _last_frame(display: Display) -> str:
+    assert display._bar is not None
+    plain = Console(file=io.StringIO(), width=display.console.width, _environ={})
+    with plain.capture() as capture:
+        plain.print(display._bar.get_renderable())
+    return capture.get().rstrip("\n")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_samples_fit_and_show_text_as_it_is(width: int, make_display: MakeDisplay) -> None:
+    display, output = make_display(6, terminal=False, width=width)
+    display.samples([SAMPLE, {**SAMPLE, "outcome": None, "gold": "12345678901234567890"}])
+    text = output.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    for shown in ("samples of step 6", "[bold]", "[/]", "none", "+0.050", "-1.250"):
+        assert shown in text
+    # The end of a completion holds its answer, the start of a question what is asked.
+    assert r"\boxed{[/]}" in text.replace("\n", "")
+    assert "What is" in text
+
+
+def test_base_against_trained(make_display: MakeDisplay) -> None:
+    display, output = make_display(6, terminal=False)
+    trained = {**EVALUATION, "step": 6, "pass_at_k": {"1": 0.5, "2": 0.25}, "no_answer_rate": 0.0}
+    display.comparison(EVALUATION, trained)
+    rows = [line.split() for line in output.getvalue().splitlines()]
+    assert ["pass@1", "0.250", "0.500", "+0.250"] in rows
+    assert ["pass@2", "0.500", "0.250", "-0.250"] in rows
+    assert ["diff@2", "1.50", "1.50", "+0.00"] in rows
+    assert ["no", "answer", "12.5%", "0.0%", "-12.5%"] in rows
+    assert "math500: 8 questions, base against step 6" in output.getvalue()

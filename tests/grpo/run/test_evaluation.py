@@ -1,0 +1,132 @@
+"""An evaluation is the summary of fresh samples, and leaves nothing behind."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcome_rl.grpo.config.schema import DataConfig, SamplingConfig
+from outcome_rl.grpo.data.problems import Problem, ProblemSet, load_problems
+from outcome_rl.grpo.data.prompts import Prompts, build_prompts
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import Rollouts, TransformersEngine
+from outcome_rl.grpo.run.evaluation import best_steps, evaluate, macro_average
+from outcome_rl.outcomes.matcher import OutcomeMatcher
+
+PROBLEMS = (Problem("a", "?", "4"), Problem("b", "?", "7"))
+DATASET = ProblemSet("two", PROBLEMS, "f" * 64)
+PROMPTS = Prompts(PROBLEMS, [[1], [2]])
+# a: right, wrong, wrong the same, right; b: no answer, three different wrong ones.
+RESPONSES = [rf"\boxed{{{answer}}}" for answer in "4554"] + ["none", *(rf"\boxed{{{answer}}}" for answer in "123")]
+
+
+class Scripted:
+    """An engine that says what it is told, and notes how it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[list[list[int]], SamplingConfig, int, int]] = []
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Rollouts:
+        self.calls.append(([list(prompt) for prompt in prompts], sampling, max_tokens, seed))
+        ids = torch.ones(len(RESPONSES), 1, dtype=torch.long)
+        return Rollouts(ids, ids.bool(), ids, ids.bool(), RESPONSES)
+
+    def update_weights(self, policy: Policy) -> None:
+        raise AssertionError("an evaluation changes no weights")
+
+
+def test_the_summary_is_that_of_the_responses() -> None:
+    engine, sampling = Scripted(), SamplingConfig(n=4)
+    with OutcomeMatcher() as matcher:
+        evaluation = evaluate(engine, matcher, DATASET, PROMPTS, sampling, 9, seed=3)
+    assert evaluation.dataset == "two"
+    assert evaluation.seconds > 0
+    summary = evaluation.summary
+    assert (summary["n_questions"], summary["n_samples"]) == (2, 8)
+    assert summary["no_answer_rate"] == 1 / 8
+    # a has c = 2 of 4: pass@1 = 1/2, pass@2 = 1 - 1/6; b has none.
+    assert summary["pass_at_k"] == pytest.approx({"1": 1 / 4, "2": 5 / 12, "4": 1 / 2})
+    assert summary["diff_at_k"]["4"] == pytest.approx((2 + 3) / 2)
+    ((prompts, asked, max_tokens, _),) = engine.calls
+    assert (prompts, asked, max_tokens) == (PROMPTS.ids, sampling, 9)
+
+
+def test_the_seed_is_the_runs_and_the_data_sets() -> None:
+    engine = Scripted()
+    with OutcomeMatcher() as matcher:
+        for fingerprint, seed in (("f" * 64, 3), ("f" * 64, 3), ("f" * 64, 4), ("0" * 64, 3)):
+            dataset = DATASET._replace(fingerprint=fingerprint)
+            evaluate(engine, matcher, dataset, PROMPTS, SamplingConfig(n=4), 9, seed)
+    seeds = [seed for *_, seed in engine.calls]
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds)) == 3
+
+
+def test_outcomes_are_kept_apart_from_those_of_training() -> None:
+    """The same id with another gold in training: neither must decide for the other."""
+    with OutcomeMatcher() as matcher:
+        matcher.classify(["train:a"], [r"\boxed{5}"], ["5"])
+        evaluation = evaluate(Scripted(), matcher, DATASET, PROMPTS, SamplingConfig(n=4), 9, seed=3)
+        assert matcher.classify(["train:a"], [r"\boxed{4}"], ["5"]).correct.tolist() == [False]
+    assert evaluation.summary["pass_at_k"]["1"] == pytest.approx(1 / 4)
+
+
+def test_evaluating_twice_gives_the_same(shared_policy: Policy) -> None:
+    data = DataConfig(max_prompt_length=16)
+    dataset = load_problems(["toy:test"], data, 4)
+    prompts = build_prompts(dataset, shared_policy.tokenizer, data)
+    engine = TransformersEngine(shared_policy, 64)
+    with OutcomeMatcher() as matcher:
+        summaries = [
+            evaluate(engine, matcher, dataset, prompts, SamplingConfig(n=4), 16, seed=0).summary for _ in range(2)
+        ]
+    assert summaries[0] == summaries[1]
+    assert summaries[0]["n_samples"] == 16
+
+
+def summary(pass_at_1: float, n_questions: int = 2, ks: tuple[str, ...] = ("1", "2")) -> dict[str, Any]:
+    at_k = {k: pass_at_1 * int(k) for k in ks}
+    rates = dict.fromkeys(("no_answer_rate", "distinct_per_question", "solved_fraction"), pass_at_1 / 2)
+    counts = {"n_questions": n_questions, "n_samples": 4 * n_questions}
+    return {"step": 3, "dataset": "a", **counts, **rates, "pass_at_k": at_k, "best_at_k": at_k, "diff_at_k": at_k}
+
+
+def test_every_data_set_counts_the_same() -> None:
+    average = macro_average([summary(0.1, n_questions=10), summary(0.3, n_questions=1000)])
+    assert average["n_questions"] == 1010
+    assert average["n_samples"] == 4040
+    assert average["pass_at_k"] == pytest.approx({"1": 0.2, "2": 0.4})
+    assert average["diff_at_k"] == pytest.approx({"1": 0.2, "2": 0.4})
+    assert average["solved_fraction"] == pytest.approx(0.1)
+    assert "dataset" not in average
+
+
+def test_an_average_has_the_k_of_all() -> None:
+    assert list(macro_average([summary(0.1, ks=("1", "2", "4")), summary(0.1)])["pass_at_k"]) == ["1", "2"]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_an_average_does_not_depend_on_the_order_of_the_sets(values: list[float]) -> None:
+    summaries = [summary(value) for value in values]
+    assert macro_average(summaries) == macro_average(summaries[::-1])
+    assert min(values) - 1e-12 <= macro_average(summaries)["pass_at_k"]["1"] <= max(values) + 1e-12
+
+
+def at(step: int, one: float, many: float) -> dict[str, Any]:
+    return {"step": step, "pass_at_k": {"1": one, "2": 0.0, "16": many}}
+
+
+def test_each_figure_has_its_best_step() -> None:
+    rows = [at(0, 0.9, 0.9), at(2, 0.3, 0.5), at(4, 0.4, 0.6), at(6, 0.4, 0.5), at(8, 0.2, 0.6)]
+    assert best_steps(rows) == {"pass@1": (4, 0.4), "pass@16": (4, 0.6)}
+    assert best_steps(rows[:2]) == {"pass@1": (2, 0.3), "pass@16": (2, 0.5)}
+    assert best_steps(rows[:1]) == {}  # the base policy is no checkpoint
+
+
+def test_one_sample_a_question_has_one_figure() -> None:
+    assert best_steps([{"step": 1, "pass_at_k": {"1": 0.5}}]) == {"pass@1": (1, 0.5)}

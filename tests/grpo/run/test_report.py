@@ -1,0 +1,175 @@
+"""The page of a run holds its figures, needs nothing from elsewhere, and shows hostile text as text."""
+
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpo_runs import MakeConfig, rows
+from typer.testing import CliRunner
+
+from outcome_rl import cli
+from outcome_rl.grpo.run.report import compare, read_run, write_report
+from outcome_rl.grpo.trainer import train
+
+VOID = {"meta", "br", "link", "img", "path", "use"}
+
+
+class Page(HTMLParser):
+    """Tags that open and close in order, their attributes, and the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def page(finished: Path) -> str:
+    return (finished / "report.html").read_text()
+
+
+def test_a_finished_run_has_its_page(page: str, finished: Path) -> None:
+    parsed = Page(page)
+    assert parsed.open == []
+    text = " ".join(parsed.text.split())
+    base, trained = (row for row in rows(finished, "evaluations") if row["dataset"] == "toy:test")
+    for row in (base, trained):
+        assert f"{row['pass_at_k']['1']:.3f}" in text
+        assert f"{row['diff_at_k']['4']:.2f}" in text
+    for shown in ("pass@k", "KL to the base policy", "Response length", "Time of a step", "Token entropy", "Samples"):
+        assert shown in text
+    assert "train_batch_size: 8" in text
+    assert rows(finished, "samples")[-1]["question"] in text
+
+
+def test_the_page_loads_nothing(page: str) -> None:
+    parsed = Page(page)
+    assert not {"script", "link", "img", "iframe", "image"} & set(parsed.tags)
+    links = [value for name, value in parsed.attributes if name in ("href", "xlink:href", "src") and value]
+    assert all(link.startswith("#") for link in links)
+    assert not re.search(r"url\((?!#)|@import", page)
+
+
+def test_charts_are_drawn_in_the_colour_of_the_page(page: str) -> None:
+    charts = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(charts) >= 12
+    for chart in charts:
+        ET.fromstring(chart)
+        assert "currentColor" in chart
+        assert "<text" in chart  # letters, not outlines
+    assert "prefers-color-scheme: dark" in page
+
+
+HOSTILE = "<script>alert(1)</script> & \"'</pre> \u2028 $x$ {{ 7*7 }}"
+
+
+def test_hostile_text_is_text(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "<b>run</b>")
+    sample = {**rows(finished, "samples")[-1], "question": HOSTILE, "completion": HOSTILE, "outcome": HOSTILE}
+    (run / "samples.jsonl").write_text(json.dumps(sample) + "\n")
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("'{problem}'", json.dumps("{problem} <i>")))
+    parsed = Page(write_report([run], tmp_path / "page.html").read_text())
+    assert not {"script", "i"} & set(parsed.tags)
+    assert parsed.text.count(HOSTILE) == 3
+    assert "{problem} <i>" in parsed.text
+
+
+def test_the_table_has_each_run_on_each_data_set(finished: Path, tmp_path: Path) -> None:
+    runs = [shutil.copytree(finished, tmp_path / name) for name in ("one", "two", "three")]
+    base = rows(finished, "evaluations")
+    for factor, run in enumerate(runs, start=1):
+        changed = [{**row, "pass_at_k": {k: v / 2**factor for k, v in row["pass_at_k"].items()}} for row in base]
+        (run / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    page = write_report(runs, tmp_path / "page.html").read_text()
+    table = re.search(r"<h2>Base against trained</h2>.*?</table>", page, re.DOTALL)
+    assert table is not None
+    text = " ".join(Page(table[0]).text.split())
+    trained = [row for row in base if row["dataset"] == "toy:test"][-1]["pass_at_k"]
+    for factor, run in enumerate(runs, start=1):
+        assert run.name in text
+        for k in ("1", "4"):
+            assert f"{trained[k] / 2**factor:.3f}" in text
+    assert table[0].count("<tr>") == 1 + 3 * 2  # the first k and the last
+
+
+def test_runs_lie_over_one_another(finished: Path, two_steps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "both.html"
+    result = CliRunner().invoke(cli.app, ["report", str(finished), str(two_steps / "run"), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == str(out)
+    page = out.read_text()
+    text = Page(page).text
+    assert str(finished) in text  # both are called run
+    assert str(two_steps / "run") in text
+    reward = re.search(r"Reward of the batch</figcaption>(<svg.*?</svg>)", page, re.DOTALL)
+    assert reward is not None
+    assert {"#1f8bb8", "#d9576a"} <= set(re.findall(r"stroke: (#\w{6})", reward[1]))
+
+
+def test_a_run_that_goes_on_has_a_page(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(finished / "config.yaml", run)
+    lines = (finished / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(lines[0] + lines[1][:50])  # a row is being written
+    assert [row["step"] for row in read_run(run).metrics] == [1]
+    assert Page(write_report([run], run / "report.html").read_text()).open == []
+
+
+@pytest.mark.parametrize("files", [[], ["config.yaml"]])
+def test_a_folder_without_a_run_is_refused(files: list[str], finished: Path, tmp_path: Path) -> None:
+    for name in files:
+        shutil.copy(finished / name, tmp_path)
+    result = CliRunner().invoke(cli.app, ["report", str(tmp_path)])
+    assert result.exit_code == 2
+    assert f"{tmp_path} holds no run: config.yaml and" in result.stderr
+
+
+def test_a_run_before_its_first_step_has_a_page(finished: Path, tmp_path: Path) -> None:
+    shutil.copy(finished / "config.yaml", tmp_path)
+    first = (finished / "evaluations.jsonl").read_text().splitlines(keepends=True)[0]
+    (tmp_path / "evaluations.jsonl").write_text(first)
+    assert Page(write_report([tmp_path], tmp_path / "report.html").read_text()).open == []
+
+
+def evaluation(dataset: str, step: int) -> dict[str, Any]:
+    return {"dataset": dataset, "step": step}
+
+
+def test_test_data_are_compared_and_validation_data_where_there_are_none() -> None:
+    kept = [evaluation(name, step) for step in (0, 5, 9) for name in ("v", "a", "b", "macro:test")]
+    pairs = [(one.dataset, one.base["step"], one.trained["step"]) for one in compare(kept, ["a.jsonl", "b"], ["v"])]
+    assert pairs == [("macro:test", 0, 9), ("a", 0, 9), ("b", 0, 9)]
+    assert [one.dataset for one in compare(kept, [], ["v.jsonl"])] == ["v"]
+    assert compare(kept[:4], ["a"], []) == []  # the base alone
+
+
+def test_several_test_sets_lead_with_their_average(small_config: MakeConfig, tmp_path: Path) -> None:
+    sets = "data.test_files=[toy:test,toy:train]"
+    config = small_config(tmp_path, sets, "data.val_files=[]", "trainer.total_training_steps=1")
+    train(config)
+    names = [one.dataset for one in read_run(config.run_dir).comparisons]
+    assert names == ["macro:test", "toy:test", "toy:train"]
+    assert "on macro:test, 16 questions" in Page((config.run_dir / "report.html").read_text()).text

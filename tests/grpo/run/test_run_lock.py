@@ -1,0 +1,91 @@
+"""One process a folder, and signals that wait."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals, only_run_in
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def test_a_folder_is_held_and_let_go(tmp_path: Path) -> None:
+    run_dir = tmp_path / "new" / "run"
+    with only_run_in(run_dir):
+        assert run_dir.is_dir()
+        with (
+            pytest.raises(ValueError, match=r"another process works in .*run; wait for it, or choose another"),
+            only_run_in(run_dir),
+        ):
+            raise AssertionError("held twice")
+        with only_run_in(tmp_path / "other"):
+            pass
+    with only_run_in(run_dir):
+        pass
+
+
+def test_a_folder_is_let_go_by_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), only_run_in(tmp_path):
+        raise KeyError
+    with only_run_in(tmp_path):
+        pass
+
+
+def test_a_process_that_dies_lets_go_of_its_folder(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys
+from pathlib import Path
+from outcome_rl.grpo.run.run_lock import only_run_in
+with only_run_in(Path(sys.argv[1])):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    result = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert result.returncode == -signal.SIGKILL
+    with only_run_in(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_signal_is_noted_and_not_obeyed(signum: signal.Signals, caplog: pytest.LogCaptureFixture) -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with collect_signals() as received:
+        assert received == []
+        os.kill(os.getpid(), signum)
+        assert received == [signum]
+        assert caplog.messages == [f"{signum.name}: stopping with a checkpoint after the step or data set under way"]
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+@pytest.fixture
+def _sigint_is_heard() -> Iterator[None]:
+    """As on a terminal; a shell's background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_sigint_is_heard")
+def test_a_second_ctrl_c_stops_at_once() -> None:
+    with collect_signals() as received:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert received == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_handlers_come_back_after_an_error() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with pytest.raises(KeyError), collect_signals():
+        raise KeyError
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_an_interruption_says_by_what_and_when() -> None:
+    interruption = Interrupted(signal.SIGTERM, "after step 3")
+    assert str(interruption) == "stopped by SIGTERM after step 3"
+    assert interruption.signum == signal.SIGTERM

@@ -1,0 +1,167 @@
+"""Trackers get what metrics.jsonl gets, and a continued run continues in them. W&B and trackio are not among the
+packages of the tests: modules with their calls stand for them, and where they are installed they are asked too."""
+
+import json
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from grpo_runs import MakeConfig
+
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.run.logging import Records, set_aside
+from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
+from outcome_rl.grpo.trainer import Trainer, train
+
+METRICS: list[dict[str, Any]] = [{"step": step, "reward/mean": step / 10, "note": "é"} for step in range(1, 6)]
+EVALUATION = {"step": 5, "dataset": "math", "pass_at_k": {"1": 0.25, "2": 0.5}, "no_answer_rate": 0.125}
+
+
+def write(config: TrainConfig, rows: list[dict[str, Any]], last_step: int) -> None:
+    records = Records(config.run_dir, last_step=last_step, trackers=open_trackers(config, last_step))
+    for row in rows:
+        records.append("evaluations" if "dataset" in row else "metrics", row)
+    records.append("samples", {"step": rows[-1]["step"], "reward": 1.0})
+    records.close()
+
+
+class Service:
+    """What a tracking service keeps: how each run was opened, and what was logged to it."""
+
+    def __init__(self) -> None:
+        self.opened: list[dict[str, Any]] = []
+        self.logged: list[tuple[dict[str, float], int]] = []
+        self.finished = 0
+
+    def init(self, **settings: Any) -> "Service":
+        self.opened.append(settings)
+        return self
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        assert (name, step_metric) == ("*", "step")
+
+    def log(self, figures: dict[str, float], step: int | None = None) -> None:
+        self.logged.append((figures, figures["step"] if step is None else step))  # type: ignore[arg-type]
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+@pytest.fixture(params=["wandb", "trackio"])
+def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Service]:
+    kept = Service()
+    module: Any = ModuleType(request.param)
+    module.__spec__ = ModuleSpec(request.param, None, origin="here")
+    module.init = kept.init
+    monkeypatch.setitem(sys.modules, request.param, module)
+    return request.param, kept
+
+
+def test_a_service_gets_what_the_files_get(
+    service: tuple[str, Service], small_config: MakeConfig, tmp_path: Path
+) -> None:
+    name, kept = service
+    config = small_config(tmp_path, f"trainer.logger=[console,{name}]", "trainer.project_name=mine")
+    check_loggers(config.trainer.logger)
+    write(config, [*METRICS, EVALUATION], -1)
+    figures = [({key: value for key, value in one.items() if key != "step"}, step) for one, step in kept.logged]
+    assert figures == [
+        *(({"reward/mean": row["reward/mean"]}, row["step"]) for row in METRICS),
+        ({"math/pass_at_k/1": 0.25, "math/pass_at_k/2": 0.5, "math/no_answer_rate": 0.125}, 5),
+    ]
+    assert kept.finished == 1
+    (opened,) = kept.opened
+    assert opened["project"] == "mine"
+    assert opened["name"].startswith("run")
+    assert opened["config"]["rollout"]["n"] == 4
+
+
+def test_a_continued_run_is_the_same_run_and_a_new_one_is_not(
+    service: tuple[str, Service], small_config: MakeConfig, tmp_path: Path
+) -> None:
+    name, kept = service
+    config = small_config(tmp_path, f"trainer.logger={name}")
+    write(config, METRICS, -1)
+    write(config, METRICS[3:], 3)
+    set_aside(config.run_dir)
+    write(config, METRICS, -1)
+    identity = "id" if name == "wandb" else "name"
+    first, continued, fresh = (opened[identity] for opened in kept.opened)
+    assert first == continued != fresh
+    assert {opened["resume"] for opened in kept.opened} == {"allow"}
+
+
+def test_a_whole_run_is_tracked(service: tuple[str, Service], small_config: MakeConfig, tmp_path: Path) -> None:
+    name, kept = service
+    config = small_config(tmp_path, f"trainer.logger=[{name}]", "trainer.total_training_steps=2", "data.test_files=[]")
+    train(config)
+    rows = [json.loads(line) for line in (config.run_dir / "metrics.jsonl").read_text().splitlines()]
+    sent = [(one, step) for one, step in kept.logged if "reward/mean" in one]
+    assert [{**one, "step": step} for one, step in sent] == rows
+    assert {step for one, step in kept.logged if "toy:validation/pass_at_k/1" in one} == {0, 2}
+
+
+def test_a_quiet_run_prints_nothing(
+    small_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("data.val_files=[]", "data.test_files=[]")
+    train(small_config(tmp_path, *data, "trainer.total_training_steps=1", "trainer.logger=[]"))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
+def test_a_package_that_is_missing_is_told_before_the_model_is_read(
+    name: str, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outcome_rl.grpo.run.tracking.find_spec", lambda module: None)
+    with pytest.raises(ValueError, match=rf"trainer\.logger names '{name}', .*: pip install {name}, or leave it out"):
+        Trainer(small_config(tmp_path, f"trainer.logger=[console,{name}]", "model.path=no/such/model"))
+
+
+def test_a_folder_named_like_a_package_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B writes a folder `wandb` where it runs."""
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    with pytest.raises(ValueError, match="pip install wandb"):
+        check_loggers(["wandb"])
+
+
+def test_tensorboard_is_written(small_config: MakeConfig, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = small_config(tmp_path, "trainer.logger=tensorboard")
+    write(config, METRICS, -1)
+    write(config, [*METRICS[3:], EVALUATION], 3)
+    events = EventAccumulator(str(config.run_dir / "tensorboard")).Reload()
+    names = {"reward/mean", "math/pass_at_k/1", "math/pass_at_k/2", "math/no_answer_rate"}
+    assert set(events.Tags()["scalars"]) == names
+    assert [event.step for event in events.Scalars("reward/mean")] == [1, 2, 3, 4, 5]
+    assert events.Scalars("math/pass_at_k/2")[0].value == 0.5
+
+
+def test_wandb_itself_offline(small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    config = small_config(tmp_path, "trainer.logger=wandb")
+    write(config, METRICS, -1)
+    write(config, METRICS[3:], 3)
+    name = (config.run_dir / "tracking_id").read_text()
+    assert {path.name for path in (config.run_dir / "wandb").glob("offline-run-*/*.wandb")} == {f"run-{name}.wandb"}
+
+
+def test_trackio_itself(small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trackio", reason="trackio is not installed")
+    from trackio import sqlite_storage
+
+    monkeypatch.setattr(sqlite_storage, "TRACKIO_DIR", tmp_path / "trackio")
+    config = small_config(tmp_path, "trainer.logger=trackio")
+    write(config, METRICS, -1)
+    write(config, METRICS[3:], 3)
+    (name,) = sqlite_storage.SQLiteStorage.get_runs("outcome_rl")
+    logged = {row["step"]: row["reward/mean"] for row in sqlite_storage.SQLiteStorage.get_logs("outcome_rl", name)}
+    assert logged == {row["step"]: row["reward/mean"] for row in METRICS}

@@ -1,0 +1,92 @@
+"""`outcome-rl eval` as a user meets it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from outcome_rl import cli
+from outcome_rl.analyze import analyze_file
+
+
+def evaluate(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, ["eval", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def evaluated(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    out = tmp_path_factory.mktemp("evaluated") / "out"
+    data = ("--data", "toy:test", "--data", "toy:validation")
+    return out, evaluate(finished / "checkpoints" / "global_step_4", *data, "--out", out, "rollout.val_kwargs.n=8")
+
+
+def test_the_figures_are_those_of_analyze(evaluated: tuple[Path, Result]) -> None:
+    out, result = evaluated
+    assert result.exit_code == 0, result.output
+    reports = json.loads((out / "summary.json").read_text())["reports"]
+    assert list(reports) == ["toy:test.jsonl", "toy:validation.jsonl", "average over the data sets"]
+    for name in list(reports)[:2]:
+        assert reports[name] == analyze_file(out / name)
+        assert (reports[name]["n_questions"], reports[name]["n_samples"]) == (8, 64)  # as many as in the run
+        for figure in ("pass_at_k", "diff_at_k"):
+            assert f"{reports[name][figure]['8']:.3f}" in result.stdout
+    parts = [reports[name]["pass_at_k"]["1"] for name in list(reports)[:2]]
+    assert reports["average over the data sets"]["pass_at_k"]["1"] == pytest.approx(sum(parts) / 2)
+    assert "toy:test ..." in result.stderr
+
+
+def test_the_same_call_again_samples_nothing(
+    evaluated: tuple[Path, Result], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = shutil.copytree(evaluated[0], tmp_path / "out")
+
+    def none(*arguments: object) -> None:
+        raise AssertionError("everything has been sampled")
+
+    monkeypatch.setattr("outcome_rl.grpo.rollout.engine.TransformersEngine.generate", none)
+    data = ("--data", "toy:test", "--data", "toy:validation")
+    place = finished / "checkpoints" / "global_step_4"
+    result = evaluate(place, *data, "--out", out, "rollout.val_kwargs.n=8")
+    assert result.exit_code == 0, result.output
+    assert (out / "summary.json").read_bytes() == (evaluated[0] / "summary.json").read_bytes()
+    other = evaluate(place, *data, "--out", out, "rollout.val_kwargs.n=9")
+    assert other.exit_code == 2
+    assert "rollout.val_kwargs.n: 8 before, 9 now" in other.stderr
+    assert "choose another --out" in other.stderr
+
+
+def test_the_embedded_policy_has_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = evaluate("toy", "rollout.val_kwargs.n=4", "data.val_max_samples=4")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "evals" / "toy" / "toy:test.jsonl").is_file()
+    assert "average" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("no/such/model",), "no/such/model is no checkpoint of a run, which would name its test data: give --data"),
+        (("no/such/model", "--data", "toy:test"), "model.path='no/such/model' cannot be loaded"),
+        (("toy", "--data", "missing.jsonl"), "data file missing.jsonl does not exist"),
+        (("toy", "rollout.m=3"), "unknown config key 'rollout.m'"),
+        (("toy", "--config", "embeded"), "no configuration file embeded; give a YAML file or one of the presets"),
+    ],
+)
+def test_errors_are_one_line_and_status_2(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    result = evaluate(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr.splitlines()[-1]
+
+
+def test_every_command_of_the_driver_has_help() -> None:
+    for name in ("train", "eval", "export", "report", "hard-set"):
+        result = CliRunner().invoke(cli.app, [name, "--help"])
+        assert result.exit_code == 0
+        assert "paper/qwen-2.5-7b-base-hard" in result.stdout or name in ("export", "report")

@@ -1,0 +1,285 @@
+"""Several processes are one run: what they sample, learn, count and write is what a single one does."""
+
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from grpo_runs import (
+    MakeConfig,
+    MakeOverrides,
+    Process,
+    as_rank,
+    assert_equal_run,
+    rows,
+    scored_batch,
+    updates_together_and_alone,
+)
+
+from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
+from outcome_rl.grpo.run.run_lock import Interrupted
+from outcome_rl.grpo.trainer import Trainer, train
+from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.update.updater import Updater
+
+needs_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
+RANKS = 2
+CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "actor.ppo_epochs=2", "rollout.n=2"]
+MODEL = ModelConfig(path="toy", device="cpu")
+
+
+# Without processes: shares and refusals.
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
+@pytest.mark.parametrize("number", [0, 1, 7, 16])
+def test_every_item_is_someones(world_size: int, number: int) -> None:
+    items = list(range(number))
+    shares, dealt = [], []
+    for rank in range(world_size):
+        with as_rank(rank, world_size):
+            shares.append(list(distributed.share(items)))
+            dealt.append(list(distributed.deal(items)))
+    assert [item for part in shares for item in part] == items
+    assert sorted(item for part in dealt for item in part) == items
+    for parts in (shares, dealt):
+        sizes = [len(part) for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_one_process_needs_no_group() -> None:
+    tensor = torch.tensor([1.0])
+    distributed.add_up(tensor)
+    assert tensor.item() == 1
+    assert distributed.gathered(lambda: 3) == [3]
+    assert distributed.by_first(lambda: "here") == "here"
+    assert distributed.largest(15) == 15
+    engine: Any = object()
+    policy: Any = None
+    assert distributed.sharded(engine, policy) is engine
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("world_size", "settings", "message"),
+    [
+        (3, [], r"data\.train_batch_size=8 questions must be divisible by the number of processes, 3"),
+        (2, ["rollout.engine=vllm"], r"rollout\.engine=vllm with 2 processes needs a GPU for each"),
+    ],
+)
+def test_what_several_processes_cannot_do_is_refused(
+    world_size: int, settings: list[str], message: str, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = small_config(tmp_path, "model.device=cpu", *settings)
+    distributed.check(config)  # one process may
+    with as_rank(1, world_size), pytest.raises(ValueError, match=message):
+        Trainer(config)
+    assert not config.run_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "rank", "message"),
+    [
+        ("cuda:1", 0, r"model\.device='cuda:1' is one GPU for all 2 processes; use auto"),
+        ("auto", 1, r"process 2 of this machine has no GPU: PyTorch sees 1\. Start one process a GPU"),
+    ],
+)
+def test_every_process_needs_a_gpu_of_its_own(
+    device: str, rank: int, message: str, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with as_rank(rank, 2, LOCAL_RANK=str(rank)), pytest.raises(ValueError, match=message):
+        distributed.check(small_config(tmp_path, f"model.device={device}"))
+
+
+def test_an_engine_sees_its_gpu_and_no_launcher() -> None:
+    launcher = {"LOCAL_RANK": "1", "MASTER_ADDR": "here", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    with as_rank(1, 2, CUDA_VISIBLE_DEVICES="4,6", **launcher):
+        before = dict(os.environ)
+        with distributed.apart():
+            assert os.environ["CUDA_VISIBLE_DEVICES"] == "6"
+            assert not {"RANK", "WORLD_SIZE", *launcher} & set(os.environ)
+        assert dict(os.environ) == before
+
+
+# In two processes, each of which compares with what it does alone.
+
+
+@pytest.mark.slow
+@needs_gloo
+def test_two_processes_do_together_what_each_does_alone() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(run_rank, args=(port,), nprocs=RANKS)
+
+
+def run_rank(rank: int, port: int) -> None:
+    torch.set_num_threads(1)
+    config = load_config("toy", CONFIG)
+    with as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), distributed.joined(config):
+        check_calls(rank)
+        policy = Policy.load(MODEL)
+        check_rollouts(policy)
+        check_weights(rank)
+        with as_rank(0, 1):
+            batch = scored_batch(policy)
+        # Mini-batches of 2, 2, 2 and 1 responses, the last of which leaves a process without work.
+        for settings in ([], ["actor.ppo_mini_batch_size=1"]):
+            check_updates(two_policies(), batch, load_config("toy", [*CONFIG, *settings]), rank)
+        of_vllm = batch._replace(rollouts=batch.rollouts._replace(logps=batch.rollouts.completion_mask * -2.0))
+        vllm = load_config("toy", [*CONFIG, "rollout.engine=vllm", "rollout.importance_cap=1.5"])
+        check_updates(two_policies(), of_vllm, vllm, rank)
+        check_updates(two_policies(lora_rank=2), batch, config, rank)
+        # In bfloat16 the gradients of the same micro-batches alone are the same.
+        single = load_config("toy", [*CONFIG, "actor.ppo_epochs=1", "actor.ppo_micro_batch_size_per_gpu=1"])
+        bfloat16 = [Policy.load(replace(MODEL, dtype="bfloat16")) for _ in range(2)]
+        check_updates(bfloat16, batch, single, rank)
+        check_bad_gradient(policy, batch, config)
+
+
+def two_policies(**settings: Any) -> list[Policy]:
+    """Equal ones in float64, in which the order of sums is hardly seen."""
+    policies = [Policy.load(replace(MODEL, **settings)) for _ in range(2)]
+    for policy in policies:
+        policy.model.double()
+    return policies
+
+
+def check_calls(rank: int) -> None:
+    assert distributed.gathered(lambda: 10 * rank) == [0, 10]
+    assert distributed.largest(rank * signal.SIGTERM) == signal.SIGTERM
+    called = []
+    assert distributed.by_first(lambda: called.append(rank) or "result") == "result"
+    assert called == ([0] if rank == 0 else [])
+
+    def fail(where: int) -> None:
+        if rank == where:
+            raise FileNotFoundError(f"lost in {where}")
+
+    for where in range(RANKS):
+        with pytest.raises(FileNotFoundError, match=f"lost in {where}"):
+            distributed.gathered(lambda where=where: fail(where))
+    with pytest.raises(FileNotFoundError, match="lost in 0"):
+        distributed.by_first(lambda: fail(0))
+
+    def interrupt() -> None:
+        raise Interrupted(signal.SIGTERM, "after step 3")  # cannot be made from its text
+
+    with pytest.raises(Interrupted if rank == 0 else RuntimeError, match="stopped by SIGTERM after step 3"):
+        distributed.by_first(interrupt)
+
+
+def check_rollouts(policy: Policy) -> None:
+    """The same responses in the same places, whether prompts are fewer than processes or occur several times."""
+    texts = ["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D07 17 @ 5 # 3 =>", "D03 1 1", "D07 17 @ 5 # 3 =>"]
+    ids: list[Sequence[int]] = policy.tokenizer(texts)["input_ids"]
+    engine = TransformersEngine(policy, 64)
+    for prompts in (ids, ids[:1], ids[:3]):
+        sampling = SamplingConfig(n=3)
+        together = distributed.sharded(engine, policy).generate(prompts, sampling, 12, seed=5)
+        alone = engine.generate(prompts, sampling, 12, seed=5)
+        assert together.texts == alone.texts
+        assert len(set(together.texts)) > 1
+        for name in ("prompt", "completion"):
+            mask = getattr(alone, f"{name}_mask")
+            assert torch.equal(getattr(together, f"{name}_mask"), mask)
+            assert torch.equal(getattr(together, f"{name}_ids")[mask], getattr(alone, f"{name}_ids")[mask])
+
+
+def check_weights(rank: int) -> None:
+    model = torch.nn.Linear(2, 2)
+    torch.nn.init.constant_(model.weight, float(rank))
+    distributed.same_weights(model)
+    assert model.weight.tolist() == [[0, 0], [0, 0]]
+
+
+def check_updates(policies: Sequence[Policy], batch: ScoredRollouts, config: TrainConfig, rank: int) -> None:
+    """Updates together and alone: one gradient, and the same bits in all processes."""
+    together, alone, stats = updates_together_and_alone(policies, batch, config, rank, RANKS)
+    for parameter, same in zip(together, alone, strict=True):
+        torch.testing.assert_close(parameter.grad, same.grad, rtol=1e-4, atol=1e-7)
+    assert stats.grad_norm > 0.01
+    first, second = distributed.gathered(lambda: [parameter.detach() for parameter in together])
+    assert all(map(torch.equal, first, second))
+
+
+def check_bad_gradient(policy: Policy, batch: ScoredRollouts, config: TrainConfig) -> None:
+    """One process alone meets it, and no process takes the step."""
+    advantages = batch.advantages.clone()
+    advantages[0] = torch.nan
+    updater = Updater(policy, config, total_steps=10)
+    before = [parameter.clone() for parameter in updater.weights.parameters]
+    with pytest.raises(FloatingPointError, match="the gradient is not finite"):
+        updater.step(batch._replace(advantages=advantages))
+    assert all(map(torch.equal, before, updater.weights.parameters))
+
+
+# By torchrun, as a user starts them.
+
+
+@pytest.mark.slow
+@needs_gloo
+def test_two_processes_are_one_run(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
+    status, out, err = Process(tmp_path / "run", small(tmp_path, *split), RANKS).finish()
+    assert status == 0, err
+    assert_equal_run(tmp_path / "run", alone)
+    assert f"parameters on cpu in {RANKS} processes" in out
+    assert out.count("step 6/6") == out.count("base against step 6") == 1  # the first process alone speaks
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.slow
+@needs_gloo
+def test_a_run_changes_its_number_of_processes_and_one_signal_stops_all(
+    alone: Path, small: MakeOverrides, small_config: MakeConfig, split: list[str], tmp_path: Path
+) -> None:
+    """One process up to step 2, two until SIGTERM comes to the second of them, one to the end."""
+    shorter = (*split, "data.test_files=[]", "data.val_files=[]", "trainer.save_freq=-1")
+    train(small_config(tmp_path, *shorter, "trainer.total_training_steps=2"))
+    two = Process(tmp_path / "run", small(tmp_path, *shorter), RANKS)
+    two.wait_for(3)
+    os.kill(two.pid_of(1), signal.SIGTERM)
+    status, out, err = two.finish()
+    assert status != 0
+    assert "continues after step 2" in out
+    stopped = rows(tmp_path / "run", "metrics")[-1]["step"]
+    assert stopped in (3, 4, 5)
+    assert f"stopped by SIGTERM after step {stopped}; the same command continues it" in err
+    checkpoint = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert checkpoint is not None
+    assert checkpoint.name == f"global_step_{stopped}"
+    train(small_config(tmp_path, *shorter))
+    found, wanted = rows(tmp_path / "run", "metrics"), rows(alone, "metrics")
+    assert [row["step"] for row in found] == [1, 2, 3, 4, 5, 6]
+    for row, same in zip(found, wanted, strict=True):
+        assert row == pytest.approx(same, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.slow
+@needs_gloo
+def test_a_process_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(
+    finished: Path, small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    two = Process(tmp_path / "run", small(tmp_path), RANKS)
+    two.wait_for(3)
+    os.kill(two.pid_of(1), signal.SIGKILL)
+    status, _, err = two.finish()
+    assert status != 0
+    assert "SIGKILL" in err or "exitcode  : -9" in err
+    config = small_config(tmp_path)
+    train(config)  # the folder is free, and its newest checkpoint whole
+    assert_equal_run(config.run_dir, finished)

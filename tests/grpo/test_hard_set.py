@@ -1,0 +1,123 @@
+"""The hard set is what the policy never solves, found with few samples and again after any stop."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from outcome_rl import cli
+from outcome_rl.analyze import read_samples
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.data.problems import Problem
+from outcome_rl.grpo.data.prompts import Prompts
+from outcome_rl.grpo.hard_set import Statistics, find_hard
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import Rollouts
+from outcome_rl.grpo.sample import Sampler
+from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
+
+# Question i is solved by its sample number SOLVED_AT[i], from 1; "never" is hard.
+NEVER = 10**9
+SOLVED_AT = {"first": 1, "eighth": 8, "ninth": 9, "late": 20, "never": NEVER}
+PROMPTS = Prompts(tuple(Problem(name, "?", "4") for name in SOLVED_AT), [[i] for i in range(len(SOLVED_AT))])
+
+
+class Scripted:
+    """Answers wrongly, in two ways and not at all, until the number of the sample that is right."""
+
+    def __init__(self) -> None:
+        self.drawn: Counter[int] = Counter()
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Rollouts:
+        texts = []
+        for (question,) in prompts:
+            for _ in range(sampling.n):
+                self.drawn[question] += 1
+                number = self.drawn[question]
+                right = number == list(SOLVED_AT.values())[question]
+                texts.append(r"\boxed{4}" if right else ["none", r"\boxed{5}", r"\boxed{6}"][number % 3])
+        ids = torch.ones(len(texts), 1, dtype=torch.long)
+        return Rollouts(ids, ids.bool(), ids, ids.bool(), texts)
+
+    def update_weights(self, policy: Policy) -> None:
+        raise AssertionError("a search changes no weights")
+
+
+@contextmanager
+def silent(label: str, unit: str) -> Iterator[Progress]:
+    yield lambda done, total: None
+
+
+def search(out: Path, engine: Scripted, k: int, prompts: Prompts = PROMPTS) -> tuple[list[Statistics], list[str]]:
+    with OutcomeMatcher() as matcher:
+        return find_hard(Sampler(engine, load_config("toy"), with_text=False), matcher, prompts, k, out, silent)
+
+
+def test_a_problem_leaves_when_it_is_solved(tmp_path: Path) -> None:
+    engine = Scripted()
+    statistics, hard = search(tmp_path, engine, 70)
+    assert hard == ["never"]
+    assert [engine.drawn[i] for i in range(5)] == [8, 8, 64, 64, 70]
+    assert [one.n for one in statistics] == [8, 8, 64, 64, 70]
+    assert [one.correct for one in statistics] == [1, 1, 1, 1, 0]
+    assert statistics[4] == Statistics("never", n=70, correct=0, distinct=2, no_answer=23)
+
+
+@pytest.mark.parametrize(("k", "hard"), [(1, ["eighth", "ninth", "late", "never"]), (9, ["late", "never"])])
+def test_k_samples_are_drawn_and_no_more(k: int, hard: list[str], tmp_path: Path) -> None:
+    engine = Scripted()
+    statistics, found = search(tmp_path, engine, k)
+    assert found == hard
+    assert max(engine.drawn.values()) == k
+    assert {one.n for one in statistics if one.id in hard} == {k}
+
+
+def test_a_search_goes_on_by_its_files(tmp_path: Path) -> None:
+    whole = search(tmp_path, Scripted(), 70)
+    engine = Scripted()
+    assert search(tmp_path, engine, 70) == whole
+    assert not engine.drawn
+    (tmp_path / "samples-70.jsonl").unlink()
+    lines = (tmp_path / "samples-64.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "samples-64.jsonl").write_text(lines[0] + lines[1][:9])
+    again, hard = search(tmp_path, Scripted(), 70)  # its samples start anew: other numbers, the same rows
+    assert hard == whole[1]
+    assert [one.id for one in again] == [one.id for one in whole[0]]
+
+
+def test_a_gold_that_cannot_be_judged_is_not_hard(tmp_path: Path) -> None:
+    prompts = Prompts((Problem("bad", "?", r"\boxed{}"), Problem("good", "?", "9")), [[4], [4]])
+    engine = Scripted()
+    with pytest.warns(UserWarning, match="question 'bad': the gold answer .* is empty"):
+        statistics, hard = search(tmp_path, engine, 9, prompts)
+    assert hard == ["good"]
+    assert [one.n for one in statistics] == [8, 9]
+
+
+def test_the_command_writes_problems_to_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["hard-set", "toy", "--data", "toy:train", "--k", "64", "data.val_max_samples=24"]
+    result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 0, result.output
+    out = tmp_path / "hard-set" / "toy"
+    hard = [json.loads(line) for line in (out / "hard.jsonl").read_text().splitlines()]
+    statistics = [json.loads(line) for line in (out / "statistics.jsonl").read_text().splitlines()]
+    assert 0 < len(hard) < 24 == len(statistics)
+    assert f"{len(hard)} of 24 problems have pass@64 = 0" in result.stdout
+    assert set(hard[0]) == {"id", "problem", "answer"}
+    assert {one["id"] for one in statistics if one["n"] == 64 and not one["correct"]} == {row["id"] for row in hard}
+    assert sum(len(one.answers) for one in read_samples(out / "samples-8.jsonl")) == 24 * 8
+    files = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert CliRunner().invoke(cli.app, command).exit_code == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == files
+    other = CliRunner().invoke(cli.app, ["65" if word == "64" else word for word in command])
+    assert other.exit_code == 2
+    assert "k: 64 before, 65 now" in other.stderr

@@ -1,0 +1,433 @@
+"""Stopping a run in any way, and going on: nothing is lost, nothing changes, and another run is never continued."""
+
+import errno
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
+
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
+from outcome_rl.grpo.run.evaluation import Evaluation, evaluate
+from outcome_rl.grpo.run.run_lock import Interrupted
+from outcome_rl.grpo.trainer import Trainer, train
+from outcome_rl.grpo.update.updater import Updater
+from outcome_rl_kernels import OutcomeCounts
+
+
+@pytest.mark.slow
+def test_a_run_stopped_four_times_equals_one_that_was_not(
+    small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    """SIGKILL between checkpoints, SIGKILL again, then Ctrl-C, then SIGKILL in the last evaluation, then to the end.
+    Answers are compared by processes of math-verify, which a signal to the process group must not reach."""
+    longer = [
+        "trainer.total_training_steps=12",
+        "trainer.save_freq=3",
+        "trainer.test_freq=-1",
+        "data.val_max_samples=2",
+        "outcomes.equivalence=math_verify",
+        "outcomes.workers=1",
+    ]
+    config = small_config(tmp_path / "whole", *longer)
+    train(config)
+    overrides = small(tmp_path / "stopped", *longer)
+    run_dir = tmp_path / "stopped" / "run"
+    for steps in (2, 5):
+        status, _, err = Process(run_dir, overrides).stop(signal.SIGKILL, steps)
+        assert status == -signal.SIGKILL, err
+    status, out, err = Process(run_dir, overrides).stop(signal.SIGINT, 8)
+    assert status == 128 + signal.SIGINT, err
+    assert "continues after step" in out
+    assert "stopped by SIGINT after step" in err
+    assert "Traceback" not in err
+    status, _, err = Process(run_dir, overrides).stop(signal.SIGKILL, 3, "evaluations")
+    assert status == -signal.SIGKILL, err
+    assert [row["step"] for row in rows(run_dir, "evaluations")] == [0, 0, 12]
+    status, out, err = Process(run_dir, overrides).finish()
+    assert status == 0, err
+    assert "continues after step 12" in out
+    assert err == ""  # no warnings, no progress bars of libraries
+    assert_same_run(run_dir, config.run_dir)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
+    signum: signal.Signals,
+    finished: Path,
+    small: MakeOverrides,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = Updater.step
+
+    def signalled(self: Updater, batch: Any) -> Any:
+        if self.scheduler.last_epoch == 2:  # in the third update
+            os.kill(os.getpid(), signum)
+        return step(self, batch)
+
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patched:
+        patched.setattr(Updater, "step", signalled)
+        result = invoke("--config", "toy", *small(tmp_path))
+    assert result.exit_code == 128 + signum
+    assert f"stopped by {signum.name} after step 3; the same command continues it" in result.stderr
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert [row["step"] for row in rows(tmp_path / "run", "metrics")] == [1, 2, 3]
+    resumed = invoke("--config", "toy", *small(tmp_path))
+    assert resumed.exit_code == 0, resumed.output
+    assert "continues after step 3" in resumed.stdout
+    assert_same_run(tmp_path / "run", finished)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL, after which the files are as they are."""
+
+
+class Evaluations:
+    """The trainer's `evaluate`, which at its call number `number` first does something else."""
+
+    def __init__(self, number: int, instead: Callable[[], None]) -> None:
+        self.number, self.instead = number, instead
+
+    def __call__(self, *arguments: Any) -> Evaluation:
+        self.number -= 1
+        if self.number == 0:
+            self.instead()
+        return evaluate(*arguments)
+
+
+def killed() -> None:
+    raise Killed
+
+
+def terminated() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# The evaluations of the six steps: 1 and 2 of the base, 3 after step 2, 4 after step 4, 5 and 6 after the last.
+@pytest.mark.parametrize(("number", "saved"), [(2, None), (3, 2), (5, 6), (6, 6)])
+def test_a_kill_during_an_evaluation_loses_nothing(
+    number: int,
+    saved: int | None,
+    finished: Path,
+    small_config: MakeConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = small_config(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, killed))
+        with pytest.raises(Killed):
+            train(config)
+    assert len(rows(config.run_dir, "evaluations")) == number - 1
+    checkpoint = latest_checkpoint(config.run_dir / "checkpoints")
+    assert checkpoint == (saved and config.run_dir / "checkpoints" / f"global_step_{saved}")
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+@pytest.mark.parametrize(("number", "step", "save_freq"), [(3, 2, 2), (3, 2, -1), (5, 6, 2)])
+def test_a_signal_during_an_evaluation_stops_after_the_data_set(
+    number: int,
+    step: int,
+    save_freq: int,
+    finished: Path,
+    small_config: MakeConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = small_config(tmp_path, f"trainer.save_freq={save_freq}")
+    with monkeypatch.context() as patched:
+        patched.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, terminated))
+        with pytest.raises(Interrupted, match=f"stopped by SIGTERM after step {step}"):
+            train(config)
+    assert len(rows(config.run_dir, "evaluations")) == number
+    assert latest_checkpoint(config.run_dir / "checkpoints") == config.run_dir / "checkpoints" / f"global_step_{step}"
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+def test_a_signal_during_the_last_evaluation_is_a_finished_run(
+    finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(tmp_path)
+    monkeypatch.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(6, terminated))
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_signal_during_the_base_evaluation_stops_before_the_first_step(
+    number: int, small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, terminated))
+    result = invoke("--config", "toy", *small(tmp_path))
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM before the first step" in result.stderr
+    assert len(rows(tmp_path / "run", "evaluations")) == number
+    assert rows(tmp_path / "run", "metrics") == []
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_records_without_a_checkpoint_are_kept(
+    finished: Path, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = small_config(tmp_path)
+    config.run_dir.mkdir()
+    texts = {}
+    for stream in STREAMS:
+        texts[stream] = "".join((finished / f"{stream}.jsonl").read_text().splitlines(keepends=True)[:1])
+    for number in (1, 2):
+        for stream, text in texts.items():
+            (config.run_dir / f"{stream}.jsonl").write_text(text)
+        Trainer(config).close()
+        place = config.run_dir / f"abandoned-{number}"
+        assert {path.name: path.read_text() for path in place.iterdir()} == {
+            f"{stream}.jsonl": text for stream, text in texts.items()
+        }
+        assert f"records but no checkpoint: they are now in {place}" in caplog.messages[-1]
+    train(config)  # after a start that wrote nothing, there is nothing to move
+    assert not (config.run_dir / "abandoned-3").exists()
+    assert_same_run(config.run_dir, finished)
+
+
+def test_bfloat16_resumes_bit_for_bit(small_config: MakeConfig, tmp_path: Path) -> None:
+    settings = ("model.dtype=bfloat16", "data.val_files=[]", "data.test_files=[]", "data.train_batch_size=4")
+    whole = small_config(tmp_path / "whole", *settings, "trainer.total_training_steps=4")
+    train(whole)
+    for steps in (2, 4):
+        part = small_config(tmp_path / "part", *settings, f"trainer.total_training_steps={steps}")
+        train(part)
+    assert rows(part.run_dir, "metrics") == rows(whole.run_dir, "metrics")
+    places = [config.run_dir / "checkpoints" / "global_step_4" for config in (part, whole)]
+    assert files(places[0]) == files(places[1])
+
+
+def test_a_full_disk_at_a_checkpoint(
+    finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(tmp_path)
+    save = OutcomeCounts.save
+
+    def full(self: OutcomeCounts, path: Any) -> None:
+        if ".unfinished-4" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(self, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OutcomeCounts, "save", full)
+        with pytest.raises(OSError, match=r"step 4 failed: .*No space left.*last good one is .*global_step_2"):
+            train(config)
+    assert {path.name for path in (config.run_dir / "checkpoints").iterdir()} == {"global_step_2", "best.json"}
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+def test_a_disk_that_takes_no_large_file(
+    finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operating system refuses to let a file grow, in the middle of the weights of the checkpoint of step 4."""
+    config = small_config(tmp_path)
+    step = Updater.step
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def filling(self: Updater, batch: Any) -> Any:
+        if self.scheduler.last_epoch == 3:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
+        return step(self, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Updater, "step", filling)
+        try:
+            with pytest.raises(OSError, match=r"step 4 failed: .*last good one is .*global_step_2"):
+                train(config)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert {path.name for path in (config.run_dir / "checkpoints").iterdir()} == {"global_step_2", "best.json"}
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+@pytest.mark.slow
+def test_a_run_killed_twenty_times_equals_one_that_was_not(
+    finished: Path, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    """SIGKILL of forked processes, each when it opens, renames or removes its file number so and so: between the bytes
+    of a checkpoint, before and after its rename, while records are cut, in evaluations and updates."""
+    config = small_config(tmp_path)
+    chances, kills = random.Random(0), 0
+    while kills < 20:
+        status = train_in_a_fork(config, chances.randrange(80))
+        if status == 0:  # it came to its end before that event: compare, and begin again
+            assert_same_run(config.run_dir, finished)
+            shutil.rmtree(config.run_dir)
+        else:
+            assert status == -signal.SIGKILL
+            kills += 1
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+def train_in_a_fork(config: TrainConfig, fatal: int) -> int:
+    """The exit status of a process that trains, and kills itself at an event of the run's files."""
+    pid = os.fork()
+    if pid == 0:
+        seen = 0
+
+        def count(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal seen
+            if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir") and "run" in str(arguments[0]):
+                seen += 1
+                if seen > fatal:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        train(config)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def test_a_reward_worker_that_hangs_holds_up_no_step(small_config: MakeConfig, tmp_path: Path) -> None:
+    """Every gold makes math-verify compute for ever, so that every comparison times out and counts as different."""
+    settings = ("outcomes.equivalence=math_verify", "outcomes.workers=2", "outcomes.timeout_s=0.2")
+    data = ("data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=1", "data.train_batch_size=2")
+    path = tmp_path / "problems.jsonl"
+    rows_of_file = [{"id": i, "problem": "D01 1 @ 1 # 1 =>", "answer": "9^{9^{9}}"} for i in range(2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows_of_file))
+    config = small_config(tmp_path, *settings, *data, f"data.train_files={path}")
+    train(config)
+    (row,) = rows(config.run_dir, "metrics")
+    assert row["outcomes/unresolved"] > 0
+    assert row["reward/mean"] == 0
+
+
+def test_a_finished_run_shows_its_table_again(finished: Path, small: MakeOverrides, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    result = invoke("--config", "toy", *small(tmp_path))
+    assert result.exit_code == 0, result.output
+    for shown in ("continues after step 6", "base against step 6", "pass@4", "diff@4", "no answer"):
+        assert shown in result.stdout
+    assert "step 6/6" not in result.stdout
+    assert_same_run(tmp_path / "run", finished)
+
+
+def test_one_process_a_folder(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    first = Trainer(config)
+    try:
+        with pytest.raises(ValueError, match=r"another process works in .*run; wait for it"):
+            Trainer(config)
+    finally:
+        first.close()
+    Trainer(config).close()
+
+
+def test_a_failed_start_lets_go_of_the_folder(small_config: MakeConfig, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data\.train_batch_size must be at most"):
+        Trainer(small_config(tmp_path, "data.train_batch_size=17"))
+    Trainer(small_config(tmp_path)).close()
+
+
+def test_a_used_folder_is_refused_where_resuming_is_off(two_steps: Path, small_config: MakeConfig) -> None:
+    config = small_config(two_steps, *on_file(two_steps), "trainer.resume_mode=disable")
+    before = (two_steps / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match=r"run already holds a run. Continue it with trainer\.resume_mode=auto"):
+        train(config)
+    assert (two_steps / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_records_without_a_checkpoint_are_a_used_folder_too(small_config: MakeConfig, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n')
+    with pytest.raises(ValueError, match="already holds a run"):
+        train(small_config(tmp_path, "trainer.resume_mode=disable"))
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("actor.optim.lr=1e-5", r"actor\.optim\.lr: 0\.0002 before, 1e-05 now"),
+        ("outcomes.equivalence=math_verify", r"outcome rule: .* before, .*math_verify' now"),
+        ("exploration.bonus=ucb", r"exploration\.bonus: 'ucb_con' before, 'ucb' now"),
+        ("data.train_max_samples=12", r"training data: "),
+        ("trainer.seed=1", r"trainer\.seed: 0 before, 1 now"),
+    ],
+)
+def test_another_run_is_not_continued(override: str, named: str, two_steps: Path, small_config: MakeConfig) -> None:
+    before = {path: path.read_bytes() for path in (two_steps / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=rf"global_step_2 belongs to another run: .*{named}"):
+        train(small_config(two_steps, *on_file(two_steps), override))
+    assert {path: path.read_bytes() for path in (two_steps / "run").rglob("*") if path.is_file()} == before
+
+
+def test_changed_data_under_the_same_name_is_not_continued(
+    two_steps: Path, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(two_steps, tmp_path / "copy")
+    lines = (copy / "problems.jsonl").read_text().splitlines()
+    lines[3] = json.dumps({**json.loads(lines[3]), "answer": "52"})
+    (copy / "problems.jsonl").write_text("\n".join(lines))
+    with pytest.raises(
+        ValueError, match=r"run: training data: '16 problems .*' before, '16 problems .*' now\. Restore"
+    ):
+        train(small_config(copy, *on_file(copy)))
+
+
+def test_changed_evaluation_data_is_not_continued(two_steps: Path, small_config: MakeConfig) -> None:
+    settings = [*on_file(two_steps), "data.test_files=toy:validation"]
+    with pytest.raises(ValueError, match=r"run: test data: .* before, .* now\. Restore"):
+        train(small_config(two_steps, *settings))
+
+
+def test_a_longer_run_goes_on(small_config: MakeConfig, tmp_path: Path) -> None:
+    data = ("data.val_files=[]", "data.test_files=[]")
+    short = small_config(tmp_path / "a", *data, "trainer.total_training_steps=3")
+    train(short)
+    train(small_config(tmp_path / "a", *data, "trainer.total_training_steps=5"))
+    whole = small_config(tmp_path / "b", *data, "trainer.total_training_steps=5")
+    train(whole)
+    assert rows(short.run_dir, "metrics") == rows(whole.run_dir, "metrics")
+    places = [config.run_dir / "checkpoints" / "global_step_5" for config in (short, whole)]
+    assert files(places[0]) == files(places[1])
+
+
+def test_a_schedule_that_depends_on_the_length_keeps_it(small_config: MakeConfig, tmp_path: Path) -> None:
+    settings = ("data.val_files=[]", "data.test_files=[]", "actor.optim.lr_scheduler_type=cosine")
+    train(small_config(tmp_path, *settings, "trainer.total_training_steps=2"))
+    with pytest.raises(ValueError, match=r"trainer\.total_training_steps: 2 before, 3 now"):
+        train(small_config(tmp_path, *settings, "trainer.total_training_steps=3"))
+
+
+def test_a_run_may_move_and_record_otherwise(two_steps: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    shutil.copytree(two_steps / "run", tmp_path / "renamed")
+    shutil.copy(two_steps / "problems.jsonl", tmp_path)
+    more = ("trainer.experiment_name=renamed", "trainer.save_freq=1", "outcomes.workers=2", "trainer.log_generations=0")
+    train(small_config(tmp_path, *on_file(tmp_path), *more, "trainer.total_training_steps=3"))
+    assert [row["step"] for row in rows(tmp_path / "renamed", "metrics")] == [1, 2, 3]
+
+
+def test_an_interruption_in_the_last_step_is_a_finished_run(
+    small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Updater.step
+
+    def signalled(self: Updater, batch: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, batch)
+
+    monkeypatch.setattr(Updater, "step", signalled)
+    bare = ["data.val_files=[]", "data.test_files=[]"]
+    train(small_config(tmp_path / "a", *bare, "trainer.total_training_steps=1"))
+    with pytest.raises(Interrupted, match="stopped by SIGTERM after step 1"):
+        train(small_config(tmp_path / "b", *bare, "trainer.total_training_steps=2"))

@@ -1,0 +1,204 @@
+"""Samples of a saved model: the same however often it was stopped, and never mixed with others."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from outcome_rl.analyze import read_samples
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.data.problems import load_problems
+from outcome_rl.grpo.data.prompts import Prompts, build_prompts
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import Rollouts, TransformersEngine
+from outcome_rl.grpo.sample import Sampler, open_sampler, sampling_config
+from outcome_rl.outcomes.extraction import extract_answer
+
+N = SamplingConfig(n=4)
+
+
+def ignore(done: int, total: int) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def config() -> TrainConfig:
+    # Four of its batches are two questions of four samples.
+    return load_config("toy", ["rollout.micro_batch_size=2", "data.max_response_length=12"])
+
+
+@pytest.fixture(scope="module")
+def prompts(config: TrainConfig, shared_policy: Policy) -> Prompts:
+    return build_prompts(load_problems(["toy:test"], config.data, 7), shared_policy.tokenizer, config.data)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL, after which the files are as they are."""
+
+
+class Engine(TransformersEngine):
+    """Counts its calls, and is killed in one of them."""
+
+    def __init__(self, policy: Policy, killed_in: int = 0) -> None:
+        super().__init__(policy, 64)
+        self.calls = 0
+        self.killed_in = killed_in
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Rollouts:
+        self.calls += 1
+        if self.calls == self.killed_in:
+            raise Killed
+        return super().generate(prompts, sampling, max_tokens, seed)
+
+
+@pytest.fixture(scope="module")
+def whole(
+    config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path_factory: pytest.TempPathFactory
+) -> bytes:
+    path = tmp_path_factory.mktemp("whole") / "test.jsonl"
+    shown: list[tuple[int, int]] = []
+    Sampler(Engine(shared_policy), config, with_text=True).fill(
+        path, prompts, N, "test", lambda done, total: shown.append((done, total))
+    )
+    assert shown == [(0, 7), (2, 7), (4, 7), (6, 7), (7, 7)]
+    return path.read_bytes()
+
+
+def test_the_file_is_one_that_analyze_reads(whole: bytes, prompts: Prompts, tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_bytes(whole)
+    questions = read_samples(tmp_path / "test.jsonl")
+    assert [question.question_id for question in questions] == [problem.id for problem in prompts.problems]
+    assert [question.gold for question in questions] == [problem.answer for problem in prompts.problems]
+    assert {len(question.answers) for question in questions} == {4}
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30])
+@pytest.mark.parametrize("killed_in", [1, 3, 4])
+def test_a_kill_loses_nothing(
+    killed_in: int, cut: int, whole: bytes, config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path: Path
+) -> None:
+    path = tmp_path / "test.jsonl"
+    with pytest.raises(Killed):
+        Sampler(Engine(shared_policy, killed_in), config, with_text=True).fill(path, prompts, N, "test", ignore)
+    path.write_bytes(path.read_bytes()[: -cut or None])  # a row that was being written
+    engine = Engine(shared_policy)
+    Sampler(engine, config, with_text=True).fill(path, prompts, N, "test", ignore)
+    assert path.read_bytes() == whole
+    assert engine.calls == 4 - (killed_in - 1) + (cut > 0 and killed_in > 1)
+    Sampler(engine, config, with_text=True).fill(path, prompts, N, "test", ignore)
+    assert path.read_bytes() == whole
+
+
+def test_answers_alone_are_those_of_the_texts(
+    whole: bytes, config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path: Path
+) -> None:
+    path = tmp_path / "test.jsonl"
+    Sampler(Engine(shared_policy), config, with_text=False).fill(path, prompts, N, "test", ignore)
+    for line, other in zip(path.read_text().splitlines(), whole.decode().splitlines(), strict=True):
+        texts = [extract_answer(sample["text"]) for sample in json.loads(other)["samples"]]
+        assert [sample["answer"] for sample in json.loads(line)["samples"]] == [
+            None if answer is None else answer.text for answer in texts
+        ]
+
+
+def test_names_and_seeds_give_other_samples(
+    whole: bytes, config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path: Path
+) -> None:
+    path = tmp_path / "test.jsonl"
+    Sampler(Engine(shared_policy), config, with_text=True).fill(path, prompts, N, "other", ignore)
+    assert path.read_bytes() != whole
+
+
+def test_a_checkpoint_is_sampled_as_it_was_trained(finished: Path) -> None:
+    config = sampling_config(str(finished), [])
+    trained = load_config(finished / "config.yaml")
+    assert config.model.path == str(finished / "checkpoints" / "global_step_6" / "model")
+    assert config.rollout.val_kwargs == trained.rollout.val_kwargs
+    assert config.data.max_response_length == trained.data.max_response_length
+    assert config.data.test_files == trained.data.test_files == ["toy:test"]
+    other = sampling_config(str(finished), ["a,b.jsonl", "c.jsonl"], None, ["rollout.val_kwargs.n=9"])
+    assert (other.data.test_files, other.rollout.val_kwargs.n) == (["a,b.jsonl", "c.jsonl"], 9)
+
+
+def test_validation_data_stand_in_for_test_data(finished: Path) -> None:
+    config = sampling_config(str(finished), [], None, ["data.test_files=[]"])
+    assert config.data.test_files == ["toy:validation"]
+
+
+def test_problems_must_be_named() -> None:
+    with pytest.raises(ValueError, match=r"Qwen/Qwen2\.5-7B is no checkpoint of a run, .*: give --data"):
+        sampling_config("Qwen/Qwen2.5-7B", [])
+    with pytest.raises(ValueError, match=r"toy names no data\.test_files and no data\.val_files: give --data"):
+        sampling_config("toy", [], None, ["data.test_files=[]", "data.val_files=[]"])
+
+
+@pytest.fixture(scope="module")
+def claimed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("claimed")
+    config = sampling_config("toy", ["toy:test"], None, ["data.val_max_samples=2"])
+    with open_sampler(config, [["toy:test"]], out, with_text=True, k=8):
+        pass
+    return out
+
+
+@pytest.mark.parametrize(
+    ("override", "more", "message"),
+    [
+        ("rollout.val_kwargs.temperature=0.5", {"k": 8}, r"rollout\.val_kwargs\.temperature: 1\.0 before, 0\.5 now"),
+        ("trainer.seed=1", {"k": 8}, r"trainer\.seed: 0 before, 1 now"),
+        ("data.val_max_samples=3", {"k": 8}, r"problems of toy:test: '.*' before, '.*' now"),
+        ("rollout.val_kwargs.n=32", {"k": 9}, r"k: 8 before, 9 now\. Restore .*, or choose another --out"),
+    ],
+)
+def test_other_samples_are_not_added(override: str, more: dict[str, Any], message: str, claimed: Path) -> None:
+    config = sampling_config("toy", ["toy:test"], None, ["data.val_max_samples=2", override])
+    with (
+        pytest.raises(ValueError, match=message),
+        open_sampler(config, [["toy:test"]], claimed, with_text=True, **more),
+    ):
+        pass
+
+
+def test_one_process_a_folder(claimed: Path) -> None:
+    config = sampling_config("toy", ["toy:test"], None, ["data.val_max_samples=2"])
+    with (
+        open_sampler(config, [["toy:test"]], claimed, with_text=True, k=8),
+        pytest.raises(ValueError, match=r"another process works in .* or --out"),
+        open_sampler(config, [["toy:test"]], claimed, with_text=True, k=8),
+    ):
+        pass
+
+
+def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "test.jsonl").write_text('{"id": 1, "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}')
+    sources = [str(tmp_path / name / "test.jsonl") for name in "ab"]
+    config = sampling_config("toy", sources)
+    with (
+        pytest.raises(ValueError, match=r"two sources share a name, .*: test, test; rename one"),
+        open_sampler(config, [[source] for source in sources], tmp_path / "out", with_text=True),
+    ):
+        pass
+
+
+def test_the_random_state_of_the_caller_is_left_alone(
+    config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path: Path
+) -> None:
+    before = torch.get_rng_state()
+    Sampler(Engine(shared_policy), config, with_text=False).fill(tmp_path / "a.jsonl", prompts, N, "a", ignore)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_columns_named_for_the_training_data_may_be_missing(tmp_path: Path) -> None:
+    source = tmp_path / "test.jsonl"
+    source.write_text('{"unique_id": "a", "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}')
+    config = sampling_config("toy", [str(source)], None, ["data.answer_key=reward_model.ground_truth"])
+    with open_sampler(config, [[str(source)]], tmp_path / "out", with_text=True) as (_, ((dataset, _),)):
+        assert [problem.answer for problem in dataset.problems] == ["1"]

@@ -1,0 +1,341 @@
+"""Whole runs: what they leave behind, every way to explore, real problems, and the command line."""
+
+import io
+import json
+from collections.abc import Collection
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
+from rich.console import Console
+
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import ModelConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.run.checkpoint import read_best
+from outcome_rl.grpo.trainer import Trainer, train
+from outcome_rl.toy import DialectTask
+from outcome_rl_kernels import OutcomeCounts
+
+PROBLEMS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "problems"
+
+
+def test_the_folder_holds_the_run(finished: Path) -> None:
+    assert {path.name for path in finished.iterdir() if path.name != ".lock"} == {
+        "config.yaml",
+        "metrics.jsonl",
+        "evaluations.jsonl",
+        "samples.jsonl",
+        "report.html",
+        "checkpoints",
+    }
+    assert load_config(finished / "config.yaml").run_dir == finished
+    kept = {
+        "global_step_4",
+        "global_step_6",
+        *(one["checkpoint"] for one in read_best(finished / "checkpoints").values()),
+    }
+    assert {path.name for path in (finished / "checkpoints").iterdir()} == {*kept, "best.json"}
+
+
+def test_the_best_checkpoints_are_those_of_the_validation_data(finished: Path) -> None:
+    kept = rows(finished, "evaluations")
+    best = read_best(finished / "checkpoints")
+    assert set(best) == {"pass@1", "pass@4"}
+    for name, entry in best.items():
+        values = {
+            row["step"]: row["pass_at_k"][name.removeprefix("pass@")]
+            for row in kept
+            if row["dataset"] == "toy:validation" and row["step"]
+        }
+        assert entry["value"] == max(values.values())
+        assert entry["step"] == next(step for step, value in values.items() if value == entry["value"])
+
+
+def test_the_best_step_has_a_checkpoint_where_none_was_due(small_config: MakeConfig, tmp_path: Path) -> None:
+    settings = ("trainer.save_freq=-1", "trainer.test_freq=1", "trainer.total_training_steps=3", "data.test_files=[]")
+    config = small_config(tmp_path, *settings, "trainer.max_ckpt_to_keep=1")
+    train(config)
+    best = read_best(config.run_dir / "checkpoints")
+    assert set(best) == {"pass@1", "pass@4"}
+    for entry in best.values():
+        assert (config.run_dir / "checkpoints" / entry["checkpoint"] / "model").is_dir()
+
+
+def test_several_sets_have_their_averages(small_config: MakeConfig, tmp_path: Path) -> None:
+    sets = ("data.val_files=[toy:validation,toy:train]", "data.test_files=[toy:test,toy:train]")
+    config = small_config(tmp_path, *sets, "trainer.total_training_steps=4")
+    train(config)
+    kept = rows(config.run_dir, "evaluations")
+    by_step = {step: [row["dataset"] for row in kept if row["step"] == step] for step in (0, 2, 4)}
+    every = ["toy:validation", "toy:train", "toy:test", "macro:validation", "macro:test"]
+    assert by_step == {0: every, 2: ["toy:validation", "toy:train", "macro:validation"], 4: every}
+    of = {(row["step"], row["dataset"]): row["pass_at_k"]["4"] for row in kept}
+    for step in (0, 2, 4):
+        mean = (of[step, "toy:validation"] + of[step, "toy:train"]) / 2
+        assert of[step, "macro:validation"] == pytest.approx(mean)
+    best = read_best(config.run_dir / "checkpoints")["pass@4"]
+    assert best["value"] == max(of[2, "macro:validation"], of[4, "macro:validation"])
+
+
+def test_without_validation_data_nothing_is_the_best(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, "data.val_files=[]", "trainer.total_training_steps=1")
+    train(config)
+    assert read_best(config.run_dir / "checkpoints") == {}  # test data choose nothing
+
+
+def test_the_trained_model_is_a_model(finished: Path) -> None:
+    policy = Policy.load(ModelConfig(path=str(finished / "checkpoints" / "global_step_6" / "model"), device="cpu"))
+    base = Policy.load(ModelConfig(path="toy", device="cpu"))
+    assert not torch.equal(policy.head_weight, base.head_weight)
+    assert policy.tokenizer("D01 1")["input_ids"] == base.tokenizer("D01 1")["input_ids"]
+
+
+def test_every_sample_was_counted_once(finished: Path) -> None:
+    counts = OutcomeCounts.load(finished / "checkpoints" / "global_step_6" / "counts.safetensors")
+    questions, _, numbers = counts.items()
+    assert int(numbers.sum()) == 6 * 8 * 4
+    assert len(set(questions.tolist())) == 16
+
+
+def test_metrics_agree_with_one_another(finished: Path) -> None:
+    metrics = rows(finished, "metrics")
+    assert [row["step"] for row in metrics] == [1, 2, 3, 4, 5, 6]
+    assert [row["epoch"] for row in metrics] == [0, 0, 1, 1, 2, 2]
+    solved = [row["train/solved_fraction"] for row in metrics]
+    distinct = [row["train/distinct_answers"] for row in metrics[1:]]
+    assert solved == sorted(solved)
+    assert distinct == sorted(distinct)
+    state = json.loads((finished / "checkpoints" / "global_step_6" / "state.json").read_text())
+    assert solved[-1] == len(state["solved"]) / 16
+    for row in metrics:
+        assert 0 < row["reward/mean"] < 1
+        assert row["outcomes/unresolved"] == 0
+        assert row["actor/grad_norm"] > 0
+    assert metrics[0]["actor/kl"] == pytest.approx(0, abs=1e-9)
+    assert metrics[5]["actor/kl"] > 0
+
+
+def test_the_time_of_a_step_is_broken_down(finished: Path) -> None:
+    for line in (finished / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        parts = [row[f"time/{part}_s"] for part in ("rollout", "outcomes", "reference", "update")]
+        assert sum(parts) == pytest.approx(row["time/step_s"], rel=0.2)
+        assert row["time/outcomes_share"] == pytest.approx(row["time/outcomes_s"] / row["time/step_s"], abs=1e-3)
+        assert 0 < row["time/outcomes_share"] < 0.5  # under 0.02 on the batches of the preset; these are tiny
+
+
+def test_evaluations_are_at_their_steps(finished: Path) -> None:
+    evaluations = [(row["step"], row["dataset"]) for row in rows(finished, "evaluations")]
+    validation, test = "toy:validation", "toy:test"
+    assert evaluations == [(0, validation), (0, test), (2, validation), (4, validation), (6, validation), (6, test)]
+    assert all(row["n_questions"] == 8 and row["n_samples"] == 32 for row in rows(finished, "evaluations"))
+
+
+def test_samples_show_what_decided_their_advantage(finished: Path) -> None:
+    samples = rows(finished, "samples")
+    assert [row["step"] for row in samples] == [2] * 8 + [4] * 8 + [6] * 8
+    golds = {row["id"]: row["answer"] for row in DialectTask().problems("train", 16)}
+    for row in samples:
+        assert row["gold"] == golds[row["question_id"]]
+        assert row["reward"] == float(row["outcome"] == row["gold"])
+        assert row["outcome"] is None or rf"\boxed{{ {row['outcome']} }}" in row["completion"]
+
+
+def test_the_same_run_twice_is_the_same(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    train(config)
+    assert_same_run(config.run_dir, finished)
+
+
+def test_another_seed_is_another_run(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, "trainer.seed=1", "trainer.total_training_steps=2")
+    train(config)
+    assert rows(config.run_dir, "metrics") != rows(finished, "metrics")[:2]
+
+
+def test_a_model_with_invalid_generation_settings_is_trained(
+    policy: Policy, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    policy.save(tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text('{"do_sample": false, "temperature": 0.6}')
+    data = (f"model.path={tmp_path / 'model'}", "data.val_files=[]", "data.test_files=[]")
+    config = small_config(tmp_path, *data, "trainer.total_training_steps=1")
+    train(config)
+    assert (config.run_dir / "checkpoints" / "global_step_1" / "model" / "generation_config.json").exists()
+
+
+@pytest.mark.parametrize("setting", ["top_p=0.9", "top_k=20", "val_kwargs.top_p=0.9"])
+def test_sampling_that_the_loss_does_not_know_is_told(
+    setting: str, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Trainer(small_config(tmp_path, f"rollout.{setting}")).close()
+    told = [message for message in caplog.messages if "training is off-policy" in message]
+    assert len(told) == (0 if "val_kwargs" in setting else 1)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["exploration.bonus=none"],
+        ["exploration.bonus=ucb"],
+        ["exploration.bonus=ucb_mean"],
+        ["exploration.bonus=batch"],
+        ["exploration.bonus=batch_positive"],
+        ["exploration.bonus=ucb_con+batch", "exploration.coef=[0.1,0.2]"],
+        [
+            "exploration.no_answer=own_class",
+            "exploration.answer_mask_mode=all",
+            "actor.loss_agg_mode=seq-mean-token-mean",
+        ],
+        ["algorithm.mask_truncated_completions=true", "data.max_response_length=12"],
+        ["actor.kl_loss_coef=0", "algorithm.norm_adv_by_std_in_grpo=false", "rollout.temperature=0.8"],
+    ],
+    ids=lambda overrides: overrides[0],
+)
+def test_every_way_to_explore_runs(overrides: list[str], small_config: MakeConfig, tmp_path: Path) -> None:
+    bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=3"]
+    config = small_config(tmp_path, *bare, *overrides)
+    train(config)
+    metrics = rows(config.run_dir, "metrics")
+    assert len(metrics) == 3
+    # The third step sees questions again; before, ucb_mean has nothing to compare.
+    assert (metrics[2]["exploration/bonus_abs_mean"] > 0) == (overrides != ["exploration.bonus=none"])
+
+
+def test_a_terminal_sees_one_progress_bar(
+    small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = io.StringIO()
+    console = partial(Console, file=output, force_terminal=True, width=100, _environ={})
+    monkeypatch.setattr("outcome_rl.grpo.run.display.Console", console)
+    train(small_config(tmp_path, "trainer.total_training_steps=2"))
+    bars = {line for line in output.getvalue().replace("\r", "\n").splitlines() if "tok/s" in line}
+    assert bars
+    assert all("\u2501" in line for line in bars)  # every line of a step holds the bar
+    assert any("2/2" in line for line in bars)
+    assert "base against step 2" in output.getvalue()
+
+
+def test_validation_and_test_may_be_one_set(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, "data.test_files=toy:validation", "trainer.total_training_steps=2")
+    train(config)
+    assert [row["step"] for row in rows(config.run_dir, "evaluations")] == [0, 2]
+
+
+def test_two_sets_of_one_name_are_refused(small_config: MakeConfig, tmp_path: Path) -> None:
+    for index, name in enumerate("ab"):
+        (tmp_path / name).mkdir()
+        row = {"id": index, "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}
+        (tmp_path / name / "test.jsonl").write_text(json.dumps(row))
+    sets = f"data.val_files=[{tmp_path}/a/test.jsonl,{tmp_path}/b/test.jsonl]"
+    with pytest.raises(ValueError, match="two different sources named 'test'"):
+        Trainer(small_config(tmp_path, sets, "data.val_max_samples=-1"))
+
+
+class Poison:
+    """Makes the gradients of some steps NaN."""
+
+    def __init__(self, trainer: Trainer, steps: Collection[int]) -> None:
+        self.trainer, self.steps = trainer, steps
+        trainer.policy.head_weight.register_hook(self.gradient)
+
+    def gradient(self, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * torch.nan if self.trainer.step + 1 in self.steps else gradient
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_counted(
+    small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=5", "trainer.save_freq=1"]
+    config = small_config(tmp_path, *bare, "trainer.max_ckpt_to_keep=5")
+    trainer = Trainer(config)
+    Poison(trainer, (2, 4))
+    trainer.run()
+    trainer.close()
+    metrics = rows(config.run_dir, "metrics")
+    assert [row["actor/skipped_updates"] for row in metrics] == [0, 1, 1, 2, 2]
+    assert ["actor/loss" in row for row in metrics] == [True, False, True, False, True]
+    assert sum("update skipped, the gradient is not finite" in message for message in caplog.messages) == 2
+    models = [
+        (config.run_dir / "checkpoints" / f"global_step_{step}" / "model" / "model.safetensors").read_bytes()
+        for step in range(1, 6)
+    ]
+    assert [before == after for before, after in pairwise(models)] == [True, False, True, False]
+    _, _, numbers = OutcomeCounts.load(config.run_dir / "checkpoints" / "global_step_5" / "counts.safetensors").items()
+    assert int(numbers.sum()) == 5 * 8 * 4  # what was sampled is counted all the same
+
+
+def test_updates_that_stay_not_finite_end_the_run(small_config: MakeConfig, tmp_path: Path) -> None:
+    bare = ["data.val_files=[]", "data.test_files=[]", "trainer.save_freq=1", "trainer.max_skipped_updates=2"]
+    config = small_config(tmp_path, *bare)
+    for first_step in (0, 3):  # the run that goes on remembers what was skipped before
+        trainer = Trainer(config)
+        assert trainer.step == first_step
+        Poison(trainer, range(2, 7))
+        with pytest.raises(FloatingPointError, match="the gradient is not finite"):
+            trainer.run()
+        trainer.close()
+        assert [row["actor/skipped_updates"] for row in rows(config.run_dir, "metrics")] == [0, 1, 2]
+
+
+def test_dynamic_sampling_goes_on_where_it_stopped(small_config: MakeConfig, tmp_path: Path) -> None:
+    setting = "algorithm.filter_groups.enable=true"
+    bare = [setting, "exploration.bonus=none", "data.val_files=[]", "data.test_files=[]"]
+    whole = small_config(tmp_path / "whole", *bare, "trainer.total_training_steps=3")
+    train(whole)
+    for steps in (1, 3):
+        train(small_config(tmp_path / "parts", *bare, f"trainer.total_training_steps={steps}"))
+    metrics = rows(whole.run_dir, "metrics")
+    assert rows(tmp_path / "parts" / "run", "metrics") == metrics
+    assert sum(row["sampling/batches"] for row in metrics) > 3
+    state = json.loads((whole.run_dir / "checkpoints" / "global_step_3" / "state.json").read_text())
+    assert state["drawn"] == sum(row["sampling/batches"] for row in metrics)
+
+
+@pytest.mark.skipif(not PROBLEMS.is_dir(), reason=f"needs the problem sets in {PROBLEMS}")
+@pytest.mark.slow
+def test_real_problems_run_and_resume(small: MakeOverrides, tmp_path: Path) -> None:
+    overrides = [
+        *small(tmp_path),
+        f"data.train_files={PROBLEMS / 'math_train.jsonl'}",
+        f"data.val_files={PROBLEMS / 'math500.jsonl'}",
+        "data.test_files=[]",
+        "data.max_prompt_length=1024",
+        "data.overlong_prompts=filter",
+        "data.max_response_length=16",
+        "data.prompt_template={problem} Put your final answer within \\boxed{}.",
+    ]
+    for steps in (2, 3):
+        result = invoke("--config", "toy", *overrides, f"trainer.total_training_steps={steps}")
+        assert result.exit_code == 0, result.output
+    assert "continues after step 2" in result.stdout
+    whole = [*overrides, "trainer.experiment_name=whole", "trainer.test_freq=-1", "trainer.total_training_steps=3"]
+    assert invoke("--config", "toy", *whole).exit_code == 0
+    assert rows(tmp_path / "run", "metrics") == rows(tmp_path / "whole", "metrics")
+    evaluation = rows(tmp_path / "run", "evaluations")[-1]
+    assert (evaluation["step"], evaluation["dataset"], evaluation["n_questions"]) == (3, "math500", 8)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["rollout.m=3"], "unknown config key 'rollout.m'; did you mean 'rollout.n'?"),
+        (["data.train_files=missing.jsonl"], "data file missing.jsonl does not exist"),
+        (["model.path=no/such/folder"], "model.path='no/such/folder' cannot be loaded"),
+        (["data.train_batch_size=17"], "data.train_batch_size must be at most the number of training problems, 16"),
+        (["data.max_prompt_length=3"], "16 of 16 prompts are longer than data.max_prompt_length = 3"),
+    ],
+)
+def test_errors_are_one_line_and_status_2(
+    overrides: list[str], message: str, tmp_path: Path, small: MakeOverrides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result = invoke("--config", "toy", *small(tmp_path), *overrides)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line

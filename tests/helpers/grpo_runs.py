@@ -1,0 +1,174 @@
+"""Running `outcome-rl train` in tests, and comparing what two runs left behind."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner, Result
+
+from outcome_rl import cli
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_best
+from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.update.stats import UpdateStats
+from outcome_rl.grpo.update.updater import Updater
+
+STREAMS = ("metrics", "evaluations", "samples")
+MakeConfig = Callable[..., TrainConfig]
+MakeOverrides = Callable[..., list[str]]
+
+
+@contextmanager
+def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
+    """What torchrun tells this process, meanwhile."""
+    with patch.dict(os.environ, {"RANK": str(rank), "WORLD_SIZE": str(world_size), **more}):
+        yield
+
+
+def updates_together_and_alone(
+    policies: Sequence[Policy], batch: ScoredRollouts, config: TrainConfig, rank: int, world_size: int
+) -> tuple[list[nn.Parameter], list[nn.Parameter], UpdateStats]:
+    """What two equal policies learn, one as all processes and one as a single one: their parameters, and the latter's
+    statistics, which those of the former equal."""
+    parameters, found = [], []
+    for policy, environment in zip(policies, (as_rank(rank, world_size), as_rank(0, 1)), strict=True):
+        with environment:
+            updater = Updater(policy, config, total_steps=10)
+            found.append(updater.step(batch)._replace(reference_s=0, update_s=0))
+        parameters.append(updater.weights.parameters)
+    for name, value in found[0]._asdict().items():
+        assert value == pytest.approx(getattr(found[1], name), rel=1e-5, abs=1e-7), name
+    return parameters[0], parameters[1], found[1]
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, ["train", *arguments])
+
+
+def rows(run_dir: Path, stream: str) -> list[dict[str, Any]]:
+    """The rows of a stream without what depends on the clock."""
+    lines = (run_dir / f"{stream}.jsonl").read_text().splitlines()
+    timed = ("time/", "perf/")
+    return [{key: value for key, value in json.loads(line).items() if not key.startswith(timed)} for line in lines]
+
+
+def files(checkpoint: Path) -> dict[str, bytes]:
+    return {name: (checkpoint / name).read_bytes() for name in ("model/model.safetensors", "counts.safetensors")}
+
+
+def assert_same_run(run_dir: Path, other: Path) -> None:
+    for stream in STREAMS:
+        assert rows(run_dir, stream) == rows(other, stream), stream
+    left, right = latest_checkpoint(run_dir / "checkpoints"), latest_checkpoint(other / "checkpoints")
+    assert left is not None
+    assert right is not None
+    assert left.name == right.name
+    assert files(left) == files(right)
+    states = [json.loads((place / "state.json").read_text()) for place in (left, right)]
+    for state in states:
+        del state["identity"]
+    assert states[0] == states[1]
+    assert read_best(run_dir / "checkpoints") == read_best(other / "checkpoints")
+
+
+def assert_equal_run(run_dir: Path, alone: Path) -> None:
+    """The same run up to the order in which gradients are added up."""
+    for stream in STREAMS:
+        found, wanted = rows(run_dir, stream), rows(alone, stream)
+        assert len(found) == len(wanted)
+        for row, same in zip(found, wanted, strict=True):
+            assert row.keys() == same.keys()
+            for name, value in same.items():
+                if isinstance(value, float):
+                    value = pytest.approx(value, rel=1e-5, abs=1e-7)
+                assert row[name] == value, (stream, row["step"], name)
+    places = [latest_checkpoint(folder / "checkpoints") for folder in (run_dir, alone)]
+    left, right = (place for place in places if place is not None)
+    assert left.name == right.name
+    assert (left / "counts.safetensors").read_bytes() == (right / "counts.safetensors").read_bytes()
+    states = [json.loads((place / "state.json").read_text()) for place in (left, right)]
+    assert states[0] == states[1]
+
+
+def on_file(folder: Path) -> list[str]:
+    return [f"data.train_files={folder / 'problems.jsonl'}", "data.val_files=[]", "trainer.total_training_steps=2"]
+
+
+def scored_batch(policy: Policy) -> ScoredRollouts:
+    """Seven responses of unlike length to prompts of unlike length, with made-up scores."""
+    prompts = policy.tokenizer(["D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9", "2", "D03 1 1 1 1 =>", "1 2 3", "D02"])
+    sampling = SamplingConfig(n=1, temperature=1.5)
+    rollouts = TransformersEngine(policy, 64).generate(prompts["input_ids"], sampling, 14, 3)
+    assert len(set(rollouts.completion_mask.sum(dim=1).tolist())) > 2
+    generator = torch.Generator().manual_seed(0)
+    answer = (torch.rand(rollouts.completion_ids.shape, generator=generator) < 0.3) & rollouts.completion_mask
+    return ScoredRollouts(
+        rollouts=rollouts,
+        advantages=torch.randn(7, generator=generator),
+        bonuses=torch.rand(7, generator=generator),
+        answer_mask=answer,
+        correct=torch.tensor([True, False, False, True, False, False, True]),
+        trained=torch.ones(7, dtype=torch.bool),
+    )
+
+
+class Process:
+    """`outcome-rl train` outside this process, to be stopped once it has written so many rows.
+
+    Args:
+        processes: more than one are started by torchrun; the process here is then torchrun's.
+    """
+
+    def __init__(self, run_dir: Path, overrides: list[str], processes: int = 1) -> None:
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        command = [
+            sys.executable,
+            *(launcher if processes > 1 else []),
+            *("-m", "outcome_rl.cli", "train", "--config", "toy", *overrides),
+        ]
+        self.run_dir = run_dir
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_for(self, number: int, stream: str = "metrics") -> None:
+        """Return once a stream has so many rows, or the process has ended."""
+        path = self.run_dir / f"{stream}.jsonl"
+        while self.process.poll() is None and not (path.exists() and path.read_bytes().count(b"\n") >= number):
+            time.sleep(0.002)
+
+    def stop(self, signum: int, after_rows: int, stream: str = "metrics") -> tuple[int, str, str]:
+        """Signal the whole process group, as a terminal does, once a stream has so many rows; return exit status,
+        stdout and stderr."""
+        self.wait_for(after_rows, stream)
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signum)
+        return self.finish()
+
+    def pid_of(self, rank: int) -> int:
+        """The process that torchrun started under this number."""
+        for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            if f"RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                return int(pid)
+        raise ProcessLookupError(f"no process of rank {rank}")
+
+    def finish(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=300)
+        return self.process.returncode, out, err

@@ -1,0 +1,468 @@
+"""`OutcomeCounts` against a dictionary, over its implementations; its snapshots; its synchronisation.
+
+What only the Triton table can get wrong is in test_counts_triton.py; here it runs where few launches are enough,
+because without a GPU its kernels are interpreted.
+"""
+
+import errno
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from outcome_rl_kernels import group_advantages
+from outcome_rl_kernels.counts import snapshot as counts_snapshot
+from outcome_rl_kernels.counts.api import OutcomeCounts
+from outcome_rl_kernels.counts.entries import CountEntries, sort_entries
+from outcome_rl_kernels.native import native_status
+from outcome_rl_kernels.triton_support import triton_obstacle
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+NATIVE_AVAILABLE, NATIVE_REASON = native_status()
+NO_TRITON = triton_obstacle(torch.device("cpu"))
+CPU_IMPLS = [
+    "reference",
+    pytest.param("native", marks=pytest.mark.skipif(not NATIVE_AVAILABLE, reason=f"native library: {NATIVE_REASON}")),
+]
+IMPLS = [
+    *CPU_IMPLS,
+    pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton on the CPU: {NO_TRITON}")),
+]
+AVAILABLE_IMPLS = ["reference", "native"] if NATIVE_AVAILABLE else ["reference"]
+
+# Extremes, zero (a native slot's empty marker lives elsewhere), and keys that agree in their low or in their high bits.
+EDGE_KEYS = [INT64_MIN, INT64_MAX, 0, -1, 1, *(i << 56 for i in range(1, 5)), *(-i for i in range(2, 6))]
+keys = st.sampled_from(EDGE_KEYS) | st.integers(INT64_MIN, INT64_MAX)
+rows = st.tuples(keys, keys)
+batches = st.lists(st.lists(rows, max_size=40), max_size=6)
+
+
+def columns(pairs):
+    tensor = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2)
+    return tensor[:, 0], tensor[:, 1]
+
+
+def as_dict(counts):
+    return {(q, o): n for q, o, n in zip(*(column.tolist() for column in counts.items()), strict=True)}
+
+
+def example(impl="reference", rule="r1"):
+    counts = OutcomeCounts(rule=rule, impl=impl)
+    counts.merge(torch.tensor([5, -3, 5]), torch.tensor([7, 0, -7]), torch.tensor([1, 2, 3]))
+    return counts
+
+
+# --- counting ---
+
+
+@pytest.mark.parametrize("impl", CPU_IMPLS)
+@settings(max_examples=150, deadline=None)
+@given(batches=batches)
+def test_equals_a_dictionary_through_growth(impl, batches):
+    counts, oracle = OutcomeCounts(capacity=1, impl=impl), Counter()
+    for batch in batches:
+        questions, outcomes = columns(batch)
+        expected = [oracle[row] for row in batch]
+        assert counts.lookup(questions, outcomes).tolist() == expected
+        assert counts.observe(questions, outcomes).tolist() == expected
+        oracle.update(batch)
+    assert as_dict(counts) == dict(oracle)
+    assert len(counts) == len(oracle)
+    questions = [q for q, _ in oracle] + [123]
+    expected_distinct = [sum(q == other for other, _ in oracle) for q in questions]
+    assert counts.distinct(torch.tensor(questions)).tolist() == expected_distinct
+
+
+@pytest.mark.parametrize("impl", CPU_IMPLS)
+@settings(max_examples=50, deadline=None)
+@given(entries=st.lists(st.tuples(rows, st.integers(1, 2**40)), max_size=60))
+def test_merge_adds_counts(impl, entries):
+    counts, oracle = OutcomeCounts(capacity=1, impl=impl), Counter()
+    for row, count in entries:
+        oracle[row] += count
+    half = len(entries) // 2
+    for part in (entries[:half], entries[half:]):
+        added = torch.tensor([count for _, count in part], dtype=torch.int64)
+        counts.merge(*columns([row for row, _ in part]), added)
+    assert as_dict(counts) == dict(oracle)
+
+
+@pytest.mark.parametrize("impl", CPU_IMPLS)
+def test_long_random_stream_with_few_and_many_outcomes(impl):
+    generator = torch.Generator().manual_seed(0)
+    counts, oracle = OutcomeCounts(capacity=4, impl=impl), Counter()
+    for step in range(60):
+        questions = torch.randint(0, 50, (16,), generator=generator) << 32
+        outcomes = torch.randint(-(2**step), 2**step + 1, (16, 8), generator=generator)
+        pairs = [(q, o) for q, row in zip(questions.tolist(), outcomes.tolist(), strict=True) for o in row]
+        before = counts.observe(questions, outcomes)
+        assert before.shape == (16, 8)
+        assert before.flatten().tolist() == [oracle[pair] for pair in pairs]
+        oracle.update(pairs)
+    assert as_dict(counts) == dict(oracle)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_items_are_sorted_as_signed_numbers(impl):
+    counts = OutcomeCounts(impl=impl)
+    counts.observe(torch.tensor([1, -1, 1, INT64_MIN, INT64_MAX]), torch.tensor([2, 0, -2, 9, 9]))
+    assert counts.items().question_keys.tolist() == [INT64_MIN, -1, 1, 1, INT64_MAX]
+    assert counts.items().outcome_keys.tolist() == [9, 0, -2, 2, 9]
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_clear_forgets_everything_and_counts_again(impl):
+    counts = example(impl)
+    counts.clear()
+    assert len(counts) == 0
+    assert counts.lookup(torch.tensor([5]), torch.tensor([7])).tolist() == [0]
+    assert counts.distinct(torch.tensor([5])).tolist() == [0]
+    assert counts.observe(torch.tensor([5]), torch.tensor([7])).tolist() == [0]
+    assert as_dict(counts) == {(5, 7): 1}
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_strided_and_empty_keys(impl):
+    counts = OutcomeCounts(impl=impl)
+    grid = torch.arange(12).reshape(3, 4)
+    counts.observe(grid[:, 0], grid.T[1:3].T)
+    assert as_dict(counts) == {(0, 1): 1, (0, 2): 1, (4, 5): 1, (4, 6): 1, (8, 9): 1, (8, 10): 1}
+    assert counts.observe(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 8, dtype=torch.int64)).shape == (0, 8)
+
+
+@settings(max_examples=50, deadline=None)
+@given(entries=st.lists(st.tuples(keys, keys, st.integers(1, 9)), max_size=40))
+def test_entries_are_sorted_alike_with_and_without_the_native_library(entries):
+    columns = CountEntries(*torch.tensor(entries, dtype=torch.int64).reshape(-1, 3).t().contiguous())
+    unsorted = [column.clone() for column in columns]
+    sorted_by_impl = [sort_entries(columns)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("OUTCOME_RL_NATIVE", "0")
+        sorted_by_impl.append(sort_entries(columns))
+    for got in sorted_by_impl:
+        got_keys = list(zip(got.question_keys.tolist(), got.outcome_keys.tolist(), strict=True))
+        assert got_keys == sorted(entry[:2] for entry in entries)
+        assert sorted(zip(*(column.tolist() for column in got), strict=True)) == sorted(entries)
+    assert all(map(torch.equal, columns, unsorted))
+
+
+# --- bad arguments ---
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize(
+    ("error", "match", "questions", "outcomes"),
+    [
+        (TypeError, r"question_keys must be a torch\.Tensor; got list", [1], torch.tensor([1])),
+        (
+            TypeError,
+            "outcome_keys must have dtype int64; got int32",
+            torch.tensor([1]),
+            torch.ones(1).int(),
+        ),
+        (
+            ValueError,
+            r"question_keys .* here \(2, 3\) or \(2,\), got \(3,\)",
+            torch.ones(3).long(),
+            torch.ones(2, 3).long(),
+        ),
+        (
+            ValueError,
+            "outcome_keys must be on cpu, like the other tensors; got meta",
+            torch.ones(1).long(),
+            torch.ones(1).long().to("meta"),
+        ),
+    ],
+)
+def test_wrong_keys_are_refused_and_change_nothing(impl, error, match, questions, outcomes):
+    counts = example(impl)
+    before = as_dict(counts)
+    for method in (counts.observe, counts.lookup):
+        with pytest.raises(error, match=match):
+            method(questions, outcomes)
+    assert as_dict(counts) == before
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize(
+    ("match", "added"),
+    [
+        ("must be positive, got 0", [1, 0]),
+        ("must be positive, got -4", [-4, 1]),
+        (r"shape of outcome_keys, \(2,\), got \(1,\)", [1]),
+        (r"add up to 2\*\*62", [2**61, 2**61]),
+    ],
+)
+def test_wrong_merged_counts_are_refused_and_change_nothing(impl, match, added):
+    counts = example(impl)
+    before = as_dict(counts)
+    with pytest.raises(ValueError, match=match):
+        counts.merge(torch.tensor([5, 6]), torch.tensor([7, 8]), torch.tensor(added))
+    assert as_dict(counts) == before
+    counts.observe(torch.tensor([5]), torch.tensor([7]))
+    assert as_dict(counts) == {**before, (5, 7): before[5, 7] + 1}
+
+
+def test_counts_never_overflow_over_several_merges():
+    counts, key = OutcomeCounts(impl="reference"), torch.tensor([1])
+    counts.merge(key, key, torch.tensor([2**61]))
+    with pytest.raises(ValueError, match=r"2\*\*62"):
+        counts.merge(key, key, torch.tensor([2**61]))
+    assert as_dict(counts) == {(1, 1): 2**61}
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "arguments"),
+    [
+        (ValueError, "no count table can run on device 'meta': its tensors must be on a GPU", {"device": "meta"}),
+        (
+            ValueError,
+            r"impl='native'\) cannot run: it counts on the CPU, not on 'meta'",
+            {"device": "meta", "impl": "native"},
+        ),
+        (ValueError, "capacity must be from 1 to", {"capacity": 0}),
+        (ValueError, "capacity must be from 1 to", {"capacity": 2**41}),
+        (TypeError, "capacity must be an int, got float", {"capacity": 1e6}),
+        (ValueError, "impl must be 'auto', 'reference', 'native', 'triton'; got 'cuda'", {"impl": "cuda"}),
+    ],
+)
+def test_wrong_constructor_arguments_are_refused(error, match, arguments):
+    with pytest.raises(error, match=match):
+        OutcomeCounts(**arguments)
+
+
+# --- snapshots ---
+
+
+@settings(max_examples=30, deadline=None)
+@given(pairs=st.lists(rows, max_size=30), data=st.data())
+def test_equal_counts_give_equal_bytes_whatever_their_history(tmp_path_factory, pairs, data):
+    directory = tmp_path_factory.mktemp("snapshots")
+    written = []
+    for impl in AVAILABLE_IMPLS:
+        for capacity in (1, 1000):
+            shuffled = data.draw(st.permutations(pairs))
+            cut = data.draw(st.integers(0, len(pairs)))
+            counts = OutcomeCounts(capacity=capacity, impl=impl, rule="r1")
+            counts.observe(*columns(shuffled[:cut]))
+            counts.observe(*columns(shuffled[cut:]))
+            path = directory / f"{impl}-{capacity}"
+            counts.save(path)
+            assert as_dict(OutcomeCounts.load(path, impl=impl)) == dict(Counter(pairs))
+            written.append(path.read_bytes())
+    assert len(set(written)) == 1
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_loaded_counts_go_on_counting(impl, tmp_path):
+    example(impl).save(tmp_path / "counts.safetensors")
+    counts = OutcomeCounts.load(tmp_path / "counts.safetensors", rule="r1", impl=impl)
+    assert counts.rule == "r1"
+    assert counts.observe(torch.tensor([5]), torch.tensor([[7, 8]])).tolist() == [[1, 0]]
+    assert counts.distinct(torch.tensor([5, -3])).tolist() == [3, 1]
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_state_dict_round_trip_replaces_what_was_there(impl):
+    counts = OutcomeCounts(rule="r1", impl=impl)
+    counts.observe(torch.tensor([99]), torch.tensor([99]))
+    counts.load_state_dict(example("reference").state_dict())
+    assert as_dict(counts) == as_dict(example("reference"))
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_a_strided_state_dict_is_read_as_what_it_says(impl):
+    state = example().state_dict()
+    interleaved = torch.stack([state[name] for name in ("question_keys", "outcome_keys", "counts")], dim=1)
+    strided = dict(zip(("question_keys", "outcome_keys", "counts"), interleaved.unbind(1), strict=True))
+    counts = OutcomeCounts(rule="r1", impl=impl)
+    counts.load_state_dict(state | strided)
+    assert as_dict(counts) == as_dict(example())
+
+
+def test_another_rule_is_refused(tmp_path):
+    path = tmp_path / "counts.safetensors"
+    example(rule="r1").save(path)
+    with pytest.raises(ValueError, match="made under outcome rule 'r1', but rule 'r2' is in force"):
+        OutcomeCounts.load(path, rule="r2")
+    counts = example(rule="r2")
+    with pytest.raises(ValueError, match="state_dict: the counts were made under outcome rule 'r1'"):
+        counts.load_state_dict(example(rule="r1").state_dict())
+    assert as_dict(counts) == as_dict(example())
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no count snapshot at .*nothing"):
+        OutcomeCounts.load(tmp_path / "nothing")
+
+
+def test_every_truncation_is_refused(tmp_path):
+    path = tmp_path / "counts.safetensors"
+    example().save(path)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"counts\.safetensors is not a count snapshot, or is damaged"):
+            OutcomeCounts.load(path)
+
+
+def metadata(header):
+    return {"outcome_counts": json.dumps(header)}
+
+
+@pytest.mark.parametrize(
+    ("match", "change"),
+    [
+        ("not a count snapshot: no 'outcome_counts' metadata", {"metadata": None}),
+        ("metadata is not JSON", {"metadata": {"outcome_counts": "{"}}),
+        ("format 2 is unknown; this version reads format 1", {"metadata": metadata({"format": 2, "rule": ""})}),
+        ("snapshot format None is unknown", {"metadata": metadata({})}),
+        (r"snapshot format \[\] is unknown", {"metadata": metadata([])}),
+        ("rule must be a string, got 3", {"metadata": metadata({"format": 1, "rule": 3})}),
+        ("counts must be positive, got 0 in entry 1", {"counts": torch.tensor([2, 0, 1])}),
+        ("counts must be positive, got -1 in entry 2", {"counts": torch.tensor([2, 3, -1])}),
+        (r"add up to 2\*\*62", {"counts": torch.tensor([2**61, 2**61, 1])}),
+        ("entry 2 repeats the key before it", {"outcome_keys": torch.tensor([0, 7, 7])}),
+        ("entry 2 is not in ascending key order", {"outcome_keys": torch.tensor([0, 7, -7])}),
+        ("entry 1 is not in ascending key order", {"question_keys": torch.tensor([5, -3, 5])}),
+        ("counts must be a 1-D int64 tensor, got torch.int32", {"counts": torch.ones(3).int()}),
+        (r"counts must be a 1-D int64 tensor, got torch.int64 of shape \(3, 1\)", {"counts": torch.ones(3, 1).long()}),
+        ("the tensors must have one length", {"counts": torch.ones(2).long()}),
+        ("expected the tensors", {"weight": torch.ones(1)}),
+    ],
+)  # fmt: skip
+def test_a_foreign_or_invalid_file_is_refused_with_its_name(tmp_path, match, change):
+    path = tmp_path / "counts.safetensors"
+    example().save(path)
+    header = change.get("metadata", metadata({"format": 1, "rule": "r1"}))
+    changed_tensors = {name: value for name, value in change.items() if name != "metadata"}
+    save_file({**load_file(path), **changed_tensors}, path, metadata=header)
+    with pytest.raises(ValueError, match=match) as raised:
+        OutcomeCounts.load(path)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"rule": None}, {"counts": torch.tensor([0, 1, 1])}, {"counts": [1, 1, 1]}, {"extra": torch.ones(1)}]
+)
+def test_an_invalid_state_dict_leaves_the_counts_as_they_were(change):
+    counts = example()
+    state = {name: value for name, value in {**counts.state_dict(), **change}.items() if value is not None}
+    with pytest.raises(ValueError, match="state_dict: "):
+        counts.load_state_dict(state)
+    assert as_dict(counts) == as_dict(example())
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failed_write_keeps_the_previous_snapshot(tmp_path, monkeypatch, call):
+    path = tmp_path / "counts.safetensors"
+    example().save(path)
+    previous = path.read_bytes()
+    counts = example()
+    counts.observe(torch.tensor([1]), torch.tensor([1]))
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(counts_snapshot.os, call, fail)
+    with pytest.raises(OSError, match="No space left"):
+        counts.save(path)
+    assert path.read_bytes() == previous
+    assert os.listdir(tmp_path) == [path.name]
+
+
+# --- synchronisation ---
+
+
+def test_sync_without_a_group_changes_no_count():
+    counts = example()
+    counts.sync()
+    assert as_dict(counts) == as_dict(example())
+
+
+STEPS = 3
+
+
+def stream(step):
+    """What all ranks together see in a step: 8 questions, 4 outcomes each, drawn so that ranks overlap."""
+    generator = torch.Generator().manual_seed(step)
+    return torch.randint(0, 5, (8,), generator=generator), torch.randint(-2, 3, (8, 4), generator=generator)
+
+
+def run_rank(rank, world_size, directory):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=world_size)
+    for impl in AVAILABLE_IMPLS if NO_TRITON else [*AVAILABLE_IMPLS, "triton"]:
+        counts, oracle = OutcomeCounts(capacity=1, rule="r1", impl=impl), OutcomeCounts(impl="reference")
+        for step in range(STEPS):
+            questions, outcomes = stream(step)
+            rewards = torch.zeros(outcomes.shape)
+            expected = group_advantages(rewards, questions, outcomes, oracle, bonus="ucb_con+batch", impl="reference")
+            mine = slice(rank, None, world_size)
+            got = group_advantages(rewards[mine], questions[mine], outcomes[mine], counts, bonus="ucb_con+batch")
+            assert torch.equal(got.counts, expected.counts[mine])
+            assert torch.equal(got.bonuses, expected.bonuses[mine])
+            counts.sync()
+            assert as_dict(counts) == as_dict(oracle)
+            assert torch.equal(counts.distinct(questions), oracle.distinct(questions))
+        counts.sync()  # nothing is sent twice
+        counts.save(Path(directory) / f"{impl}-{rank}")
+
+        # Faults are seen by every rank and change nothing.
+        different_rules = OutcomeCounts(rule=f"r{rank}", impl=impl)
+        with pytest.raises(ValueError, match=r"different outcome rules, .*'r0'.*'r1'"):
+            different_rules.sync()
+        different_start = OutcomeCounts(impl=impl)
+        if rank == 0:
+            different_start.load_state_dict({**example().state_dict(), "rule": ""})
+        with pytest.raises(ValueError, match=r"did not start from equal counts: .*\(6, 0"):
+            different_start.sync()
+        assert len(different_start) == (3 if rank == 0 else 0)
+        equal_totals = OutcomeCounts(impl=impl)
+        equal_totals.merge(torch.tensor([1]), torch.tensor([rank]), torch.tensor([4]))
+        equal_totals.load_state_dict(equal_totals.state_dict())
+        with pytest.raises(ValueError, match=r"did not start from equal counts: .*\(4, 4"):
+            equal_totals.sync()
+
+        # However equal counts came about, they are equal.
+        if rank == 0:
+            state = counts.state_dict()
+            counts = OutcomeCounts(rule="r1", impl=impl)
+            counts.load_state_dict(state)
+        counts.sync()
+        if rank == 0:
+            counts = OutcomeCounts(rule="r1", impl=impl)
+        else:
+            counts.clear()
+        counts.sync()
+    if world_size > 2:
+        pair = dist.new_group([0, 1])
+        counts.observe(torch.tensor([7]), torch.tensor([7]))
+        if rank in (0, 1):
+            counts.sync(pair)
+            assert counts.lookup(torch.tensor([7]), torch.tensor([7])).item() == 2
+        else:
+            with pytest.raises(ValueError, match="does not contain this rank"):
+                counts.sync(pair)
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_ranks_end_with_the_counts_bytes_and_bonuses_of_one_process(world_size, tmp_path):
+    mp.spawn(run_rank, args=(world_size, str(tmp_path)), nprocs=world_size)
+    alone = OutcomeCounts(rule="r1", impl="reference")
+    for step in range(STEPS):
+        alone.observe(*stream(step))
+    alone.save(tmp_path / "alone")
+    for impl in AVAILABLE_IMPLS:
+        for rank in range(world_size):
+            assert (tmp_path / f"{impl}-{rank}").read_bytes() == (tmp_path / "alone").read_bytes()

@@ -1,0 +1,344 @@
+"""What only the Triton count table can get wrong: its protocol, its growth, its limits, its replays.
+
+On a GPU the kernels run there; elsewhere they are interpreted, on CPU tensors, one program after another. Races are
+then provoked by loads that are as stale as the protocol allows a GPU's to be.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+from splitmix import outcome_with_hash
+
+from outcome_rl_kernels import OutcomeCounts, group_advantages
+from outcome_rl_kernels.counts import triton as counts_triton
+from outcome_rl_kernels.counts.entries import CountEntries
+from outcome_rl_kernels.counts.triton import TritonTable
+from outcome_rl_kernels.counts.triton_kernels import launch_commit, launch_find, limit_of
+
+DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+needs_gpu = pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU: there is none")
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+EDGE_KEYS = [INT64_MIN, INT64_MAX, 0, -1, 1, *(i << 56 for i in range(1, 4)), -2]
+keys = st.sampled_from(EDGE_KEYS) | st.integers(INT64_MIN, INT64_MAX)
+Pair = tuple[int, int]
+
+
+def columns(pairs: list[Pair]) -> tuple[torch.Tensor, torch.Tensor]:
+    tensor = torch.tensor(pairs, dtype=torch.int64, device=DEVICE).reshape(-1, 2)
+    return tensor[:, 0].contiguous(), tensor[:, 1].contiguous()
+
+
+def new_counts(capacity: int = 1, **kwargs: Any) -> OutcomeCounts:
+    return OutcomeCounts(capacity=capacity, device=DEVICE, impl="triton", **kwargs)
+
+
+def as_dict(entries: CountEntries) -> dict[Pair, int]:
+    return {(q, o): n for q, o, n in zip(*(column.tolist() for column in entries), strict=True)}
+
+
+# --- counting ---
+
+
+def check_stream(batches: list[list[Pair]], counts: OutcomeCounts) -> None:
+    """Observes the batches and compares all that can be asked with a dictionary."""
+    oracle: Counter[Pair] = Counter()
+    for batch in batches:
+        assert counts.observe(*columns(batch)).tolist() == [oracle[pair] for pair in batch]
+        oracle.update(batch)
+    assert as_dict(counts.items()) == oracle
+    assert as_dict(counts.table.pending()) == oracle
+    assert (len(counts), counts.table.total()) == (len(oracle), oracle.total())
+    questions = [*{q for q, _ in oracle}, 123]
+    distinct = [sum(q == question for q, _ in oracle) for question in questions]
+    assert counts.distinct(torch.tensor(questions, device=DEVICE)).tolist() == distinct
+
+
+@settings(max_examples=8, deadline=None)
+@given(batches=st.lists(st.lists(st.tuples(keys, keys), max_size=40), max_size=3))
+def test_equals_a_dictionary(batches: list[list[Pair]]) -> None:
+    check_stream(batches, new_counts())
+
+
+def test_every_pair_of_extreme_keys_is_a_key() -> None:
+    pairs = [(q, o) for q in EDGE_KEYS for o in EDGE_KEYS]
+    check_stream([pairs, pairs[::-1] + pairs], new_counts())
+
+
+def test_long_random_stream_through_growth() -> None:
+    generator = random.Random(0)
+    # Rows of several programs (128 each); few questions with more and more outcomes, so that old and new pairs mix.
+    batches = [
+        [(generator.randrange(9) << 32, generator.randrange(-(2**step), 2**step)) for _ in range(300)]
+        for step in range(12)
+    ]
+    counts = new_counts()
+    check_stream(batches, counts)
+    assert isinstance(counts.table, TritonTable)
+    assert len(counts) <= limit_of(counts.table.slot_count)
+
+
+def test_keys_that_all_hash_to_the_last_slot_wrap_around_and_stay_apart() -> None:
+    # The high bits choose the slot: all ones is the last one of a table of any size. Questions share whole hashes.
+    pairs = [(q, outcome_with_hash(q, 2**64 - 1 - i)) for q in (-5, 0, 7) for i in range(30)]
+    counts = new_counts()
+    check_stream([pairs, pairs], counts)
+    absent = [(3, outcome_with_hash(3, 2**64 - 1 - i)) for i in range(30)]
+    assert counts.lookup(*columns(absent)).sum() == 0
+
+
+def test_any_order_and_any_batching_give_the_same_counts() -> None:
+    generator = random.Random(1)
+    pairs = [(generator.randrange(5), generator.randrange(30)) for _ in range(200)]
+    states = []
+    for cuts in ([200], [1, 199], [70, 60, 70]):
+        generator.shuffle(pairs)
+        counts, rows = new_counts(), iter(pairs)
+        for cut in cuts:
+            counts.observe(*columns([next(rows) for _ in range(cut)]))
+        states.append(counts.items())
+    for state in states[1:]:
+        assert all(map(torch.equal, state, states[0]))
+
+
+# --- races ---
+
+
+@pytest.fixture
+def stale_loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Half of all loads of slots show them as they were before the launch.
+
+    Interpreted programs run one after another. With stale loads a program sees what it would see had all programs read
+    the table before any wrote to it; its compare-and-swaps and additions alone reach the table as it is.
+    """
+    from triton.runtime import interpreter
+
+    generator = random.Random(2)
+    loads: list[int] = []
+    before: dict[str, Any] = {}
+    launch_find_as_it_is = counts_triton.launch_find
+
+    def launch_with_snapshot(slots: torch.Tensor, *arguments: Any) -> None:
+        before.update(slots=slots, copy=slots.clone())
+        try:
+            launch_find_as_it_is(slots, *arguments)
+        finally:
+            before.clear()
+
+    builder = interpreter.InterpreterBuilder
+    load_as_it_is = builder.create_masked_load
+
+    def stale_load(self: Any, ptrs: Any, *arguments: Any) -> Any:
+        if before and generator.random() < 0.5:
+            begin, bytes_ = before["slots"].data_ptr(), before["slots"].numel() * 8
+            addresses = ptrs.data.astype(np.uint64)
+            inside = (addresses >= begin) & (addresses < begin + bytes_)
+            moved = np.where(inside, addresses - np.uint64(begin) + np.uint64(before["copy"].data_ptr()), addresses)
+            loads.append(int(inside.sum()))
+            ptrs = interpreter.TensorHandle(moved, ptrs.dtype)
+        return load_as_it_is(self, ptrs, *arguments)
+
+    monkeypatch.setattr(counts_triton, "launch_find", launch_with_snapshot)
+    monkeypatch.setattr(builder, "create_masked_load", stale_load)
+    yield
+    assert sum(loads) > 1000  # else the snapshot was never read and the test showed nothing
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="interpreted kernels only; a GPU has races of its own")
+def test_loads_from_before_the_launch_change_nothing(stale_loads: None) -> None:
+    generator = random.Random(3)
+    few = [(q, o) for q in range(3) for o in range(4)]  # every program claims and finds the same slots
+    same_place = [(q, outcome_with_hash(q, 2**64 - 1)) for q in range(20)]
+    batches = [[generator.choice(few + same_place) for _ in range(400)] for _ in range(4)]
+    check_stream(batches, new_counts())
+
+
+@needs_gpu
+def test_many_programs_on_few_keys_lose_nothing() -> None:
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    for repetition in range(1000):
+        counts = new_counts(capacity=2**18)
+        few = 2 + repetition % 30
+        rows = torch.randint(few, (2, 2**16), device=DEVICE, generator=generator)
+        for seen in range(2):
+            oracle = torch.bincount(rows[0] * few + rows[1], minlength=few * few)
+            assert torch.equal(counts.observe(*rows), seen * oracle[rows[0] * few + rows[1]])
+        found = counts.lookup(*torch.cartesian_prod(*[torch.arange(few, device=DEVICE)] * 2).t().contiguous())
+        assert torch.equal(found, 2 * oracle)
+
+
+# --- room ---
+
+
+def fill(table: TritonTable, pairs: list[Pair]) -> list[int]:
+    """One launch without making room before it, as the replay of a CUDA graph; returns the counts before."""
+    questions, outcomes = columns(pairs)
+    before, places = torch.full_like(outcomes, -9), torch.empty_like(outcomes)
+    launch_find(table.slots, table.state, questions, outcomes, before, places)
+    launch_commit(table.slots, table.state, questions, outcomes, places, None, samples=1, pending=True)
+    return before.tolist()
+
+
+def test_a_launch_without_room_counts_nothing_and_says_so_later() -> None:
+    table = TritonTable(256, DEVICE)
+    pairs = [(7, outcome) for outcome in range(limit_of(256))]
+    assert set(fill(table, pairs)) == {0}  # up to the very limit
+    assert len(table) == 153
+    slots = table.slots.clone()
+    assert fill(table, [pairs[3], (8, 8)]) == [1, 0]  # still looks
+    assert torch.equal(table.slots, slots)
+    for read in (table.__len__, table.total, table.entries, table.pending):
+        with pytest.raises(RuntimeError, match="replayed when the count table of 256 slots had no room"):
+            read()
+    table.clear()
+    assert set(fill(table, pairs)) == {0}
+    assert table.total() == 153
+
+
+def test_a_table_that_was_overwritten_ends_its_walks_and_says_so() -> None:
+    table = TritonTable(16, DEVICE)
+    table.slots.fill_(5)
+    table.lookup(*columns([(1, 1)]))  # no slot is empty, none holds the pair
+    with pytest.raises(RuntimeError, match="the count table is damaged"):
+        len(table)
+
+
+def test_growth_without_memory_leaves_the_table_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = new_counts(capacity=16)
+    counts.observe(*columns([(1, 2), (1, 3), (1, 2)]))
+    items, zeros = counts.items(), torch.zeros
+
+    def no_memory(*shape: int, **kwargs: Any) -> torch.Tensor:
+        if shape[0] > 16:
+            raise torch.OutOfMemoryError("none left")
+        return zeros(*shape, **kwargs)
+
+    monkeypatch.setattr(torch, "zeros", no_memory)
+    questions, outcomes = columns([(2, outcome) for outcome in range(20)])
+    rewards = outcomes[:, None].float()
+    calls = (
+        lambda: counts.observe(questions, outcomes),
+        lambda: counts.merge(questions, outcomes, torch.ones_like(outcomes)),
+        lambda: group_advantages(rewards, questions, outcomes[:, None], counts, impl="triton"),
+    )
+    for call in calls:
+        with pytest.raises(MemoryError, match="count table of 64 slots of 32 bytes; lower capacity"):
+            call()
+        assert all(map(torch.equal, counts.items(), items))
+    monkeypatch.undo()
+    assert counts.observe(questions, outcomes).sum() == 0
+    assert len(counts) == 22
+
+
+# Of the 614 pairs that 1,024 slots may hold: few, and so many that the table grows although it need not.
+@pytest.mark.parametrize(("pairs", "slots_in_the_end"), [(32, 2**10), (550, 2**11)])
+def test_the_size_is_read_seldom(pairs: int, slots_in_the_end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, reads = new_counts(capacity=2**10), []
+    counts.observe(*columns([(1, outcome) for outcome in range(pairs)]))
+    table = counts.table
+    assert isinstance(table, TritonTable)
+    read_state = table._read_state
+    monkeypatch.setattr(table, "_read_state", lambda: reads.append(None) or read_state())
+    known = columns([(1, outcome) for outcome in range(32)])
+    for _ in range(40):
+        counts.observe(*known)
+    assert 1 <= len(reads) <= 40 // 4  # a quarter of the limit is four calls
+    assert table.slot_count == slots_in_the_end
+
+
+def test_growth_keeps_what_is_pending_and_what_is_not() -> None:
+    counts = new_counts(capacity=16)
+    counts.load_state_dict({"rule": "", **CountEntries(*columns([(1, 1), (1, 2)]), torch.tensor([4, 5]))._asdict()})
+    counts.observe(*columns([(1, 1), (3, 3)]))
+    counts.observe(*columns([(4, outcome) for outcome in range(50)]))
+    pending = as_dict(counts.table.pending())
+    assert pending == {(1, 1): 1, (3, 3): 1, **{(4, outcome): 1 for outcome in range(50)}}
+    counts.sync()
+    assert as_dict(counts.table.pending()) == {}
+    assert counts.lookup(*columns([(1, 1), (1, 2), (3, 3)])).tolist() == [5, 5, 1]
+
+
+# --- as any other table ---
+
+
+@pytest.mark.parametrize("other", ["reference", "native"])
+def test_snapshots_are_the_bytes_of_the_other_tables(other: Any, tmp_path: Any) -> None:
+    pairs = [(q, o) for q in EDGE_KEYS for o in EDGE_KEYS[:4]] * 2
+    counts, twin = new_counts(rule="r1"), OutcomeCounts(rule="r1", impl=other)
+    counts.observe(*columns(pairs))
+    twin.observe(*(column.cpu() for column in columns(pairs[::-1])))
+    counts.save(tmp_path / "triton")
+    twin.save(tmp_path / other)
+    assert (tmp_path / "triton").read_bytes() == (tmp_path / other).read_bytes()
+    loaded = OutcomeCounts.load(tmp_path / other, device=DEVICE, impl="triton")
+    assert all(map(torch.equal, loaded.items(), counts.items()))
+    assert loaded.table.total() == len(pairs)
+
+
+def test_it_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = new_counts()
+    assert (counts.impl, counts.impl_reason, counts.device) == ("triton", "asked for", DEVICE)
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    with pytest.raises(ValueError, match=r"impl='triton'\) cannot run: its tensors must be on a GPU, got cpu"):
+        OutcomeCounts(impl="triton")
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"device 'cuda': this PyTorch finds no GPU\. Use device='cpu'"):
+        OutcomeCounts(device="cuda")
+
+
+# --- CUDA graphs ---
+
+
+@needs_gpu
+def test_observe_neither_synchronises_nor_loses_replays() -> None:
+    counts = OutcomeCounts(capacity=2**12, device="cuda")
+    rows = torch.randint(40, (2, 512), device=DEVICE)
+    counts.observe(*rows)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        counts.observe(*rows)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        before = counts.observe(*rows)
+    oracle = torch.bincount(rows[0] * 40 + rows[1], minlength=1600)[rows[0] * 40 + rows[1]]
+    for replay in range(2, 6):
+        graph.replay()
+        assert torch.equal(before, replay * oracle)
+    rows.copy_(torch.arange(1024, device=DEVICE).reshape(2, 512) + 10**6)  # 512 new pairs a replay
+    for _ in range(10):
+        graph.replay()
+        rows.add_(1024)
+    with pytest.raises(RuntimeError, match="replayed when the count table of 4096 slots had no room"):
+        len(counts)
+
+
+@needs_gpu
+def test_a_captured_table_refuses_to_grow() -> None:
+    counts = OutcomeCounts(capacity=2**10, device="cuda")
+    rows = torch.arange(1024, device=DEVICE).reshape(2, 512)
+    counts.observe(*rows)
+    with (
+        pytest.raises(RuntimeError, match="cannot grow while a CUDA graph is captured"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        counts.observe(*rows)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        counts.observe(*rows[:, :64])
+    with pytest.raises(RuntimeError, match="a captured CUDA graph uses its memory"):
+        counts.observe(*rows + 2048)
+    assert len(counts) == 512

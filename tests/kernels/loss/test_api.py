@@ -1,0 +1,442 @@
+"""The public policy losses: layouts, options crossed against float64, gradients, masks, and errors."""
+
+import math
+import sys
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import AGGREGATIONS, needs_native
+from torch import Tensor
+
+from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss, loss_normalizer, policy_loss
+
+IMPLS = ["reference", pytest.param("native", marks=needs_native)]
+
+B, T, H, V = 4, 5, 8, 11  # V is prime: no block size divides it
+
+
+def inputs(dtype: torch.dtype = torch.float64, seed: int = 0) -> dict[str, Any]:
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64).to(dtype)
+
+    mask = torch.rand(B, T, generator=g) < 0.7
+    mask[0] = False  # one sequence without a completion
+    return {
+        "hidden": normal(B, T, H),
+        "weight": normal(V, H),
+        "labels": torch.randint(V, (B, T), generator=g),
+        "advantages": normal(B),
+        "mask": mask,
+        "bonuses": 0.1 * normal(B),
+        "answer_mask": mask & (torch.rand(B, T, generator=g) < 0.4),
+        "ref_logps": normal(B, T) - 3,
+        "old_logps": normal(B, T) - 3,
+        "rollout_weights": torch.rand(B, generator=g, dtype=torch.float64).to(dtype),
+    }
+
+
+def grads(call: dict[str, Any], **options: Any) -> tuple[PolicyLossOutput, Tensor, Tensor]:
+    hidden, weight = call["hidden"].clone().requires_grad_(), call["weight"].clone().requires_grad_()
+    output = linear_policy_loss(**(call | {"hidden": hidden, "weight": weight}), **options)
+    output.loss.backward()
+    assert hidden.grad is not None
+    assert weight.grad is not None
+    return output, hidden.grad, weight.grad
+
+
+def by_hand(call: dict[str, Any], mode: str, loss_agg: str, beta: float, level: str) -> Tensor:
+    """The loss written out once more, padded and loop-free, from the design's formulas rather than from the library."""
+    lp = ((call["hidden"] @ call["weight"].T).log_softmax(-1)).gather(-1, call["labels"][..., None])[..., 0]
+    mask = call["mask"].double()
+    answer = call["answer_mask"].double()
+    if mode == "all":
+        mask = mask * (1 - answer)
+    advantage = call["advantages"][:, None] + call["bonuses"][:, None] * ((1 - answer) if mode == "bonus" else 1.0)
+    log_ratio = lp - call["old_logps"]
+    if level == "sequence":
+        log_ratio = ((log_ratio * mask).sum(1) / mask.sum(1).clamp(min=1)).detach()[:, None] + lp - lp.detach()
+    ratio = log_ratio.exp()
+    pg = torch.maximum(-ratio * advantage, -ratio.clamp(0.8, 1.2) * advantage) * call["rollout_weights"][:, None]
+    if mode == "policy":
+        pg = pg * (1 - answer)
+    log_ref = call["ref_logps"] - lp
+    per_token = (pg + beta * (log_ref.exp() - log_ref - 1)) * mask
+    lengths = mask.sum(1)
+    nonempty = (lengths > 0).sum()
+    return {
+        "token-mean": per_token.sum() / mask.sum(),
+        "token-sum": per_token.sum(),
+        "seq-mean-token-sum": per_token.sum() / nonempty,
+        "seq-mean-token-mean": (per_token.sum(1) / lengths.clamp(min=1)).sum() / nonempty,
+        "seq-mean-token-sum-norm": per_token.sum() / nonempty / T,
+    }[loss_agg]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mode=st.sampled_from(["policy", "bonus", "all", "none"]),
+    loss_agg=st.sampled_from(AGGREGATIONS),
+    beta=st.sampled_from([0.0, 0.3]),
+    level=st.sampled_from(["token", "sequence"]),
+    seed=st.integers(0, 1000),
+)
+def test_value_and_gradient_follow_the_formulas(mode: str, loss_agg: str, beta: float, level: str, seed: int) -> None:
+    call = inputs(seed=seed)
+    output, dh, dw = grads(call, answer_mask_mode=mode, loss_agg=loss_agg, beta=beta, importance_level=level)
+    hidden, weight = call["hidden"].clone().requires_grad_(), call["weight"].clone().requires_grad_()
+    expected = by_hand(call | {"hidden": hidden, "weight": weight}, mode, loss_agg, beta, level)
+    expected.backward()
+    torch.testing.assert_close(output.loss, expected, atol=1e-10, rtol=1e-9)
+    torch.testing.assert_close(dh, hidden.grad, atol=1e-10, rtol=1e-9)
+    torch.testing.assert_close(dw, weight.grad, atol=1e-10, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_stays_near_float64(dtype: torch.dtype) -> None:
+    low = inputs(dtype)
+    high = {k: v.double() if v.is_floating_point() else v for k, v in low.items()}  # the same rounded numbers
+    got, dh, dw = grads(low, beta=0.1)
+    want, dh64, dw64 = grads(high, beta=0.1)
+    tolerance = 4 * torch.finfo(dtype).eps
+    assert got.loss.dtype == torch.float32
+    for a, b in ((got.loss, want.loss), (dh, dh64), (dw, dw64)):
+        assert (a.double() - b).norm() <= tolerance * b.norm(), f"{(a.double() - b).norm() / b.norm():.2e}"
+
+
+def test_logits_and_hidden_states_agree() -> None:
+    call = inputs()
+    logits = (call.pop("hidden") @ call.pop("weight").T).requires_grad_()
+    from_logits = policy_loss(logits, **call)
+    from_hidden = linear_policy_loss(**inputs(), rows="active")
+    torch.testing.assert_close(from_logits.loss, from_hidden.loss)
+    torch.testing.assert_close(from_logits.logps, from_hidden.logps)
+    from_logits.loss.backward()
+    assert logits.grad is not None
+    assert not logits.grad[~call["mask"]].any()
+
+
+def test_packed_equals_padded() -> None:
+    call = inputs()
+    keep = call["mask"]
+    lengths = keep.sum(1)
+    packed = {k: v[keep] if v.shape[:2] == (B, T) else v for k, v in call.items() if k != "weight"}
+    cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(torch.int32)
+    for loss_agg in ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean"):
+        for level in ("token", "sequence"):
+            options: dict[str, Any] = {"loss_agg": loss_agg, "importance_level": level, "beta": 0.1}
+            a = linear_policy_loss(**call, **options)  # beta is not 0, so that all active tokens contribute
+            b = linear_policy_loss(**packed, weight=call["weight"], cu_seqlens=cu_seqlens, **options)
+            torch.testing.assert_close(a.loss, b.loss)
+            torch.testing.assert_close(a.logps[keep], b.logps)
+
+
+def test_micro_batches_add_up_to_the_batch() -> None:
+    call = inputs()
+    _, dh, dw = grads(call, loss_agg="token-mean", beta=0.1)
+    tokens = int(call["mask"].sum())
+    dw_sum, dh_parts = torch.zeros_like(dw), []
+    for part in (slice(0, 1), slice(1, 3), slice(3, 4)):
+        piece = {k: v[part] if k != "weight" else v for k, v in call.items()}
+        _, dh_part, dw_part = grads(piece, loss_agg="token-mean", beta=0.1, normalizer=tokens)
+        dw_sum += dw_part
+        dh_parts.append(dh_part)
+    torch.testing.assert_close(dw_sum, dw)
+    torch.testing.assert_close(torch.cat(dh_parts), dh)
+
+
+def test_token_advantages_and_sequence_advantages_agree() -> None:
+    call = inputs()
+    spread = call | {k: call[k][:, None].expand(B, T) for k in ("advantages", "bonuses", "rollout_weights")}
+    torch.testing.assert_close(linear_policy_loss(**call).loss, linear_policy_loss(**spread).loss)
+
+
+def test_nothing_flows_through_masked_rows() -> None:
+    call = inputs()
+    _, dh, dw = grads(call)
+    poisoned = call | {
+        "hidden": call["hidden"].masked_fill(~call["mask"][..., None], math.nan),
+        "labels": call["labels"].masked_fill(~call["mask"], -100),
+        "old_logps": call["old_logps"].masked_fill(~call["mask"], math.nan),
+    }
+    _, dh2, dw2 = grads(poisoned)
+    assert torch.equal(dw, dw2)
+    assert torch.equal(dh, dh2)
+
+
+# bfloat16 and float16 hold every integer up to 256 and 2048: counts of tokens must not stop there.
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("loss_agg", AGGREGATIONS)
+@pytest.mark.parametrize(("dtype", "tokens"), [(torch.bfloat16, 300), (torch.bfloat16, 3000), (torch.float16, 3000)])
+def test_long_sequences_with_half_precision_advantages(
+    dtype: torch.dtype, tokens: int, loss_agg: str, impl: str
+) -> None:
+    g = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(2, tokens, H, generator=g), torch.randn(V, H, generator=g)
+    labels = torch.randint(V, (2, tokens), generator=g)
+    mask = torch.ones(2, tokens, dtype=torch.bool)
+    mask[1, 5:] = False
+    advantages = torch.tensor([0.3, -0.7], dtype=dtype)
+    low, full = (
+        linear_policy_loss(hidden, weight, labels, given, mask, loss_agg=loss_agg, impl=impl).loss  # type: ignore[arg-type]
+        for given in (advantages, advantages.float())
+    )
+    torch.testing.assert_close(low, full, atol=0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize(
+    ("impl", "dtype"), [("reference", torch.float64), pytest.param("native", torch.float32, marks=needs_native)]
+)
+def test_all_masked_batch_is_zero_with_zero_gradients(impl: str, dtype: torch.dtype, level: str) -> None:
+    call = inputs(dtype)
+    call["mask"] = torch.zeros_like(call["mask"])
+    for loss_agg in AGGREGATIONS:
+        output, dh, dw = grads(call, loss_agg=loss_agg, beta=0.1, importance_level=level, impl=impl)
+        assert output.loss.item() == 0
+        assert not dh.any()
+        assert not dw.any()
+        assert all(value.isfinite() for value in output.metrics.values())
+
+
+def test_nan_in_an_active_row_reaches_the_loss() -> None:
+    call = inputs()
+    call["hidden"][1, int(call["mask"][1].nonzero()[0])] = math.nan
+    assert linear_policy_loss(**call).loss.isnan()
+
+
+def test_bias_and_temperature() -> None:
+    call = inputs()
+    bias = torch.randn(V, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    output = linear_policy_loss(**call, bias=bias, temperature=0.7, rows="active")
+    logits = call["hidden"] @ call["weight"].T + bias
+    expected = (logits / 0.7).log_softmax(-1).gather(-1, call["labels"][..., None])[..., 0]
+    torch.testing.assert_close(output.logps, expected.masked_fill(~call["mask"], 0))
+    output.loss.backward()
+    assert bias.grad is not None
+    assert bias.grad.any()
+
+
+def test_on_policy_gradient_is_reinforce() -> None:
+    call = inputs()
+    for key in ("old_logps", "ref_logps", "rollout_weights", "bonuses", "answer_mask"):
+        call.pop(key)
+    output, _, dw = grads(call, loss_agg="token-sum")
+    weight = call["weight"].clone().requires_grad_()
+    lp = (call["hidden"] @ weight.T).log_softmax(-1).gather(-1, call["labels"][..., None])[..., 0]
+    (-(lp * call["advantages"][:, None])[call["mask"]].sum()).backward()
+    torch.testing.assert_close(dw, weight.grad)
+    assert output.metrics["ratio_mean"].item() == 1
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            ({"advantages": torch.ones(2, dtype=torch.float64)}, ValueError, r"advantages\.repeat_interleave\(2\)"),
+            ({"advantages": torch.ones(3, dtype=torch.float64)}, ValueError, r"advantages must have shape \(4,\)"),
+            ({"advantages": [1.0]}, TypeError, "advantages must be a torch.Tensor; got list"),
+            ({"mask": torch.ones(B, T)}, TypeError, "mask must have dtype bool; got float32"),
+            ({"mask": torch.ones(B, T + 1, dtype=torch.bool)}, ValueError, "mask must have the shape of labels"),
+            ({"labels": torch.zeros(B, T, dtype=torch.int32)}, TypeError, "labels must have dtype int64; got int32"),
+            ({"labels": torch.full((B, T), V)}, ValueError, r"must lie in \[0, 11\); got 11"),
+            ({"labels": torch.full((B, T), -100)}, ValueError, "got -100"),
+            ({"labels": torch.zeros(B * T, dtype=torch.int64)}, ValueError, "pass cu_seqlens"),
+            ({"weight": torch.zeros(H, V, dtype=torch.float64)}, ValueError, r"hidden must have shape \(4, 5, 11\)"),
+            ({"weight": torch.zeros(V, H)}, TypeError, "hidden and weight must have the same dtype"),
+            ({"hidden": [1.0]}, TypeError, "hidden must be a torch.Tensor; got list"),
+            ({"bias": torch.zeros(V)}, TypeError, "bias and weight must have the same dtype"),
+            ({"bias": torch.zeros(H, dtype=torch.float64)}, ValueError, r"bias must have shape \(V,\)"),
+            ({"ref_logps": torch.zeros(B, dtype=torch.float64)}, ValueError, "ref_logps must have the shape of labels"),
+            ({"advantages": torch.ones(B, T, 1, dtype=torch.float64)}, ValueError, r"got \(4, 5, 1\)"),
+            ({"old_logps": torch.zeros(B, T, dtype=torch.int64)}, TypeError, "old_logps must have dtype float16 or"),
+            ({"mask": torch.ones(B, T, dtype=torch.bool, device="meta")}, ValueError, "mask must be on cpu"),
+            ({"weight": torch.zeros(V, dtype=torch.float64)}, ValueError, r"weight must have shape \(V, H\)"),
+            (
+                {"rows": "all"},
+                ValueError,
+                "rows must be 'contributing', 'active' or a tensor of flat indices; got 'all'",
+            ),
+            ({"rows": torch.tensor([0, 20])}, ValueError, r"rows must be flat indices that increase within \[0, 20\)"),
+            ({"rows": torch.tensor([-1, 2])}, ValueError, r"increase within \[0, 20\)"),
+            ({"rows": torch.tensor([3, 3])}, ValueError, r"Use mask\.flatten\(\)\.nonzero\(\)"),
+            ({"rows": torch.tensor([1.0])}, TypeError, "rows must have dtype int64; got float32"),
+            ({"rows": torch.ones(B, T, dtype=torch.int64)}, ValueError, r"rows must have shape \(R,\)"),
+            ({"workspace_bytes": 0}, ValueError, "workspace_bytes must be > 0; got 0"),
+            ({"workspace_bytes": 1e9}, TypeError, "workspace_bytes must be an int or None; got float"),
+            ({"workspace_bytes": True}, TypeError, "workspace_bytes must be an int or None; got bool"),
+            ({"normalizer": 0}, ValueError, "normalizer must be > 0; got 0.*loss_normalizer"),
+            ({"normalizer": math.nan}, ValueError, "normalizer must be finite; got nan"),
+            ({"normalizer": "batch"}, TypeError, "normalizer must be a Python number; got str"),
+            ({"normalizer": torch.ones(B)}, ValueError, r"normalizer must be one number; got shape \(4,\)"),
+            ({"temperature": 0.0}, ValueError, "temperature must be > 0"),
+            (
+                {"importance_level": "word"},
+                ValueError,
+                "importance_level must be one of 'token', 'sequence'; got 'word'",
+            ),
+            (
+                {"impl": "triton"},
+                ValueError,
+                r"linear_policy_loss\(impl='triton'\) cannot run: its tensors must be on cuda, got cpu\.",
+            ),
+            ({"impl": "native"}, ValueError, "its logits must be float32 or bfloat16, got float64"),
+            ({"impl": "cuda"}, ValueError, "impl must be one of 'auto'"),
+            ({"advantages": torch.ones(B, device="meta")}, ValueError, "advantages must be on cpu"),
+        ],
+    )
+    def test_names_the_argument(self, change: dict[str, Any], error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            linear_policy_loss(**(inputs() | change))
+
+    def test_lists_are_no_tensors(self) -> None:
+        call = inputs()
+        arguments = call["labels"], call["advantages"], call["mask"]
+        with pytest.raises(TypeError, match=r"logits must be a torch\.Tensor; got list"):
+            policy_loss([1.0], *arguments)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"mask must be a torch\.Tensor; got list"):
+            loss_normalizer([[True]])  # type: ignore[arg-type]
+
+    def test_logits_are_checked_like_hidden_states(self) -> None:
+        call = inputs()
+        logits = torch.zeros(B, T, V)
+        for name in ("hidden", "weight"):
+            del call[name]
+        for change, message in (
+            (
+                {"logits": logits[:, 1:]},
+                r"logits must have shape \(\*labels\.shape, V\) = \(4, 5, 'V'\); got \(4, 4, 11\)",
+            ),
+            ({"labels": call["labels"] + V}, r"labels of active tokens must lie in \[0, 11\)"),
+            ({"advantages": torch.ones(2)}, r"advantages\.repeat_interleave\(2\)"),
+            ({"impl": "native", "logits": logits.half()}, "its logits must be float32 or bfloat16, got float16"),
+            ({"normalizer": -1.0}, "normalizer must be > 0"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                policy_loss(**({"logits": logits} | call | change))  # type: ignore[arg-type]
+
+    def test_logits_in_place_of_hidden(self) -> None:
+        call = inputs()
+        with pytest.raises(ValueError, match="policy_loss takes logits"):
+            linear_policy_loss(**(call | {"hidden": torch.zeros(B, T, V, dtype=torch.float64)}))
+
+    @pytest.mark.parametrize("cu_seqlens", [[0, 3], [1, 20], [0, 9, 5, 20]])
+    def test_cu_seqlens_must_cover_the_tokens(self, cu_seqlens: list[int]) -> None:
+        call = inputs()
+        flat = {k: call[k].reshape(B * T, *call[k].shape[2:]) for k in ("hidden", "labels", "mask")}
+        with pytest.raises(ValueError, match="cu_seqlens must rise from 0 to N = 20"):
+            linear_policy_loss(
+                **flat,
+                weight=call["weight"],
+                advantages=torch.ones(len(cu_seqlens) - 1, dtype=torch.float64),
+                cu_seqlens=torch.tensor(cu_seqlens),
+            )
+
+
+class TestChoice:
+    """`impl="auto"`: what runs, by the dtype."""
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+    def test_dtypes_without_a_fast_path_take_the_reference(self, dtype: torch.dtype) -> None:
+        call = inputs(dtype)
+        automatic, reference = (linear_policy_loss(**call, impl=impl) for impl in ("auto", "reference"))  # type: ignore[arg-type]
+        assert torch.equal(automatic.loss, reference.loss)
+        assert torch.equal(automatic.logps, reference.logps)
+
+    @needs_native
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_others_take_the_native_path(self, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+        call = inputs(dtype)
+        logits_call = {name: value for name, value in call.items() if name not in ("hidden", "weight")}
+        logits_call["logits"] = call["hidden"] @ call["weight"].T
+        module = sys.modules["outcome_rl_kernels.loss.api"]  # the package has a function of this name
+        for name, loss, arguments in (
+            ("fused_linear_policy_loss", linear_policy_loss, call),
+            ("fused_policy_loss", policy_loss, logits_call),
+        ):
+            monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("native"))
+            loss(**arguments, impl="reference")  # type: ignore[operator]
+            with pytest.raises(pytest.fail.Exception, match="native"):
+                loss(**arguments)  # type: ignore[operator]
+
+    def test_without_the_library_the_reference_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
+        call = inputs(torch.float32)
+        automatic, reference = (linear_policy_loss(**call, impl=impl) for impl in ("auto", "reference"))  # type: ignore[arg-type]
+        assert torch.equal(automatic.loss, reference.loss)
+        with pytest.raises(ValueError, match="native library is not available: switched off"):
+            linear_policy_loss(**call, impl="native")
+
+
+class TestRows:
+    """Which tokens the outputs speak of."""
+
+    def test_tokens_that_cannot_contribute_are_left_out_by_default(self) -> None:
+        call = inputs()
+        call["advantages"][3] = call["bonuses"][3] = 0.0
+        contributing = call["mask"] & ~call["answer_mask"]
+        contributing[3] = False
+        output = linear_policy_loss(**call)
+        assert torch.equal(output.logps != 0, contributing)
+        assert torch.equal(output.entropies != 0, contributing)
+        assert output.metrics["computed_tokens"] == contributing.sum() < call["mask"].sum()
+        assert output.metrics["active_tokens"] == call["mask"].sum()
+        for options in ({"rows": "active"}, {"beta": 0.1}, {"entropy_coef": 0.1}):
+            whole = linear_policy_loss(**call, **options)  # type: ignore[arg-type]
+            assert torch.equal(whole.logps != 0, call["mask"])
+            assert whole.metrics["computed_tokens"] == whole.metrics["active_tokens"] == call["mask"].sum()
+        torch.testing.assert_close(linear_policy_loss(**call, rows="active").loss, output.loss)
+        call["hidden"] = call["hidden"].masked_fill(~contributing[..., None], math.nan)
+        assert torch.equal(linear_policy_loss(**call).loss, output.loss)
+        assert linear_policy_loss(**call, rows="active").loss.isnan()
+
+    def test_metrics_are_means_over_the_computed_tokens(self) -> None:
+        call = inputs()
+        logits = {name: value for name, value in call.items() if name not in ("hidden", "weight")}
+        logits["logits"] = call["hidden"] @ call["weight"].T
+        for output in (linear_policy_loss(**call, rows="active"), policy_loss(**logits)):
+            mask = call["mask"]
+            ratios = (output.logps - call["old_logps"]).exp()[mask]
+            torch.testing.assert_close(output.metrics["ratio_mean"], ratios.mean())
+            torch.testing.assert_close(output.metrics["entropy"], output.entropies[mask].mean())
+            log_ref = (call["ref_logps"] - output.logps)[mask]
+            torch.testing.assert_close(output.metrics["kl"], (log_ref.exp() - log_ref - 1).mean())
+            assert set(output.metrics) == {
+                "kl",
+                "ratio_mean",
+                "clip_fraction",
+                "entropy",
+                "active_tokens",
+                "computed_tokens",
+            }
+
+
+@pytest.mark.parametrize("mode", ["policy", "all"])
+def test_the_normalizer_of_a_batch(mode: str) -> None:
+    call = inputs()
+    for loss_agg in AGGREGATIONS:
+        options: dict[str, Any] = {"answer_mask_mode": mode, "loss_agg": loss_agg}
+        normalizer = loss_normalizer(call["mask"], call["answer_mask"], **options)
+        own = linear_policy_loss(**call, **options).loss
+        torch.testing.assert_close(linear_policy_loss(**call, **options, normalizer=normalizer).loss, own)
+        torch.testing.assert_close(linear_policy_loss(**call, **options, normalizer=normalizer.item()).loss, own)
+    halves = [loss_normalizer(call["mask"][part]) for part in (slice(0, 1), slice(1, 4))]
+    assert halves[0] == 0  # so that ranks without tokens do not count in the sum
+    assert sum(halves) == call["mask"].sum()
+    empty = call | {"mask": torch.zeros_like(call["mask"])}
+    assert linear_policy_loss(**empty, normalizer=halves[0]).loss == 0
+    whole = loss_normalizer(call["mask"], loss_agg="seq-mean-token-sum-norm", horizon=100)
+    assert whole == 100 * (call["mask"].any(dim=1)).sum()
+
+
+def test_autocast_decides_the_dtype_of_the_matmul() -> None:
+    call = inputs(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = linear_policy_loss(**call)
+    assert low.loss.dtype == torch.float32
+    assert low.loss.item() != linear_policy_loss(**call).loss.item()
+    torch.testing.assert_close(low.loss, linear_policy_loss(**call).loss, atol=0.1, rtol=0.1)

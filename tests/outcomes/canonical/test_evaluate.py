@@ -1,0 +1,111 @@
+"""Keys of formulas: equal exactly for equal polynomials, whatever their spelling."""
+
+import random
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcome_rl.outcomes.canonical.evaluate import MAX_WORK, POINTS, Evaluator, variable
+from outcome_rl.outcomes.canonical.lexer import TooLarge, tokenize
+from outcome_rl.outcomes.canonical.parser import parse_expression
+
+
+def key(text: str) -> str:
+    return Evaluator().key(parse_expression(tokenize(text)))
+
+
+COEFFICIENTS = st.lists(st.fractions(-9, 9, max_denominator=6), min_size=1, max_size=5)
+
+
+def expanded(coefficients: list[Fraction], rng: random.Random) -> str:
+    """The polynomial in x as a sum, in any order and with any way to write its terms."""
+    terms = []
+    for power, c in enumerate(coefficients):
+        number = rng.choice([rf"\frac{{{c.numerator}}}{{{c.denominator}}}", f"({c.numerator}/{c.denominator})"])
+        terms.append(number + rng.choice([f"x^{{{power}}}", rf"\cdot{{x}}^{power}", "x" * power]) if power else number)
+    rng.shuffle(terms)
+    return " + ".join(terms).replace(" ", "")
+
+
+def nested(coefficients: list[Fraction]) -> str:
+    """The polynomial in Horner's form."""
+    text = "0"
+    for c in reversed(coefficients):
+        text = rf"\left({text}\right)x-\frac{{{-c.numerator}}}{{{c.denominator}}}"
+    return text.replace(r"\left", "").replace(r"\right", "")
+
+
+@settings(deadline=None)
+@given(COEFFICIENTS, COEFFICIENTS, st.randoms())
+def test_polynomials_have_one_key_exactly_if_they_are_one(
+    a: list[Fraction], b: list[Fraction], rng: random.Random
+) -> None:
+    assert key(expanded(a, rng)) == key(nested(a)) == key(expanded(a, rng))
+    width = max(len(a), len(b))
+    same = a + [Fraction(0)] * (width - len(a)) == b + [Fraction(0)] * (width - len(b))
+    assert (key(expanded(a, rng)) == key(nested(b))) == same
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (r"\sin^2x+\cos^2x", "1"),
+        (r"\sin(a+b)-\sin(a-b)", r"2\sin b\cos a"),
+        (r"2\arcsin\sqrt a", r"\arccos(1-2a)"),
+        (r"\frac{x^{10}-1}{x-1}", "x^9+x^8+x^7+x^6+x^5+x^4+x^3+x^2+x+1"),
+        (r"\ln(2x)-\ln x", r"\ln2"),
+        (r"e^{\ln3+y}", "3e^y"),
+        (r"\sqrt{x^2}", "|x|"),
+        (r"\frac{n!}{(n-1)!}", "n"),
+        (r"2^{n+1}", r"2\cdot2^n"),
+        (r"\cosh t", r"\frac{e^t+e^{-t}}2"),
+        (r"x^{2024}x", "x^{2025}"),
+    ],
+)
+def test_identities(a: str, b: str) -> None:
+    assert key(a) == key(b)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (r"\sqrt{x^2}", "x"),
+        (r"|ab|", "ab"),
+        (r"|ac|", "ac"),
+        (r"\sqrt{x^2y^2}", "xy"),
+        (r"\ln x^2", r"2\ln x"),
+        ("x^{2000}+1", "x^{2001}+1"),
+        ("x^{2000}+1", "x^{2000}+2"),
+        ("x+10^{-40}", "x"),
+        (r"\sin x", "x"),
+        ("f(x)", "f(y)"),
+        ("f(x)", "g(x)"),
+        ("x_1", "x_2"),
+        ("x", r"\vec x"),
+    ],
+)
+def test_functions_that_differ(a: str, b: str) -> None:
+    assert key(a) != key(b)
+
+
+def test_a_function_of_an_unknown_function_is_a_function_of_its_argument() -> None:
+    assert key("f(x+x)") == key("f(2x)") != key("2f(x)")
+
+
+def test_variables_are_fixed_and_lie_near_one_on_both_sides() -> None:
+    for name in ("x", "y", r"\theta", "x_1"):
+        values = [float(variable(name, point)) for point in range(POINTS)]
+        assert values[0] > 0 > values[1]
+        assert all(0.93 < abs(value) < 0.99 for value in values)
+        assert len(set(map(abs, values))) == POINTS
+    assert float(variable("x", 0)) == pytest.approx(0.9787331959655247)  # snapshots hold keys made with it
+
+
+def test_work_is_bounded_for_the_answer_as_a_whole() -> None:
+    tree = parse_expression(tokenize("x!x!x!"))
+    evaluator = Evaluator()
+    assert evaluator.key(tree)
+    with pytest.raises(TooLarge, match="more work"):
+        list(map(evaluator.key, [tree] * MAX_WORK))

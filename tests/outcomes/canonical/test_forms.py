@@ -1,0 +1,229 @@
+"""Forms of answers: what is one thing, what stays apart, and what no rule reads. Spellings are in `test_keys`."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcome_rl.outcomes.canonical.forms import mathematical_form
+from outcome_rl.outcomes.canonical.latex import plain_latex
+from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, TooLarge, Words, tokenize
+from outcome_rl.outcomes.canonical.lhs import label_of
+
+
+def form(answer: str) -> str:
+    return mathematical_form(plain_latex(answer))
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("5", "q:5/1"),
+        (r"\{5\}", "q:5/1"),
+        (r"\{5, 5\}", "q:5/1"),
+        ("5, 5", "{q:5/1;q:5/1}"),  # a list keeps what it repeats
+        ("2, 1", "{q:1/1;q:2/1}"),
+        ("(2, 1)", "(q:2/1;q:1/1)"),
+        ("[1, 2]", "[q:1/1;q:2/1]"),
+        ("[1, 2)", "[q:1/1;q:2/1)"),
+        (r"[1, \infty]", "[q:1/1;inf)"),
+        ("x = 2, y = 1", "(q:2/1;q:1/1)"),
+        ("y = 1, x = 2", "(q:2/1;q:1/1)"),
+        ("x_1 = 2, x_2 = 1", "{q:1/1;q:2/1}"),
+        ("x = 1, 2", "{q:1/1;q:2/1}"),
+        ("x = 1 + 1 = 2", "q:2/1"),
+        ("2 + 2 = 4", "q:4/1"),
+        ("5 = x", "q:5/1"),
+        ("2x + 3 = 7", "q:2/1"),
+        ("AB = 5", "q:5/1"),
+        (r"\frac{NO}{BO} = 2", "q:2/1"),
+        (r"\text{Price} = \$5", "q:5/1"),
+        ("P(A) = 0.5", "q:1/2"),
+        (r"x = \frac12 \approx 0.5001", "q:1/2"),
+        (r"x \approx 0.5", "q:1/2"),
+        (r"\emptyset", "{}"),
+        (r"(1,2) \cap (3,4)", "{}"),
+        (r"\mathbb{R}", "(-inf;inf)"),
+        (r"-3 < 2x - 1 \leq 5", "(q:-1/1;q:3/1]"),
+        (r"\{x \in \mathbb{R} : x > 1\}", "(q:1/1;inf)"),
+        (r"(1,5) - \{3\}", "U{(q:1/1;q:3/1);(q:3/1;q:5/1)}"),
+        (r"x \equiv -1 \pmod 5", "mod:4/5"),
+        (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "(q:1/1;q:2/1)"),
+        (r"\begin{array}{cc} 1 & 2 \\ 3 & 4 \end{array}", "M[(q:1/1;q:2/1);(q:3/1;q:4/1)]"),
+        (r"(1, \{3, 2\})", "(q:1/1;{q:2/1;q:3/1})"),
+        (r"\pm 1", "{q:-1/1;q:1/1}"),
+        (r"(\pm 1, 2)", "{(q:-1/1;q:2/1);(q:1/1;q:2/1)}"),
+        (r"2k, k \in \mathbb{Z}", form("2k")),
+        (r"\sqrt[3]{-8}", "q:-2/1"),
+        (r"3 \frac{1}{2}", "q:7/2"),
+        (r"2\frac32", "q:3/1"),  # no mixed number but a product
+        (r"50\frac{0}{4}", "q:50/1"),
+        (r"(45^\circ, 60^\circ)", "(q:45/1;q:60/1)"),
+        (r"\cos 60^\circ", "q:1/2"),
+        (r"2^{3^2}", "q:512/1"),
+        ("2^3^2", "q:512/1"),
+        ("-2^2", "q:-4/1"),
+        ("3!!", "q:720/1"),  # (3!)!
+        (r"|-3| + \lfloor 2.7 \rfloor + \lceil 2.1 \rceil", "q:8/1"),
+        (r"\binom{5}{2}", "q:10/1"),
+        (r"0.1\overline{6}", "q:1/6"),
+        (r"\log_{2} 8", "q:3/1"),
+        (r"\lg 1000", "q:3/1"),
+        (r"5\text{ cm}, 6\text{ cm}", "{q:5/1;q:6/1}"),
+        ("1.5e3", "q:1500/1"),
+        ("(1,234)", "(q:1/1;q:234/1)"),
+    ],
+)  # fmt: skip
+def test_forms(answer: str, expected: str) -> None:
+    assert form(answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("x=1, y=2", "x=2, y=1"),
+        ("(1,2)", "[1,2]"),
+        ("x+y=1", "x+y=2"),
+        ("x+y=1", "1"),
+        ("x^2=4", "x=2"),
+        ("x<y", "y<x"),
+        ("x<y", r"x\leq y"),
+        ("x>1, x<2", "1<x<2"),
+        (r"x<1 \text{ or } x>2", r"x<1 \text{ and } x>2"),
+        (r"3\pm1", "3+1"),
+        ("2n", "2k"),
+        ("f(x)=x", "f(x)=x^2"),
+        (r"x\equiv3\pmod7", r"x\equiv3\pmod8"),
+        ("1:2:3", "1:2:4"),
+        (r"\sin x=1", "1"),
+    ],
+)
+def test_these_differ(a: str, b: str) -> None:
+    assert form(a) != form(b)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"\sum_{k=1}^n k",
+        r"\int_0^1 x dx",
+        r"\lim_{x\to0} x",
+        r"x^2 < 4",
+        "1 = 2",
+        "a = 1, a + b = c = d",
+        r"\begin{vmatrix}1&2\\3&4\end{vmatrix}",
+        "1 2",
+        r"(a,b)\cup(c,d)",
+        "1/0",
+        r"\ln 0",
+        r"\tan 90^\circ",
+        "0^0",
+        "x = 1, x = 2, y = 3",
+        "(1,2",
+        "1,,)",
+        "",
+        "+",
+        r"\frac{1}",
+        "x^",
+        r"\sqrt",
+        "...",
+    ],
+)
+def test_what_no_rule_reads_is_refused(answer: str) -> None:
+    with pytest.raises(NotUnderstood):
+        form(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"\frac919",  # 81 to TeX, 9/19 to whoever writes it
+        r"f(x) = \begin{cases} 1 & x > 0 \\ 2 & x < 0 \end{cases}",
+    ],
+)
+def test_what_nobody_can_compare_is_refused_as_such(answer: str) -> None:
+    with pytest.raises(Incomparable):
+        form(answer)
+
+
+@pytest.mark.parametrize("answer", ["5 apples", r"\text{the sum of } 2", "where angle is 5"])
+def test_prose_is_refused_as_words(answer: str) -> None:
+    with pytest.raises(Words):
+        form(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "9^{9^{9}}",
+        "1000000000!",
+        "1+" * 300 + "1",
+        "(" * 60 + "1" + ")" * 60,
+        r"\{" * 60 + r"\}" * 60,
+        r"\sin" * 60 + "1",
+    ],
+)
+def test_what_is_too_large_is_refused_as_such(answer: str) -> None:
+    with pytest.raises(TooLarge):
+        form(answer)
+
+
+NUMBERS = st.fractions(-20, 20, max_denominator=9)
+WRITTEN = [str, lambda q: rf"\frac{{{q.numerator}}}{{{q.denominator}}}", lambda q: f"({q.numerator})/{q.denominator}"]
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=5), st.data())
+def test_a_list_is_its_numbers_in_any_order_and_spelling(numbers: list[Fraction], data: st.DataObject) -> None:
+    expected = "{" + ";".join(sorted(f"q:{q.numerator}/{q.denominator}" for q in numbers)) + "}"
+    shuffled = data.draw(st.permutations(numbers))
+    spelled = [data.draw(st.sampled_from(WRITTEN))(number) for number in shuffled]
+    assert form(data.draw(st.sampled_from([", ", "; ", r" \text{ and } "])).join(spelled)) == expected
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, st.sampled_from(["<", ">", r"\leq", r"\geq"]))
+def test_a_linear_inequality_is_the_interval_of_its_solutions(a: Fraction, b: Fraction, c: Fraction, sign: str) -> None:
+    if a == 0:
+        return
+    root = (c - b) / a
+    upwards = (sign in (">", r"\geq")) == (a > 0)
+    end = f"q:{root.numerator}/{root.denominator}"
+    open_, close = ("[", "]") if len(sign) > 1 else ("(", ")")
+    assert form(f"({a})x+({b}){sign} {c}") == (f"{open_}{end};inf)" if upwards else f"(-inf;{end}{close}")
+
+
+@given(*[st.integers(-9, 9)] * 3, st.fractions(-9, 9, max_denominator=9).filter(bool))
+def test_an_equation_is_the_same_times_a_number(a: int, b: int, c: int, factor: Fraction) -> None:
+    if a == 0 or b == 0:
+        return
+    scaled = [f"({factor * coefficient})" for coefficient in (a, b, c)]
+    assert form(f"{a}x+({b})y=({c})") == form(f"{scaled[0]}x+{scaled[1]}y={scaled[2]}")
+    assert form(f"{a}x+({b})y=({c})") != form(f"{a}x+({b})y=({c + 1})")
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("x", "x"),
+        ("x_1'", "x_1'"),
+        (r"\theta", r"\theta"),
+        ("f(x)", "f(x)"),
+        ("P(A)", "P(A)"),
+        ("AB", "AB"),
+        (r"\angle{ABC}", r"\angle ABC"),
+        ("(x,y)", "(x,y)"),
+        (r"\text{Total cost}", "Total cost"),
+        (r"\text{Domain of}f(x)", "Domain off(x)"),
+        (r"\text{Domain of}2x", None),
+        ("i", "i"),
+        (r"\frac{AB}{CD}", "AB/CD"),
+        ("ab", None),
+        ("2x", None),
+        ("x+1", None),
+        ("5", None),
+        (r"\sin x", None),
+        ("", None),
+    ],
+)
+def test_labels(text: str, label: str | None) -> None:
+    assert label_of(tokenize(text)) == label

@@ -1,0 +1,119 @@
+"""The grammar: how texts are read, and that no text makes the reader recurse or run away."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcome_rl.outcomes.canonical.lexer import MAX_TOKENS, NotUnderstood, TooLarge, closing, split, tokenize
+from outcome_rl.outcomes.canonical.parser import MAX_DEPTH, Tree, names_in, parse_expression
+
+ONE, TWO, X, Y = ("number", Fraction(1)), ("number", Fraction(2)), ("name", "x"), ("name", "y")
+
+
+def read(text: str) -> Tree:
+    return parse_expression(tokenize(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("2x", ("*", TWO, X)),
+        ("x/y", ("/", X, Y)),
+        ("1/2x", ("*", ONE, ("/", ONE, TWO), X)),
+        (r"\frac12", ("/", ONE, TWO)),
+        (r"\frac{1}2x", ("*", ("/", ONE, TWO), X)),
+        ("-x^2", ("neg", ("^", X, TWO))),
+        ("2^-x", ("^", TWO, ("neg", X))),
+        ("x^y^2", ("^", X, ("^", Y, TWO))),
+        ("x--y", ("+", X, ("neg", ("neg", Y)))),
+        (r"x\pm y", ("+", X, ("pm", 1, Y))),
+        (r"x\mp y", ("+", X, ("pm", -1, Y))),
+        (r"\sin2x", ("call", "sin", ("*", TWO, X))),
+        (r"\sin x\cos y", ("*", ("call", "sin", X), ("call", "cos", Y))),
+        (r"\sin(x)y", ("*", ("call", "sin", X), Y)),
+        (r"\sin^2x", ("^", ("call", "sin", X), TWO)),
+        (r"\sin^{-1}x", ("call", "arcsin", X)),
+        (r"\log_2x", ("/", ("call", "ln", X), ("call", "ln", TWO))),
+        (r"\sqrt x", ("^", X, ("/", ONE, TWO))),
+        (r"\sqrt[x]{2}", ("^", TWO, ("/", ONE, X))),
+        ("|x|", ("call", "abs", X)),
+        ("|x|y", ("*", ("call", "abs", X), Y)),
+        ("x!", ("call", "factorial", X)),
+        ("x^2 2", ("*", ("^", X, TWO), TWO)),
+        ("x_1y", ("*", ("name", "x_1"), Y)),
+        ("x_{max}^2", ("^", ("name", "x_max"), TWO)),
+        ("x^2_1", ("^", ("name", "x_1"), TWO)),
+        ("x'", ("name", "x'")),
+        (r"\vec{AB}", ("name", r"\vec AB")),
+        ("sqrt(x)", ("^", X, ("/", ONE, TWO))),
+        ("2pi", ("*", TWO, ("constant", "pi"))),
+        ("x%", X),
+        ("f(x)", ("call", "f", X)),
+        ("1,234", ("number", Fraction(1234))),
+        ("1.5e3", ("number", Fraction(1500))),
+        ("5^{th}", ("^", ("number", Fraction(5)), ("*", ("name", "t"), ("name", "h")))),
+        (r"5^\text{th}", ("number", Fraction(5))),
+        ("5cm", ("number", Fraction(5))),
+        (r"5\text{ cm}^2", ("number", Fraction(5))),
+    ],
+)
+def test_trees(text: str, tree: Tree) -> None:
+    assert read(text) == tree
+
+
+def test_names() -> None:
+    assert names_in(read(r"x_1+\sin(\theta)\cdot2^y+\pi+e")) == {"x_1", r"\theta", "y"}
+
+
+@given(st.integers(2, 390))
+def test_long_texts_make_wide_trees_not_deep_ones(length: int) -> None:
+    def depth(tree: Tree) -> int:
+        return 1 + max((depth(part) for part in tree if isinstance(part, tuple)), default=0)
+
+    for unit in (r"\pi", "+x", "/x", "-x", "!x"):
+        text = "x" + unit * (length // len(unit))
+        assert depth(read(text)) <= 4
+
+
+@pytest.mark.parametrize(
+    "unit", ["(", r"\sin", r"\frac{", r"\sqrt", "x^", "|", "f(", r"\log_{", "{", r"\vec{", r"\lfloor"]
+)
+def test_nesting_is_bounded(unit: str) -> None:
+    with pytest.raises((TooLarge, NotUnderstood)):
+        read(unit * (MAX_TOKENS // 4))
+
+
+@pytest.mark.parametrize("text", ["x" + "!" * 100, "x" + "^x" * 100])
+def test_long_chains_of_postfixes_are_too_large(text: str) -> None:
+    with pytest.raises(TooLarge, match=f"deeper than {MAX_DEPTH}"):
+        read(text)
+
+
+def test_the_number_of_tokens_is_bounded() -> None:
+    with pytest.raises(TooLarge, match=f"more than {MAX_TOKENS} tokens"):
+        tokenize("+" * (MAX_TOKENS + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("1,2", 2),
+        ("(1,2),3", 2),
+        (r"\{1,2\}", 1),
+        ("[1,2),3", 2),
+        (r"\frac{1,2}{3}", 1),
+        ("1,234", 1),  # a number
+        ("(1,234)", 1),
+        ("1, 234", 2),
+        ("", 1),
+    ],
+)
+def test_splitting_outside_of_brackets(text: str, parts: int) -> None:
+    assert len(list(split(tokenize(text), (",",)))) == parts
+
+
+def test_closing_brackets() -> None:
+    assert closing(tokenize("(1,[2,3))"), 0) == 8
+    assert closing(tokenize("(1"), 0) == -1

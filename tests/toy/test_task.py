@@ -1,0 +1,182 @@
+"""Dialect arithmetic: the same on every machine, splits that share nothing, answers an independent solver confirms."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from collections import Counter
+from hashlib import sha256
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcome_rl.toy.task import DIALECTS, MAX_COUNT, SYMBOLS, DialectTask, Question, Split
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+TASK = DialectTask()
+
+# Written apart from the task's own table: what each word of a response computes, before the modulus.
+FORMULAS = {
+    "+": "v+d",
+    "-": "v-d",
+    "*": "v*d",
+    "r-": "d-v",
+    "++": "v+2*d",
+    "--": "v-2*d",
+    "2+": "2*v+d",
+    "2-": "2*v-d",
+}
+
+
+def compute(word: str, v: int, d: int) -> int:
+    return int(eval(FORMULAS[word], {"v": v, "d": d})) % 53
+
+
+def steps_of(problem: str) -> tuple[str, int, list[tuple[str, int]]]:
+    match = re.fullmatch(r"(D\d\d) (\d+) (\S) (\d) (\S) (\d) =>", problem)
+    assert match, problem
+    dialect, start, symbol1, digit1, symbol2, digit2 = match.groups()
+    return dialect, int(start), [(symbol1, int(digit1)), (symbol2, int(digit2))]
+
+
+def solve(task: DialectTask, problem: str) -> str:
+    dialect, value, steps = steps_of(problem)
+    for symbol, digit in steps:
+        value = compute(task.rules[dialect, symbol].operation, value, digit)
+    return str(value)
+
+
+def test_the_task_never_changes():
+    """Counts, checkpoints and the shipped policy all depend on these very rows."""
+    rows = [row for split in SPLITS for row in TASK.problems(split, 200)]
+    demonstrations = list(islice(TASK.demonstrations(seed=0), 200))
+    assert rows[0] == {"id": "dialect0-train-0", "problem": "D12 39 ^ 9 ! 3 =>", "answer": "1"}
+    assert sha256(json.dumps(rows).encode()).hexdigest()[:16] == "7093b2927a0feff6"
+    assert sha256(json.dumps(demonstrations).encode()).hexdigest()[:16] == "7aa1dce5cce1c84a"
+
+
+def test_default_sizes_and_row_shape():
+    assert [len(TASK.problems(split)) for split in SPLITS] == [512, 256, 1024]
+    for split in SPLITS:
+        rows = TASK.problems(split, 100)
+        assert [row["id"] for row in rows] == [f"dialect0-{split}-{index}" for index in range(100)]
+        assert all(set(row) == {"id", "problem", "answer"} for row in rows)
+
+
+@given(instance=st.integers(0, 10**9), small=st.integers(1, 60), large=st.integers(60, 150))
+@settings(max_examples=20, deadline=None)
+def test_any_instance_is_consistent(instance: int, small: int, large: int):
+    task = DialectTask(instance)
+    seen: set[str] = set()
+    for split in SPLITS:
+        rows = task.problems(split, large)
+        assert task.problems(split, small) == rows[:small]
+        assert [row["answer"] for row in rows] == [solve(task, row["problem"]) for row in rows]
+        problems = {row["problem"] for row in rows}
+        assert len(problems) == large
+        assert not problems & seen
+        seen |= problems
+
+
+def test_splits_stay_disjoint_at_any_size():
+    problems = [{row["problem"] for row in TASK.problems(split, 20_000)} for split in SPLITS]
+    assert [len(split) for split in problems] == [20_000] * 3
+    assert len(set.union(*problems)) == 60_000
+
+
+def test_held_out_rules_are_absent_from_training_and_present_in_the_rest():
+    held_out = {place for place, rule in TASK.rules.items() if rule.held_out}
+    assert len(held_out) == 48
+    for split in SPLITS:
+        used = Counter(
+            (dialect, symbol)
+            for row in TASK.problems(split)
+            for dialect, _, steps in [steps_of(row["problem"])]
+            for symbol, _ in steps
+        )
+        if split == "train":
+            assert not held_out & set(used)
+        else:
+            share = sum(used[place] for place in held_out) / used.total()
+            assert 0.2 < share < 0.3
+
+
+def test_rules_have_the_documented_shares_and_beliefs():
+    rules = TASK.rules
+    assert set(rules) == {(dialect, symbol) for dialect in DIALECTS for symbol in SYMBOLS}
+    assert len(rules) == 24 * 8
+    levels = Counter(round(rule.beliefs[rule.operation], 6) for rule in rules.values())
+    assert levels == {0.85: 96, 0.35: 58, 0.03: 38}
+    for symbol in SYMBOLS:
+        favourites = {max(rules[d, symbol].beliefs, key=rules[d, symbol].beliefs.__getitem__) for d in DIALECTS}
+        assert len(favourites) == 1  # the default meaning is shared by all dialects
+    for rule in rules.values():
+        assert set(rule.beliefs) == set(FORMULAS)
+        assert math.isclose(sum(rule.beliefs.values()), 1.0)
+        assert min(rule.beliefs.values()) > 0
+
+
+def test_demonstrations_compute_what_they_say_and_follow_the_beliefs():
+    pattern = re.compile(r"(\d+) (\S+) (\d) = (\d+) (\S+) (\d) = (\d+) \\boxed\{ (\d+) \}")
+    place = next(place for place, rule in TASK.rules.items() if rule.beliefs[rule.operation] == 0.35)
+    believed: Counter[str] = Counter()
+    for problem, response in islice(TASK.demonstrations(seed=3), 20_000):
+        dialect, start, ((symbol1, digit1), (_, digit2)) = steps_of(problem)
+        match = pattern.fullmatch(response)
+        assert match, response
+        v0, operation1, d1, v1, operation2, d2, v2, boxed = match.groups()
+        assert (int(v0), int(d1), int(d2)) == (start, digit1, digit2)
+        assert compute(operation1, int(v0), int(d1)) == int(v1)
+        assert compute(operation2, int(v1), int(d2)) == int(v2) == int(boxed)
+        if (dialect, symbol1) == place:
+            believed[operation1] += 1
+    n = believed.total()
+    assert n > 60
+    for operation, probability in TASK.rules[place].beliefs.items():
+        assert abs(believed[operation] / n - probability) < 5 * math.sqrt(probability * (1 - probability) / n)
+
+
+def test_demonstrations_never_show_a_question_of_the_other_splits():
+    tested = {row["problem"] for split in ("validation", "test") for row in TASK.problems(split, 20_000)}
+    shown = {problem for problem, _ in islice(TASK.demonstrations(seed=0), 20_000)}
+    assert not tested & shown
+
+
+def test_demonstration_streams_differ_by_seed_and_repeat_for_one():
+    first, again, other = (list(islice(TASK.demonstrations(seed), 50)) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_answer_follows_the_true_rules():
+    question = Question("D07", 17, (("@", 5), ("#", 3)))
+    assert question.text == "D07 17 @ 5 # 3 =>"
+    assert TASK.answer(question) == solve(TASK, question.text)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: DialectTask(-1), ValueError, "instance must be an int of at least 0; got -1"),
+        (lambda: DialectTask("0"), TypeError, "instance must be an int .* got '0' of type str"),
+        (lambda: TASK.problems("dev"), ValueError, "split must be one of train, validation, test; got 'dev'"),
+        (lambda: TASK.problems("test", 0), ValueError, f"count must be an int from 1 to {MAX_COUNT}; got 0"),
+        (lambda: TASK.problems("test", MAX_COUNT + 1), ValueError, "count must be an int from 1"),
+        (lambda: TASK.problems("test", True), TypeError, "count must be an int .* of type bool"),
+        (lambda: TASK.demonstrations(-5), ValueError, "seed must be an int of at least 0; got -5"),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_loading_the_task_imports_neither_torch_nor_transformers():
+    code = (
+        "import sys; from outcome_rl.toy import DialectTask; DialectTask().problems('test', 1); "
+        "print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
