@@ -1,0 +1,173 @@
+"""A setting's declaration is enforced: type, range and choices, with messages that name the setting."""
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcome_rl.settings import Setting, check_settings, setting, settings_of
+
+
+@dataclass(frozen=True)
+class Inner:
+    share: float = setting(0.5, "A share.", gt=0, le=1)
+    mode: Literal["a", "b"] = setting("a", "A mode.")
+
+
+@dataclass(frozen=True)
+class Special(Inner):
+    extra: int | None = setting(None, "An optional count.", ge=1, affects_results=False)
+
+
+@dataclass(frozen=True)
+class Config:
+    count: int = setting(8, "A count.", gt=0)
+    limit: int = setting(-1, "A limit; -1 is none.", ge=1, also=-1)
+    decays: tuple[float, float] = setting((0.9, 0.999), "Two decays.", ge=0, lt=1)
+    weights: float | list[float] = setting([0.1], "One weight, or one for each.", ge=0)
+    names: list[str] = setting(["x"], "Names.", choices=("x", "y"))
+    title: str = setting("", "A title.")
+    flag: bool | None = setting(None, "A flag.")
+    rule: str | Callable[[str], Any] = setting("math", "A name or a function.")
+    inner: Inner = field(default_factory=Inner)
+    special: Special = field(default_factory=lambda: Special(share=1.0))
+
+
+def one(name: str, value: Any) -> Config | Setting:
+    """A configuration in which one setting has this value."""
+    first, _, second = name.partition(".")
+    inner: dict[str, Any] = {"inner": Inner, "special": Special}
+    return Config(**{first: inner[first](**{second: value}) if second else value})
+
+
+def test_every_setting_is_listed_under_its_dotted_name() -> None:
+    rows = {row.name: row for row in settings_of(Config)}
+    assert list(rows) == [
+        *("count", "limit", "decays", "weights", "names", "title", "flag", "rule"),
+        *("inner.share", "inner.mode", "special.share", "special.mode", "special.extra"),
+    ]
+    assert rows["special.share"].default == 1.0  # that of the section's own default
+    assert (rows["count"].help, rows["special.extra"].affects_results) == ("A count.", False)
+    assert [row.name for row in settings_of(Inner, "x.")] == ["x.share", "x.mode"]
+
+
+def test_an_instance_lists_its_values_beside_the_defaults() -> None:
+    row = next(settings_of(Config(count=3)))
+    assert (row.value, row.default) == (3, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("count", "> 0"), ("limit", ">= 1, or -1"), ("decays", "in [0, 1)"), ("inner.share", "in (0, 1]"), ("title", "")],
+)
+def test_ranges_in_words(name: str, words: str) -> None:
+    assert {row.name: row.range for row in settings_of(Config)}[name] == words
+
+
+def test_defaults_are_spelled_as_yaml() -> None:
+    spelled = {row.name: row.default_text for row in settings_of(Config)}
+    assert (spelled["flag"], spelled["weights"], spelled["decays"]) == ("null", "[0.1]", "[0.9, 0.999]")
+
+
+def test_a_mutable_default_is_copied() -> None:
+    Config().names.append("y")
+    assert Config().names == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("count", 1),
+        ("limit", -1),
+        ("limit", 7),
+        ("decays", (0, 0.5)),
+        ("weights", 0.3),
+        ("weights", [0, 1.5]),
+        ("names", ["y", "x"]),
+        ("flag", True),
+        ("rule", len),
+        ("inner.share", 1),
+        ("special.extra", None),
+    ],
+)
+def test_values_that_fit_pass(name: str, value: Any) -> None:
+    check_settings(one(name, value))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("count", 0, ValueError, "count must be > 0; got 0; the default is 8"),
+        ("count", 2.0, TypeError, "count must be an integer; got 2.0"),
+        ("count", True, TypeError, "count must be an integer; got True"),
+        ("count", None, TypeError, "count must be an integer; got None"),
+        ("limit", 0, ValueError, "limit must be >= 1, or -1; got 0"),
+        ("decays", (0.5,), TypeError, r"decays must be 2 numbers; got \(0.5,\)"),
+        ("decays", (0.9, 1), ValueError, r"decays must be in \[0, 1\); got \(0.9, 1\)"),
+        ("weights", [0.1, -1], ValueError, r"weights must be >= 0; got \[0.1, -1\]"),
+        ("weights", ["a"], TypeError, r"weights must be a number or a list of numbers; got \['a'\]"),
+        ("weights", math.inf, ValueError, "weights must be finite; got inf"),
+        ("weights", math.nan, ValueError, "weights must be >= 0; got nan"),
+        ("names", ["z"], ValueError, r"names must be one of 'x', 'y'; got \['z'\]"),
+        ("names", [3], ValueError, r"names must be one of 'x', 'y'; got \[3\]"),
+        ("title", 3, TypeError, "title must be a string; got 3$"),
+        ("flag", 1, TypeError, "flag must be true or false or null; got 1"),
+        ("inner.mode", "c", ValueError, "inner.mode must be one of 'a', 'b'; got 'c'; the default is a"),
+        ("special.share", 0, ValueError, r"special.share must be in \(0, 1\]; got 0; the default is 1.0"),
+        ("special.extra", 0, ValueError, "special.extra must be >= 1; got 0"),
+        ("special.extra", "a", TypeError, "special.extra must be an integer or null; got 'a'"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(name: str, value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        check_settings(one(name, value))
+
+
+def test_a_section_of_another_type_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"run.inner must be a Inner; got \{'share': 1\}"):
+        check_settings(Config(inner={"share": 1}), "run.")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [lambda: setting(1, " "), lambda: setting(1, "x", gt=0, ge=0), lambda: setting(1, "x", lt=0, le=0)],
+)
+def test_declarations_that_contradict_themselves_are_refused(declare: Callable[[], int]) -> None:
+    with pytest.raises(ValueError, match=r"help must describe|not both"):
+        declare()
+
+
+BOUNDS = st.one_of(st.none(), st.floats(-10, 10))
+
+
+@given(st.sampled_from(["gt", "ge"]), BOUNDS, st.sampled_from(["lt", "le"]), BOUNDS, st.floats())
+def test_every_declared_range_is_enforced(
+    low: str, least: float | None, high: str, most: float | None, value: float
+) -> None:
+    bounds: dict[str, Any] = {low: least, high: most}
+
+    @dataclass
+    class Ranged:
+        number: float = setting(0.0, "A number.", **bounds)
+
+    holds = (
+        math.isfinite(value)
+        and (least is None or (value > least if low == "gt" else value >= least))
+        and (most is None or (value < most if high == "lt" else value <= most))
+    )
+    if holds:
+        check_settings(Ranged(value))
+    else:
+        with pytest.raises(ValueError, match=r"^section\.number must be "):
+            check_settings(Ranged(value), "section.")
+
+
+def test_declaring_settings_loads_nothing_heavy() -> None:
+    code = "import sys, outcome_rl.settings; print({'torch', 'omegaconf', 'numpy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
