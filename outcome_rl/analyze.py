@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from outcome_rl.jsonl import read_jsonl
+from outcome_rl.files import read_jsonl
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher, Progress

@@ -1,6 +1,5 @@
 """What exists before training: questions of each split, base policies, and samples of those policies alone."""
 
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from experiments.paper.plan import POLICIES, SHIPPED, Cell, Plan
+from outcome_rl.files import atomic_file, read_rows, write_rows
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.data.problems import Problem, derive_seed
 from outcome_rl.grpo.rollout.engine import TransformersEngine
@@ -102,16 +102,14 @@ class Base:
         They are fresh: those that chose the hard questions cannot tell how often the policy fails them.
         """
         path = self._samples_file(cell, seed)
-        rows = read_rows(self.training_file(cell))
+        rows = list(read_rows(self.training_file(cell)))
         count = self.plan.steps * self.plan.batch * self.plan.n // len(rows)
         if not path.exists():
             print(f"samples the base policy: {cell.name}, {len(rows)} questions x {count}", flush=True)
             with _Sampler(self.policy(cell.instance, cell.policy)) as sampler:
                 samples = sampler.sample(rows, count, derive_seed(seed, "base", cell.name))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            scratch = path.with_suffix(".tmp.npz")  # savez appends its own suffix to others
-            np.savez_compressed(scratch, keys=samples.keys, correct=samples.correct)
-            os.replace(scratch, path)
+            with atomic_file(path) as scratch:
+                np.savez_compressed(scratch, keys=samples.keys, correct=samples.correct)
         with np.load(path) as stored:
             return Samples(stored["keys"], stored["correct"])
 
@@ -164,10 +162,6 @@ class _Sampler:
         return Samples(outcomes.keys.reshape(-1, count), outcomes.correct.reshape(-1, count))
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def read_problems(path: Path) -> list[Problem]:
     return [Problem(row["id"], row["problem"], row["answer"]) for row in read_rows(path)]
 
@@ -190,10 +184,7 @@ def _doubling(total: int) -> Iterator[int]:
 
 def _written(path: Path, rows: Sequence[dict[str, str]]) -> Path:
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")  # cells that share it are prepared at a time
-        scratch.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.replace(scratch, path)
+        write_rows(path, rows)
     return path
 
 

@@ -11,7 +11,7 @@ from experiments.paper.base import Base
 from experiments.paper.plan import PLANS
 from experiments.paper.records import collect
 from experiments.paper.runs import carry_out, environment_of
-from outcome_rl.grpo.run.checkpoint import write_atomically
+from outcome_rl.files import write_text
 from outcome_rl.grpo.run.run_lock import Interrupted
 
 RECORDS = "records.json"
@@ -41,7 +41,7 @@ def reproduce(plan_name: str, folder: Path, processes: int | None, seeds: int | 
         error = some_left
     records = {"plan": asdict(plan), "environment": environment_of(start), **collect(plan, base, folder)}
     if records["cells"]:
-        write_atomically(folder / RECORDS, json.dumps(_short(records), separators=(",", ":")))
+        write_text(folder / RECORDS, json.dumps(_short(records), separators=(",", ":")))
         report(folder)
     if error is not None:
         raise error

@@ -3,7 +3,6 @@
 They import what they need when they run, so that `outcome-rl --help` answers at once.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -89,7 +88,7 @@ def evaluate(
     the figures to DIR/summary.json. A call that was stopped is continued by the same call.
     """
     from outcome_rl.analyze import Report, analyze_file
-    from outcome_rl.grpo.run.checkpoint import write_atomically
+    from outcome_rl.files import write_json
     from outcome_rl.grpo.run.evaluation import macro_average
     from outcome_rl.grpo.sample import open_sampler, sampling_config
 
@@ -116,7 +115,7 @@ def evaluate(
             doubtful_golds=doubtful,
         )
     print_reports(reports)
-    write_atomically(out / "summary.json", json.dumps({"model": model, "reports": reports}, indent=2) + "\n")
+    write_json(out / "summary.json", {"model": model, "reports": reports})
     print(f"{out}/ holds the samples and summary.json")
 
 
@@ -162,8 +161,8 @@ def hard_set(
     DIR/hard.jsonl holds them, to be named as data.train_files, and DIR/statistics.jsonl what the samples of every
     problem showed. A call that was stopped is continued by the same call.
     """
+    from outcome_rl.files import write_rows
     from outcome_rl.grpo.hard_set import find_hard
-    from outcome_rl.grpo.run.checkpoint import write_atomically
     from outcome_rl.grpo.sample import open_sampler, sampling_config
     from outcome_rl.outcomes.matcher import OutcomeMatcher
 
@@ -179,7 +178,7 @@ def hard_set(
         statistics, hard = find_hard(sampler, matcher, prompts, k, out, show_progress)
     problems = [problem._asdict() for problem in prompts.problems if problem.id in set(hard)]
     for name, rows in (("statistics", [one._asdict() for one in statistics]), ("hard", problems)):
-        write_atomically(out / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(out / f"{name}.jsonl", rows)
     drawn = sum(one.n for one in statistics)
     print(
         f"{len(hard)} of {len(statistics)} problems have pass@{k} = 0, by {drawn:,} samples: {out}/hard.jsonl\n"

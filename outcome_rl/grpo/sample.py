@@ -11,13 +11,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from outcome_rl.files import drop_partial_row, read_rows, write_json
 from outcome_rl.grpo.config.load import leaves, load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import ProblemSet, derive_seed, load_problems
 from outcome_rl.grpo.data.prompts import Prompts, build_prompts
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, choose_engine
-from outcome_rl.grpo.run.checkpoint import check_same_run, find_model, write_atomically
+from outcome_rl.grpo.run.checkpoint import check_same_run, find_model
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.matcher import Progress
@@ -71,7 +72,8 @@ class Sampler:
             name: of the samples, which seeds them.
             progress: called as `progress(questions done, questions)`.
         """
-        done, total = _ids_in(path), len(prompts.problems)
+        drop_partial_row(path)
+        done, total = {row["question_id"] for row in read_rows(path)}, len(prompts.problems)
         # A few of the engine's batches at a time: enough to keep it busy, little to lose.
         width = max(1, 4 * self.config.rollout.micro_batch_size // sampling.n)
         progress(len(done), total)
@@ -147,19 +149,4 @@ def _claim(out: Path, identity: dict[str, Any]) -> None:
     if path.exists():
         check_same_run(json.loads(path.read_text()), json.loads(json.dumps(identity)), out, "choose another --out")
     else:
-        write_atomically(path, json.dumps(identity, indent=2) + "\n")
-
-
-def _ids_in(path: Path) -> set[str]:
-    """The questions of a file, from which a last row that a kill cut short is removed."""
-    if not path.exists():
-        return set()
-    ids, whole = set(), 0
-    with path.open("rb+") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            ids.add(json.loads(line)["question_id"])
-            whole += len(line)
-        file.truncate(whole)
-    return ids
+        write_json(path, identity)

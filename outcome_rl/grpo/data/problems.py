@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from outcome_rl.files import read_jsonl
 from outcome_rl.grpo.config.schema import DataConfig
-from outcome_rl.jsonl import read_jsonl
 from outcome_rl.toy import DialectTask
 
 ID_KEYS = ("id", "question_id", "unique_id")

@@ -1,11 +1,11 @@
 """A checkpoint as a model that others load."""
 
-import shutil
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from outcome_rl.files import atomic_folder
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.run.checkpoint import find_model
@@ -26,16 +26,9 @@ def export_model(model: str, out: Path, dtype: Literal["bfloat16", "float16", "f
         FileExistsError: there is something at `out`.
         ValueError: there is no such model.
     """
-    if out.exists():
-        raise FileExistsError(f"{out} exists, and nothing is overwritten; remove it or choose another folder")
-    path, _ = find_model(model)
-    policy = Policy.load(ModelConfig(path=path, device="cpu"))
-    policy.model.to(getattr(torch, dtype))
-    scratch = out.with_name(f".unfinished-{out.name}")
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
+    with atomic_folder(out) as scratch:
+        path, _ = find_model(model)
+        policy = Policy.load(ModelConfig(path=path, device="cpu"))
+        policy.model.to(getattr(torch, dtype))
         policy.save(scratch)
-        scratch.rename(out)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return sum(parameter.numel() for parameter in policy.model.parameters())

@@ -7,20 +7,18 @@
         state.json           step, configuration, data fingerprint, solved questions, outcome classes
     <run>/checkpoints/best.json   which checkpoint is the best, by each figure that is watched
 
-A checkpoint is written beside its place and renamed into it, the last step of all: a kill or a full disk leaves the
-previous one. Sampling and batch order are functions of seed and step, so no generator state needs keeping.
+Sampling and batch order are functions of seed and step, so no generator state is saved.
 """
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from outcome_rl.files import atomic_folder, remove_folder, remove_unfinished, write_json
+
 _NAME = re.compile(r"global_step_(\d+)")
-_SCRATCH = ".unfinished-"
 
 
 def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: int) -> Path:
@@ -36,30 +34,21 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
         OSError: anything went wrong, be it a full disk or contents that cannot be written; earlier checkpoints are as
             they were.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    place, scratch = root / f"global_step_{step}", root / f"{_SCRATCH}{step}"
-    for leftover in root.glob(f"{_SCRATCH}*"):
-        shutil.rmtree(leftover)
-    scratch.mkdir()
+    place = root / f"global_step_{step}"
+    remove_unfinished(root)
     try:
-        fill(scratch)
-        for path in [*scratch.rglob("*"), scratch]:
-            _flush(path)
-        scratch.rename(place)
-        _flush(root)
-    except Exception as error:  # of a full disk alone, every library has its own
+        with atomic_folder(place) as scratch:
+            fill(scratch)
+    except Exception as error:  # every library raises its own for a full disk
         previous = latest_checkpoint(root)
         raise OSError(
             f"checkpoint at step {step} failed: {error}; "
             f"{'no earlier checkpoint exists' if previous is None else f'the last good one is {previous}'}"
         ) from error
-    finally:
-        if scratch.exists():
-            shutil.rmtree(scratch, ignore_errors=True)
     best = {entry["checkpoint"] for entry in read_best(root).values()}
     for old in _checkpoints(root)[:-keep]:
         if old.name not in best:
-            _remove(old)
+            remove_folder(old)
     return place
 
 
@@ -76,14 +65,7 @@ def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
         for name, (step, value) in best.items()
         if (root / f"global_step_{step}").is_dir()  # not removed by hand
     }
-    write_atomically(root / "best.json", json.dumps(entries, indent=2) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file by another text, so that a kill in the middle leaves one of the two."""
-    scratch = path.with_name(f"{path.name}.tmp")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
+    write_json(root / "best.json", entries)
 
 
 def find_model(path: str) -> tuple[str, Path | None]:
@@ -162,19 +144,3 @@ def _checkpoints(root: Path) -> list[Path]:
         return []
     steps = {int(match[1]): path for path in root.iterdir() if (match := _NAME.fullmatch(path.name))}
     return [steps[step] for step in sorted(steps)]
-
-
-def _remove(checkpoint: Path) -> None:
-    """Delete a checkpoint so that a kill in the middle cannot leave half of it under its name."""
-    doomed = checkpoint.with_name(f"{_SCRATCH}{checkpoint.name}")
-    checkpoint.rename(doomed)
-    shutil.rmtree(doomed)
-
-
-def _flush(path: Path) -> None:
-    """Force a file or folder to disk, so that a rename never arrives before the contents it names."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

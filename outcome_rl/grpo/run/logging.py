@@ -6,10 +6,11 @@ same records as one that was not.
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.grpo.run.checkpoint import write_atomically
+from outcome_rl.files import read_rows, write_rows
 from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
 
 STREAMS = ("metrics", "evaluations", "samples")
@@ -47,7 +48,8 @@ class Records:
         run_dir.mkdir(parents=True, exist_ok=True)
         self._paths = {stream: run_dir / f"{stream}.jsonl" for stream in STREAMS}
         for path in self._paths.values():
-            _drop_after(path, last_step)
+            if path.exists():
+                write_rows(path, takewhile(lambda row: row["step"] <= last_step, read_rows(path)))
         self._files = {stream: path.open("a", encoding="utf-8") for stream, path in self._paths.items()}
         self._trackers = trackers
 
@@ -63,7 +65,7 @@ class Records:
 
     def rows(self, stream: str) -> list[dict[str, Any]]:
         """Every row of a stream."""
-        return [json.loads(line) for line in self._paths[stream].read_text(encoding="utf-8").splitlines()]
+        return list(read_rows(self._paths[stream]))
 
     def close(self) -> None:
         for file in self._files.values():
@@ -98,15 +100,3 @@ def _figures(row: Mapping[str, Any]) -> dict[str, float]:
         elif isinstance(value, int | float) and name != "step":
             figures[prefix + name] = value
     return figures
-
-
-def _drop_after(path: Path, last_step: int) -> None:
-    """Keep the rows up to a step; a last line cut short by a kill belongs to a later one."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if not line.endswith("\n") or json.loads(line)["step"] > last_step:
-            break
-        kept.append(line)
-    write_atomically(path, "".join(kept))

@@ -4,13 +4,13 @@ The page is made from the files of the runs alone and holds all that it shows; n
 escapes every text, since models write whatever they like.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from outcome_rl.files import read_rows, write_text
 from outcome_rl.grpo.data.problems import set_name
-from outcome_rl.grpo.run.checkpoint import read_best, write_atomically
+from outcome_rl.grpo.run.checkpoint import read_best
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
 from outcome_rl.grpo.run.logging import STREAMS, has_records
 from outcome_rl.version import __version__
@@ -53,11 +53,7 @@ def read_run(folder: Path) -> Run:
     if not (folder / "config.yaml").is_file() or not has_records(folder):
         raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
     text = (folder / "config.yaml").read_text(encoding="utf-8")
-    streams = {}
-    for stream in STREAMS:
-        path = folder / f"{stream}.jsonl"
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-        streams[stream] = [json.loads(line) for line in lines]
+    streams = {stream: list(read_rows(folder / f"{stream}.jsonl")) for stream in STREAMS}
     return Run(folder.name, text, yaml.safe_load(text), **streams, best=read_best(folder / "checkpoints"))
 
 
@@ -99,7 +95,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         sections=_sections(runs),
         version=__version__,
     )
-    write_atomically(out, page)
+    write_text(out, page)
     return out
 
 

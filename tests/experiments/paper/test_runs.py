@@ -16,10 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.paper import runs
-from experiments.paper.base import Base, _doubling, read_rows
+from experiments.paper.base import Base, _doubling
 from experiments.paper.command import reproduce
 from experiments.paper.plan import ABLATIONS, FULL, METHODS, PLANS, QUICK, SMOKE, Cell, Plan
 from outcome_rl import cli
+from outcome_rl.files import read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train
@@ -187,7 +188,7 @@ def test_a_hard_split_that_is_too_small_says_what_to_change(smoke: Path, tmp_pat
 
 
 def test_easy_questions_need_no_hard_rule(tmp_path: Path) -> None:
-    rows = read_rows(Base(QUICK, tmp_path).training_file(Cell(0, "strong", "easy")))
+    rows = list(read_rows(Base(QUICK, tmp_path).training_file(Cell(0, "strong", "easy"))))
     task = DialectTask(0)
     assert len(rows) == QUICK.train_questions
     for row in rows:

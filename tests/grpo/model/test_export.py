@@ -51,7 +51,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_full_disk_leaves_nothing(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Policy, folder: Path) -> None:
-        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Policy, "save", full)

@@ -60,7 +60,7 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_never_written_over(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1, fill_with("old"), keep=2)
-    with pytest.raises(OSError, match=r"step 1 failed: .*not empty"):
+    with pytest.raises(OSError, match=r"step 1 failed: .*global_step_1 exists, and nothing is overwritten"):
         write_checkpoint(tmp_path, 1, fill_with("new"), keep=2)
     assert names(tmp_path) == ["global_step_1"]
     assert read_state(tmp_path / "global_step_1") == {"step": "old"}
@@ -152,7 +152,7 @@ def fill(folder):
 write_checkpoint(Path(sys.argv[1]), 2, fill, keep=1)
 """
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == 9
-    assert names(tmp_path) == [".unfinished-2", "global_step_1"]
+    assert names(tmp_path) == [".unfinished-global_step_2", "global_step_1"]
     assert latest_checkpoint(tmp_path) == tmp_path / "global_step_1"
     write_checkpoint(tmp_path, 3, fill_with("three"), keep=1)
     assert names(tmp_path) == ["global_step_3"]
@@ -168,7 +168,7 @@ def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("outcome_rl.grpo.run.checkpoint.shutil.rmtree", killed)
+        patched.setattr("outcome_rl.files.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
     assert latest_checkpoint(tmp_path) == tmp_path / "global_step_2"
@@ -234,7 +234,7 @@ def test_a_kill_while_the_best_are_marked_leaves_the_old_mark(tmp_path: Path, mo
     def killed(*paths: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outcome_rl.grpo.run.checkpoint.os.replace", killed)
+    monkeypatch.setattr("outcome_rl.files.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         mark_best(tmp_path, {"pass@1": (1, 0.7)})
     assert read_best(tmp_path) == before

@@ -1,0 +1,173 @@
+"""Files that are whole or not there: atomic writes of files and folders, and rows of JSON.
+
+Contents are written under a scratch name in the same folder, forced to disk, and then renamed, so that a kill, a full
+disk or a power failure leaves the old contents or the new ones. (The kernels' count snapshots do the same in
+`counts/snapshot.py`, because that package does not know this one.)
+"""
+
+import ctypes
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+_SCRATCH = ".unfinished-"
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a scratch path to write; at the end it replaces `path`. After an error `path` is as it was.
+
+    Missing parent folders are created. The scratch name has the suffix of `path`, and differs between processes, so
+    that several may write the same file.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{_SCRATCH}{os.getpid()}-{path.name}")
+    try:
+        yield scratch
+        _sync(scratch)
+        os.replace(scratch, path)
+        _sync(path.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            scratch.unlink()
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
+    """Yield an empty scratch folder to fill; at the end it becomes `path`. After an error `path` is as it was.
+
+    Missing parent folders are created.
+
+    Args:
+        path: one process at a time may write it.
+        replace: whether a folder that exists is replaced.
+
+    Raises:
+        FileExistsError: `path` exists, and `replace` is False.
+    """
+    path = Path(path)
+    if path.exists() and not replace:
+        raise FileExistsError(f"{path} exists, and nothing is overwritten; remove it or choose another folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{_SCRATCH}{path.name}")
+    _remove(scratch)
+    scratch.mkdir()
+    try:
+        yield scratch
+        for inner in [*scratch.rglob("*"), scratch]:
+            _sync(inner)
+        if replace and path.exists():
+            _exchange(scratch, path)
+        else:
+            scratch.rename(path)
+        _sync(path.parent)
+    finally:
+        if scratch.exists():  # after an error, or with the replaced contents
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Delete a folder so that a kill cannot leave half of it under its name."""
+    doomed = path.with_name(f"{_SCRATCH}{path.name}")
+    path.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete the remains of killed processes in a folder; no other process may write there."""
+    for leftover in folder.glob(f"{_SCRATCH}*"):
+        _remove(leftover)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a UTF-8 file atomically."""
+    with atomic_file(path) as scratch:
+        scratch.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write a value as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_rows(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
+    """Write a JSONL file, one value a line, atomically."""
+    with atomic_file(path) as scratch, scratch.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def read_rows(path: Path) -> Iterator[Any]:
+    """Yield the JSONL rows that this library appended to a file; none if there is no file.
+
+    A last line without its line end is left out: a kill cut it short, or another process is writing it.
+    """
+    if path.exists():
+        with path.open("rb") as file:
+            yield from (json.loads(line) for line in file if line.endswith(b"\n"))
+
+
+def drop_partial_row(path: Path) -> None:
+    """Remove a last line without its line end, which a kill cut short, so that rows can be appended."""
+    if path.exists():
+        with path.open("rb+") as file:
+            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+
+
+def read_jsonl(path: Path, where: Callable[[int], str]) -> Iterator[tuple[int, Any]]:
+    """Yield the number, from 1, and the value of every line of a user's file that is not blank.
+
+    Args:
+        path: a UTF-8 file, with or without a byte order mark.
+        where: the name of a line in errors, given its number, such as `data.jsonl, row 3`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line is not JSON.
+    """
+    with path.open("rb") as file:  # Bytes: text mode would also break lines at a bare carriage return.
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line.strip().decode("utf-8-sig"))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{where(number)}: not valid JSON: {error.msg} (column {error.colno}).") from error
+            except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, deep nesting
+                raise ValueError(f"{where(number)}: not readable as JSON: {error}.") from error
+            yield number, value
+
+
+def _sync(path: Path) -> None:
+    """Force a file or folder to disk, so that a rename never arrives before the contents that it names."""
+    if os.name != "posix" and path.is_dir():  # Windows has no such call for folders and needs none
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Swap two folders in one step on Linux, in two renames where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename is not None and rename(here, os.fsencode(new), here, os.fsencode(old), swap) == 0:
+        return
+    aside = old.with_name(f"{_SCRATCH}replaced-{old.name}")
+    _remove(aside)
+    old.rename(aside)
+    new.rename(old)
+    aside.rename(new)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

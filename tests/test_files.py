@@ -1,0 +1,251 @@
+"""Files are whole or not there, and errors in rows of JSON name the line."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcome_rl.files import (
+    atomic_file,
+    atomic_folder,
+    drop_partial_row,
+    read_jsonl,
+    read_rows,
+    remove_folder,
+    remove_unfinished,
+    write_json,
+    write_rows,
+    write_text,
+)
+
+
+def read(path: Path) -> list[tuple[int, object]]:
+    return list(read_jsonl(path, lambda number: f"line {number}"))
+
+
+def test_blank_lines_count_and_a_carriage_return_is_no_line_break(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n\n  \n"x\\r\\ny"\r\n[3]')
+    assert read(path) == [(1, {"a": 1}), (4, "x\r\ny"), (5, [3])]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"a": ', r"line 2: not valid JSON: Expecting value \(column 6\)"),
+        (b'"\xff"', "line 2: not readable as JSON: .*can't decode byte 0xff"),
+        (b"[" * 200_000, "line 2: not readable as JSON: "),
+    ],
+)
+def test_errors_say_where(tmp_path: Path, line: bytes, message: str) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(b"1\n" + line + b"\n")
+    with pytest.raises(ValueError, match=message):
+        read(path)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "none.jsonl")
+    assert list(read_rows(tmp_path / "none.jsonl")) == []
+    drop_partial_row(tmp_path / "none.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@given(
+    rows=st.lists(st.dictionaries(TEXT, TEXT | st.floats(allow_nan=False) | st.none()), max_size=5),
+    cut=st.integers(0, 9),
+)
+def test_rows_come_back_and_a_partial_one_is_left_out(
+    rows: list[dict[str, object]], cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    write_rows(path, rows)
+    assert list(read_rows(path)) == rows
+    with path.open("a") as file:
+        file.write(json.dumps({"partial": "row"})[:cut])
+    assert list(read_rows(path)) == rows
+    drop_partial_row(path)
+    whole = path.read_bytes()
+    write_rows(path, rows)
+    assert path.read_bytes() == whole
+
+
+def test_values_come_back(tmp_path: Path) -> None:
+    write_json(tmp_path / "a" / "b.json", {"x": [1, "é"]})  # the folder is created
+    assert json.loads((tmp_path / "a" / "b.json").read_text()) == {"x": [1, "é"]}
+    write_text(tmp_path / "a" / "b.json", "é\n")
+    assert (tmp_path / "a" / "b.json").read_bytes() == "é\n".encode()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.json"]
+
+
+def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
+    write_text(tmp_path / "x", "old")
+    with pytest.raises(TypeError), atomic_file(tmp_path / "x") as scratch, scratch.open("w") as file:
+        file.writelines(["ne", 3])  # type: ignore[list-item]
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert (tmp_path / "x").read_text() == "old"
+
+
+def test_a_scratch_file_keeps_the_suffix(tmp_path: Path) -> None:
+    with atomic_file(tmp_path / "x.npz") as scratch:
+        assert scratch.suffix == ".npz"
+        scratch.touch()
+
+
+def fill(folder: Path, text: str) -> None:
+    (folder / "inner").mkdir()
+    (folder / "inner" / "a").write_text(text)
+    (folder / "b").write_text(text)
+
+
+def fill_in_part(folder: Path) -> None:
+    fill(folder, "new")
+    (folder / "missing" / "file").touch()
+
+
+def content(folder: Path) -> str:
+    """The text of a folder that `fill` wrote, which must be whole."""
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == ["b", "inner", "inner/a"]
+    (text,) = {(folder / "inner" / "a").read_text(), (folder / "b").read_text()}
+    return text
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["one step", "two renames"])
+def test_a_folder_is_replaced(exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not exchange:
+        monkeypatch.setattr("outcome_rl.files.ctypes.CDLL", lambda name: object())  # a system without renameat2
+    for text in ("old", "new"):
+        with atomic_folder(tmp_path / "x", replace=True) as scratch:
+            fill(scratch, text)
+        assert content(tmp_path / "x") == text
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_folder_is_replaced_on_request_only(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "x") as scratch:
+        fill(scratch, "old")
+    with pytest.raises(FileExistsError, match=r"x exists, and nothing is overwritten"), atomic_folder(tmp_path / "x"):
+        raise AssertionError
+    assert content(tmp_path / "x") == "old"
+
+
+def test_an_error_leaves_the_old_folder(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "x") as scratch:
+        fill(scratch, "old")
+    with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "x", replace=True) as scratch:
+        fill_in_part(scratch)
+    assert content(tmp_path / "x") == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_folder_is_removed_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x").mkdir()
+    fill(tmp_path / "x", "old")
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("outcome_rl.files.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove_folder(tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    (tmp_path / ".unfinished-file").touch()
+    (tmp_path / "other").touch()
+    remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+# Exits without clean-up at the n-th call that changes the disk, as SIGKILL would, or with status 0 after the last one.
+KILLED = """
+import os, shutil, sys
+from pathlib import Path
+place, number = Path(sys.argv[1]), int(sys.argv[2])
+calls = 0
+def killing(call):
+    def counted(*arguments, **options):
+        global calls
+        calls += 1
+        if calls == number:
+            os._exit(9)
+        return call(*arguments, **options)
+    return counted
+for module, name in ((os, "fsync"), (os, "replace"), (Path, "rename"), (files, "_exchange"), (shutil, "rmtree")):
+    setattr(module, name, killing(getattr(module, name)))
+"""
+
+
+def kill_at_every_step(place: Path, script: str, check: Callable[[bool], None]) -> int:
+    """Run `script` again and again, killed one call later each time; returns the number of kills."""
+    number = 1
+    while True:
+        command = [sys.executable, "-c", KILLED + script, str(place), str(number)]
+        status = subprocess.run(command, check=False).returncode
+        assert status in (0, 9)
+        check(status == 0)
+        if status == 0:
+            return number - 1
+        number += 1
+
+
+def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    seen = []
+
+    def check(ended: bool) -> None:
+        seen.append((tmp_path / "x").read_text())
+        assert seen[-1] in (["new"] if ended else ["old", "new"])
+        write_text(tmp_path / "x", "old")
+
+    write_text(tmp_path / "x", "old")
+    assert kill_at_every_step(tmp_path / "x", "files.write_text(place, 'new')", check) == 3
+    assert seen == ["old", "old", "new", "new"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_kill_leaves_the_old_folder_or_the_new_one(exists: bool, tmp_path: Path) -> None:
+    seen = []
+
+    def check(ended: bool) -> None:
+        seen.append(content(tmp_path / "x") if (tmp_path / "x").exists() else "none")
+        assert seen[-1] in (["new"] if ended else ["old" if exists else "none", "new"])
+        start()
+
+    def start() -> None:
+        if exists:
+            with atomic_folder(tmp_path / "x", replace=True) as scratch:
+                fill(scratch, "old")
+        elif (tmp_path / "x").exists():
+            remove_folder(tmp_path / "x")
+
+    start()
+    script = """
+with files.atomic_folder(place, replace=True) as scratch:
+    (scratch / "inner").mkdir()
+    (scratch / "inner" / "a").write_text("new")
+    (scratch / "b").write_text("new")
+"""
+    assert kill_at_every_step(tmp_path / "x", script, check) >= 6
+    assert set(seen) == {"old" if exists else "none", "new"}
+    remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == (["x"] if exists else [])
+
+
+def test_several_processes_may_write_one_file(tmp_path: Path) -> None:
+    script = (
+        "import sys; from outcome_rl.files import write_text\nfor n in range(50): write_text(sys.argv[1], 'x' * 5000)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "x")]
+    processes = [subprocess.Popen(command) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert (tmp_path / "x").read_text() == "x" * 5000
+    assert os.listdir(tmp_path) == ["x"]
