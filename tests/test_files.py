@@ -170,6 +170,7 @@ def test_a_folder_is_removed_under_another_name(tmp_path: Path, monkeypatch: pyt
 KILLED = """
 import os, shutil, sys
 from pathlib import Path
+from outcome_rl import files
 place, number = Path(sys.argv[1]), int(sys.argv[2])
 calls = 0
 def killing(call):
