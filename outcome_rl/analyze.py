@@ -1,12 +1,12 @@
 """Success and diversity of saved generations: read a JSONL file of samples, classify the answers, summarise.
 
-Two layouts are read, one JSON object a line, and a question's rows may lie anywhere in the file:
+Files have one JSON object per line, in one of two layouts; rows of a question may be anywhere in the file:
 
 - a question with its samples: `{"question_id": ..., "gold": ..., "samples": [{"text" or "answer": ...}, ...]}`;
-- one sample a row: `{"question_id": ..., "gold": ..., "response": ...}`.
+- one sample per row: `{"question_id": ..., "gold": ..., "response": ...}`.
 
-A sample's `answer`, where it has that field, is the answer its source extracted (null: none) and is taken as it stands,
-since published `text` is often cut short or left out. `from_text=True` extracts from the text instead.
+The field `answer` of a sample is the answer that its source extracted (null: none). It is used unchanged, because
+published `text` is often cut short or left out. `from_text=True` extracts the answer from the text instead.
 """
 
 import math
@@ -23,7 +23,7 @@ from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher, Progress
 
 
 class Question(NamedTuple):
-    """One question of a file: its reference answer and the answer of each of its samples, in file order."""
+    """One question of a file: its gold answer and the answers of its samples, in file order."""
 
     question_id: str
     gold: str
@@ -31,7 +31,7 @@ class Question(NamedTuple):
 
 
 class Report(SampleSummary):
-    """A `SampleSummary` of the scored questions, how they were judged, and what could not be judged."""
+    """`SampleSummary` of the scored questions, with the outcome rule and everything that could not be compared."""
 
     outcome_rule: str
     unresolved: int
@@ -47,23 +47,23 @@ def analyze_file(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Report pass@k, best@k, diff@k and their companions for one file of samples.
+    """Report pass@k, best@k, diff@k and related metrics of one file of samples.
 
     Args:
         path: a JSONL file in one of the layouts of this module.
-        equivalence: when two answers are the same, see `OutcomeMatcher`.
-        from_text: extract every answer from the sample's text, even where the sample has an `answer`.
-        workers: math-verify processes; None chooses.
-        progress: called as `progress(done, total)` while answers are compared pairwise; not at all where keys decide.
+        equivalence: rule that decides whether two answers are the same, see `OutcomeMatcher`.
+        from_text: extract every answer from the sample's text, even if the sample has an `answer`.
+        workers: number of math-verify processes, by default one per CPU.
+        progress: called as `progress(done, total)` during pairwise comparisons; never if keys decide everything.
 
     Returns:
-        The report. `unresolved` counts comparisons that ran out of time or failed: each left its answer in a class of
-        its own. `unscored_questions` maps the questions whose gold cannot be judged to the reason; they are in no
-        other figure. `doubtful_golds` maps questions that are scored to why their gold should be looked at.
+        The report. `unresolved` counts comparisons that timed out or failed: each left its answer in a class of its
+        own. `unscored_questions` maps questions with an unusable gold answer to the reason; no other value includes
+        them. `doubtful_golds` maps scored questions to the reason to check their gold answer.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a row that cannot be read (the message names file, row and field), or no question can be scored.
+        FileNotFoundError: the file does not exist.
+        ValueError: a row is invalid (the message names file, row and field), or no question can be scored.
     """
     questions = read_samples(path, from_text=from_text)
     with OutcomeMatcher(equivalence=equivalence, workers=workers) as matcher:
@@ -83,7 +83,9 @@ def analyze_file(
         if question.question_id not in bad_golds
     ]
     if not scored:
-        raise ValueError(f"{path}: no question has a gold to judge by; e.g. {next(iter(bad_golds.items()))}.")
+        raise ValueError(
+            f"{path}: no question has a usable gold answer; e.g. {next(iter(bad_golds.items()))}. Fix the field 'gold'."
+        )
     return Report(
         **summarise([keys for keys, _ in scored], [correct for _, correct in scored]),
         outcome_rule=rule,
@@ -98,15 +100,15 @@ def read_samples(path: str | Path, *, from_text: bool = False) -> list[Question]
 
     Args:
         path: a JSONL file in one of the layouts of this module, UTF-8; empty lines are skipped.
-        from_text: extract every answer from the sample's text, even where the sample has an `answer`.
+        from_text: extract every answer from the sample's text, even if the sample has an `answer`.
 
     Returns:
         The questions, each with at least one sample.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: broken JSON, a missing or mistyped field, no samples, or two golds for one question id. The message
-            begins with file and row number.
+        FileNotFoundError: the file does not exist.
+        ValueError: invalid JSON, a field that is missing or has the wrong type, no samples, or two gold answers for one
+            question id. The message starts with file and row number.
     """
     questions: dict[str, Question] = {}
     first_row: dict[str, int] = {}
@@ -114,17 +116,17 @@ def read_samples(path: str | Path, *, from_text: bool = False) -> list[Question]
         where = f"{path}:{number}"
         question_id = _scalar(row, "question_id", where)
         if not question_id:
-            raise ValueError(f"{where}: field 'question_id' is empty. Every question needs an id of its own.")
+            raise ValueError(f"{where}: field 'question_id' is empty. Give every question its own id.")
         gold = _scalar(row, "gold", where, null="")
         question = questions.setdefault(question_id, Question(question_id, gold, []))
         if first_row.setdefault(question_id, number) != number and question.gold != gold:
             raise ValueError(
-                f"{where}: question_id {question_id!r} has gold {gold!r}, but {question.gold!r} in row "
-                f"{first_row[question_id]}. Give different questions different ids."
+                f"{where}: field 'gold' of question_id {question_id!r} must be {question.gold!r}, as in row "
+                f"{first_row[question_id]}; got {gold!r}. Give different questions different ids."
             )
         question.answers.extend(_read_answers(row, from_text, where))
     if not questions:
-        raise ValueError(f"{path}: holds no rows. Expected one JSON object a line.")
+        raise ValueError(f"{path}: has no rows. Expected one JSON object per line.")
     return list(questions.values())
 
 
@@ -153,8 +155,8 @@ def _read_answer(sample: Any, from_text: bool, where: str) -> str | None:
     if "answer" in sample and not from_text:
         return None if sample["answer"] is None else _scalar(sample, "answer", where)
     if "text" not in sample:
-        wanted = "'text', which from_text needs" if from_text else "either 'text' or 'answer'"
-        raise ValueError(f"{where}: lacks {wanted}. It has {', '.join(sorted(sample)) or 'no field'}.")
+        wanted = "the field 'text' (from_text=True requires it)" if from_text else "one of the fields 'text', 'answer'"
+        raise ValueError(f"{where}: expected {wanted}; got {', '.join(sorted(sample)) or 'no field'}.")
     return _extract(sample, "text", where)
 
 
@@ -167,14 +169,14 @@ def _extract(row: dict[str, Any], name: str, where: str) -> str | None:
 
 
 def _scalar(row: dict[str, Any], name: str, where: str, null: str | None = None) -> str:
-    """The field as text: ids, golds and answers may be JSON numbers; `null` is what a JSON null stands for."""
+    """Return a field as text: ids, golds and answers may be JSON numbers; `null` replaces a JSON null."""
     if name not in row:
-        raise ValueError(f"{where}: lacks the field {name!r}. It has {', '.join(sorted(row)) or 'no field'}.")
+        raise ValueError(f"{where}: field {name!r} is missing; got {', '.join(sorted(row)) or 'no field'}.")
     value = row[name]
     if value is None and null is not None:
         return null
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{where}: field {name!r} must be a string or a number; got {type(value).__name__}.")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where}: field {name!r} is {value}, which is no answer. Write null where there is none.")
+        raise ValueError(f"{where}: field {name!r} must be finite; got {value}. Write null if there is no answer.")
     return str(value).strip()

@@ -1,10 +1,10 @@
-"""Success and diversity of a policy, measured from its samples.
+"""Success and diversity metrics of a policy, computed from its samples.
 
-Everything here is a function of how often things happened in the `n` samples of one question: `c` of them correct,
-`m_a` of them giving the answer `a`. All the figures have closed forms, so none is drawn at random.
+Each metric is a function of counts over the `n` samples of one question: `c` correct samples, and `m_a` samples with
+the answer `a`. All have closed forms; nothing is sampled.
 
-- `pass_at_k` and `diff_at_k` draw `k` of the `n` samples **without** replacement: unbiased for the policy itself.
-- `best_at_k` draws **with** replacement, as verl's validation does: biased low, kept for comparison with its logs.
+- `pass_at_k` and `diff_at_k` draw `k` of the `n` samples **without** replacement: unbiased estimates for the policy.
+- `best_at_k` draws **with** replacement, as verl's validation does: biased low, for comparison with verl's logs.
 """
 
 import math
@@ -22,21 +22,21 @@ def pass_at_k(n: int, c: int, k: int) -> float: ...
 @overload
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]: ...
 def pass_at_k(n: Any, c: Any, k: int) -> Any:
-    """Probability that at least one of `k` samples is correct, estimated without bias from `n` samples.
+    """Estimate the probability that at least one of `k` samples is correct, without bias, from `n` samples.
 
     `1 - C(n-c, k) / C(n, k)`, equivalent to `1 - prod((n - c - i) / (n - i) for i in range(k))` (Chen et al. 2021,
     "Evaluating Large Language Models Trained on Code", equation 1); the product neither overflows nor cancels.
 
     Args:
-        n: samples of each question, integers >= k; a scalar or any shape that broadcasts with `c`.
-        c: correct samples of each question, integers in [0, n].
-        k: samples drawn, at least 1.
+        n: number of samples of each question, integers >= k; a scalar or any shape that broadcasts with `c`.
+        c: number of correct samples of each question, integers in [0, n].
+        k: number of draws, at least 1.
 
     Returns:
         Probabilities in [0, 1], float64, in the broadcast shape of `n` and `c`; a scalar for scalars.
 
     Raises:
-        TypeError: `n`, `c` or `k` is not made of integers.
+        TypeError: `n`, `c` or `k` has a dtype other than integer.
         ValueError: `k < 1`, `k > n`, `c < 0`, `c > n`, or shapes that do not broadcast.
 
     Example:
@@ -51,7 +51,7 @@ def pass_at_k(n: Any, c: Any, k: int) -> Any:
         )
     miss = np.ones(np.broadcast_shapes(n.shape, c.shape))
     for drawn in range(k):
-        # Fewer wrong samples than draws: one factor is zero, and the later ones, negative, must not undo it.
+        # With fewer wrong samples than draws one factor is zero; the clamp keeps later factors from being negative.
         miss *= np.maximum(n - c - drawn, 0) / (n - drawn)
     return 1.0 - miss
 
@@ -61,22 +61,22 @@ def best_at_k(n: int, c: int, k: int) -> float: ...
 @overload
 def best_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]: ...
 def best_at_k(n: Any, c: Any, k: int) -> Any:
-    """Expected best verdict of `k` draws **with** replacement from the `n` samples: what verl logs as `best@k/mean`.
+    """Compute the probability that one of `k` draws **with** replacement is correct: `best@k/mean` in verl's logs.
 
     `1 - (1 - c/n)^k`. verl estimates the same number from 1000 bootstrap draws (`bootstrap_metric` in its
-    `trainer/ppo/metric_utils.py`); this is their limit. A sample may be drawn twice, so the figure lies below
-    `pass_at_k` for every `k > 1` with `0 < c < n`: compare it with verl's logs, not with a pass@k.
+    `trainer/ppo/metric_utils.py`); this is the limit of many draws. A sample may be drawn twice, so the value is below
+    `pass_at_k` for every `k > 1` with `0 < c < n`: compare it with verl's logs, not with pass@k.
 
     Args:
-        n: samples of each question, integers >= 1; a scalar or any shape that broadcasts with `c`.
-        c: correct samples of each question, integers in [0, n].
-        k: draws, at least 1; it may exceed `n`.
+        n: number of samples of each question, integers >= 1; a scalar or any shape that broadcasts with `c`.
+        c: number of correct samples of each question, integers in [0, n].
+        k: number of draws, at least 1; it may exceed `n`.
 
     Returns:
         Probabilities in [0, 1], float64, in the broadcast shape of `n` and `c`; a scalar for scalars.
 
     Raises:
-        TypeError: `n`, `c` or `k` is not made of integers.
+        TypeError: `n`, `c` or `k` has a dtype other than integer.
         ValueError: `k < 1`, `n < 1`, `c < 0`, `c > n`, or shapes that do not broadcast.
     """
     n, c, k = _check_counts(n, c, k)
@@ -84,22 +84,22 @@ def best_at_k(n: Any, c: Any, k: int) -> Any:
 
 
 def diff_at_k(class_sizes: ArrayLike, k: int, *, n: int | None = None) -> float:
-    """Expected number of different answers among `k` of one question's `n` samples, drawn without replacement.
+    """Compute the expected number of different answers among `k` of one question's `n` samples.
 
-    `sum_a 1 - C(n - m_a, k) / C(n, k)` with `m_a` the number of samples that gave answer `a`: the unbiased form of the
-    paper's diff@k (Song, Kempe and Munos 2025).
+    Samples are drawn without replacement: `sum_a 1 - C(n - m_a, k) / C(n, k)`, where `m_a` is the number of samples
+    with answer `a`; the unbiased form of the paper's diff@k (Song, Kempe and Munos 2025).
 
     Args:
         class_sizes: `m_a` for every answer of the question, shape (A,), integers >= 0.
-        k: samples drawn, in [1, n].
-        n: samples of the question, at least `sum(class_sizes)` (the default). Give it when some samples have no
-            answer: those are drawn like any other, but are not an answer that could be new.
+        k: number of draws, in [1, n].
+        n: number of samples of the question, at least `sum(class_sizes)` (the default). Pass it if some samples have
+            no answer: they are drawn like any other, but do not count as a different answer.
 
     Returns:
         A number in [0, min(k, A)].
 
     Raises:
-        TypeError: `class_sizes`, `k` or `n` is not made of integers.
+        TypeError: `class_sizes`, `k` or `n` has a dtype other than integer.
         ValueError: `class_sizes` is not one-dimensional or has a negative entry, `n` is below its sum, or `k` is not in
             [1, n].
 
@@ -110,7 +110,7 @@ def diff_at_k(class_sizes: ArrayLike, k: int, *, n: int | None = None) -> float:
     sizes = _as_integers("class_sizes", class_sizes)
     if sizes.ndim != 1:
         raise ValueError(
-            f"class_sizes must have shape (A,), the sizes of one question's answer classes; got shape {sizes.shape}. "
+            f"class_sizes must have shape (A,), one size per answer of one question; got shape {sizes.shape}. "
             "Call diff_at_k once per question."
         )
     if np.any(sizes < 0):
@@ -122,7 +122,7 @@ def diff_at_k(class_sizes: ArrayLike, k: int, *, n: int | None = None) -> float:
 
 
 def ks_up_to(n: int) -> list[int]:
-    """The powers of two `1, 2, 4, ...` that are at most `n`: the `k` at which the figures are reported.
+    """Return the powers of two `1, 2, 4, ...` up to `n`: the values of `k` in reports.
 
     Raises:
         ValueError: `n < 1`.
@@ -133,7 +133,7 @@ def ks_up_to(n: int) -> list[int]:
 
 
 class SampleSummary(TypedDict):
-    """What a set of sampled questions shows; `*_at_k` map "1", "2", "4", ... to the mean over questions."""
+    """Metrics of a set of sampled questions; `*_at_k` map "1", "2", "4", ... to the mean over questions."""
 
     n_questions: int
     n_samples: int
@@ -146,30 +146,30 @@ class SampleSummary(TypedDict):
 
 
 def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> SampleSummary:
-    """Reduce the outcomes of many questions to the report shared by `outcome-rl analyze` and the driver's evaluation.
+    """Summarise the outcomes of many questions, for `outcome-rl analyze` and the evaluations of a training run.
 
-    Every question weighs the same, whatever its number of samples; `no_answer_rate` alone is a rate over samples.
-    `*_at_k` go up to the smallest number of samples of any question, so that each figure is over all the questions.
+    Every question has the same weight, whatever its number of samples; only `no_answer_rate` is a rate over samples.
+    `*_at_k` go up to the smallest number of samples of any question, so each value is a mean over all questions.
     A response without an answer is a sample (it is drawn, and it is wrong) but not an answer: `diff_at_k` and
-    `distinct_per_question` count real answers only, and `no_answer_rate` stands beside them.
+    `distinct_per_question` count real answers only, and `no_answer_rate` reports the rest.
 
     Args:
-        keys: for each of Q questions its samples' outcome keys, shape (n_q,), integers; `NO_ANSWER` marks no answer.
-        correct: for each question its samples' verdicts, shape (n_q,), bool.
+        keys: outcome keys of the samples of each of Q questions, shapes (n_q,), integers; `NO_ANSWER` marks no answer.
+        correct: for each question, whether each sample is correct, shapes (n_q,), bool.
 
     Returns:
-        The report: `solved_fraction` is the share of questions with a correct sample, `distinct_per_question` the mean
-        number of different answers among all of a question's samples.
+        The summary: `solved_fraction` is the share of questions with a correct sample, `distinct_per_question` the mean
+        number of different answers among all samples of a question.
 
     Raises:
-        TypeError: keys that are not integers, verdicts that are not bool.
-        ValueError: no question, a question without samples, shapes that differ, or a sample that is correct without an
-            answer.
+        TypeError: `keys` are not integers, or `correct` is not bool.
+        ValueError: there is no question, a question has no samples, shapes differ, or a sample without an answer is
+            correct.
     """
     if len(keys) != len(correct):
         raise ValueError(f"keys and correct must list the same questions; got {len(keys)} and {len(correct)}.")
     if len(keys) == 0:
-        raise ValueError("keys must hold at least one question; got none. There is nothing to average.")
+        raise ValueError("keys must have at least one question; got none. There is nothing to average.")
     samples, successes, distinct, unanswered = [], [], [], 0
     class_sizes, class_samples = [], []
     for index, (question_keys, question_correct) in enumerate(zip(keys, correct, strict=True)):
@@ -184,7 +184,7 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
     n, c = np.array(samples), np.array(successes)
     m, n_of_m = np.concatenate(class_sizes), np.concatenate(class_samples)
     ks = ks_up_to(int(n.min()))
-    # fsum rounds once, so that the order of the questions does not show in the last digit.
+    # fsum rounds once, so the order of the questions does not change the last digit.
     return SampleSummary(
         n_questions=len(n),
         n_samples=int(n.sum()),
@@ -236,7 +236,7 @@ def _check_counts(n: ArrayLike, c: ArrayLike, k: int) -> tuple[NDArray[np.int64]
 def _as_integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.size == 0:
-        array = array.astype(np.int64)  # An empty list has no dtype of its own.
+        array = array.astype(np.int64)  # an empty list becomes float64 otherwise
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be made of integers (counts); got dtype {array.dtype}.")
+        raise TypeError(f"{name} must be integers (counts); got dtype {array.dtype}.")
     return array.astype(np.int64, copy=False)

@@ -1,4 +1,4 @@
-"""What commands show: progress on stderr, tables of figures on stdout."""
+"""Terminal output of commands: progress on stderr, tables of metrics on stdout."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def only_our_progress() -> None:
-    """Keep transformers from drawing bars of its own beside ours."""
+    """Disable the progress bars of transformers, which would overlap with ours."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
@@ -21,7 +21,7 @@ def only_our_progress() -> None:
 
 @contextmanager
 def show_progress(label: str, unit: str) -> Iterator["Progress"]:
-    """A bar on a terminal; elsewhere plain lines, the first at once and another every ten seconds."""
+    """Show a progress bar on a terminal; elsewhere print plain lines, one at once and then one every ten seconds."""
     if not sys.stderr.isatty():
         yield _plain_progress(label, unit)
         return
@@ -34,7 +34,7 @@ def show_progress(label: str, unit: str) -> Iterator["Progress"]:
 
 
 def print_reports(reports: Mapping[str, "Report"]) -> None:
-    """A table of the figures of each file of samples."""
+    """Print one table with the metrics of each file of samples."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -57,7 +57,7 @@ def _facts(file: str, report: "Report") -> list[str]:
         Path(file).name,
         f"{report['n_questions']} questions, {report['n_samples']} samples",
         f"{report['solved_fraction']:.1%} of questions solved",
-        f"{report['distinct_per_question']:.2f} distinct answers a question",
+        f"{report['distinct_per_question']:.2f} distinct answers per question",
         f"{report['no_answer_rate']:.1%} of samples without answer",
         f"{report['unresolved']} comparisons unresolved",
     ]

@@ -1,4 +1,4 @@
-"""Reading of samples, the refusals, and agreement with verdicts that published generations carry."""
+"""Reading of samples, refused rows, and agreement with the verdicts in published generations."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def test_both_layouts_read_the_same(tmp_path: Path) -> None:
     assert read_samples(flat) == expected
 
 
-def test_the_sources_own_answer_comes_first_unless_told_otherwise(tmp_path: Path) -> None:
+def test_given_answers_win_over_text(tmp_path: Path) -> None:
     samples = [
         {"text": "\\boxed{5}", "answer": "4"},
         {"text": "\\boxed{5}", "answer": None},
@@ -50,19 +50,19 @@ def test_the_sources_own_answer_comes_first_unless_told_otherwise(tmp_path: Path
     assert read_samples(path, from_text=True)[0].answers == ["5", "5", "5"]
 
 
-def test_numbers_serve_as_ids_golds_and_answers(tmp_path: Path) -> None:
+def test_numbers_as_ids_golds_and_answers(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "numbers.jsonl", [row([{"answer": 4}, {"answer": 0.5}], question_id=0, gold=4)])
     assert read_samples(path) == [Question("0", "4", ["4", "0.5"])]
 
 
-def test_windows_lines_a_byte_order_mark_and_empty_lines_are_no_trouble(tmp_path: Path) -> None:
+def test_windows_newlines_byte_order_mark_and_empty_lines(tmp_path: Path) -> None:
     path = tmp_path / "windows.jsonl"
     lines = [json.dumps(row([{"answer": "4"}], id)) for id in ("a", "b")]
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n\r\n".join(lines).encode() + b"\r\n")
     assert [question.question_id for question in read_samples(path)] == ["a", "b"]
 
 
-def test_a_line_separator_inside_a_string_does_not_break_the_row(tmp_path: Path) -> None:
+def test_line_separator_inside_a_string(tmp_path: Path) -> None:
     path = tmp_path / "separator.jsonl"
     path.write_text(json.dumps(row([{"answer": "1\u20282\x85"}]), ensure_ascii=False) + "\n", encoding="utf-8")
     assert read_samples(path)[0].answers == ["1\u20282"]  # a trailing next-line character is white space
@@ -79,25 +79,28 @@ GOOD = json.dumps(row([{"answer": "4"}]))
         ("[" * 100_000, r"not readable as JSON: maximum recursion"),
         ('{"question_id": ' + "9" * 5000 + "}", r"not readable as JSON: Exceeds the limit"),
         ("[1, 2]", r"expected a JSON object, got list"),
-        ({"gold": "4", "response": "4"}, r"lacks the field 'question_id'. It has gold, response"),
-        ({"question_id": "x", "response": "4"}, r"lacks the field 'gold'"),
+        ({"gold": "4", "response": "4"}, r"field 'question_id' is missing; got gold, response"),
+        ({"question_id": "x", "response": "4"}, r"field 'gold' is missing"),
         (row([{"answer": "4"}], question_id=""), r"field 'question_id' is empty"),
         (row([{"answer": "4"}], question_id=None), r"field 'question_id' must be a string or a number; got NoneType"),
         (row([{"answer": "4"}], question_id="x", gold=["4"]), r"field 'gold' must be a string or a number; got list"),
-        (row([{"answer": "4"}], question_id="x", gold=float("nan")), r"field 'gold' is nan"),
-        (row([{"answer": "4"}], gold="5"), r"question_id 'q' has gold '5', but '4' in row 1"),
+        (row([{"answer": "4"}], question_id="x", gold=float("nan")), r"field 'gold' must be finite; got nan"),
+        (row([{"answer": "4"}], gold="5"), r"field 'gold' of question_id 'q' must be '4', as in row 1; got '5'"),
         ({"question_id": "x", "gold": "4"}, r"has neither 'samples' nor 'response'"),
         ({"question_id": "x", "gold": "4", "samples": [], "response": ""}, r"has both 'samples' and 'response'"),
         ({"question_id": "x", "gold": "4", "response": None}, r"field 'response' must be a string; got NoneType"),
         (row([]), r"field 'samples' must be a list of at least one sample"),
         (row({"answer": "4"}), r"field 'samples' must be a list"),
         (row(["4"]), r"samples\[0\]: expected a JSON object with 'text' or 'answer', got str"),
-        (row([{"answer": "4"}, {"model": "m"}]), r"samples\[1\]: lacks either 'text' or 'answer'. It has model"),
+        (
+            row([{"answer": "4"}, {"model": "m"}]),
+            r"samples\[1\]: expected one of the fields 'text', 'answer'; got model",
+        ),
         (row([{"answer": True}]), r"samples\[0\]: field 'answer' must be a string or a number; got bool"),
         (row([{"text": 4}]), r"samples\[0\]: field 'text' must be a string; got int"),
     ],
 )
-def test_a_bad_row_is_refused_with_its_number_and_field(tmp_path: Path, line: Any, words: str) -> None:
+def test_invalid_rows_are_refused(tmp_path: Path, line: Any, words: str) -> None:
     path = tmp_path / "bad.jsonl"
     text = line if isinstance(line, str | bytes) else json.dumps(line)
     # The empty line is a row of the file, so that the number is the one an editor shows.
@@ -106,14 +109,14 @@ def test_a_bad_row_is_refused_with_its_number_and_field(tmp_path: Path, line: An
         read_samples(path)
 
 
-def test_from_text_needs_text(tmp_path: Path) -> None:
+def test_from_text_requires_text(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "answers.jsonl", [row([{"answer": "4"}])])
-    with pytest.raises(ValueError, match=r"answers\.jsonl:1: samples\[0\]: lacks 'text', which from_text needs"):
+    with pytest.raises(ValueError, match=r"answers\.jsonl:1: samples\[0\]: expected the field 'text' .*from_text"):
         read_samples(path, from_text=True)
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"empty\.jsonl: holds no rows"):
+    with pytest.raises(ValueError, match=r"empty\.jsonl: has no rows"):
         read_samples(write_rows(tmp_path / "empty.jsonl", []))
 
 
@@ -141,7 +144,7 @@ def test_report_by_hand(tmp_path: Path) -> None:
     assert json.loads(json.dumps(report)) == report
 
 
-def test_the_order_of_rows_and_samples_does_not_matter(tmp_path: Path) -> None:
+def test_order_invariance(tmp_path: Path) -> None:
     rows = [
         row([{"answer": answer} for answer in ("x^2+1", "1+x^2", "\\sqrt{8}", "\\max(1,2)", "2")], id, gold)
         for id, gold in (("a", "x^2+1"), ("b", "2"))
@@ -158,13 +161,13 @@ def test_the_order_of_rows_and_samples_does_not_matter(tmp_path: Path) -> None:
     assert report["pass_at_k"]["1"] == pytest.approx(2 / 5)
 
 
-def test_golds_that_should_be_looked_at_are_reported_and_scored(tmp_path: Path) -> None:
+def test_doubtful_golds_are_scored(tmp_path: Path) -> None:
     report = analyze_file(write_rows(tmp_path / "list.jsonl", [row([{"answer": "2, 1"}], "a", "1, 2")]))
     assert report["solved_fraction"] == 1
     assert "several values" in report["doubtful_golds"]["a"]
 
 
-def test_questions_without_a_usable_gold_are_reported_and_not_scored(tmp_path: Path) -> None:
+def test_unusable_golds_are_not_scored(tmp_path: Path) -> None:
     samples = [{"answer": "4"}, {"answer": "5"}]
     path = write_rows(tmp_path / "golds.jsonl", [row(samples, "a"), row(samples, "b", ""), row(samples, "c", None)])
     with pytest.warns(UserWarning, match="gold"):
@@ -175,15 +178,15 @@ def test_questions_without_a_usable_gold_are_reported_and_not_scored(tmp_path: P
     assert set(report["unscored_questions"]) == {"b", "c"}
 
 
-def test_a_file_without_any_usable_gold_is_refused(tmp_path: Path) -> None:
+def test_file_without_usable_golds_is_refused(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "golds.jsonl", [row([{"answer": "4"}], gold="")])
-    with pytest.warns(UserWarning, match="gold"), pytest.raises(ValueError, match="no question has a gold"):
+    with pytest.warns(UserWarning, match="gold"), pytest.raises(ValueError, match="no question has a usable gold"):
         analyze_file(path)
 
 
 @pytest.mark.skipif(not GENERATIONS.is_dir(), reason="the published generations are not beside this checkout")
 @pytest.mark.parametrize("name", ["math500_3models", "nemo_math50x3", "dc_aime2024"])
-def test_pass_at_1_agrees_with_the_verdicts_in_the_file(name: str, tmp_path: Path) -> None:
+def test_pass_at_1_agrees_with_published_verdicts(name: str, tmp_path: Path) -> None:
     from outcome_rl.bench.outcomes import RULES
 
     rows = [json.loads(line) for line in (GENERATIONS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]

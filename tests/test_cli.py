@@ -97,7 +97,7 @@ def test_a_bad_row_is_one_line_and_status_2(samples: Path) -> None:
     assert result.stdout == ""
     progress, error = result.stderr.splitlines()
     assert progress == "samples.jsonl ..."
-    assert error.startswith(f"error: {samples}:3: lacks the field 'gold'")
+    assert error.startswith(f"error: {samples}:3: field 'gold' is missing")
 
 
 def test_debug_shows_the_traceback(samples: Path) -> None:

@@ -1,15 +1,12 @@
-"""From a model's text to an outcome: extraction, canonical keys, equivalence, and the answer's tokens.
+"""Outcomes of responses: extraction, canonical keys, equivalence classes and answer masks.
 
 The modules form a pipeline, each usable alone:
 
-- `extraction` finds the final answer in a response and its character span;
-- `keys` turns an answer into a canonical text and a stable 64-bit key, by rules for numbers (`rational`), for notations
-  such as times and bases (`notations`), and for mathematics at large: `latex` makes it plain, `tokens`, `syntax` and
-  `labels` read it, `arithmetic`, `functions` and `values` compute it within bounds, `realsets` and `forms` say what is
-  one thing;
-- `matcher` classifies batches of answers into outcome classes and judges them against golds, asking
-- `grader` (math-verify behind worker processes that can be killed) only about what no rule reads;
-- `spans` maps an answer's characters to the completion's tokens.
+- `extraction` finds the final answer of a response and its character span;
+- `keys` turns an answer into a canonical text and a stable 64-bit key; `canonical` is the algebra behind it;
+- `matcher` classifies batches of answers and compares them with the gold answers; it asks
+- `grader`, math-verify in worker processes that can be killed, only about answers that no rule reads;
+- `answer_mask` maps the characters of an answer to the tokens of the completion.
 
-The rules are written down, with examples, in `docs/outcomes.md`.
+`docs/outcomes.md` lists the rules, with examples.
 """

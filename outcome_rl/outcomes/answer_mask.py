@@ -1,9 +1,9 @@
-"""Which tokens of a completion spell its final answer.
+"""Mask of the completion tokens that spell the final answer.
 
-The mask is taken from the ids that were sampled, never from re-tokenised text: for each edge of the answer's character
-span, a binary search over prefixes of the ids finds the token whose text crosses it. This needs nothing from the
-tokenizer but `decode`, so it holds for byte-level, byte-fallback, Metaspace and word-level vocabularies alike. Answers
-stand near the end, so the search decodes pieces of the last tokens only, if these alone decode to the end of the text.
+The mask is computed from the sampled token ids, never from re-tokenised text: for each edge of the answer's character
+span, a binary search over prefixes of the ids finds the token whose text crosses the edge. It requires only `decode` of
+the tokenizer, so it works for byte-level, byte-fallback, Metaspace and word-level vocabularies. Answers are near the
+end, so the search decodes only the last tokens, provided that they alone decode to the end of the text.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class Tokenizer(Protocol):
-    """What is needed of a Hugging Face tokenizer."""
+    """The part of a Hugging Face tokenizer that answer masks use."""
 
     def decode(self, token_ids: Any, *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> Any: ...
 
 
 def decode_completion(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """Return the text of a completion, as answers must be extracted from it for `answer_mask` to fit.
+    """Decode a completion into the text from which the answers for `answer_mask` are extracted.
 
-    Special tokens are left out, spaces stay as they are, and bytes that are no UTF-8 (a character that the length limit
-    cut off) appear as U+FFFD.
+    Special tokens are skipped, spaces are kept, and invalid UTF-8 (a character that the length limit cut off) becomes
+    U+FFFD.
     """
-    # The same text as by `tokenizer.decode`, whose wrapper takes longer than the decoding of a short completion.
+    # The text is the same as that of `tokenizer.decode`, whose wrapper takes longer than decoding a short completion.
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         text: str = backend.decode(ids, skip_special_tokens=True)
@@ -39,21 +39,23 @@ def decode_completion(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 def answer_mask(
     tokenizer: Tokenizer, completion_ids: "Sequence[Sequence[int]] | Tensor", answers: Sequence[Answer | None]
 ) -> "Tensor":
-    """Return which tokens of each completion overlap its final answer.
+    """Mark the tokens of each completion that overlap its final answer.
 
-    A token that straddles an edge of the answer belongs to it, and so do all tokens of a character whose bytes are
-    spread over several. Special tokens (padding among them) have no text, and belong to it only between its tokens.
+    A token that straddles an edge of the answer is part of it, and so are all tokens of a character whose bytes are
+    spread over several tokens. Special tokens, padding included, have no text: they are marked only between tokens of
+    the answer.
 
     Args:
         tokenizer: a Hugging Face tokenizer.
-        completion_ids: the sampled ids without the prompt, (B, T) or B sequences of up to T ids.
-        answers: B answers, extracted from `decode_completion(tokenizer, completion_ids[i])`; None masks nothing.
+        completion_ids: the sampled ids without the prompt, a tensor (N, T) or N sequences of up to T ids.
+        answers: N answers, extracted from `decode_completion(tokenizer, completion_ids[i])`; None marks no token.
 
     Returns:
-        (B, T) bool, True on answer tokens, on the device of `completion_ids` (a sequence: on the CPU).
+        (N, T) bool, True on answer tokens, on the device of `completion_ids` (for sequences: on the CPU).
 
     Raises:
-        ValueError: if there is not one answer per completion, or an answer does not stand in its completion's text.
+        ValueError: if the number of answers differs from that of the completions, or an answer is not in its
+            completion's text at its span.
     """
     import torch
 
@@ -62,7 +64,7 @@ def answer_mask(
     if len(rows) != len(answers):
         raise ValueError(f"answers must have one entry per completion; got {len(answers)} for {len(rows)} completions.")
     mask = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.bool)
-    spans: dict[tuple[Answer, tuple[int, ...]], tuple[int, int]] = {}  # samples of one question often repeat
+    spans: dict[tuple[Answer, tuple[int, ...]], tuple[int, int]] = {}  # samples of one question are often identical
     for i, (ids, answer) in enumerate(zip(rows, answers, strict=True)):
         if answer is not None:
             known = (answer, tuple(ids))
@@ -74,29 +76,29 @@ def answer_mask(
 
 
 def _token_span(tokenizer: Tokenizer, ids: list[int], answer: Answer, row: int) -> tuple[int, int]:
-    """The range of tokens that overlap the answer's characters."""
+    """Return the range of tokens that overlap the answer's characters."""
     text = decode_completion(tokenizer, ids)
     if text[answer.start : answer.end] != answer.text or not answer.text:
         raise ValueError(
             f"answers[{row}] must be {answer.text!r} at characters [{answer.start}, {answer.end}) of its completion; "
-            f"there stands {text[answer.start : answer.end]!r}. Extract it from decode_completion(tokenizer, ids)."
+            f"got {text[answer.start : answer.end]!r} there. Extract it from decode_completion(tokenizer, ids)."
         )
     for count in (32, 256, len(ids)):
         tail = _Tail(tokenizer, ids, text, max(len(ids) - count, 0))
         first, _ = tail.settled(tail.count_up_to(answer.start))
-        # The token at the cut may lose a space in front that it has in the whole: it must stand before the answer.
+        # The token at the cut may lose the leading space that it has in the full text: it must precede the answer.
         if first > tail.cut or tail.cut == 0:
             break
     return first, tail.count_up_to(answer.end - 1, first) + 1
 
 
 class _Tail:
-    """Character positions at which the prefixes of a completion end that are longer than a cut, decoded when needed."""
+    """Map from token counts to character positions in the text of a completion, from a cut onwards, decoded lazily."""
 
     def __init__(self, tokenizer: Tokenizer, ids: list[int], text: str, cut: int) -> None:
         self._tokenizer, self._ids, self._text = tokenizer, ids, text
         tail = decode_completion(tokenizer, ids[cut:]) if cut else text
-        # A cut among the bytes of a character leaves a U+FFFD in front, and no text at all says nothing.
+        # A cut inside a multi-byte character gives a leading U+FFFD; an empty tail has no position in the text.
         while cut and not (text.endswith(tail) and tail and tail[0] != "\ufffd"):
             cut -= 1
             tail = decode_completion(tokenizer, ids[cut:]) if cut else text
@@ -105,7 +107,7 @@ class _Tail:
         self._known: dict[int, tuple[int, int]] = {cut: (cut, self._start), len(ids): (len(ids), len(text))}
 
     def count_up_to(self, position: int, low: int = 0) -> int:
-        """The largest number of tokens that settle no more than the characters before a position."""
+        """Return the largest number of tokens whose settled text ends at or before a character position."""
         low, high = max(low, self.cut), len(self._ids)
         while low < high:
             middle = (low + high + 1) // 2
@@ -116,11 +118,14 @@ class _Tail:
         return low
 
     def settled(self, count: int) -> tuple[int, int]:
-        """The longest prefix of at most `count` tokens whose text later tokens leave unchanged: its tokens, characters.
+        """Return the longest prefix of at most `count` tokens whose text later tokens do not change.
 
-        A prefix that ends among the bytes of a character decodes to U+FFFD there, which the next bytes replace; a
-        byte-fallback decoder even takes back the complete characters of the same run of bytes. Over settled prefixes
-        the length grows with the count, as the binary search needs.
+        A prefix that ends inside a multi-byte character decodes to U+FFFD there, which the next bytes replace; a
+        byte-fallback decoder even changes the complete characters of the same run of bytes. Text lengths of settled
+        prefixes grow with the token count, as the binary search requires.
+
+        Returns:
+            The number of tokens of the prefix, and the number of characters of the text up to its end.
         """
         passed = []
         while count not in self._known:

@@ -1,8 +1,8 @@
-"""Find the final answer of a response: the last complete `\\boxed{...}`, else one of a few written-down forms.
+"""Extraction of the final answer of a response: the last complete `\\boxed{...}`, else one of a few fixed forms.
 
 Every rule is a single pass over the end of the text, so hostile responses (a megabyte of `\\boxed{`) cost bounded time,
-and no string raises. The order of the rules, and why there is no "last number in the text" rule, is in
-`docs/outcomes.md`.
+and no string raises. `docs/outcomes.md` gives the order of the rules, and the reason against a "last number in the
+text" rule.
 """
 
 import re
@@ -10,15 +10,15 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 MAX_CHARS = 1 << 16
-"""How much of a response's end is searched: 20,000 tokens and more."""
+"""Number of characters searched at the end of a response: more than 20,000 tokens."""
 
 AnswerSource = Literal["boxed", "tag", "hash", "phrase", "line", "given"]
 
 
 class Answer(NamedTuple):
-    """A final answer and where it stands: `text == response[start:end]`, without spaces at its edges.
+    """Final answer with its character span: `text == response[start:end]`, without surrounding spaces.
 
-    `source` names the rule that found it; "given" marks an answer that was handed over without its response.
+    `source` names the rule that found it; "given" marks an answer that was passed without its response.
     """
 
     text: str
@@ -65,19 +65,19 @@ _BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.D
 _BARE_BOX = re.compile(r"(?:[^\s$\\]+|\\(?![)\]]|boxed|fbox))+")
 _DIGIT = re.compile("[0-9]")
 _MAX_BARE = 100
-# What may stand between boxes that give one answer together: `\boxed{2}$ and $\boxed{3}`. An "or" may say it anew.
+# Text allowed between boxes that form one answer: `\boxed{2}$ and $\boxed{3}`. An "or" may introduce a restatement.
 _SPACING = r"(?:[\s${}]|\\[,;:! ()\[\]]|\\q?quad|\\text)*"
 _JOINT = re.compile(rf"(?:{_SPACING}(?:[,;]|and))+{_SPACING}")
 _MAX_JOINT = 40
 
 
 def _last_box(response: str, first: int) -> Answer | None:
-    """The box that closes last, or the box inside it if that is all it holds; the first box begins at `first`."""
+    """Return the box that closes last, or the box inside it if it holds nothing else; the first box is at `first`."""
     open_groups: list[tuple[int, int] | None] = []  # (start of the command, start of the content) of a box; else None
     open_boxes = 0
     found: tuple[int, int] | None = None
-    extent = (-1, -1)  # of the command that holds `found`, braces included
-    outermost: list[tuple[int, int]] = []  # the extents of the boxes that stand in no other
+    extent = (-1, -1)  # span of the command that holds `found`, braces included
+    outermost: list[tuple[int, int]] = []  # spans of the boxes that are inside no other box
     for token in _BOX_TOKEN.finditer(response, first):
         if token[1] is not None:
             if token[2]:
@@ -102,7 +102,7 @@ def _last_box(response: str, first: int) -> Answer | None:
 
 
 def _joined(response: str, boxes: list[tuple[int, int]], last: tuple[int, int]) -> tuple[int, int]:
-    """The extent of the boxes that end with `last` and form a list of different ones; `last` if there is no list."""
+    """Return the span of the list of different boxes that ends with `last`, or `last` if it is not part of a list."""
     if not boxes or not boxes[-1][0] <= last[0] < boxes[-1][1]:
         return last
     count = 1
@@ -116,7 +116,7 @@ def _joined(response: str, boxes: list[tuple[int, int]], last: tuple[int, int]) 
 
 
 def _bare_box(response: str, start: int) -> tuple[int, int] | None:
-    """`\\boxed 5`, `\\boxed\\frac12`: the run up to a space, a `$` or the end of the formula, if it holds a digit."""
+    """Read `\\boxed 5` or `\\boxed\\frac12`: up to a space, a `$` or the end of the formula, if there is a digit."""
     run = _BARE_BOX.match(response, start, start + _MAX_BARE)
     if run is None:
         return None
@@ -136,7 +136,7 @@ def _strip(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _answer(response: str, start: int, end: int, source: AnswerSource) -> Answer | None:
-    """The span as an answer: inside its math delimiters, without Markdown emphasis and closing punctuation."""
+    """Return the span as an answer, without math delimiters, Markdown emphasis and closing punctuation."""
     while start < end and (response[start] in _EMPHASIS or response[start].isspace()):
         start += 1
     start, end = _formula(response, start, end) or (start, end)
@@ -151,7 +151,7 @@ _CLOSING = _EMPHASIS + ".,;:!"
 
 
 def _formula(response: str, start: int, end: int) -> tuple[int, int] | None:
-    """The inside of the formula that begins at `start`; a `$` that never closes on its line is a currency sign."""
+    """Return the inside of the formula that begins at `start`; a `$` not closed on its line is a currency sign."""
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         if response.startswith(opening, start, end):
             start += len(opening)
@@ -161,7 +161,7 @@ def _formula(response: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def _tag(response: str) -> Answer | None:
-    """The last complete `<answer>...</answer>`."""
+    """Find the last complete `<answer>...</answer>`."""
     close = response.rfind("</answer>")
     opening = response.rfind("<answer>", 0, max(close, 0))
     return None if opening < 0 else _answer(response, opening + len("<answer>"), close, "tag")
@@ -172,7 +172,7 @@ _HASH = re.compile(r"^####[ \t]*(?=\S*[0-9])(\S+)[ \t]*$", re.MULTILINE)
 
 
 def _hash(response: str) -> Answer | None:
-    """The last line of the form `#### 42` (GSM8K)."""
+    """Find the last line of the form `#### 42` (GSM8K)."""
     last = _last_match(_HASH, response)
     return None if last is None else _answer(response, *last.span(1), "hash")
 
@@ -182,7 +182,7 @@ _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)")
 
 
 def _phrase(response: str) -> Answer | None:
-    """What follows the last "answer is" / "answer:", up to the end of the formula, sentence or line."""
+    """Find the text after the last "answer is" or "answer:", up to the end of its formula, sentence or line."""
     last = _last_match(_PHRASE, response)
     if last is None:
         return None
@@ -195,7 +195,7 @@ def _phrase(response: str) -> Answer | None:
 
 
 def _is_prose(text: str) -> bool:
-    """Whether the phrase goes on in words ("the answer is consistent with the problem statement")."""
+    """Return whether the phrase continues in words ("the answer is consistent with the problem statement")."""
     return len(text) > 100 or (len(text.split()) > 3 and not any(c in "0123456789" for c in text))
 
 
@@ -203,7 +203,7 @@ _LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\n]*)")
 
 
 def _line(response: str) -> Answer | None:
-    """`A: 42` as the last line, the form of few-shot prompts that alternate `Q:` and `A:`."""
+    """Read a last line `A: 42`, the form of few-shot prompts that alternate `Q:` and `A:`."""
     end = len(response.rstrip())
     start = response.rfind("\n", 0, end) + 1
     last = _LINE.match(response, start, end)

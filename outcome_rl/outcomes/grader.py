@@ -1,9 +1,9 @@
-"""math-verify behind worker processes that can be killed.
+"""math-verify in worker processes that can be killed.
 
-math-verify evaluates what a model wrote: `9^{9^{9}}` froze a process for ten minutes with its timeouts off, and with
-them on it needs the main thread and takes over the caller's alarm signal. Only a process boundary is sound, so each
-worker (`grader_worker`) is a plain subprocess with a memory limit, under the parent's clock and killed when time is up.
-A pair that could not be judged is "timeout" or "error", logged, and never silently "different".
+math-verify evaluates text that a model wrote: `9^{9^{9}}` froze a process for ten minutes with its timeouts off, and
+with them on it needs the main thread and takes over the caller's alarm signal. Only a process boundary is safe, so each
+worker (`grader_worker`) is a plain subprocess with a memory limit; the parent measures its time and kills it at the
+limit. A pair without a verdict is "timeout" or "error", logged, and never silently "different".
 """
 
 import json
@@ -25,7 +25,7 @@ Verdict = Literal["equal", "different", "timeout", "error"]
 Pair = tuple[str, str]
 
 START_TIMEOUT_S = 120.0
-"""A worker loads sympy first: a second, or many on a busy machine. It is not part of any pair's time."""
+"""Time limit for a worker to load sympy: a second, or many on a busy machine. No pair's time includes it."""
 
 MAX_FAILED_STARTS = 3
 MAX_CACHED_PAIRS = 1 << 18
@@ -33,16 +33,16 @@ MAX_LOGGED_CHARS = 200
 
 
 class MathVerifyPool:
-    """Compares pairs of answers with math-verify, several at a time; no pair can hang or crash the caller.
+    """Compare pairs of answers with math-verify, several at a time; no pair can hang or crash the caller.
 
-    No process is started before the first pair. Usable from any thread (calls take turns), as a context manager, and
-    after a fork (the child starts workers of its own). Workers end with `close`, with the interpreter, or soon after
-    the parent is killed.
+    Processes start at the first pair. The pool works from any thread (calls take turns), as a context manager, and
+    after a fork (the child starts its own workers). Workers end with `close`, with the interpreter, or soon after the
+    parent is killed.
 
     Args:
-        workers: number of processes; by default one for every CPU that this process may use.
-        timeout_s: seconds that a pair may take, both directions together.
-        memory_mib: address space of a worker.
+        workers: number of processes, by default one per CPU that this process may use.
+        timeout_s: time limit of a pair, both directions together, in seconds.
+        memory_mib: address space of a worker, in MiB.
 
     Raises:
         ValueError: if an argument is not positive.
@@ -62,15 +62,15 @@ class MathVerifyPool:
         self._adopt()
 
     def compare(self, pairs: Sequence[Pair], progress: Callable[[int, int], None] | None = None) -> list[Verdict]:
-        """Judge pairs of answer texts; a pair is "equal" if math-verify accepts it in either direction.
+        """Compare pairs of answer texts; a pair is "equal" if math-verify accepts it in either direction.
 
         Args:
             pairs: answer texts, without `\\boxed{}`.
-            progress: called as `progress(judged, total)` while pairs are judged.
+            progress: called as `progress(done, total)` after each pair.
 
         Returns:
-            One verdict a pair: "equal", "different", "timeout" (its worker was killed), or "error" (its worker died or
-            came near its memory limit). The last two are logged as warnings with their reason, and never cached.
+            One verdict per pair: "equal", "different", "timeout" (its worker was killed), or "error" (its worker died
+            or came near its memory limit). The last two are logged as warnings with their reason, and never cached.
 
         Raises:
             RuntimeError: if the workers do not start.
@@ -88,7 +88,7 @@ class MathVerifyPool:
                         self._cache[pair] = verdict
                     if progress is not None:
                         progress(judged, len(todo))
-            except BaseException:  # Ctrl-C too: an answer still under way must not reach a later call
+            except BaseException:  # Ctrl-C too: a reply still to come must not reach a later call
                 _kill_all(self._pool, self._pid)
                 raise
             while len(self._cache) > MAX_CACHED_PAIRS:
@@ -96,7 +96,7 @@ class MathVerifyPool:
         return [verdicts[key] for key in keys]
 
     def close(self) -> None:
-        """End the workers; a later `compare` would start new ones."""
+        """Stop the workers; a later `compare` starts new ones."""
         with self._lock:
             _kill_all(self._pool, self._pid)
 
@@ -107,14 +107,14 @@ class MathVerifyPool:
         self.close()
 
     def _adopt(self) -> None:
-        """Start with no workers, as the property of this process."""
+        """Reset to no workers, owned by the current process."""
         self._pool: list[_Worker] = []
         self._pid = os.getpid()
         self._failed_starts = 0
         weakref.finalize(self, _kill_all, self._pool, self._pid)  # also at interpreter exit
 
     def _judge(self, todo: Iterable[Pair]) -> Iterator[tuple[Pair, Verdict]]:
-        """Yield every pair with its verdict, in the order in which they are settled."""
+        """Yield every pair with its verdict, in the order of completion."""
         waiting = deque(todo)
         while waiting or any(worker.pair for worker in self._pool):
             busy = sum(worker.pair is not None for worker in self._pool)
@@ -146,12 +146,12 @@ class MathVerifyPool:
         if self._failed_starts >= MAX_FAILED_STARTS:
             raise RuntimeError(
                 f"math-verify workers do not start: {reason}, {self._failed_starts} times in a row. "
-                f"Their error is on stderr; run `{' '.join(self._command)}` to see it."
+                f"Run `{' '.join(self._command)}` to see the error that they print to stderr."
             )
 
 
 class _Worker:
-    """A process, and the pair it is judging."""
+    """Worker process with the pair that it is comparing."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(
@@ -159,7 +159,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the caller
+            start_new_session=True,  # Ctrl-C must reach the caller alone
             env={**os.environ, "PYTHONHASHSEED": "0"},  # sympy's verdicts may depend on the order of sets
         )
         assert self.process.stdin is not None
@@ -171,7 +171,7 @@ class _Worker:
         self._buffer = b""
 
     def send(self, pair: Pair, timeout_s: float) -> bool:
-        """Hand over a pair; False if the process has died meanwhile."""
+        """Send a pair; return False if the process has died."""
         try:
             self.stdin.write(json.dumps(pair).encode() + b"\n")
         except BrokenPipeError:
@@ -180,7 +180,7 @@ class _Worker:
         return True
 
     def receive(self) -> dict[str, Any] | None:
-        """Read what has arrived: a reply, or None if its line is not complete."""
+        """Read available bytes and return the reply, or None if its line is not complete."""
         chunk = self.stdout.read(1 << 16)
         if not chunk:
             return {"verdict": "error", "reason": f"the worker ended with status {self.process.wait()}"}
@@ -199,7 +199,7 @@ class _Worker:
 
 
 def _replies(pool: list[_Worker]) -> list[tuple[_Worker, dict[str, Any]]]:
-    """Wait for the next replies; a worker past its deadline gets the reply that it timed out."""
+    """Wait for the next replies; a worker past its deadline gets a timeout reply."""
     replies = []
     with selectors.DefaultSelector() as selector:
         for worker in pool:
@@ -213,8 +213,8 @@ def _replies(pool: list[_Worker]) -> list[tuple[_Worker, dict[str, Any]]]:
     replied = [worker for worker, _ in replies]
     for worker in pool:
         if worker.deadline < now and worker not in replied:
-            limit = "the pair's time" if worker.ready else f"{START_TIMEOUT_S:g} s to start"
-            replies.append((worker, {"verdict": "timeout", "reason": f"killed after {limit} ran out"}))
+            limit = "the time limit of a pair" if worker.ready else f"{START_TIMEOUT_S:g} s to start"
+            replies.append((worker, {"verdict": "timeout", "reason": f"killed after {limit}"}))
     return replies
 
 

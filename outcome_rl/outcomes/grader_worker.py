@@ -1,8 +1,8 @@
-"""One math-verify process: reads pairs of answers, writes verdicts, one JSON line each.
+"""Worker process for math-verify: reads pairs of answers and writes verdicts, one JSON line each.
 
-Run by `outcome_rl.outcomes.grader` as `python -m outcome_rl.outcomes.grader_worker MEMORY_MIB ALARM_S`. It may be
-killed at any moment, and ends with its parent: it leaves when its input closes or its parent is gone, and while it
-computes the kernel's alarm bounds its life (not a Python handler, which a long big-integer operation would hold up).
+`outcome_rl.outcomes.grader` runs it as `python -m outcome_rl.outcomes.grader_worker MEMORY_MIB ALARM_S`. It may be
+killed at any moment, and it ends with its parent: it exits when its input closes or its parent is gone, and during a
+computation the kernel's alarm ends it (a Python signal handler would wait for a long big-integer operation).
 """
 
 import json
@@ -25,14 +25,14 @@ MIB = 1 << 20
 def main() -> None:
     """Serve verdicts until the input ends."""
     memory_mib, alarm_s = int(sys.argv[1]), float(sys.argv[2])
-    if sys.platform != "darwin":  # which has no working limit on the address space
+    if sys.platform != "darwin":  # macOS has no working limit on the address space
         resource.setrlimit(resource.RLIMIT_AS, (memory_mib * MIB, memory_mib * MIB))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # Whatever the libraries print goes to stderr: this pipe carries verdicts only.
+    # Output that libraries print goes to stderr: the pipe carries verdicts only.
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     logging.disable(logging.CRITICAL)  # math-verify logs every answer that it cannot parse
-    judge("1", "1")  # load sympy and the grammar now, before the parent's clock runs
+    judge("1", "1")  # load sympy and the grammar now, before the parent starts to measure time
     replies.write(json.dumps({"ready": True}) + "\n")
     parent = os.getppid()
     for line in _lines(sys.stdin.fileno(), parent):
@@ -41,16 +41,16 @@ def main() -> None:
         equal = judge(gold, prediction) or judge(prediction, gold)
         signal.setitimer(signal.ITIMER_REAL, 0)
         peak_mib = _peak_mib()
-        # math-verify swallows MemoryError and says "different". A process that came near its limit is not believed.
+        # math-verify catches MemoryError and returns "different", so that verdict is not trusted near the limit.
         if not equal and peak_mib > memory_mib / 2:
-            reply = {"verdict": "error", "reason": f"used {peak_mib} MiB of the {memory_mib} MiB it may"}
+            reply = {"verdict": "error", "reason": f"used {peak_mib} MiB of at most {memory_mib} MiB"}
         else:
             reply = {"verdict": "equal" if equal else "different"}
         replies.write(json.dumps(reply) + "\n")
 
 
 def judge(gold: str, prediction: str) -> bool:
-    """math-verify's verdict in verl's form: gold as LaTeX, prediction as an expression or LaTeX, both boxed."""
+    """Return math-verify's verdict in verl's form: gold as LaTeX, prediction as expression or LaTeX, both boxed."""
     from math_verify import verify
 
     return bool(verify(_parse(gold, "gold"), _parse(prediction, "prediction"), timeout_seconds=None))
@@ -66,7 +66,7 @@ def _parse(answer: str, role: str) -> list[Any]:
 
 
 def _lines(fd: int, parent: int) -> Iterator[bytes]:
-    """The lines of a pipe, until it closes or the parent dies (a fork of the parent may hold the pipe open)."""
+    """Yield the lines of a pipe until it closes or the parent dies (a fork of the parent may keep the pipe open)."""
     buffer = b""
     while os.getppid() == parent:
         if not select.select([fd], [], [], PARENT_POLL_S)[0]:
@@ -79,9 +79,9 @@ def _lines(fd: int, parent: int) -> Iterator[bytes]:
 
 
 def _peak_mib() -> int:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process in MiB."""
     if sys.platform == "linux":
-        # Not ru_maxrss: that counts what the parent had when it started this process, such as a policy's weights.
+        # ru_maxrss would include the parent's memory at the fork, such as the weights of a policy.
         return status_kib("VmHWM") // 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (MIB if sys.platform == "darwin" else 1024)
 

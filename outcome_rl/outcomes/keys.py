@@ -3,11 +3,12 @@
 The canonical text of an answer is derived from the answer alone, by the first of these rules that applies: a rational
 number in one of its usual spellings (`rational`); a time, a date, a number in another base, a marked choice
 (`notations`); any other mathematics that the grammar reads (`forms`); words. Equality of canonical texts is therefore a
-real equivalence, the same on every machine; its hash is the outcome key. No rule calls `eval`, a computer algebra
-system or a clock: each is bounded by counts of characters, tokens, digits and operations.
+true equivalence, the same on every machine; the hash of the text is the outcome key. No rule calls `eval`, a computer
+algebra system or a clock: each is bounded by counts of characters, tokens, digits and operations.
 """
 
 import re
+from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -21,14 +22,24 @@ NO_ANSWER = 0
 """The outcome key of a response without an answer."""
 
 OUTCOME_RULE = "canonical/2"
-"""Version of the rule from answer to key. Counts made under another rule cannot be mixed with these."""
+"""Version of the mapping from answers to keys. Counts made under another version cannot be mixed with these."""
 
 MAX_ANSWER_CHARS = 1000
-"""Longer answers are hashed as they stand. The bound also keeps `int()` far below Python's limit of 4300 digits."""
+"""Longer answers are hashed unread. The bound also keeps `int()` far below Python's limit of 4300 digits."""
+
+
+class Tag(StrEnum):
+    """First characters of the canonical texts that are made here or that need special treatment."""
+
+    RATIONAL = "q:"
+    WORDS = "t:"
+    COLLECTION = "{"  # a set or list; `canonical.forms` makes it, and the tags of all other mathematics
+    UNREAD = "s:"  # mathematics that no rule reads
+    UNIQUE = "l:"  # equal to nothing but the same text
 
 
 def outcome_key(text: str) -> int:
-    """Return the signed 64-bit key of an answer, equal for two answers exactly if their canonical texts are equal.
+    """Return the signed 64-bit key of an answer; answers have equal keys exactly if their canonical texts are equal.
 
     The key is `blake2b(canonical_text(text), digest_size=8)`, the same in every process and on every machine.
 
@@ -36,21 +47,21 @@ def outcome_key(text: str) -> int:
         text: the answer's text, such as `Answer.text`.
 
     Returns:
-        A value in [-2**63, 2**63), and `NO_ANSWER` = 0 only if nothing is left of the text (blank, `$$`).
+        A value in [-2**63, 2**63); `NO_ANSWER` = 0 only if the canonical text is empty (blank, `$$`).
     """
     canonical = canonical_text(text)
     return hash_key(canonical) if canonical else NO_ANSWER
 
 
 def question_key(question_id: str | int) -> int:
-    """Return the signed 64-bit key of a question's id; never 0, and the same for `7` and `"7"`.
+    """Return the signed 64-bit key of a question id: never 0, and the same for `7` and `"7"`.
 
     Args:
-        question_id: the stable id of the question in its data set.
+        question_id: stable id of the question in its data set.
 
     Raises:
         TypeError: if the id is neither a string nor an int.
-        ValueError: if it is blank, since blank ids would share one count table.
+        ValueError: if it is blank, because all blank ids would share their counts.
     """
     if isinstance(question_id, bool) or not isinstance(question_id, str | int):
         raise TypeError(f"question_id must be a str or an int; got {type(question_id).__name__} {question_id!r}.")
@@ -61,19 +72,19 @@ def question_key(question_id: str | int) -> int:
 
 
 def hash_key(text: str) -> int:
-    """The stable signed 64-bit hash of a text, never 0."""
+    """Return the stable signed 64-bit hash of a text, never 0."""
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True) or 1
 
 
 def equivalent(a: str, b: str) -> bool:
-    """Whether two answers have the same canonical text, and so the same key: reflexive, symmetric, transitive."""
+    """Return whether two answers have the same canonical text and so the same key: a true equivalence relation."""
     return canonical_text(a) == canonical_text(b)
 
 
 def is_open(canonical: str) -> bool:
-    """Whether a canonical text holds mathematics that no rule reads, so that it may equal another text after all."""
-    return canonical.startswith("s:")
+    """Return whether a canonical text is mathematics that no rule reads, so that only a judge can compare it."""
+    return canonical.startswith(Tag.UNREAD)
 
 
 def canonical_text(answer: str) -> str:
@@ -87,10 +98,10 @@ def canonical_text(answer: str) -> str:
         - another tag for other mathematics, such as `"r:"` for an irrational number, `"f:"` for a formula with
           variables, `"{"` for a set or list, `"("` for a tuple or open interval, `"eq:"` for an equation;
         - `"time:"`, `"date:"`, `"base:"` for those notations, `"t:"` for words, whatever their letter case and spacing;
-        - `"s:"` and plain LaTeX for what no rule reads, words among formulas too;
-        - `"l:"` and a digest for what equals only itself, as it exceeds `MAX_ANSWER_CHARS` or another bound, or is
-          ambiguous;
-        - `""` if nothing is left of the answer.
+        - `"s:"` and plain LaTeX for mathematics that no rule reads, and for words mixed with formulas;
+        - `"l:"` and a digest for an answer that equals only itself, because it exceeds `MAX_ANSWER_CHARS` or another
+          bound, or is ambiguous;
+        - `""` for an empty answer.
 
     Raises:
         TypeError: if `answer` is not a string.
@@ -99,33 +110,33 @@ def canonical_text(answer: str) -> str:
         raise TypeError(f"answer must be a str; got {type(answer).__name__}. Pass '' for a response without an answer.")
     answer = answer.strip()
     if len(answer) > MAX_ANSWER_CHARS:
-        return _unlike_others(answer)
-    return f"q:{int(answer)}/1" if _PLAIN_INTEGER.fullmatch(answer) else _canonical(answer)
+        return _unique(answer)
+    return f"{Tag.RATIONAL}{int(answer)}/1" if _PLAIN_INTEGER.fullmatch(answer) else _canonical(answer)
 
 
 _PLAIN_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
-@lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 answers measured were seen before
+@lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
 def _canonical(answer: str) -> str:
     plain = plain_latex(mended(answer))
     number = parse_rational(unwrap_text(strip_unit(plain)))
     if number is not None:
-        return f"q:{number.numerator}/{number.denominator}"
+        return f"{Tag.RATIONAL}{number.numerator}/{number.denominator}"
     return _canonical_of_plain(plain) if plain else ""
 
 
-@lru_cache(maxsize=1 << 13)  # a third of the formulas differ from one seen before in their spaces or braces only
+@lru_cache(maxsize=1 << 13)  # a third of the formulas differ from an earlier one only in spaces or braces
 def _canonical_of_plain(plain: str) -> str:
     text = unwrap_text(plain)
     if not text:
         return ""
     if notation := in_notation(text):
         return notation
-    words = f"t:{text.replace(' ', '').casefold()}"
+    words = f"{Tag.WORDS}{text.replace(' ', '').casefold()}"
     if is_word(text):
         return words
-    unread = f"s:{text.replace(', ', ',')}"
+    unread = f"{Tag.UNREAD}{text.replace(', ', ',')}"
     try:
         return mathematical_form(marked_choice(plain) or plain)
     except Words:
@@ -133,11 +144,11 @@ def _canonical_of_plain(plain: str) -> str:
     except NotUnderstood:
         return unread
     except Incomparable:
-        return _unlike_others(text)
+        return _unique(text)
 
 
 _HAS_MATHEMATICS = re.compile(r"[0-9\\=<>^]")
 
 
-def _unlike_others(text: str) -> str:
-    return f"l:{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+def _unique(text: str) -> str:
+    return f"{Tag.UNIQUE}{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"

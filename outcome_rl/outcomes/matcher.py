@@ -1,11 +1,11 @@
-"""Classify answers into outcome classes per question, and judge them against the golds.
+"""Classification of answers into outcome classes per question, and comparison with the gold answers.
 
-Canonical texts decide almost everything, from the text alone. What no rule reads is asked of a pairwise judge, by
-default math-verify, which is no equivalence: it is neither symmetric nor transitive. Classes are made from it all the
-same by deciding every new text once: it is compared with the question's gold, then with its other classes of that kind
-by key, takes the key of the first that it equals, and keeps it for ever. The new texts of one call are decided in
-sorted order, so that the order of the responses within a call does not matter; the state is saved with a checkpoint, so
-that a resumed run keeps its classes.
+Canonical texts decide almost all comparisons from the text alone. Where no rule reads an answer, a pairwise judge
+decides, by default math-verify. It is not an equivalence relation (neither symmetric nor transitive), so the matcher
+builds classes by deciding each new text once: the text is compared with the question's gold answer, then with the
+question's other classes that need a judge, in the order of their keys; it takes the key of the first that it equals,
+and keeps it. New texts of one call are decided in sorted order, so the order of the responses within a call does not
+matter. Checkpoints contain the state, so a resumed run keeps its classes.
 """
 
 import logging
@@ -23,6 +23,7 @@ from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import (
     NO_ANSWER,
     OUTCOME_RULE,
+    Tag,
     canonical_text,
     hash_key,
     is_open,
@@ -34,8 +35,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_JUDGED_CHARS = 300
-"""Longer answers are compared by their canonical texts alone. The longest of 13,286 gold answers has 139 characters;
-what is longer is prose, which math-verify reads as a product of letters, for seconds."""
+"""Longer answers are compared by canonical text alone. The longest of 13,286 gold answers has 139 characters; longer
+texts are prose, which math-verify reads as a product of letters, for seconds."""
+
+_DOUBTS = {
+    Tag.UNREAD: "no rule reads it, so math-verify compares the responses with it",
+    Tag.UNIQUE: "it exceeds a bound or is ambiguous, so only the same text is correct",
+    Tag.COLLECTION: "it holds several values, and a response must give all of them",
+}
 
 Judge = Callable[[str, str], bool]
 Equivalence = Literal["canonical", "math_verify"] | Judge
@@ -43,12 +50,13 @@ Progress = Callable[[int, int], None]
 
 
 class Outcomes(NamedTuple):
-    """The outcomes of N responses.
+    """Outcomes of N responses.
 
     - `keys` (N,) int64: the outcome class of each response; `NO_ANSWER` = 0 without an answer.
-    - `correct` (N,) bool: whether that is the class of the question's gold answer.
-    - `answers`, N entries: the extracted answers and their spans.
-    - `unresolved`: comparisons of this call that timed out or failed; each is in the log, and counts as "different".
+    - `correct` (N,) bool: whether that class is the class of the question's gold answer.
+    - `answers`, N entries: the extracted answers with their spans; None without an answer.
+    - `unresolved`: number of comparisons in this call that timed out or failed; each is logged and counts as
+      "different".
     """
 
     keys: NDArray[np.int64]
@@ -58,7 +66,7 @@ class Outcomes(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """An answer as it is compared: what identifies it, what the judge is given, and whether only the judge can tell."""
+    """An answer in comparisons: its identity, the form for the judge, and whether only the judge can compare it."""
 
     identity: str
     form: str
@@ -67,7 +75,7 @@ class _Text(NamedTuple):
 
 @dataclass
 class _Question:
-    """A question's gold answer, and the outcome class of every text seen so far."""
+    """The gold answer of a question, and the outcome class of every text seen so far."""
 
     gold: _Text
     key_of: dict[str, int] = field(default_factory=dict)  # identity -> key of its class
@@ -75,20 +83,20 @@ class _Question:
 
 
 class OutcomeMatcher:
-    """Maps responses to outcome keys and correctness, the same answer always to the same key.
+    """Map responses to outcome keys and correctness; an answer to a question always gets the same key.
 
     Args:
-        equivalence: `"canonical"` (default) compares canonical texts, and asks math-verify only about answers that no
-            rule reads: whether they equal the gold, or one another; `"math_verify"` asks it about every two texts that
-            differ, as the paper's code did; a function `(a, b) -> bool` is asked instead of it, in this process.
-        workers: math-verify processes, by default one per CPU; they start with the first comparison.
-        timeout_s: seconds that one comparison may take.
+        equivalence: `"canonical"` (default) compares canonical texts, and asks math-verify only whether an answer that
+            no rule reads equals the gold answer or another such answer; `"math_verify"` asks it about every two texts
+            that differ, as the paper's code does; a function `(a, b) -> bool`, called in this process, replaces it.
+        workers: number of math-verify processes, by default one per CPU; they start at the first comparison.
+        timeout_s: time limit of one comparison, in seconds.
 
     Attributes:
-        bad_golds: question id -> why its gold answer cannot be used. No response to it is ever correct.
-        doubtful_golds: question id -> why its gold answer, which is used, may not be what it should be: no rule reads
-            it, or it holds several values. Each is in the log once.
-        rule: version of the mapping from answers to keys; counts made under another rule do not belong to these.
+        bad_golds: question id -> reason why its gold answer is unusable. No response to the question is correct.
+        doubtful_golds: question id -> reason to check its gold answer, which is used: no rule reads it, or it holds
+            several values. Each is logged once.
+        rule: version of the mapping from answers to keys; counts made under another rule cannot be mixed with these.
 
     Raises:
         ValueError: if `equivalence` is unknown, or another argument is not positive.
@@ -125,21 +133,21 @@ class OutcomeMatcher:
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
-        """Extract, classify and judge the answers of N responses.
+        """Extract and classify the answers of N responses, and compare them with the gold answers.
 
         Args:
             question_ids: N stable ids; rows with the same id belong to the same question.
             responses: N completions.
-            golds: N gold answers, the same for all rows of a question; None where there are none: nothing is correct.
-            progress: called as `progress(done, total)` while answers are compared pairwise, which is what takes time;
-                `total` grows once, when the comparisons that are left after those with the golds are known.
+            golds: N gold answers, the same for all rows of a question; None if there are none: nothing is correct then.
+            progress: called as `progress(done, total)` during pairwise comparisons, the slow part; `total` grows once,
+                when the comparisons that remain after those with the gold answers are known.
 
         Returns:
-            The `Outcomes`, row by row.
+            The `Outcomes`, one entry per row.
 
         Raises:
-            ValueError: if lengths differ, or a question comes with a gold other than before.
-            TypeError: if an id, response or gold is not a string.
+            ValueError: if lengths differ, or a question has another gold answer than in an earlier row or call.
+            TypeError: if an id, response or gold answer is not a string.
         """
         return self._classify(question_ids, _once_each(extract_answer, responses), golds, progress)
 
@@ -151,7 +159,7 @@ class OutcomeMatcher:
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
-        """Like `classify`, for answers that were extracted before; None is no answer."""
+        """Classify answers that were extracted before, like `classify`; None means no answer."""
         given = [None if answer is None else Answer(answer, 0, len(answer), "given") for answer in answers]
         return self._classify(question_ids, given, golds, progress)
 
@@ -170,13 +178,13 @@ class OutcomeMatcher:
                 f"got {len(question_ids)}, {len(answers)} and {len(golds)}."
             )
         with self._lock:
-            questions = [self._question(i, gold, given=given) for i, gold in zip(question_ids, golds, strict=True)]
+            questions = [self._question(id_, gold, given=given) for id_, gold in zip(question_ids, golds, strict=True)]
             texts = _once_each(lambda answer: None if answer is None else self._text(answer.text), answers)
             new: dict[str, dict[str, _Text]] = {}
             for question_id, question, text in zip(question_ids, questions, texts, strict=True):
                 if text and text.identity and text.identity not in question.key_of:
                     seen = new.setdefault(question_id, {})
-                    seen[text.identity] = min(text, seen.get(text.identity, text))  # whatever the order of arrival
+                    seen[text.identity] = min(text, seen.get(text.identity, text))  # independent of the rows' order
             unresolved = self._decide(new, progress)
             rows = zip(questions, texts, strict=True)
             keys = [q.key_of[text.identity] if text and text.identity else NO_ANSWER for q, text in rows]
@@ -189,7 +197,7 @@ class OutcomeMatcher:
         identity = canonical_text(answer)
         if self._canonical or not identity:
             return _Text(identity, answer.strip(), is_open(identity))
-        return _Text(f"r:{answer.strip()}", answer.strip(), True)  # every two texts that differ go to the judge
+        return _Text(f"r:{answer.strip()}", answer.strip(), True)  # the judge compares every two texts that differ
 
     def _question(self, question_id: str, gold: str, *, given: bool) -> _Question:
         if not isinstance(question_id, str) or not isinstance(gold, str):
@@ -209,14 +217,15 @@ class OutcomeMatcher:
                 self._check_gold(question_id, gold)
         elif question.gold.identity != text.identity:
             raise ValueError(
-                f"question {question_id!r} came with the gold answer {question.gold.form!r} before, with {gold!r} now. "
-                "Give different questions different ids, or correct the data."
+                f"golds must agree for a question: question {question_id!r} had the gold answer "
+                f"{question.gold.form!r} before; got {gold!r}. Give different questions different ids, or fix the data."
             )
         return question
 
     def _check_gold(self, question_id: str, gold: str) -> None:
-        """Report, once, a gold answer that is unusable or may be wrong."""
-        known = self.bad_golds.pop(question_id, None), self.doubtful_golds.pop(question_id, None)  # of one forgotten
+        """Report a gold answer that is unusable or may be wrong, once."""
+        # A question that was forgotten may have entries of an earlier report.
+        known = self.bad_golds.pop(question_id, None), self.doubtful_golds.pop(question_id, None)
         canonical = canonical_text(gold)
         if not canonical:
             self.bad_golds[question_id] = f"the gold answer {gold!r} is empty"
@@ -227,18 +236,14 @@ class OutcomeMatcher:
                     stacklevel=2,
                 )
             return
-        doubt = {
-            "s": "no rule reads it, so that math-verify judges the responses",
-            "l": "it exceeds a bound or is ambiguous, so that only the same text is correct",
-            "{": "it holds several values, all of which a response must give",
-        }.get(canonical[0])
+        doubt = next((why for tag, why in _DOUBTS.items() if canonical.startswith(tag)), None)
         if doubt is not None and canonical != "{}":
             self.doubtful_golds[question_id] = f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}"
             if known[1] != self.doubtful_golds[question_id]:
                 logger.warning("question %r: %s.", question_id, self.doubtful_golds[question_id])
 
     def _decide(self, new: dict[str, dict[str, _Text]], progress: Progress | None) -> int:
-        """Give every new text of every question its class; return the number of comparisons without a verdict."""
+        """Assign a class to every new text of every question; return the number of comparisons without a verdict."""
         comparisons = _Comparisons(self._compare, progress)
         order = {question_id: sorted(texts.values()) for question_id, texts in new.items()}
         for question_id, texts in order.items():
@@ -247,7 +252,8 @@ class OutcomeMatcher:
         comparisons.run()
         for question_id, texts in order.items():
             question = self._questions[question_id]
-            # The rest is compared among what only the judge can tell: what a rule reads, it tells apart from all else.
+            # The other comparisons are among texts that only a judge can compare: a rule that reads a text already
+            # tells it apart from every other text.
             wrong = [text for text in texts if text.is_open and not comparisons.equal(question.gold, text)]
             others = [other for other in question.founders.values() if other.is_open and other != question.gold]
             for position, text in enumerate(wrong):
@@ -271,16 +277,16 @@ class OutcomeMatcher:
         return ["equal" if self._judge(a, b) else "different" for a, b in pairs]
 
     def forget(self, question_ids: Iterable[str]) -> None:
-        """Drop the classes of some questions, which are new when they come again; their golds are not reported twice.
+        """Drop the classes of some questions; a later call treats them as new, but reports no gold answer twice.
 
-        For evaluations: what one of them found must not bear on the next, nor fill checkpoints.
+        Use it after evaluations, whose classes must neither affect the next evaluation nor fill checkpoints.
         """
         with self._lock:
             for question_id in question_ids:
                 self._questions.pop(question_id, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on with the same classes, as JSON-able values."""
+        """Return the state needed to continue with the same classes, as values that JSON can hold."""
         with self._lock:
             questions = {
                 question_id: {
@@ -297,15 +303,15 @@ class OutcomeMatcher:
             return {"rule": self.rule, "questions": questions, **golds}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replace this matcher's classes by saved ones.
+        """Replace the classes of this matcher with saved ones.
 
         Raises:
-            ValueError: if they were made under another rule, since their keys would not fit the answers' keys.
+            ValueError: if they were made under another rule, because their keys would not match new keys.
         """
         if state.get("rule") != self.rule:
             raise ValueError(
-                f"the saved outcome classes follow the rule {state.get('rule')!r}, this matcher {self.rule!r}. "
-                "Use the equivalence and version they were made with, or start without them."
+                f"state must have the outcome rule {self.rule!r} of this matcher; got {state.get('rule')!r}. "
+                "Use the equivalence and version that the state was made with, or start without it."
             )
         questions = {
             question_id: _Question(
@@ -320,7 +326,7 @@ class OutcomeMatcher:
             self.bad_golds, self.doubtful_golds = dict(state["bad_golds"]), dict(state["doubtful_golds"])
 
     def close(self) -> None:
-        """End the math-verify processes; classes are kept, and a later call would start new processes."""
+        """Stop the math-verify processes; classes are kept, and a later call starts new processes."""
         self._pool.close()
 
     def __enter__(self) -> "OutcomeMatcher":
@@ -331,7 +337,7 @@ class OutcomeMatcher:
 
 
 class _Comparisons:
-    """Pairwise comparisons of one call: collected for all questions, run together, then looked up."""
+    """Pairwise comparisons of one call, collected for all questions, run together, then looked up."""
 
     def __init__(
         self, compare: Callable[[Sequence[tuple[str, str]], Progress | None], list[Verdict]], progress: Progress | None
@@ -348,7 +354,7 @@ class _Comparisons:
                 self._asked[a, b] = question_id
 
     def run(self) -> None:
-        """Compare what was asked since the last run."""
+        """Run the comparisons asked for since the last run."""
         done = len(self._verdicts)
         total = done + len(self._asked)
 
@@ -375,7 +381,7 @@ class _Comparisons:
 
 
 def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
-    """What a function makes of each value, called once for equal ones: samples of one question often repeat."""
+    """Map a function over values, calling it once for equal ones: samples of one question are often identical."""
     known: dict[T, R] = {}
     for value in values:
         if isinstance(value, Hashable) and value not in known:
@@ -384,7 +390,7 @@ def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
 
 
 def _needs_judge(a: _Text, b: _Text) -> bool:
-    """Whether only the judge can tell if two texts are equal."""
+    """Return whether only the judge can tell if two texts are equal."""
     if a.identity == b.identity or not (a.is_open or b.is_open):
         return False
     return max(len(a.form), len(b.form)) <= MAX_JUDGED_CHARS

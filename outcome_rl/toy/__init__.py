@@ -1,4 +1,4 @@
-"""The toy default: a verifiable arithmetic task and a tiny policy, both small enough to ship in the package."""
+"""The toy: a verifiable arithmetic task and a tiny policy, both small enough for the installed package."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ __all__ = ["DialectTask", "policy_dir"]
 
 
 def policy_dir() -> Path:
-    """Folder of the shipped policy, loadable with `AutoModelForCausalLM` and `AutoTokenizer`."""
+    """Return the folder of the installed policy, for `AutoModelForCausalLM` and `AutoTokenizer`."""
     return Path(__file__).parent / "policy"

@@ -1,19 +1,19 @@
 r"""Dialect arithmetic: a verifiable task whose answers spread over tens of outcomes per question.
 
-A question such as `D07 17 @ 5 # 3 =>` names a dialect, a start value and two steps of a symbol and a digit. What a
-symbol means in a dialect is a hidden rule, one of eight operations modulo 53. The response spells the reasoning out and
+A question such as `D07 17 @ 5 # 3 =>` names a dialect, a start value and two steps of a symbol and a digit. The meaning
+of a symbol in a dialect is a hidden rule, one of eight operations modulo 53. The response writes the reasoning and
 boxes the result: `17 + 5 = 22 -- 3 = 16 \boxed{ 16 }`. A wrong belief about a rule shows as a wrong operation, hence as
 one of up to 53 answers.
 
-A policy is warm-started on the responses of a demonstrator that is imperfect on purpose. It follows a default meaning
+A policy is warm-started on the responses of a demonstrator that is imperfect on purpose. It prefers a default meaning
 that each symbol has in all dialects, so it is right on easy rules, undecided on medium ones, and on hard ones almost
 always wrong in the same way: there a policy must explore to find the answer, and its first samples mislead it.
 
-A quarter of the rules never occurs in training questions, so the test split also shows what training does to questions
+A quarter of the rules never occurs in training questions, so the test split also shows how training changes questions
 that it could not reinforce.
 
-Everything is drawn with `random.Random(str).random()`, the one generator Python promises to keep unchanged, so that a
-task is the same on every machine and Python version.
+All draws use `random.Random(str).random()`, the one generator that Python guarantees to keep unchanged, so a task is
+the same on every machine and Python version.
 """
 
 import math
@@ -36,7 +36,7 @@ PROMPT_END = "=>"
 BOX_OPEN = r"\boxed{"
 BOX_CLOSE = "}"
 
-# How a response writes an operation on the value v and the digit d, and what it computes.
+# Spelling of an operation in a response -> its value for the value v and the digit d.
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": lambda v, d: (v + d) % MODULUS,
     "-": lambda v, d: (v - d) % MODULUS,
@@ -53,7 +53,7 @@ MAX_COUNT = 100_000  # each split holds several times as many distinct questions
 
 
 class Difficulty(NamedTuple):
-    """A share of the rules, and how likely the demonstrator uses the true and the default operation on one of them."""
+    """A share of the rules, and the probabilities that the demonstrator uses their true and default operations."""
 
     share: float
     p_true: float
@@ -66,7 +66,7 @@ HARD = Difficulty(share=0.2, p_true=0.03, p_default=0.67)
 
 
 class Rule(NamedTuple):
-    """What one symbol means in one dialect: the true operation, and the operations the demonstrator believes in.
+    """Meaning of one symbol in one dialect: the true operation, and the demonstrator's beliefs about it.
 
     `beliefs` maps every operation to its probability. `held_out` rules never occur in training questions.
     """
@@ -85,13 +85,13 @@ class Question(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The question as the policy reads it, words separated by single spaces."""
+        """The question as a prompt, words separated by single spaces."""
         (symbol1, digit1), (symbol2, digit2) = self.steps
         return f"{self.dialect} {self.start} {symbol1} {digit1} {symbol2} {digit2} {PROMPT_END}"
 
     @property
     def split(self) -> Split:
-        """The one split that may use this question: a hash of its text decides, whatever the size of the splits."""
+        """The only split that may use this question, from a hash of its text, for splits of any size."""
         bucket = sha256(self.text.encode()).digest()[0] % 8
         if bucket == 0:
             return "validation"
@@ -103,7 +103,7 @@ class DialectTask:
     """One instance of dialect arithmetic: a table of 24 x 8 hidden rules, its questions and its demonstrations.
 
     Args:
-        instance: number of the rule table, at least 0; the shipped policy was warm-started on instance 0.
+        instance: number of the rule table, at least 0; the installed policy was warm-started on instance 0.
 
     Raises:
         TypeError: `instance` is not an int.
@@ -120,21 +120,21 @@ class DialectTask:
         """The rule of every (dialect, symbol), with exact shares of easy, medium, hard and held-out rules."""
         rng = self._rng("rules")
         default = dict(zip(SYMBOLS, _shuffled(rng, list(OPERATIONS)), strict=True))
-        places = _shuffled(rng, list(product(DIALECTS, SYMBOLS)))
-        n_easy, n_medium = round(EASY.share * len(places)), round(MEDIUM.share * len(places))
-        levels = [EASY] * n_easy + [MEDIUM] * n_medium + [HARD] * (len(places) - n_easy - n_medium)
-        # Every fourth place of the shuffled list: a quarter of the easy, of the medium and of the hard rules.
+        pairs = _shuffled(rng, list(product(DIALECTS, SYMBOLS)))
+        n_easy, n_medium = round(EASY.share * len(pairs)), round(MEDIUM.share * len(pairs))
+        levels = [EASY] * n_easy + [MEDIUM] * n_medium + [HARD] * (len(pairs) - n_easy - n_medium)
+        # Every fourth pair of the shuffled list: a quarter of the easy, of the medium and of the hard rules.
         return {
             (dialect, symbol): _draw_rule(rng, default[symbol], level, held_out=index % 4 == 0)
-            for index, ((dialect, symbol), level) in enumerate(zip(places, levels, strict=True))
+            for index, ((dialect, symbol), level) in enumerate(zip(pairs, levels, strict=True))
         }
 
     def problems(self, split: Split, count: int | None = None) -> list[dict[str, str]]:
-        """The first `count` problems of a split; a larger count extends the list and never changes its start.
+        """Return the first `count` problems of a split; a larger count only appends to the list.
 
         Args:
             split: `"train"` (no held-out rules), `"validation"` or `"test"` (all rules); splits share no question.
-            count: 1 to 100000; None means 512, 256 and 1024.
+            count: from 1 to 100000; None means 512 for train, 256 for validation, 1024 for test.
 
         Returns:
             Rows `{"id": "dialect0-train-17", "problem": "D07 17 @ 5 # 3 =>", "answer": "37"}`, all questions distinct.
@@ -156,20 +156,20 @@ class DialectTask:
         ]
 
     def answer(self, question: Question) -> str:
-        """The correct answer: both steps under the true rules of the question's dialect."""
+        """Compute the correct answer: both steps under the true rules of the question's dialect."""
         value = question.start
         for symbol, digit in question.steps:
             value = OPERATIONS[self.rules[question.dialect, symbol].operation](value, digit)
         return str(value)
 
     def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
-        r"""An endless stream of (problem, response) from the imperfect demonstrator.
+        r"""Yield (problem, response) pairs of the imperfect demonstrator, without end.
 
-        Questions come from the training side of the split, but with all rules: a policy knows the held-out rules as
-        well as the others before reinforcement learning. Each step's operation is drawn from the rule's beliefs.
+        Questions belong to the training split by hash, but use all rules: before reinforcement learning a policy knows
+        the held-out rules as well as the others. Each step's operation is drawn from the beliefs about its rule.
 
         Args:
-            seed: seed of the stream, >= 0.
+            seed: seed of the stream, at least 0.
 
         Returns:
             Pairs such as `("D07 17 @ 5 # 3 =>", r"17 + 5 = 22 -- 3 = 16 \boxed{ 16 }")`.
@@ -209,7 +209,7 @@ def _draw_rule(rng: Random, default: str, level: Difficulty, *, held_out: bool) 
     others = [operation for operation in OPERATIONS if operation != default]
     operation = default if level is EASY else _pick(rng, others)
     beliefs = {default: level.p_default, operation: level.p_true}
-    # The remaining probability is spread by a flat-ish Dirichlet(2): a Gamma(2) draw is the sum of two exponentials.
+    # Dirichlet(2) weights divide the remaining probability: a Gamma(2) draw is the sum of two exponentials.
     weights = {
         other: -math.log((1 - rng.random()) * (1 - rng.random())) for other in OPERATIONS if other not in beliefs
     }

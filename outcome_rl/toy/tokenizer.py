@@ -1,7 +1,7 @@
-r"""The tokenizer of the toy policy: one token per word, so that a number or an operation is one decision.
+r"""Tokenizer of the toy policy: one token per word, so that a number or an operation is one decision.
 
-Words are separated by white space. Prompts get `<bos>` in front; decoding joins words by one space, so text and tokens
-round-trip. A word outside the vocabulary becomes `<unk>`: any text can be encoded, also a problem that this policy
+White space separates words. Prompts start with `<bos>`; decoding joins words with one space, so text and tokens
+round-trip. A word outside the vocabulary becomes `<unk>`, so any text can be encoded, also a problem that this policy
 cannot read.
 """
 
@@ -27,10 +27,10 @@ WORDS = (
 
 
 def build_tokenizer(max_length: int) -> PreTrainedTokenizerFast:
-    """The fast tokenizer over `SPECIAL_TOKENS + WORDS`, padding on the left as generation needs it.
+    """Build the fast tokenizer over `SPECIAL_TOKENS + WORDS`; it pads on the left, as generation requires.
 
     Args:
-        max_length: longest sequence the policy takes, in tokens.
+        max_length: longest sequence that the policy accepts, in tokens.
     """
     vocabulary = {word: index for index, word in enumerate(SPECIAL_TOKENS + WORDS)}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNK))

@@ -1,4 +1,4 @@
-"""Answer masks, on real fast tokenizers of every decoding family, against a brute-force truth."""
+"""Answer masks on real fast tokenizers of every decoding family, against a brute-force oracle."""
 
 import random
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def byte_fallback() -> PreTrainedTokenizerFast:
 
 
 def word_level() -> PreTrainedTokenizerFast:
-    """One token a word, joined by spaces."""
+    """One token per word, joined by spaces."""
     words = {word for line in LINES for word in line.split()} | set("0123456789")
     words |= {"\\boxed{ 42 }", "\\boxed{", "}"}
     names = [*SPECIAL, "<unk>", *sorted(words)]
@@ -80,7 +80,7 @@ def mask_of(tokenizer: PreTrainedTokenizerFast, ids: list[int], answer: Answer |
 
 
 def spelling(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int, end: int) -> set[int]:
-    """The tokens between the last settled prefix before a span and the first one that reaches its end."""
+    """Return the tokens between the last settled prefix before a span and the first one that reaches its end."""
     text = decode_completion(tokenizer, ids)
     prefixes = [decode_completion(tokenizer, ids[:count]) for count in range(len(ids) + 1)]
     settled = [count for count, prefix in enumerate(prefixes) if text.startswith(prefix)]
@@ -92,7 +92,7 @@ def spelling(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int, end
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
 @pytest.mark.parametrize("name", sorted(TOKENIZERS))
-def test_masks_exactly_the_tokens_of_the_answers_characters(name: str, data: st.DataObject) -> None:
+def test_mask_equals_the_oracle(name: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[name]
     seed = data.draw(st.integers(0, 2**32))
     rng = random.Random(seed)
@@ -110,7 +110,7 @@ def test_masks_exactly_the_tokens_of_the_answers_characters(name: str, data: st.
     assert masked == spelling(tokenizer, ids, start, end)
 
 
-def test_the_answer_in_its_context(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_answer_in_context(tokenizer: PreTrainedTokenizerFast) -> None:
     ids = tokenizer.encode("so the answer is \\boxed{ 42 } 12 + 30 = 42", add_special_tokens=False)
     text = decode_completion(tokenizer, ids)
     answer = extract_answer(text)
@@ -139,7 +139,7 @@ def test_answers_at_the_edges(tokenizer: PreTrainedTokenizerFast, edge: str) -> 
 
 
 @pytest.mark.parametrize("name", ["byte_level", "byte_fallback"])
-def test_a_character_spread_over_tokens_is_masked_whole(name: str) -> None:
+def test_multi_token_character_is_masked_whole(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     before, emoji, after = (tokenizer.encode(text, add_special_tokens=False) for text in ("is", "🙂", "it"))
     emoji = emoji[-4:]  # without the Metaspace
@@ -150,7 +150,7 @@ def test_a_character_spread_over_tokens_is_masked_whole(name: str) -> None:
     assert mask == [False] * len(before) + [True] * 4 + [False] * len(after)
 
 
-def test_a_character_cut_off_at_the_end_is_no_problem() -> None:
+def test_truncated_character_at_the_end() -> None:
     tokenizer = TOKENIZERS["byte_level"]
     ids = tokenizer.encode("42🙂", add_special_tokens=False)[:-2]
     text = decode_completion(tokenizer, ids)
@@ -158,7 +158,7 @@ def test_a_character_cut_off_at_the_end_is_no_problem() -> None:
     assert mask_of(tokenizer, ids, Answer("42", 0, 2, "given")) == [True] * (len(ids) - 2) + [False] * 2
 
 
-def test_special_tokens_and_padding_have_no_text(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_special_tokens_and_padding(tokenizer: PreTrainedTokenizerFast) -> None:
     ids = tokenizer.encode("12 + 30 = 42", add_special_tokens=False)
     text = decode_completion(tokenizer, ids)
     think, eos, pad = tokenizer.convert_tokens_to_ids(["<think>", "<eos>", "<pad>"])
@@ -170,7 +170,7 @@ def test_special_tokens_and_padding_have_no_text(tokenizer: PreTrainedTokenizerF
     assert mask == [*plain[:first], False, *plain[first:], False, False, False]
 
 
-def test_batches_as_tensors_and_as_ragged_lists(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_tensors_equal_ragged_lists(tokenizer: PreTrainedTokenizerFast) -> None:
     rows = [
         tokenizer.encode(text, add_special_tokens=False) for text in ("12 + 30 = 42", "so the answer is 42", "is it")
     ]
@@ -189,10 +189,10 @@ def test_batches_as_tensors_and_as_ragged_lists(tokenizer: PreTrainedTokenizerFa
     [
         (lambda ids: ([ids], []), "got 0 for 1 completions"),
         (lambda ids: ([ids], [Answer("9", 0, 1, "given")]), r"answers\[0\] must be '9' at characters \[0, 1\)"),
-        (lambda ids: ([ids], [Answer("1", 900, 901, "given")]), r"there stands ''"),
+        (lambda ids: ([ids], [Answer("1", 900, 901, "given")]), r"got '' there"),
     ],
 )
-def test_bad_arguments_name_themselves(
+def test_invalid_arguments_are_named(
     arguments: Callable[..., tuple[list[list[int]], list[Answer]]], message: str
 ) -> None:
     tokenizer = TOKENIZERS["word_level"]

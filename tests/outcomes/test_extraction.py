@@ -90,7 +90,7 @@ def test_never_raises_and_spans_are_exact(response: str) -> None:
 
 
 @given(st.text(alphabet="ab5{}\\,", max_size=30), st.text(alphabet="ab5{}", max_size=10))
-def test_a_balanced_box_is_found_behind_any_text(before: str, inside: str) -> None:
+def test_balanced_box_after_any_text(before: str, inside: str) -> None:
     content = f"x{inside.replace('{', '').replace('}', '')}"
     assert extract_answer(f"{before}\n\\boxed{{{content}}}").text == content  # type: ignore[union-attr]
 
@@ -113,11 +113,11 @@ def test_a_balanced_box_is_found_behind_any_text(before: str, inside: str) -> No
     ],
 )
 @pytest.mark.timeout(20)  # a megabyte takes milliseconds; quadratic behaviour takes minutes
-def test_hostile_text_does_not_hang(unit: str) -> None:
+def test_hostile_text_is_bounded(unit: str) -> None:
     extract_answer((unit * (1_000_000 // len(unit) + 1))[:1_000_000])
 
 
-def test_type_error_says_what_came() -> None:
+def test_type_error_names_the_type() -> None:
     with pytest.raises(TypeError, match="response must be a str; got list"):
         extract_answer([1, 2])  # type: ignore[arg-type]
 
@@ -132,7 +132,7 @@ def test_only_the_end_of_a_long_response_is_read() -> None:
 
 
 def last_box(text: str) -> str:
-    """Of several boxes that are one answer, what sources take."""
+    """Return the last box of a joint answer, as the sources do."""
     _, box, last = text.rpartition(r"\boxed{")
     return last.removesuffix("}") if box else last
 

@@ -1,4 +1,4 @@
-"""The fuzz of extraction and keys, in its short form; `tests/helpers/fuzz_outcomes.py` runs a million cases."""
+"""Short fuzz of extraction and keys; `tests/helpers/fuzz_outcomes.py` runs a million cases."""
 
 import itertools
 
@@ -7,11 +7,11 @@ import pytest
 
 
 @pytest.mark.timeout(60)  # takes two seconds, unless a text hangs
-def test_texts_of_all_kinds_have_keys() -> None:
+def test_generated_texts_have_keys() -> None:
     fuzz_outcomes.fuzz(cases=4000, seed=1)
 
 
-def test_the_texts_are_what_they_should_be() -> None:
+def test_generated_texts_cover_all_kinds() -> None:
     texts = list(itertools.islice(fuzz_outcomes.texts(seed=1), 4000))
     assert texts == list(itertools.islice(fuzz_outcomes.texts(seed=1), 4000))
     assert any(len(text) > 50_000 for text in texts)
@@ -20,7 +20,7 @@ def test_the_texts_are_what_they_should_be() -> None:
     assert {"q:", "r:", "f:", "t:", "s:", "l:", "eq"} <= {text[:2] for text in canonical}
 
 
-def test_a_key_that_depends_on_spaces_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzz_detects_a_key_that_depends_on_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_outcomes.keys, "canonical_text", lambda text: f"q:{text}")
     with pytest.raises(AssertionError) as error:
         fuzz_outcomes.fuzz(cases=10, seed=1)

@@ -1,4 +1,4 @@
-"""The worker pool: verdicts, and every way in which a worker can fail."""
+"""Worker pool: verdicts, and every way in which a worker can fail."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ def pool() -> Iterator[MathVerifyPool]:
 
 
 def fake_worker(tmp_path: Path, body: str) -> list[str]:
-    """The command of a worker that runs `body` for every pair, after it has said that it is ready."""
+    """Return the command of a worker that reports that it is ready and runs `body` for every pair."""
     script = tmp_path / "worker.py"
     script.write_text(
         "import json, os, sys, time\n"
@@ -49,7 +49,7 @@ def test_verdicts_are_cached(pool: MathVerifyPool) -> None:
     assert judged == []
 
 
-def test_works_from_any_thread_and_leaves_signals_alone(pool: MathVerifyPool) -> None:
+def test_any_thread_and_no_signal_handlers(pool: MathVerifyPool) -> None:
     handler = signal.getsignal(signal.SIGALRM)
     verdicts: list[str] = []
     threads = [
@@ -63,12 +63,12 @@ def test_works_from_any_thread_and_leaves_signals_alone(pool: MathVerifyPool) ->
     assert signal.getsignal(signal.SIGALRM) is handler
 
 
-def test_odd_text_does_not_break_the_protocol(pool: MathVerifyPool) -> None:
+def test_odd_text_keeps_the_protocol(pool: MathVerifyPool) -> None:
     pairs = [("a\nb", "a"), ("\x00", "é"), ("{", "}"), ("\ud800", "1"), ("x" * 5000, "2")]
     assert set(pool.compare(pairs)) <= {"equal", "different"}
 
 
-def test_a_hanging_pair_times_out_is_logged_and_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_hanging_pair_times_out_alone(caplog: pytest.LogCaptureFixture) -> None:
     with MathVerifyPool(workers=2, timeout_s=2) as pool, caplog.at_level(logging.WARNING):
         verdicts = pool.compare([("9^{9^{9}}", "3"), ("x+1", "1+x"), ("y+1", "1+y")])
         assert verdicts == ["timeout", "equal", "equal"]
@@ -77,12 +77,12 @@ def test_a_hanging_pair_times_out_is_logged_and_does_not_hold_up_the_others(capl
         assert pool.compare([("z+1", "1+z")]) == ["equal"]
 
 
-def test_a_worker_short_of_memory_is_not_believed() -> None:
+def test_worker_near_its_memory_limit_is_an_error() -> None:
     with MathVerifyPool(workers=1, timeout_s=60, memory_mib=120) as pool:
         assert pool.compare([("2^{4000000000}", "3")]) == ["error"]
 
 
-def test_memory_of_the_parent_is_not_taken_for_the_workers() -> None:
+def test_parent_memory_does_not_count() -> None:
     code = """
 from outcome_rl.outcomes.grader import MathVerifyPool
 ballast = b"x" * (700 << 20)  # a policy's weights, say: more than half of what a worker may have
@@ -94,7 +94,7 @@ with MathVerifyPool(workers=1, memory_mib=1200) as pool:
 
 
 @pytest.mark.parametrize("death", ["os._exit(3)", "os.kill(os.getpid(), 9)", "sys.stdout.close(); os._exit(0)"])
-def test_a_dying_worker_is_an_error_and_is_replaced(tmp_path: Path, death: str) -> None:
+def test_dying_worker_is_an_error_and_replaced(tmp_path: Path, death: str) -> None:
     pool = MathVerifyPool(workers=2, timeout_s=10)
     pool._command = fake_worker(
         tmp_path,
@@ -131,7 +131,7 @@ def test_failures_are_not_cached(tmp_path: Path) -> None:
         assert pool.compare([("a", "b")]) == ["equal"]
 
 
-def test_replies_in_pieces_are_put_together(tmp_path: Path) -> None:
+def test_partial_replies_are_joined(tmp_path: Path) -> None:
     pool = MathVerifyPool(workers=1, timeout_s=10)
     pool._command = fake_worker(
         tmp_path,
@@ -144,7 +144,7 @@ def test_replies_in_pieces_are_put_together(tmp_path: Path) -> None:
         assert pool.compare([("a", "b"), ("c", "d")]) == ["equal", "equal"]
 
 
-def test_a_worker_that_died_while_idle_costs_no_pair(pool: MathVerifyPool) -> None:
+def test_idle_death_loses_no_pair(pool: MathVerifyPool) -> None:
     pool.compare([("u+1", "1+u")])
     for worker in pool._pool:
         worker.process.kill()
@@ -168,7 +168,7 @@ def test_workers_that_start_too_slowly_raise(monkeypatch: pytest.MonkeyPatch) ->
         pool.compare([("a", "b")])
 
 
-def test_an_interrupted_call_leaves_no_stale_answer(pool: MathVerifyPool) -> None:
+def test_interrupted_call_leaves_no_stale_reply(pool: MathVerifyPool) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
@@ -177,7 +177,7 @@ def test_an_interrupted_call_leaves_no_stale_answer(pool: MathVerifyPool) -> Non
     assert pool.compare([("v+4", "5+v"), ("v+6", "6+v")]) == ["different", "equal"]
 
 
-def test_no_process_before_the_first_pair_and_none_after_close() -> None:
+def test_processes_live_from_first_pair_to_close() -> None:
     pool = MathVerifyPool(workers=1)
     assert pool._pool == []
     pool.compare([("a+b", "b+a")])
@@ -188,7 +188,7 @@ def test_no_process_before_the_first_pair_and_none_after_close() -> None:
     pool.close()
 
 
-def test_a_fork_starts_workers_of_its_own_and_leaves_its_parents_alone(pool: MathVerifyPool) -> None:
+def test_fork_has_its_own_workers(pool: MathVerifyPool) -> None:
     pool.compare([("p+1", "1+p")])
     child = os.fork()
     if child == 0:  # no test machinery in the child: it reports by its exit status

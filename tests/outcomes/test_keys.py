@@ -1,4 +1,4 @@
-"""Keys: one key for one number however it is spelled, different keys for different answers, the same everywhere."""
+"""Keys: equal for all spellings of an answer, different for different answers, the same on every machine."""
 
 import os
 import subprocess
@@ -89,13 +89,13 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize("spellings", SPELLINGS, ids=lambda spellings: spellings[0])
-def test_spellings_share_a_key_with_each_other_and_with_nothing_else(spellings: list[str]) -> None:
+def test_spellings_share_one_key(spellings: list[str]) -> None:
     assert {outcome_key(text) for text in spellings} == {outcome_key(spellings[0])}
     others = {outcome_key(text) for group in SPELLINGS if group is not spellings for text in group}
     assert outcome_key(spellings[0]) not in others
 
 
-def test_neighbours_stay_apart() -> None:
+def test_near_misses_have_different_keys() -> None:
     answers = [
         "1/3",
         "0.333333",
@@ -191,12 +191,12 @@ def test_neighbours_stay_apart() -> None:
 
 
 @pytest.mark.parametrize("blank", ["", "  ", "$$", r"\(\)", ".", "{}", r"\left.\right."])
-def test_nothing_left_is_no_answer(blank: str) -> None:
+def test_blank_is_no_answer(blank: str) -> None:
     assert outcome_key(blank) == NO_ANSWER
 
 
 @given(st.text(max_size=40))
-def test_keys_are_int64_and_zero_only_without_an_answer(answer: str) -> None:
+def test_keys_are_int64_and_zero_without_an_answer(answer: str) -> None:
     key = outcome_key(answer)
     assert -(2**63) <= key < 2**63
     assert (key == NO_ANSWER) == (canonical_text(answer) == "")
@@ -204,7 +204,7 @@ def test_keys_are_int64_and_zero_only_without_an_answer(answer: str) -> None:
 
 
 @given(st.fractions())
-def test_exact_texts_are_the_fraction_in_lowest_terms(value: Fraction) -> None:
+def test_rationals_are_in_lowest_terms(value: Fraction) -> None:
     canonical = canonical_text(f"{3 * value.numerator}/{3 * value.denominator}")
     assert canonical == f"q:{value.numerator}/{value.denominator}"
 
@@ -213,7 +213,7 @@ def test_exact_texts_are_the_fraction_in_lowest_terms(value: Fraction) -> None:
     ("answer", "open_"),
     [("x+1", False), (r"\sum_{k=1}^n k", True), ("odd", False), ("5 apples and 3 pears", True), ("9^{9^{9}}", False)],
 )
-def test_only_mathematics_that_no_rule_reads_is_open(answer: str, open_: bool) -> None:
+def test_is_open(answer: str, open_: bool) -> None:
     assert is_open(canonical_text(answer)) is open_
 
 
@@ -242,7 +242,7 @@ print("\\n".join(results[0]))
 
 
 @pytest.mark.parametrize("without_gmpy2", [True, False])
-def test_the_same_in_threads_of_a_process_with_another_hash_seed_and_arithmetic(without_gmpy2: bool) -> None:
+def test_same_keys_in_threads_and_other_processes(without_gmpy2: bool) -> None:
     # gmpy2, where it is installed, does mpmath's integer arithmetic.
     answers = [spelling for spellings in SPELLINGS for spelling in spellings]
     output = subprocess.run(
@@ -265,7 +265,7 @@ def test_question_keys() -> None:
         question_key(True)
 
 
-def test_type_error_says_what_came() -> None:
+def test_type_error_names_the_type() -> None:
     with pytest.raises(TypeError, match="answer must be a str; got NoneType"):
         canonical_text(None)  # type: ignore[arg-type]
 
@@ -291,7 +291,7 @@ def test_type_error_says_what_came() -> None:
     ids=lambda answer: f"{answer[:8]!r}x{len(answer)}",
 )
 @pytest.mark.timeout(20)  # milliseconds, unless something grows much faster than the text
-def test_hostile_answers_have_a_key(answer: str) -> None:
+def test_hostile_answers_have_keys(answer: str) -> None:
     assert isinstance(outcome_key(answer), int)
 
 

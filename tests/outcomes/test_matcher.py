@@ -1,4 +1,4 @@
-"""Outcome classes: what they mean, that they are stable, and that failures are reported."""
+"""Outcome classes: meaning, stability, and reported failures."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ def no_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MathVerifyPool, "compare", refuse)
 
 
-def test_answers_that_a_rule_reads_never_reach_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_alone_decide_readable_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     no_judge(monkeypatch)
     responses = [
         r"\boxed{0.5}",
@@ -62,7 +62,7 @@ SIX, ALSO_SIX, TEN, ALSO_TEN = (
 )
 
 
-def test_math_verify_joins_what_no_rule_reads(matcher: OutcomeMatcher) -> None:
+def test_math_verify_compares_unread_answers(matcher: OutcomeMatcher) -> None:
     answers = [SIX, "6", TEN, ALSO_TEN, "10", "y", None]
     outcomes = matcher.classify_answers(["q"] * 7, answers, [ALSO_SIX] * 7)
     gold, wrong = outcome_key(ALSO_SIX), outcomes.keys[2]
@@ -77,13 +77,13 @@ def test_math_verify_joins_what_no_rule_reads(matcher: OutcomeMatcher) -> None:
     assert matcher._pool._pool == []
 
 
-def test_a_gold_that_a_rule_reads_meets_an_answer_that_none_does(matcher: OutcomeMatcher) -> None:
+def test_readable_gold_and_unread_answer(matcher: OutcomeMatcher) -> None:
     outcomes = matcher.classify_answers(["q"] * 2, [SIX, TEN], ["6"] * 2)
     assert outcomes.keys.tolist() == [outcome_key("6"), outcome_key(TEN)]
     assert outcomes.correct.tolist() == [True, False]
 
 
-def test_questions_do_not_share_classes(matcher: OutcomeMatcher) -> None:
+def test_classes_belong_to_one_question(matcher: OutcomeMatcher) -> None:
     keys = matcher.classify_answers(["q", "p"], [SIX, SIX], [ALSO_SIX, "5"]).keys
     assert keys.tolist() == [outcome_key(ALSO_SIX), outcome_key(SIX)]
 
@@ -99,7 +99,7 @@ def intransitive(a: str, b: str) -> bool:
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(["", "a", "b", "aa", "bb", "aaa", "5", "66", "aaaa"]), max_size=12), st.randoms())
 @pytest.mark.parametrize("judge", [same_residue, intransitive])
-def test_order_within_a_call_does_not_matter(judge, answers: list[str], rng: random.Random) -> None:  # type: ignore[no-untyped-def]
+def test_order_invariance_within_a_call(judge, answers: list[str], rng: random.Random) -> None:  # type: ignore[no-untyped-def]
     def classify(order: list[int]) -> dict[str, int]:
         outcomes = OutcomeMatcher(judge).classify_answers(
             ["q"] * len(order), [answers[i] for i in order], ["ab"] * len(order)
@@ -116,7 +116,7 @@ def test_order_within_a_call_does_not_matter(judge, answers: list[str], rng: ran
 @given(
     st.lists(st.sampled_from(["a", "b", "aa", "bb", "aaa", "5", "aaaa"]), min_size=1, max_size=10), st.integers(0, 10)
 )
-def test_a_saved_and_resumed_matcher_continues_alike(answers: list[str], cut: int) -> None:
+def test_resumed_matcher_equals_uninterrupted(answers: list[str], cut: int) -> None:
     def keys(matcher: OutcomeMatcher, part: list[str]) -> list[int]:
         return [int(key) for key in matcher.classify_answers(["q"] * len(part), part, ["ab"] * len(part)).keys]
 
@@ -130,7 +130,7 @@ def test_a_saved_and_resumed_matcher_continues_alike(answers: list[str], cut: in
     assert second.state_dict() == whole.state_dict()
 
 
-def test_gold_comes_first_then_the_lowest_key() -> None:
+def test_gold_is_compared_first_then_the_lowest_key() -> None:
     matcher = OutcomeMatcher(lambda a, b: True)
     assert matcher.classify_answers(["q"], ["y"], ["x"]).correct.tolist() == [True]
     founders = OutcomeMatcher(lambda a, b: b == "zz joins" and a != "gold")
@@ -138,7 +138,7 @@ def test_gold_comes_first_then_the_lowest_key() -> None:
     assert keys[2] == min(keys[:2])
 
 
-def test_a_function_is_asked_for_all_texts_that_differ() -> None:
+def test_function_compares_all_different_texts() -> None:
     matcher = OutcomeMatcher(lambda a, b: abs(float(a) - float(b)) < 0.01)
     assert matcher.classify_answers(["q"] * 3, ["0.333", "0.5", "1"], ["0.3333"] * 3).correct.tolist() == [
         True,
@@ -148,13 +148,13 @@ def test_a_function_is_asked_for_all_texts_that_differ() -> None:
     assert matcher.rule != OutcomeMatcher().rule
 
 
-def test_math_verify_mode_asks_even_about_numbers() -> None:
+def test_math_verify_mode_compares_numbers() -> None:
     with OutcomeMatcher("math_verify", workers=1, timeout_s=30) as matcher:
         assert matcher.classify_answers(["q"] * 2, ["0.3333333", "0.3"], ["1/3"] * 2).correct.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("verdict", ["timeout", "error"])
-def test_unresolved_comparisons_are_counted_logged_and_wrong(
+def test_unresolved_comparisons_are_reported(
     verdict: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(MathVerifyPool, "compare", lambda self, pairs, progress=None: [verdict] * len(pairs))
@@ -167,7 +167,7 @@ def test_unresolved_comparisons_are_counted_logged_and_wrong(
     assert verdict in caplog.text
 
 
-def test_a_failing_judge_raises_and_decides_nothing() -> None:
+def test_failing_judge_raises_and_changes_nothing() -> None:
     def broken(a: str, b: str) -> bool:
         raise ZeroDivisionError
 
@@ -177,14 +177,14 @@ def test_a_failing_judge_raises_and_decides_nothing() -> None:
     assert list(matcher.state_dict()["questions"]["q"]["key_of"]) == ["r:y"]
 
 
-def test_prose_is_not_sent_to_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prose_never_reaches_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     no_judge(monkeypatch)
     prose = "we see that " * 40
     outcomes = OutcomeMatcher().classify_answers(["q"] * 2, [prose, prose * 10], ["5"] * 2)
     assert len({*outcomes.keys.tolist(), NO_ANSWER}) == 3
 
 
-def test_an_empty_gold_is_reported_once_and_never_correct() -> None:
+def test_empty_gold_is_reported_once() -> None:
     matcher = OutcomeMatcher()
     with pytest.warns(UserWarning, match="'q': the gold answer '' is empty") as caught:
         outcomes = matcher.classify_answers(["q", "q", "q"], ["5", "", None], [""] * 3)
@@ -196,7 +196,7 @@ def test_an_empty_gold_is_reported_once_and_never_correct() -> None:
     assert matcher.bad_golds == {"q": "the gold answer '' is empty"}
 
 
-def test_without_a_gold_answers_have_classes_and_none_is_correct(matcher: OutcomeMatcher) -> None:
+def test_without_golds_nothing_is_correct(matcher: OutcomeMatcher) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         outcomes = matcher.classify_answers(["q"] * 4, ["1/2", "0.5", "3", None], None)
@@ -204,11 +204,11 @@ def test_without_a_gold_answers_have_classes_and_none_is_correct(matcher: Outcom
     assert outcomes.keys.tolist() == [outcome_key("1/2"), outcome_key("1/2"), outcome_key("3"), NO_ANSWER]
     assert not outcomes.correct.any()
     assert matcher.bad_golds == {}
-    with pytest.raises(ValueError, match="question 'q' came with the gold answer '' before, with '3' now"):
+    with pytest.raises(ValueError, match=r"golds must agree.*'q'.*got '3'"):
         matcher.classify_answers(["q"], ["3"], ["3"])
 
 
-def test_a_doubtful_gold_is_reported_once_and_judged_all_the_same(
+def test_doubtful_gold_is_reported_once_and_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(MathVerifyPool, "compare", lambda self, pairs, progress=None: ["equal"] * len(pairs))
@@ -252,7 +252,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_what_is_forgotten_is_new_again_but_not_reported_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_forget(caplog: pytest.LogCaptureFixture) -> None:
     matcher = OutcomeMatcher(lambda a, b: a[0] == b[0])
     golds = ["2, 3", "2, 3", "7"]  # a gold with several values is doubtful
     first = matcher.classify_answers(["q", "q", "r"], ["y one", "x two", "7"], golds)
@@ -272,21 +272,21 @@ def test_what_is_forgotten_is_new_again_but_not_reported_again(caplog: pytest.Lo
     assert matcher.doubtful_golds == {}  # another gold this time
 
 
-def test_hostile_answers_are_outcomes_of_their_own_and_cost_no_comparison_that_is_not_killed() -> None:
+def test_hostile_answers() -> None:
     with OutcomeMatcher(workers=1, timeout_s=3) as matcher:
         outcomes = matcher.classify_answers(["q"] * len(HOSTILE), HOSTILE, ["5"] * len(HOSTILE))
     assert not outcomes.correct.any()
     assert len(set(outcomes.keys.tolist())) == len(HOSTILE)
 
 
-def test_conflicting_golds_raise() -> None:
+def test_two_golds_for_one_question_raise() -> None:
     matcher = OutcomeMatcher()
     matcher.classify_answers(["q", "q"], ["1", "1"], ["27", "27.0"])  # the same number
-    with pytest.raises(ValueError, match=r"question 'q' came with the gold answer '27' before, with '28' now"):
+    with pytest.raises(ValueError, match=r"golds must agree.*'q' had the gold answer '27' before; got '28'"):
         matcher.classify_answers(["q"], ["1"], ["28"])
 
 
-def test_bad_arguments_name_themselves() -> None:
+def test_invalid_arguments_are_named() -> None:
     matcher = OutcomeMatcher()
     with pytest.raises(ValueError, match="got 1, 2 and 1"):
         matcher.classify(["q"], ["a", "b"], ["1"])
@@ -300,7 +300,9 @@ def test_bad_arguments_name_themselves() -> None:
 
 def test_classes_of_another_rule_are_refused() -> None:
     state = OutcomeMatcher("math_verify").state_dict()
-    with pytest.raises(ValueError, match=rf"{OUTCOME_RULE}\+math_verify.*this matcher '{OUTCOME_RULE}'"):
+    with pytest.raises(
+        ValueError, match=rf"state must have the outcome rule '{OUTCOME_RULE}'.*got '{OUTCOME_RULE}\+math_verify'"
+    ):
         OutcomeMatcher().load_state_dict(state)
 
 
@@ -315,7 +317,7 @@ def test_progress_counts_comparisons(matcher: OutcomeMatcher) -> None:
 @pytest.mark.parametrize(
     "file", ["math500_3models", "qwen25math_math100x8", "nemo_math50x3", "gsm8k_14runs", "mathcoder_simuleq"]
 )
-def test_reproduces_published_verdicts_but_where_a_listed_rule_differs(file: str, matcher: OutcomeMatcher) -> None:
+def test_agrees_with_published_verdicts(file: str, matcher: OutcomeMatcher) -> None:
     path = GENERATIONS / f"{file}.jsonl"
     if not path.exists():
         pytest.skip(f"needs {path}")
@@ -342,7 +344,7 @@ def test_reproduces_published_verdicts_but_where_a_listed_rule_differs(file: str
 PAIRS = GENERATIONS.parent / "pairs" / "pairs_tests.jsonl"
 
 
-def test_agrees_with_labelled_pairs_more_often_than_math_verify(matcher: OutcomeMatcher) -> None:
+def test_agrees_with_labelled_pairs(matcher: OutcomeMatcher) -> None:
     if not PAIRS.exists():
         pytest.skip(f"needs {PAIRS}")
     rows = [json.loads(line) for line in PAIRS.read_text().splitlines()]
@@ -359,9 +361,9 @@ def test_agrees_with_labelled_pairs_more_often_than_math_verify(matcher: Outcome
     assert np.sum(correct & ~expected) <= 2
 
 
-def test_classifying_loads_neither_torch_nor_transformers_nor_sympy() -> None:
+def test_light_imports() -> None:
     code = (
-        "import sys; from outcome_rl.outcomes import spans; from outcome_rl import OutcomeMatcher;"
+        "import sys; from outcome_rl.outcomes import answer_mask; from outcome_rl import OutcomeMatcher;"
         "OutcomeMatcher().classify(['q'], ['#### 5'], ['5']);"
         "print({'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules))"
     )

@@ -1,4 +1,4 @@
-"""Dialect arithmetic: the same on every machine, splits that share nothing, answers an independent solver confirms."""
+"""Dialect arithmetic: reproducibility, disjoint splits, and answers against an independent solver."""
 
 import json
 import math
@@ -50,7 +50,7 @@ def solve(task: DialectTask, problem: str) -> str:
 
 
 def test_the_task_never_changes():
-    """Counts, checkpoints and the shipped policy all depend on these very rows."""
+    """Counts, checkpoints and the installed policy depend on exactly these rows."""
     rows = [row for split in SPLITS for row in TASK.problems(split, 200)]
     demonstrations = list(islice(TASK.demonstrations(seed=0), 200))
     assert rows[0] == {"id": "dialect0-train-0", "problem": "D12 39 ^ 9 ! 3 =>", "answer": "1"}
@@ -81,13 +81,13 @@ def test_any_instance_is_consistent(instance: int, small: int, large: int):
         seen |= problems
 
 
-def test_splits_stay_disjoint_at_any_size():
+def test_splits_are_disjoint():
     problems = [{row["problem"] for row in TASK.problems(split, 20_000)} for split in SPLITS]
     assert [len(split) for split in problems] == [20_000] * 3
     assert len(set.union(*problems)) == 60_000
 
 
-def test_held_out_rules_are_absent_from_training_and_present_in_the_rest():
+def test_held_out_rules():
     held_out = {place for place, rule in TASK.rules.items() if rule.held_out}
     assert len(held_out) == 48
     for split in SPLITS:
@@ -119,7 +119,7 @@ def test_rules_have_the_documented_shares_and_beliefs():
         assert min(rule.beliefs.values()) > 0
 
 
-def test_demonstrations_compute_what_they_say_and_follow_the_beliefs():
+def test_demonstrations_follow_the_beliefs():
     pattern = re.compile(r"(\d+) (\S+) (\d) = (\d+) (\S+) (\d) = (\d+) \\boxed\{ (\d+) \}")
     place = next(place for place, rule in TASK.rules.items() if rule.beliefs[rule.operation] == 0.35)
     believed: Counter[str] = Counter()
@@ -139,13 +139,13 @@ def test_demonstrations_compute_what_they_say_and_follow_the_beliefs():
         assert abs(believed[operation] / n - probability) < 5 * math.sqrt(probability * (1 - probability) / n)
 
 
-def test_demonstrations_never_show_a_question_of_the_other_splits():
+def test_demonstrations_use_training_questions():
     tested = {row["problem"] for split in ("validation", "test") for row in TASK.problems(split, 20_000)}
     shown = {problem for problem, _ in islice(TASK.demonstrations(seed=0), 20_000)}
     assert not tested & shown
 
 
-def test_demonstration_streams_differ_by_seed_and_repeat_for_one():
+def test_demonstrations_depend_on_the_seed():
     first, again, other = (list(islice(TASK.demonstrations(seed), 50)) for seed in (1, 1, 2))
     assert first == again != other
 
@@ -168,12 +168,12 @@ def test_answer_follows_the_true_rules():
         (lambda: TASK.demonstrations(-5), ValueError, "seed must be an int of at least 0; got -5"),
     ],
 )
-def test_bad_arguments_are_named(call, error, message):
+def test_invalid_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
 
-def test_loading_the_task_imports_neither_torch_nor_transformers():
+def test_light_imports():
     code = (
         "import sys; from outcome_rl.toy import DialectTask; DialectTask().problems('test', 1); "
         "print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"

@@ -1,4 +1,4 @@
-"""The toy tokenizer: one token per word, exact round trips, and no text that it refuses."""
+"""Toy tokenizer: one token per word, exact round trips, any text accepted."""
 
 from itertools import islice
 
@@ -13,7 +13,7 @@ from outcome_rl.toy.tokenizer import SPECIAL_TOKENS, WORDS, build_tokenizer
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
-    """As users get it: saved and loaded again."""
+    """Return the tokenizer as users get it, saved and loaded."""
     folder = tmp_path_factory.mktemp("tokenizer")
     build_tokenizer(max_length=64).save_pretrained(folder)
     return AutoTokenizer.from_pretrained(folder)
