@@ -27,7 +27,7 @@ train: install ## Train the toy policy, about two minutes; ARGS="exploration.bon
 	$(BIN)/outcome-rl train --config toy $(ARGS)
 
 reproduce-quick: install ## The paper in miniature, about five minutes on two cores; writes runs/reproduce-quick/report.html
-	$(BIN)/outcome-rl reproduce --quick $(ARGS)
+	$(BIN)/python -m experiments.paper --quick $(ARGS)
 
 test: install ## Run every test; ARGS="-k counts" selects
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)

@@ -7,7 +7,8 @@ progress and errors to stderr.
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,16 +22,11 @@ from outcome_rl.version import __version__
 
 
 class _Commands(TyperGroup):
-    """Prints errors in files, options and data as `error: ...` with exit status 2; `--debug` lets them through."""
+    """Print the user's errors on one line, unless `--debug` is given."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with errors_on_one_line(debug=ctx.params["debug"]):
             return super().invoke(ctx)
-        except (ValueError, OSError, FloatingPointError) as error:
-            if ctx.params["debug"]:
-                raise
-            print(f"error: {_one_line(error)}", file=sys.stderr)
-            raise typer.Exit(2) from error
 
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -145,6 +141,18 @@ for _name, _what in BENCHMARKS.items():
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(bench)
+
+
+@contextmanager
+def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
+    """Print errors in files, options and data as `error: ...` and exit with status 2; `debug` lets them through."""
+    try:
+        yield
+    except (ValueError, OSError, FloatingPointError) as error:
+        if debug:
+            raise
+        print(f"error: {_one_line(error)}", file=sys.stderr)
+        raise SystemExit(2) from error
 
 
 def _one_line(error: Exception) -> str:

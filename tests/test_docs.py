@@ -21,6 +21,7 @@ from outcome_rl.metrics import SampleSummary
 from outcome_rl.toy import policy_dir
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+BANDITS = DOCS.parent / "experiments" / "bandits"
 
 
 def test_every_setting_is_in_the_table() -> None:
@@ -35,7 +36,7 @@ def test_every_setting_is_explained() -> None:
 
 
 def test_results_are_those_on_record() -> None:
-    figures = json.loads((DOCS.parent / "bench" / "results" / "exploration.json").read_text())["figures"]
+    figures = json.loads((exploration.RECORD).read_text())["figures"]
     assert exploration.table(figures) in (DOCS / "results.md").read_text()
 
 
@@ -46,12 +47,12 @@ def test_the_tables_of_outcomes_are_those_on_record() -> None:
 
 
 def test_the_figures_of_bandits_are_those_on_record() -> None:
-    figures = json.loads((DOCS.parent / "bench" / "results" / "bandits.json").read_text())["figures"]
-    assert sweeps.table(figures) in (DOCS / "bandits.md").read_text()
+    figures = json.loads((BANDITS / "results" / "bandits.json").read_text())["figures"]
+    assert sweeps.table(figures) in (BANDITS / "README.md").read_text()
 
 
 def test_the_example_of_bandits_runs() -> None:
-    block = re.findall(r"```python\n(.*?)```", (DOCS / "bandits.md").read_text(), re.DOTALL)[0]
+    block = re.findall(r"```python\n(.*?)```", (BANDITS / "README.md").read_text(), re.DOTALL)[0]
     names: dict[str, object] = {}
     exec(block, names)
     assert names["result"].regret.shape == (1000, 3)
@@ -126,6 +127,7 @@ def test_the_example_of_the_losses_runs() -> None:
         "README.md",
         "CONTRIBUTING.md",
         "experiments/bandits/README.md",
+        "experiments/paper/README.md",
         "docs/driver.md",
         "docs/integrate.md",
         "docs/losses.md",

@@ -1,7 +1,8 @@
 """The theory behind outcome-based exploration, simulated: bandits whose arms are partitioned into outcomes.
 
 An arm stands for a chain of thought, an outcome for its final answer: many arms, few outcomes, and the reward depends
-on the outcome alone. `experiments/bandits/README.md` has the statements; `outcome-rl bandits --check` tests them.
+on the outcome alone. `experiments/bandits/README.md` has the statements; `python -m experiments.bandits --check` tests
+them.
 """
 
 from experiments.bandits.algorithms import BALANCED, Algorithm, PartitionAware, SoftExclusion

@@ -1,4 +1,4 @@
-"""Regret against T, K, m and rho beside the bounds, and the two corrections: what `outcome-rl bandits` shows."""
+"""Panels of the sweep: regret against T, K, m and rho next to the bounds, and the two corrections."""
 
 import math
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""The paper in miniature: `outcome-rl reproduce` trains what the plan lists and writes a report with a verdict a claim.
+"""The paper in miniature: train every run of a plan, and write a report with a verdict for each claim.
 
 plan -> problems, base policies, base samples -> runs of the driver -> records.json -> tables, figures, claims -> report
 """

@@ -1,50 +1,116 @@
-"""Command line of the paper in miniature: `python -m experiments.paper`."""
+"""Re-run the paper in miniature and write a report with a verdict for each of its claims.
 
+The same command continues a plan that was stopped, and repeats nothing.
+"""
+
+import argparse
+import json
+import os
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from experiments.paper import command
+from experiments.paper.base import Base
+from experiments.paper.plan import PLANS
+from experiments.paper.records import collect
+from experiments.paper.runs import carry_out, environment_of
+from outcome_rl.cli import errors_on_one_line
+from outcome_rl.files import write_text
 from outcome_rl.grpo.run.run_lock import Interrupted
 
+RECORDS = "records.json"
 
-def reproduce(
-    quick: Annotated[bool, typer.Option("--quick", help="Minutes on two cores (the default).")] = False,
-    full: Annotated[bool, typer.Option("--full", help="A night on a CPU, and every ablation.")] = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="A test of the machinery, not of the claims.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Only write the report of the folder's records.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of runs, records and report.", show_default="runs/reproduce-PLAN")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Trainings at a time, one thread each.", show_default="one a core")
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, help="Only so many of the plan's seeds; a later call can add more.", show_default="all"),
-    ] = None,
-) -> None:
-    """Re-run the paper in miniature and write a report with a verdict for each of its claims.
 
-    The same command continues what was stopped, and does nothing twice.
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line and run; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.paper", description=__doc__)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick", dest="plan", action="store_const", const="quick", help="minutes on two cores (default)"
+    )
+    size.add_argument("--full", dest="plan", action="store_const", const="full", help="a night on a CPU, all ablations")
+    size.add_argument("--smoke", dest="plan", action="store_const", const="smoke", help="a test of the machinery")
+    parser.add_argument("--report", action="store_true", help="only write the report of the folder's records again")
+    parser.add_argument("--out", type=Path, help="folder of runs, records and report (runs/reproduce-PLAN)")
+    parser.add_argument("--processes", type=_at_least_one, help="trainings at a time, one thread each (one per core)")
+    parser.add_argument(
+        "--seeds", type=_at_least_one, help="number of the plan's seeds to run; a later call can add more (all)"
+    )
+    options = parser.parse_args(argv)
+    plan = options.plan or "quick"
+    folder = options.out or Path("runs") / f"reproduce-{plan}"
+    with errors_on_one_line():
+        if options.report:
+            report(folder)
+            return 0
+        try:
+            reproduce(plan, folder, options.processes, options.seeds)
+        except Interrupted as interruption:
+            print(f"{interruption}; the same command continues it", file=sys.stderr)
+            return 128 + interruption.signum
+    return 0
+
+
+def reproduce(plan_name: str, folder: Path, processes: int | None, seeds: int | None = None) -> None:
+    """Run the part of a plan that is not done yet, and write records and report of the cells that are complete.
+
+    Args:
+        plan_name: a key of `PLANS`.
+        folder: all files of the plan are below it.
+        processes: trainings at a time; None is one per core.
+        seeds: number of the plan's seeds to run, from the first; None is all of them. A later call may add others.
+
+    Raises:
+        ChildProcessError: a run failed.
+        Interrupted: a signal came; the same call continues.
+        ValueError: the folder holds another plan's runs, or a hard split is too small.
     """
-
-    chosen = [name for name, wanted in (("quick", quick), ("full", full), ("smoke", smoke)) if wanted]
-    if len(chosen) > 1:
-        raise ValueError(f"choose one of --quick, --full and --smoke; got {' and '.join(map('--{}'.format, chosen))}")
-    plan = chosen[0] if chosen else "quick"
-    folder = out or Path("runs") / f"reproduce-{plan}"
-    if report:
-        command.report(folder)
-        return
+    plan, start = PLANS[plan_name], time.monotonic()
+    plan = replace(plan, seeds=plan.seeds[:seeds])
+    base = Base(plan, folder)
+    error: Exception | None = None
     try:
-        command.reproduce(plan, folder, processes, seeds)
-    except Interrupted as interruption:
-        print(f"{interruption}; the same command continues it", file=sys.stderr)
-        raise typer.Exit(128 + interruption.signum) from interruption
+        carry_out(plan, base, folder, processes or os.cpu_count() or 1)
+    except (ChildProcessError, Interrupted) as some_left:
+        error = some_left
+    records = {"plan": asdict(plan), "environment": environment_of(start), **collect(plan, base, folder)}
+    if records["cells"]:
+        write_text(folder / RECORDS, json.dumps(_rounded(records), separators=(",", ":")))
+        report(folder)
+    if error is not None:
+        raise error
+
+
+def report(folder: Path) -> None:
+    """Write the report of the records in `folder` next to them.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    from experiments.paper.report import write_report
+
+    records = json.loads((folder / RECORDS).read_text())
+    for path in write_report(records, folder):
+        print(f"wrote {path}")
+
+
+def _rounded(record: Any) -> Any:
+    """Drop the digits that no table or figure shows: a third of the file."""
+    if isinstance(record, float):
+        return round(record, 6)
+    if isinstance(record, dict):
+        return {key: _rounded(value) for key, value in record.items()}
+    return [_rounded(value) for value in record] if isinstance(record, list) else record
+
+
+def _at_least_one(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
 
 
 if __name__ == "__main__":
-    typer.run(reproduce)
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Quality of the toy policy under each bonus: pass@k and diff@k after training, several seeds, against the base.
 
-    outcome-rl bench exploration --methods none ucb_con@0.2 batch@1 --seeds 0 1
+    python -m experiments.paper.exploration --methods none ucb_con@0.2 batch@1 --seeds 0 1
 
 A method is a value of exploration.bonus with its coefficient. Every run is `outcome-rl train --config toy` with
 another bonus and seed and nothing else changed, so plain GRPO (`none`) is trained with the same answer mask. The test
@@ -23,17 +23,19 @@ from matplotlib.figure import Figure
 
 from experiments.paper.plan import METHODS
 from experiments.paper.runs import train_in_a_process
-from outcome_rl.bench.record import OUTPUT, RESULTS, commit, write_result
+from outcome_rl.bench.record import OUTPUT, commit, write_result
 
 RUNS = OUTPUT / "runs" / "exploration"
-RECORD = RESULTS / "exploration.json"
+RECORD = Path(__file__).parent / "results" / "exploration.json"
 TEST = "toy:test"
 COLOURS = ["#d1495b", "#0b6e99", "#e9a03b", "#4f9d69", "#7b5ea7", "#555555"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="outcome-rl bench exploration", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m experiments.paper.exploration",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--methods", nargs="+", default=["none", "ucb_con@0.2", "batch@0.2"], help="bonus@coefficient")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -58,7 +60,7 @@ def measure(arguments: argparse.Namespace) -> None:
         method: [{"seed": seed, **rows[method, seed]} for seed in arguments.seeds] for method in arguments.methods
     }
     config = {"preset": "toy", "settings": arguments.set, "seeds": arguments.seeds}
-    print(f"wrote {write_result(RECORD.stem, config, figures)}")
+    print(f"wrote {write_result(RECORD.stem, config, figures, RECORD.parent)}")
 
 
 def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is run, fixed before any seed is: every setting of `outcome-rl reproduce` stands in this file.
+"""The plans, fixed before any run: every setting of `python -m experiments.paper` stands in this file.
 
 Nothing here was chosen by looking at results of these runs. Learning rate and KL are those of the toy preset; the
 coefficients are the paper's (c = 0.2, b0 = 1 on easy and 0.5 on medium questions; we use 0.5 on hard ones too). All

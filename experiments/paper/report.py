@@ -57,7 +57,10 @@ def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
         for heading, section in CELL_SECTIONS.items():
             parts += [f"### {heading}", section(results, cell)]
     ablations = ablation_table(results)
-    parts += ["## Ablations", ablations or f"The plan `{plan['name']}` has none; `outcome-rl reproduce --full` does."]
+    parts += [
+        "## Ablations",
+        ablations or f"The plan `{plan['name']}` has none; `python -m experiments.paper --full` does.",
+    ]
     parts.append(
         "Counting after the batch is not among them: `group_advantages` shows every sample of a batch the counts "
         "before it, so that the bonus does not depend on the order within a batch, and has no option to do otherwise."
@@ -74,9 +77,9 @@ def _preamble(records: dict[str, Any]) -> str:
     part = "" if seeds == len(PLANS[plan["name"]].seeds) else f" --seeds {seeds}"
     return f"""\
 Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a
-policy of half a million parameters: `outcome-rl reproduce --{plan["name"]}{part}`. {len(records["runs"])} trainings of
-{plan["steps"]} steps with {plan["batch"]} questions x {plan["n"]} samples; rule tables {_list(plan["instances"])};
-base policies: {policies}; seeds {_list(plan["seeds"])}. Test: {plan["test_questions"]} questions with
+policy of half a million parameters: `python -m experiments.paper --{plan["name"]}{part}`.
+{len(records["runs"])} trainings of {plan["steps"]} steps with {plan["batch"]} questions x {plan["n"]} samples;
+rule tables {_list(plan["instances"])}; base policies: {policies}; seeds {_list(plan["seeds"])}. Test: {plan["test_questions"]} questions with
 {plan["test_samples"]} samples each, the same for all.
 
 The settings stand in `experiments/paper/plan.py` and were fixed before the runs. "Best" is the checkpoint that the

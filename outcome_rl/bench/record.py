@@ -17,14 +17,14 @@ OUTPUT = ROOT if IN_CHECKOUT else Path("outcome-rl-bench").absolute()  # nothing
 RESULTS = OUTPUT / "bench" / "results"
 
 
-def write_result(name: str, config: dict[str, Any], figures: Any) -> Path:
+def write_result(name: str, config: dict[str, Any], figures: Any, folder: Path | None = None) -> Path:
     """Write `NAME.json` with the configuration, the figures, the device, the versions and the commit.
 
     It lands in bench/results/ of the checkout, or of outcome-rl-bench/ in the working directory where the package is
-    installed without one.
+    installed without one; or in `folder`.
     """
     environment = describe_environment()
-    path = RESULTS / f"{name}.json"
+    path = (folder or RESULTS) / f"{name}.json"
     content = {
         "config": config,
         "figures": figures,

@@ -1,22 +1,17 @@
-"""`outcome-rl bandits`: what it prints and writes, and that its checks can fail."""
+"""`python -m experiments.bandits`: output, files, and checks that can fail."""
 
 import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import invoke
 
 from experiments.bandits import bounds, checks, sweeps
-from outcome_rl import cli
-from outcome_rl.bench import record
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, ["bandits", *arguments])
+from experiments.bandits.__main__ import main
 
 
 def test_every_statement_is_as_the_page_says() -> None:
-    result = invoke("--check", "--seeds", "200")
+    result = invoke(main, "--check", "--seeds", "200")
     assert result.exit_code == 0, result.output
     assert "0 failed" in result.stdout
     assert result.stdout.count("does not hold") == 2
@@ -44,33 +39,31 @@ def test_a_wrong_statement_fails(
 def test_a_search_that_repeats_itself_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """With arms drawn with repeats the statements on search without repeats fail, and the exit status says so."""
     monkeypatch.setattr(checks, "PartitionAware", lambda: checks.BALANCED)
-    result = invoke("--check", "--seeds", "400")
+    result = invoke(main, "--check", "--seeds", "400")
     assert result.exit_code == 1
     assert "FAILED" in result.stdout
 
 
 def test_a_figure_of_all_and_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(record, "OUTPUT", tmp_path)
     monkeypatch.setattr(sweeps, "RHOS", (0.0, 1.0))
     monkeypatch.setattr(sweeps, "ALGORITHMS", {name: sweeps.ALGORITHMS[name] for name in ("partition-aware UCB",)})
-    result = invoke("--seeds", "3")
+    result = invoke(main, "--seeds", "3", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    written = json.loads((tmp_path / "results" / "bandits.json").read_text())
+    written = json.loads((tmp_path / "bandits.json").read_text())
     assert written["config"] == {"seeds": 3}
     assert [panel["x"] for panel in written["figures"]] == ["T", "K", "m", "rho", "rho", "T"]
     for panel in written["figures"]:
         for curve in panel["curves"].values():
             assert len(curve["mean"]) == len(panel["values"])
     assert sweeps.table(written["figures"]) in result.stdout
-    assert (tmp_path / "docs" / "bandits.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "bandits.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"), [(("--check", "--seeds", "99"), "seeds must be at least 100"), (("--seeds", "1"), "2")]
 )
 def test_too_few_seeds_are_refused(arguments: tuple[str, ...], message: str) -> None:
-    result = invoke(*arguments)
+    result = invoke(main, *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
 

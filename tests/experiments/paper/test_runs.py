@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
 from experiments.paper import runs
+from experiments.paper.__main__ import main, reproduce
 from experiments.paper.base import Base, _doubling
-from experiments.paper.command import reproduce
 from experiments.paper.plan import ABLATIONS, FULL, METHODS, PLANS, QUICK, SMOKE, Cell, Plan
-from outcome_rl import cli
 from outcome_rl.files import read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
@@ -90,7 +89,7 @@ def test_a_run_that_fails_is_named_with_its_log(smoke: Path, tmp_path: Path, mon
         raise ChildProcessError(f"outcome-rl train ended with status 1; see {log}")
 
     monkeypatch.setattr(runs, "train_in_a_process", fail)
-    result = CliRunner().invoke(cli.app, ["reproduce", "--smoke", "--out", str(tmp_path), "--processes", "2"])
+    result = invoke(main, "--smoke", "--out", tmp_path, "--processes", "2")
     assert result.exit_code == 2
     assert (
         f"error: 5 of 5 runs failed, the first: outcome-rl train ended with status 1; see {tmp_path}" in result.stderr
@@ -132,7 +131,7 @@ def test_a_signal_stops_the_trainings_and_says_how_to_go_on(
         stopped.append(stop.wait(timeout=30))
 
     monkeypatch.setattr(runs, "train_in_a_process", train_until_stopped)
-    result = CliRunner().invoke(cli.app, ["reproduce", "--smoke", "--out", str(tmp_path), "--processes", "1"])
+    result = invoke(main, "--smoke", "--out", tmp_path, "--processes", "1")
     assert (result.exit_code, stopped) == (143, [True])
     assert "stopped by SIGTERM after 0 of 5 trainings; the same command continues it" in result.stderr
 
@@ -171,9 +170,9 @@ def test_seeds_may_be_added_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         runs.check_same_plan(plan, folder)
         asked.append(plan.seeds)
 
-    monkeypatch.setattr("experiments.paper.command.carry_out", carry_out)
-    monkeypatch.setattr("experiments.paper.command.collect", lambda plan, base, folder: {"cells": []})
-    monkeypatch.setattr("experiments.paper.command.report", lambda folder: None)
+    monkeypatch.setattr("experiments.paper.__main__.carry_out", carry_out)
+    monkeypatch.setattr("experiments.paper.__main__.collect", lambda plan, base, folder: {"cells": []})
+    monkeypatch.setattr("experiments.paper.__main__.report", lambda folder: None)
     for seeds in (1, None):
         reproduce("quick", tmp_path, processes=1, seeds=seeds)
     assert asked == [(0,), (0, 1)]

@@ -47,7 +47,7 @@ def test_without_vllm_the_run_says_so_before_it_reads_a_model(
 
 
 def test_the_extra_has_the_same_versions() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     (requirement,) = project["optional-dependencies"]["vllm"]
     assert requirement == f"vllm>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
 

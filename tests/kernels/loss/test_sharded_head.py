@@ -21,7 +21,7 @@ PARTS = [slice(0, 2), slice(2, 6)]  # nor are sequences
 
 
 def recipe() -> str:
-    page = Path(__file__).resolve().parents[2] / "docs" / "losses.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "losses.md"
     (block,) = (b for b in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "fully_shard" in b)
     return block
 
