@@ -79,8 +79,8 @@ def _preamble(records: dict[str, Any]) -> str:
 Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a
 policy of half a million parameters: `python -m experiments.paper --{plan["name"]}{part}`.
 {len(records["runs"])} trainings of {plan["steps"]} steps with {plan["batch"]} questions x {plan["n"]} samples;
-rule tables {_list(plan["instances"])}; base policies: {policies}; seeds {_list(plan["seeds"])}. Test: {plan["test_questions"]} questions with
-{plan["test_samples"]} samples each, the same for all.
+rule tables {_list(plan["instances"])}; base policies: {policies}; seeds {_list(plan["seeds"])}.
+Test: {plan["test_questions"]} questions with {plan["test_samples"]} samples each, the same for all.
 
 The settings stand in `experiments/paper/plan.py` and were fixed before the runs. "Best" is the checkpoint that the
 {plan["validation_questions"]} validation questions choose. Hard questions are those that the base policy fails in
