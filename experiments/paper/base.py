@@ -16,7 +16,7 @@ from experiments.paper.plan import POLICIES, SHIPPED, Cell, Plan
 from outcome_rl.files import atomic_file, read_rows, write_rows
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.data.problems import Problem, derive_seed
-from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.terminal import only_our_progress
 from outcome_rl.toy import DialectTask

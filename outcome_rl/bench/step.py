@@ -32,8 +32,9 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
 from outcome_rl.grpo.data.problems import Problem, load_problems
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts, TransformersEngine
+from outcome_rl.grpo.rollout.engine import Rollouts
 from outcome_rl.grpo.rollout.scoring import Scorer
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.update.microbatches import ScoredRollouts
 from outcome_rl.grpo.update.updater import Updater
 from outcome_rl.outcomes.matcher import OutcomeMatcher

@@ -48,13 +48,13 @@ def train(
     `outcome-rl train --config toy` trains the tiny policy of this package in minutes on a CPU.
     """
     from outcome_rl.grpo.config.load import load_config, to_yaml
-    from outcome_rl.grpo.distributed import is_first
+    from outcome_rl.grpo.distributed import is_rank_zero
 
     settings = load_config(config, overrides or [])
     if dry_run:
         from outcome_rl.grpo.dry_run import describe
 
-        if not is_first():
+        if not is_rank_zero():
             return
         print(to_yaml(settings), end="")
         for line in describe(settings):
@@ -67,7 +67,7 @@ def train(
     try:
         run(settings)
     except Interrupted as interruption:
-        if is_first():
+        if is_rank_zero():
             print(f"{interruption}; the same command continues it", file=sys.stderr)
         raise typer.Exit(128 + interruption.signum) from interruption
 

@@ -1,15 +1,16 @@
-"""Several processes of one run, as `torchrun` starts them. In a run of one process, everything here does nothing.
+"""Collectives and devices of a run that `torchrun` starts in several processes; no-ops in a run of one process.
 
-Every process knows all of the step's batch, so that all of them decide alike, and holds the whole policy or, with
-`actor.strategy=fsdp2`, a part of it (`sharding.py`):
+Every process knows the whole batch of a step, so all of them take the same decisions. Each holds the whole policy or,
+with `actor.strategy=fsdp2`, a shard of it (`model/fsdp.py`):
 
-    sample      each its questions                      --all-gather-->  all responses, everywhere
-    classify    the first process                       --all-gather-->  outcome keys, and so equal counts, everywhere
-    update      each its part of the mini-batch         --all-reduce-->  sum of the gradients, the same step everywhere
-                                                    --reduce-scatter-->  or each its rows of the sum, and of the step
-    write       the first process
+    sample      each process its questions               all-gather      all responses, everywhere
+    classify    rank zero                                broadcast       the same outcome keys, so the same counts
+    update      each process its part of the mini-batch  all-reduce      the sum of the gradients and the same step,
+                                                      or reduce-scatter  each process its rows of both
+    write       rank zero
 
-The answers are classified once because a comparison by math-verify may run out of time here and not there.
+Rank zero alone classifies answers, because a comparison by math-verify may run out of time in one process and not in
+another.
 """
 
 import logging
@@ -24,9 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
-from outcome_rl.grpo.model.policy import Policy, choose_device
-from outcome_rl.grpo.rollout.engine import RolloutEngine, Rollouts
+from outcome_rl.grpo.config.schema import TrainConfig
 
 T = TypeVar("T")
 
@@ -35,21 +34,40 @@ TIMEOUT = timedelta(minutes=30)
 
 
 def world_size() -> int:
-    """Number of processes of this run, by the environment that torchrun sets."""
+    """Return the number of processes of this run, from the environment that torchrun sets."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def is_first() -> bool:
-    """Whether this process is the one that classifies and writes."""
+def is_rank_zero() -> bool:
+    """Return whether this process is the one that classifies and writes."""
     return _rank() == 0
 
 
-def check(config: TrainConfig) -> None:
-    """Refuse what several processes cannot do.
+def shards_policy(config: TrainConfig) -> bool:
+    """Return whether the weights are sharded over the processes instead of replicated."""
+    return config.actor.strategy == "fsdp2" and world_size() > 1
+
+
+def choose_device(device: str) -> torch.device:
+    """Return the device that `model.device` names; "auto" takes a GPU where there is one.
 
     Raises:
-        ValueError: questions that cannot be shared out equally, fewer GPUs than processes, all processes on one GPU, or
-            vLLM on the CPU.
+        ValueError: it names a GPU, and PyTorch sees none.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"model.device={device!r}, but PyTorch sees no GPU; use model.device=cpu or auto")
+    return chosen
+
+
+def check(config: TrainConfig) -> None:
+    """Refuse settings that do not work in several processes.
+
+    Raises:
+        ValueError: questions that the processes cannot divide equally, fewer GPUs than processes, one GPU for all
+            processes, or vLLM on the CPU.
     """
     processes = world_size()
     if processes == 1:
@@ -58,7 +76,7 @@ def check(config: TrainConfig) -> None:
     if config.data.train_batch_size % processes:
         raise ValueError(
             f"data.train_batch_size={config.data.train_batch_size} questions must be divisible by the number of "
-            f"processes, {processes}, so that each samples as many; change one of the two"
+            f"processes, {processes}, so that each samples equally many; change one of the two"
         )
     if device.type == "cpu" and config.rollout.engine == "vllm":
         raise ValueError(
@@ -77,14 +95,9 @@ def check(config: TrainConfig) -> None:
         )
 
 
-def shards(config: TrainConfig) -> bool:
-    """Whether the processes share the weights out instead of holding them all."""
-    return config.actor.strategy == "fsdp2" and world_size() > 1
-
-
 @contextmanager
-def joined(config: TrainConfig) -> Iterator[None]:
-    """Belong to the processes of this run; each has a GPU of its own where the policy is on one."""
+def process_group(config: TrainConfig) -> Iterator[None]:
+    """Join the process group of this run; where the policy is on GPUs, each process takes its own."""
     if world_size() == 1:
         yield
         return
@@ -92,8 +105,8 @@ def joined(config: TrainConfig) -> Iterator[None]:
     if choose_device(config.model.device).type == "cuda":
         torch.cuda.set_device(_local_rank())
         backends += ",cuda:nccl"
-    if not is_first():
-        logging.getLogger("outcome_rl").setLevel(logging.ERROR)  # the first process says it
+    if not is_rank_zero():
+        logging.getLogger("outcome_rl").setLevel(logging.ERROR)  # rank zero logs for all
     dist.init_process_group(backends, timeout=TIMEOUT)
     try:
         yield
@@ -102,8 +115,8 @@ def joined(config: TrainConfig) -> Iterator[None]:
 
 
 @contextmanager
-def apart() -> Iterator[None]:
-    """What is started here belongs to this process alone: it sees this process's GPU and nothing of the others."""
+def isolated_environment() -> Iterator[None]:
+    """Hide the other processes from children started here: they see this process's GPU and no launcher."""
     if world_size() == 1:
         yield
         return
@@ -121,104 +134,73 @@ def apart() -> Iterator[None]:
         os.environ.update(before)
 
 
-def gathered(call: Callable[[], T]) -> list[T]:
-    """What a call returns in each process, in their order; an exception in one of them is raised in all."""
+def all_gather_object(call: Callable[[], T]) -> list[T]:
+    """Call a function in every process and return all results in order of rank; an exception in one is raised in all.
+
+    A function rather than its result, so that no process waits for one that failed.
+    """
     if world_size() == 1:
         return [call()]
-    found: list[Any] = [None] * world_size()
+    results: list[Any] = [None] * world_size()
     try:
-        mine = call()
+        own = call()
     except Exception as error:
-        dist.all_gather_object(found, _portable(error))
+        dist.all_gather_object(results, _portable(error))
         raise
-    dist.all_gather_object(found, mine)
-    for one in found:
-        if isinstance(one, Exception):
-            raise one
-    return found
+    dist.all_gather_object(results, own)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
 
 
-def by_first(call: Callable[[], T]) -> T:
-    """What a call returns, or raises, in the first process, which alone makes it; all wait for that."""
-    return cast(T, gathered(lambda: call() if is_first() else None)[0])
+def on_rank_zero(call: Callable[[], T]) -> T:
+    """Call a function on rank zero alone; every process waits for its result, or its exception, and gets it."""
+    return cast(T, all_gather_object(lambda: call() if is_rank_zero() else None)[0])
 
 
-def largest(number: int) -> int:
-    """The largest of the processes' numbers."""
-    return max(gathered(lambda: number))
+def all_reduce_max(number: int) -> int:
+    """Return the largest of the processes' numbers."""
+    return max(all_gather_object(lambda: number))
 
 
-def add_up(*tensors: Tensor) -> None:
-    """Replace tensors by their sums over the processes."""
+def all_reduce_sum_(*tensors: Tensor) -> None:
+    """Replace tensors by their sums over the processes, in place."""
     if world_size() > 1:
         for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
             work.wait()
 
 
-def add_up_gradients(parameters: Sequence[nn.Parameter]) -> None:
+def all_reduce_gradients(parameters: Sequence[nn.Parameter]) -> None:
     """Replace gradients by their sums over the processes; a process without work has none, which counts as zero."""
-    present = gathered(lambda: [parameter.grad is not None for parameter in parameters])
+    present = all_gather_object(lambda: [parameter.grad is not None for parameter in parameters])
     for parameter, *anywhere in zip(parameters, *present, strict=True):
         if any(anywhere) and parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    add_up(*(parameter.grad for parameter in parameters if parameter.grad is not None))
+    all_reduce_sum_(*(parameter.grad for parameter in parameters if parameter.grad is not None))
 
 
 @torch.no_grad()
-def same_weights(model: nn.Module) -> None:
-    """Begin everywhere with the weights of the first process: a model may lack some, which are then drawn at random."""
+def broadcast_parameters(model: nn.Module) -> None:
+    """Copy the weights of rank zero to every process: weights that a model's files lack are drawn at random."""
     if world_size() > 1:
         for parameter in model.parameters():
             dist.broadcast(parameter, src=0)
 
 
-def share(items: Sequence[T]) -> Sequence[T]:
-    """This process's part of what all share, side by side; the parts differ by one item at most."""
+def contiguous_shard(items: Sequence[T]) -> Sequence[T]:
+    """Return this process's slice of items that all processes hold; slices differ in length by at most one."""
     bounds = [len(items) * rank // world_size() for rank in (_rank(), _rank() + 1)]
     return items[bounds[0] : bounds[1]]
 
 
-def deal(items: Sequence[T]) -> Sequence[T]:
-    """This process's part, dealt out in turn: of items in order of size, each process gets some of every size."""
+def strided_shard(items: Sequence[T]) -> Sequence[T]:
+    """Return every `world_size`-th item: of items sorted by size, each process gets some of every size."""
     return items[_rank() :: world_size()]
 
 
-def sharded(engine: RolloutEngine, policy: Policy) -> RolloutEngine:
-    """An engine of which each process samples its part of the prompts, and gives all of the responses to all."""
-    return engine if world_size() == 1 else _ShardedEngine(engine, policy.device)
-
-
-class _ShardedEngine:
-    def __init__(self, engine: RolloutEngine, device: torch.device) -> None:
-        self._engine = engine
-        self._device = device
-
-    def update_weights(self, policy: Policy) -> None:
-        self._engine.update_weights(policy)
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Rollouts:
-        # A prompt that occurs twice stays in one process: its seeds depend on how often it was there.
-        places: dict[tuple[int, ...], list[int]] = {}
-        for place, prompt in enumerate(prompts):
-            places.setdefault(tuple(prompt), []).append(place)
-        mine = [prompts[place] for copies in share(list(places.values())) for place in copies]
-
-        def sample() -> Rollouts | None:
-            # Without a prompt of its own too: the engine may wait for all processes to gather the weights.
-            rollouts = self._engine.generate(mine or prompts[:1], sampling, max_tokens, seed)
-            return rollouts.to(torch.device("cpu")) if mine else None
-
-        parts = gathered(sample)
-        rollouts = Rollouts.join([part for part in parts if part is not None]).to(self._device)
-        order = [place for copies in places.values() for place in copies]
-        rows = sorted(range(len(order)), key=order.__getitem__)
-        return rollouts.take([row * sampling.n + sample for row in rows for sample in range(sampling.n)])
-
-
 def _portable(error: Exception) -> Exception:
-    """An exception as another process can read it: some cannot be made from their text alone."""
+    """Return an exception that another process can unpickle: some cannot be made from their text alone."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - whatever an exception does when it is copied

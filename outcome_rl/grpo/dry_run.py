@@ -89,7 +89,7 @@ def estimate_memory(config: TrainConfig) -> Estimate:
     )
     weights = num_parameters * size
     adapter = (trained if config.model.lora_rank else 0) * size
-    sharded = distributed.shards(config)
+    sharded = distributed.shards_policy(config)
     processes = distributed.world_size() if sharded else 1
     masters = trained * FLOAT32 if sharded or dtype != torch.float32 else 0
     reference = weights if config.actor.kl_loss_coef and not config.model.lora_rank else 0

@@ -24,6 +24,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.collector import Collected, Collector
 from outcome_rl.grpo.rollout.engine import EngineDied, choose_engine
 from outcome_rl.grpo.rollout.scoring import Scorer, question_keys
+from outcome_rl.grpo.rollout.sharded_engine import DataParallelEngine
 from outcome_rl.grpo.run.checkpoint import (
     check_same_run,
     latest_checkpoint,
@@ -94,8 +95,8 @@ class Trainer:
         self.train_set = load_problems(config.data.train_files, config.data, config.data.train_max_samples)
         self._resources = ExitStack()
         with self._resources:  # released here if anything below raises
-            self._resources.enter_context(distributed.joined(config))
-            distributed.by_first(lambda: self._resources.enter_context(only_run_in(config.run_dir)))
+            self._resources.enter_context(distributed.process_group(config))
+            distributed.on_rank_zero(lambda: self._resources.enter_context(only_run_in(config.run_dir)))
             self._load()
             self._resources = self._resources.pop_all()
 
@@ -103,7 +104,7 @@ class Trainer:
         config = self.config
         open_engine = choose_engine(config)
         check_loggers(config.trainer.logger)
-        checkpoint, recorded = distributed.by_first(
+        checkpoint, recorded = distributed.on_rank_zero(
             lambda: (latest_checkpoint(self.checkpoint_root), has_records(config.run_dir))
         )
         if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
@@ -119,8 +120,10 @@ class Trainer:
                 config.rollout.top_k,
             )
         # The whole of a policy that is to be shared out need not fit on a GPU.
-        self.policy = Policy.load(replace(config.model, device="cpu") if distributed.shards(config) else config.model)
-        distributed.same_weights(self.policy.model)
+        self.policy = Policy.load(
+            replace(config.model, device="cpu") if distributed.shards_policy(config) else config.model
+        )
+        distributed.broadcast_parameters(self.policy.model)
         self.prompts = build_prompts(self.train_set, self.policy.tokenizer, config.data)
         self.question_keys = question_keys(self.prompts.problems)
         self.order = BatchOrder(
@@ -142,9 +145,12 @@ class Trainer:
         self.step = self.saved_step = 0
         self.skipped_updates = self.skipped_in_a_row = 0
         drawn = 0 if checkpoint is None else self._restore(checkpoint)
-        self.records = self._open_records(recorded and checkpoint is None) if distributed.is_first() else NoRecords()
+        self.records = (
+            self._open_records(recorded and checkpoint is None) if distributed.is_rank_zero() else NoRecords()
+        )
         self._resources.callback(self.records.close)
-        self.engine = distributed.sharded(self._resources.enter_context(open_engine(self.policy)), self.policy)
+        engine = self._resources.enter_context(open_engine(self.policy))
+        self.engine = engine if distributed.world_size() == 1 else DataParallelEngine(engine, self.policy.device)
         scorer = Scorer(config, self.policy.tokenizer, self.policy.end_token_ids, self.matcher, self.counts)
         self.collector = Collector(config, self.prompts, self.order, self.engine, scorer, drawn)
 
@@ -173,7 +179,7 @@ class Trainer:
             EngineDied: the rollout engine did, between two updates; the state is in a checkpoint, unless dynamic
                 sampling had counted some of the next step already: then in that of an earlier step.
         """
-        shown = "console" in self.config.trainer.logger and distributed.is_first()
+        shown = "console" in self.config.trainer.logger and distributed.is_rank_zero()
         with Display(self.total_steps, self.step, quiet=not shown) as display, collect_signals() as received:
             display.say(self._headline())
             try:
@@ -182,7 +188,7 @@ class Trainer:
                 self._heed(received)  # a signal to all processes ends the engine's too
                 self._save_if_new()
                 raise
-            if distributed.is_first():
+            if distributed.is_rank_zero():
                 self._finish(display)
 
     def _steps(self, received: Sequence[int], display: Display) -> None:
@@ -274,7 +280,7 @@ class Trainer:
             Interrupted: a signal came and something is left to do.
         """
         sets = self.plan.sets_at(self.step, is_last=self._is_last)
-        done = distributed.by_first(lambda: {row["dataset"] for row in self._evaluations()}) if sets else set()
+        done = distributed.on_rank_zero(lambda: {row["dataset"] for row in self._evaluations()}) if sets else set()
         for dataset, prompts in sets:
             if dataset.name in done:
                 continue
@@ -312,15 +318,15 @@ class Trainer:
     def _mark_best(self) -> None:
         """Keep the checkpoints that are the best on the validation data, by the records alone: a run that was stopped
         here comes to the same when it goes on."""
-        best = distributed.by_first(
+        best = distributed.on_rank_zero(
             lambda: best_steps(row for row in self.records.rows("evaluations") if row["dataset"] == self.plan.watched)
         )
         if any(step == self.step for step, _ in best.values()):
             self._save_if_new()
-            distributed.by_first(lambda: mark_best(self.checkpoint_root, best))
+            distributed.on_rank_zero(lambda: mark_best(self.checkpoint_root, best))
 
     def _heed(self, received: Sequence[int]) -> None:
-        signum = distributed.largest(received[0] if received else 0)
+        signum = distributed.all_reduce_max(received[0] if received else 0)
         if signum:
             self._save_if_new()
             raise Interrupted(signum, f"after step {self.step}" if self.step else "before the first step")
@@ -370,7 +376,7 @@ class Trainer:
             (folder / "state.json").write_text(json.dumps(state))
 
         keep = self.config.trainer.max_ckpt_to_keep
-        distributed.by_first(lambda: write_checkpoint(self.checkpoint_root, self.step, fill, keep=keep))
+        distributed.on_rank_zero(lambda: write_checkpoint(self.checkpoint_root, self.step, fill, keep=keep))
         self.saved_step = self.step
 
     def _restore(self, checkpoint: Path) -> int:

@@ -45,7 +45,7 @@ def test_the_same_call_again_samples_nothing(
     def none(*arguments: object) -> None:
         raise AssertionError("everything has been sampled")
 
-    monkeypatch.setattr("outcome_rl.grpo.rollout.engine.TransformersEngine.generate", none)
+    monkeypatch.setattr("outcome_rl.grpo.rollout.transformers_engine.TransformersEngine.generate", none)
     data = ("--data", "toy:test", "--data", "toy:validation")
     place = finished / "checkpoints" / "global_step_4"
     result = evaluate(place, *data, "--out", out, "rollout.val_kwargs.n=8")

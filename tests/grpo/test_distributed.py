@@ -27,7 +27,8 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.grpo.rollout.sharded_engine import DataParallelEngine
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import Trainer, train
@@ -50,8 +51,8 @@ def test_every_item_is_someones(world_size: int, number: int) -> None:
     shares, dealt = [], []
     for rank in range(world_size):
         with as_rank(rank, world_size):
-            shares.append(list(distributed.share(items)))
-            dealt.append(list(distributed.deal(items)))
+            shares.append(list(distributed.contiguous_shard(items)))
+            dealt.append(list(distributed.strided_shard(items)))
     assert [item for part in shares for item in part] == items
     assert sorted(item for part in dealt for item in part) == items
     for parts in (shares, dealt):
@@ -61,14 +62,11 @@ def test_every_item_is_someones(world_size: int, number: int) -> None:
 
 def test_one_process_needs_no_group() -> None:
     tensor = torch.tensor([1.0])
-    distributed.add_up(tensor)
+    distributed.all_reduce_sum_(tensor)
     assert tensor.item() == 1
-    assert distributed.gathered(lambda: 3) == [3]
-    assert distributed.by_first(lambda: "here") == "here"
-    assert distributed.largest(15) == 15
-    engine: Any = object()
-    policy: Any = None
-    assert distributed.sharded(engine, policy) is engine
+    assert distributed.all_gather_object(lambda: 3) == [3]
+    assert distributed.on_rank_zero(lambda: "here") == "here"
+    assert distributed.all_reduce_max(15) == 15
     assert not dist.is_initialized()
 
 
@@ -109,7 +107,7 @@ def test_an_engine_sees_its_gpu_and_no_launcher() -> None:
     launcher = {"LOCAL_RANK": "1", "MASTER_ADDR": "here", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     with as_rank(1, 2, CUDA_VISIBLE_DEVICES="4,6", **launcher):
         before = dict(os.environ)
-        with distributed.apart():
+        with distributed.isolated_environment():
             assert os.environ["CUDA_VISIBLE_DEVICES"] == "6"
             assert not {"RANK", "WORLD_SIZE", *launcher} & set(os.environ)
         assert dict(os.environ) == before
@@ -130,7 +128,7 @@ def test_two_processes_do_together_what_each_does_alone() -> None:
 def run_rank(rank: int, port: int) -> None:
     torch.set_num_threads(1)
     config = load_config("toy", CONFIG)
-    with as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), distributed.joined(config):
+    with as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), distributed.process_group(config):
         check_calls(rank)
         policy = Policy.load(MODEL)
         check_rollouts(policy)
@@ -160,10 +158,10 @@ def two_policies(**settings: Any) -> list[Policy]:
 
 
 def check_calls(rank: int) -> None:
-    assert distributed.gathered(lambda: 10 * rank) == [0, 10]
-    assert distributed.largest(rank * signal.SIGTERM) == signal.SIGTERM
+    assert distributed.all_gather_object(lambda: 10 * rank) == [0, 10]
+    assert distributed.all_reduce_max(rank * signal.SIGTERM) == signal.SIGTERM
     called = []
-    assert distributed.by_first(lambda: called.append(rank) or "result") == "result"
+    assert distributed.on_rank_zero(lambda: called.append(rank) or "result") == "result"
     assert called == ([0] if rank == 0 else [])
 
     def fail(where: int) -> None:
@@ -172,15 +170,15 @@ def check_calls(rank: int) -> None:
 
     for where in range(RANKS):
         with pytest.raises(FileNotFoundError, match=f"lost in {where}"):
-            distributed.gathered(lambda where=where: fail(where))
+            distributed.all_gather_object(lambda where=where: fail(where))
     with pytest.raises(FileNotFoundError, match="lost in 0"):
-        distributed.by_first(lambda: fail(0))
+        distributed.on_rank_zero(lambda: fail(0))
 
     def interrupt() -> None:
         raise Interrupted(signal.SIGTERM, "after step 3")  # cannot be made from its text
 
     with pytest.raises(Interrupted if rank == 0 else RuntimeError, match="stopped by SIGTERM after step 3"):
-        distributed.by_first(interrupt)
+        distributed.on_rank_zero(interrupt)
 
 
 def check_rollouts(policy: Policy) -> None:
@@ -190,7 +188,7 @@ def check_rollouts(policy: Policy) -> None:
     engine = TransformersEngine(policy, 64)
     for prompts in (ids, ids[:1], ids[:3]):
         sampling = SamplingConfig(n=3)
-        together = distributed.sharded(engine, policy).generate(prompts, sampling, 12, seed=5)
+        together = DataParallelEngine(engine, policy.device).generate(prompts, sampling, 12, seed=5)
         alone = engine.generate(prompts, sampling, 12, seed=5)
         assert together.texts == alone.texts
         assert len(set(together.texts)) > 1
@@ -203,7 +201,7 @@ def check_rollouts(policy: Policy) -> None:
 def check_weights(rank: int) -> None:
     model = torch.nn.Linear(2, 2)
     torch.nn.init.constant_(model.weight, float(rank))
-    distributed.same_weights(model)
+    distributed.broadcast_parameters(model)
     assert model.weight.tolist() == [[0, 0], [0, 0]]
 
 
@@ -213,7 +211,7 @@ def check_updates(policies: Sequence[Policy], batch: ScoredRollouts, config: Tra
     for parameter, same in zip(together, alone, strict=True):
         torch.testing.assert_close(parameter.grad, same.grad, rtol=1e-4, atol=1e-7)
     assert stats.grad_norm > 0.01
-    first, second = distributed.gathered(lambda: [parameter.detach() for parameter in together])
+    first, second = distributed.all_gather_object(lambda: [parameter.detach() for parameter in together])
     assert all(map(torch.equal, first, second))
 
 

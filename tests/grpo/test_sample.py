@@ -14,7 +14,8 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.grpo.data.prompts import Prompts, build_prompts
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts, TransformersEngine
+from outcome_rl.grpo.rollout.engine import Rollouts
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.sample import Sampler, open_sampler, sampling_config
 from outcome_rl.outcomes.extraction import extract_answer
 

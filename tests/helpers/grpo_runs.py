@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from outcome_rl import cli
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_best
 from outcome_rl.grpo.update.microbatches import ScoredRollouts
 from outcome_rl.grpo.update.stats import UpdateStats

@@ -10,22 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from outcome_rl.grpo.config.schema import ModelConfig
+from outcome_rl.grpo.distributed import choose_device
 from outcome_rl.grpo.model.fsdp import ShardedModel, part_of
 from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state_dict
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
 from outcome_rl.grpo.model.packed_attention import can_use_flash_attention, install
 from outcome_rl.grpo.model.packing import PackedBatch, Sequences, take_rows
 from outcome_rl.toy import policy_dir
-
-
-def choose_device(device: str) -> torch.device:
-    """The device of `ModelConfig.device`; "auto" takes a GPU where there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"model.device={device!r}, but PyTorch sees no GPU; use model.device=cpu or auto")
-    return chosen
 
 
 class Policy:

@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.outcomes.answer_mask import decode_completion
 
 
@@ -132,40 +131,9 @@ def choose_engine(config: TrainConfig) -> Callable[[Policy], AbstractContextMana
 
         check_vllm()
         return lambda policy: closing(VllmEngine(policy, config))
+    from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
+
     return lambda policy: nullcontext(TransformersEngine(policy, config.rollout.micro_batch_size))
-
-
-class TransformersEngine:
-    """Samples with the policy itself."""
-
-    def __init__(self, policy: Policy, micro_batch_size: int) -> None:
-        self.policy = policy
-        self.micro_batch_size = micro_batch_size
-
-    def update_weights(self, policy: Policy) -> None:
-        self.policy = policy
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Rollouts:
-        from outcome_rl.grpo.rollout.decode_loop import decode
-
-        seeds = sample_seeds(prompts, sampling.n, seed)
-        completions = []
-        with self.policy.whole():
-            for start in range(0, len(seeds), self.micro_batch_size):
-                owners = [row // sampling.n for row in range(len(seeds))[start : start + self.micro_batch_size]]
-                first, last = owners[0], owners[-1]
-                completions += decode(
-                    self.policy,
-                    prompts[first : last + 1],
-                    [owner - first for owner in owners],
-                    seeds[start : start + self.micro_batch_size],
-                    sampling,
-                    max_tokens,
-                )
-        repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
-        return Rollouts.assemble(self.policy, repeated, completions)
 
 
 def padded(rows: Sequence[Sequence[float]], pad: float, left: bool = False) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,7 @@ class Scorer:
         """
         n = self.config.rollout.n
         shape = (len(problems), n)
-        outcomes = distributed.by_first(
+        outcomes = distributed.on_rank_zero(
             lambda: self.matcher.classify(
                 [f"train:{problem.id}" for problem in problems for _ in range(n)],
                 rollouts.texts,

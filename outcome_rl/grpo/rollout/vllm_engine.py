@@ -79,7 +79,7 @@ class VllmEngine:
         self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
         self._asleep = False
         others = set(active_children())
-        with _hidden_from_ctrl_c(), _unwound_by_sigterm(), distributed.apart():
+        with _hidden_from_ctrl_c(), _unwound_by_sigterm(), distributed.isolated_environment():
             try:
                 self._llm = LLM(
                     model=policy.model.name_or_path,

@@ -44,7 +44,7 @@ def evaluate(
     # Evaluation problems may share ids with training problems of another source.
     ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in prompts.problems]
     golds = [problem.answer for problem in prompts.problems]
-    outcomes = distributed.by_first(lambda: matcher.classify(_repeat(ids, n), rollouts.texts, _repeat(golds, n)))
+    outcomes = distributed.on_rank_zero(lambda: matcher.classify(_repeat(ids, n), rollouts.texts, _repeat(golds, n)))
     matcher.forget(ids)
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     return Evaluation(

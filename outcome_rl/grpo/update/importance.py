@@ -46,7 +46,7 @@ class Mismatch:
 
         Empty where nothing was added.
         """
-        rows = distributed.gathered(lambda: torch.stack(self._parts).tolist() if self._parts else [])
+        rows = distributed.all_gather_object(lambda: torch.stack(self._parts).tolist() if self._parts else [])
         parts = torch.tensor([part for of_process in rows for part in of_process], dtype=torch.float64)
         if not len(parts):
             return {}

@@ -103,8 +103,8 @@ def mini_batches(
             pack(batch.rollouts, lengths, chosen, padded=padded)
             for chosen in split_rows(lengths, _own_rows(lengths, rows), config.actor)
         ]
-        if distributed.shards(config):
-            missing = distributed.largest(len(packs)) - len(packs)
+        if distributed.shards_policy(config):
+            missing = distributed.all_reduce_max(len(packs)) - len(packs)
             packs += [pack(batch.rollouts, NOTHING, [0], padded=padded)] * missing
         yield MiniBatch([_micro_batch(batch, packed, answer_mask_mode) for packed in packs], normalizer)
 
@@ -145,7 +145,7 @@ def split_rows(lengths: Lengths, rows: Sequence[int], actor: ActorConfig) -> Ite
 def _own_rows(lengths: Lengths, rows: Sequence[int]) -> list[int]:
     """What this process computes of the responses of an optimizer step."""
     groups = dict.fromkeys(lengths.groups[row] for row in _longest_first(lengths, rows))
-    own = set(distributed.deal(list(groups)))
+    own = set(distributed.strided_shard(list(groups)))
     return [row for row in rows if lengths.groups[row] in own]
 
 

@@ -62,7 +62,7 @@ class UpdateTotals:
 
     def stats(self, lr: float, reference_s: float, start: float) -> UpdateStats:
         """What all updates did, in all processes; waits for them."""
-        distributed.add_up(self.tokens, self.entropy)
+        distributed.all_reduce_sum_(self.tokens, self.entropy)
         updates, losses, norms = self.updates.tolist()
         tokens, kl, ratio, policy_tokens, clipped = self.tokens.tolist()
         ratio_mean, clip_fraction = ratio / max(tokens, 1), clipped / max(policy_tokens, 1)

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.distributed import choose_device
 from outcome_rl.grpo.model.fsdp import gathered, part_of_optimizer, plain
 from outcome_rl.grpo.model.master_weights import MasterWeights
-from outcome_rl.grpo.model.policy import Policy, choose_device
+from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.update.importance import importance_weights
 from outcome_rl.grpo.update.microbatches import MicroBatch, MiniBatch, ScoredRollouts, mini_batches
 from outcome_rl.grpo.update.stats import UpdateStats, UpdateTotals
@@ -54,7 +55,7 @@ class Updater:
             loss_agg=actor.loss_agg_mode,
             entropy_coef=actor.entropy_coeff,
         )
-        if distributed.shards(config):
+        if distributed.shards_policy(config):
             for whole in (policy, self.reference):
                 if whole is not None:
                     whole.shard(choose_device(config.model.device))
@@ -124,9 +125,9 @@ class Updater:
             output.loss.backward()  # type: ignore[no-untyped-call]
             loss += output.loss.detach()
             totals.add(micro_batch, output, first_pass=first_pass)
-        distributed.add_up(loss)
+        distributed.all_reduce_sum_(loss)
         if self.policy.sharded is None:
-            distributed.add_up_gradients(self.weights.parameters)
+            distributed.all_reduce_gradients(self.weights.parameters)
         grad_norm = plain(torch.nn.utils.clip_grad_norm_(self.weights.parameters, self.config.actor.grad_clip))
         if not grad_norm.isfinite():
             raise FloatingPointError(

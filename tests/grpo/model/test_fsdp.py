@@ -33,7 +33,8 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.fsdp import gathered
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.grpo.rollout.sharded_engine import DataParallelEngine
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.update.microbatches import ScoredRollouts
@@ -78,7 +79,7 @@ def test_two_processes_do_together_what_each_does_alone(tmp_path: Path) -> None:
 def run_rank(rank: int, port: int, folder: Path) -> None:
     torch.set_num_threads(1)
     config = load_config("toy", CONFIG)
-    with as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), distributed.joined(config):
+    with as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), distributed.process_group(config):
         policy = Policy.load(MODEL)
         with as_rank(0, 1):
             batch = scored_batch(policy)
@@ -153,7 +154,7 @@ def check_rollouts(sharded: Policy, plain: Policy, rank: int) -> None:
     """The same responses, for more prompts than processes and for one."""
     prompts: list[list[int]] = plain.tokenizer(["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D03 1 1"])["input_ids"]
     for some in (prompts, prompts[:1]):
-        engine = distributed.sharded(TransformersEngine(sharded, 64), sharded)
+        engine = DataParallelEngine(TransformersEngine(sharded, 64), sharded.device)
         together = engine.generate(some, SamplingConfig(n=3), 12, seed=5)
         assert together.texts == TransformersEngine(plain, 64).generate(some, SamplingConfig(n=3), 12, seed=5).texts
         assert len(set(together.texts)) > 1

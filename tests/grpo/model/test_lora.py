@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.model import lora
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import TransformersEngine
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.update.microbatches import ScoredRollouts
 from outcome_rl.grpo.update.updater import Updater
 

@@ -25,7 +25,8 @@ from transformers import (
 )
 
 from outcome_rl.grpo.config.schema import ModelConfig
-from outcome_rl.grpo.model.policy import Policy, choose_device
+from outcome_rl.grpo.distributed import choose_device
+from outcome_rl.grpo.model.policy import Policy
 
 GROUPED = {**SIZES, "num_key_value_heads": 2}
 GPT2 = GPT2Config(vocab_size=80, n_embd=16, n_layer=1, n_head=2, eos_token_id=2, bos_token_id=1)

@@ -5,7 +5,8 @@ import torch
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts, TransformersEngine
+from outcome_rl.grpo.rollout.engine import Rollouts
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 
 TEXTS = ("D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9 ! 3 =>")
 N = 6

@@ -18,7 +18,8 @@ from outcome_rl.grpo import trainer
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout import vllm_engine
-from outcome_rl.grpo.rollout.engine import EngineDied, Rollouts, TransformersEngine
+from outcome_rl.grpo.rollout.engine import EngineDied, Rollouts
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, check_vllm, handover_folder
 from outcome_rl.grpo.trainer import train
 from outcome_rl.toy import policy_dir

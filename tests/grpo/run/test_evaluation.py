@@ -12,7 +12,8 @@ from outcome_rl.grpo.config.schema import DataConfig, SamplingConfig
 from outcome_rl.grpo.data.problems import Problem, ProblemSet, load_problems
 from outcome_rl.grpo.data.prompts import Prompts, build_prompts
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts, TransformersEngine
+from outcome_rl.grpo.rollout.engine import Rollouts
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.evaluation import best_steps, evaluate, macro_average
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
