@@ -129,6 +129,7 @@ def test_the_example_of_the_losses_runs() -> None:
         "experiments/bandits/README.md",
         "experiments/paper/README.md",
         "docs/driver.md",
+        "docs/counts.md",
         "docs/integrate.md",
         "docs/losses.md",
         "docs/math.md",

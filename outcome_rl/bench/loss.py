@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--from-record",
         action="store_true",
-        help="measure nothing: write tables and plots of the records into a checkout's README.md and docs/",
+        help="measure nothing: write tables and plots of the records into docs/ of a checkout",
     )
     return parser
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RECORDS = ("loss-cpu", "loss-cuda")
-# The sections that stand for the others, in the README and in the plots.
+# Sections of the summary table in docs/losses.md and of the plots.
 SUMMARY = (
     "small, float32",
     "small, bfloat16",
@@ -108,12 +108,12 @@ def read_records(folder: Path) -> dict[str, Record]:
 
 
 def blocks(records: dict[str, Record]) -> tuple[str, str]:
-    """The marked blocks of README.md and docs/results.md; empty where there are no records."""
+    """Return the marked blocks of docs/losses.md and docs/results.md; both are empty without records."""
     short = long = ""
     for name, record in records.items():
         sections = record["figures"]["sections"]
         where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
-        short += f"\n{_image(f'docs/{name}.png')}\n\n{summary(sections)}\n\nMeasured on {where}.\n"
+        short += f"\n{_image(f'{name}.png')}\n\n{summary(sections)}\n\nMeasured on {where}.\n"
         long += f"\n{_image(f'{name}.png')}\n\nMeasured on {where}; commit {record['commit']}.\n"
         for title, section in sections.items():
             long += f"\n**{title}**: {_case_text(section['case'])}.\n\n{table(section)}\n"
@@ -138,15 +138,15 @@ def plot(record: Record, path: Path) -> None:
 
 
 def write_pages() -> None:
-    """Rewrite the marked blocks of README.md and docs/results.md, and the plots, from the records of the checkout."""
+    """Rewrite the marked blocks of docs/losses.md and docs/results.md, and the plots, from the committed records."""
     if not IN_CHECKOUT:
-        raise ValueError("--from-record writes README.md and docs/ of a checkout; this installation has none")
+        raise ValueError("--from-record writes into docs/ of a checkout; this installation has none")
     records = read_records(RESULTS)
     if not records:
         raise ValueError(f"{RESULTS} has no record of this benchmark yet; run `outcome-rl bench loss` first")
     for name, record in records.items():
         plot(record, ROOT / "docs" / f"{name}.png")
-    for path, block in zip((ROOT / "README.md", ROOT / "docs" / "results.md"), blocks(records), strict=True):
+    for path, block in zip((ROOT / "docs" / "losses.md", ROOT / "docs" / "results.md"), blocks(records), strict=True):
         path.write_text(page(path.read_text(), block))
         print(f"wrote {path}")
 

@@ -89,7 +89,7 @@ def test_a_page_keeps_what_stands_around_the_block() -> None:
 def test_the_blocks_name_device_commit_and_every_section(record: Record) -> None:
     short, long = loss_report.blocks({"loss-cpu": record})
     assert "cpu: some; PyTorch 2.13.0; 2026-01-01" in short
-    assert "docs/loss-cpu.png" in short
+    assert "(loss-cpu.png)" in short
     assert "commit abc" in long
     assert "**small, float32**: H = 512, V = 32,000, float32, 512 tokens padded to 600 rows, 25% of them dead." in long
     assert "**another**" in long
@@ -117,14 +117,14 @@ def test_pages_and_plots_are_written_from_the_records(
     results = tmp_path / "bench" / "results"
     results.mkdir(parents=True)
     (results / "loss-cpu.json").write_text(json.dumps(record))
-    for page in (tmp_path / "README.md", tmp_path / "docs" / "results.md"):
+    for page in (tmp_path / "docs" / "losses.md", tmp_path / "docs" / "results.md"):
         page.parent.mkdir(exist_ok=True)
         page.write_text(f"# head\n{BEGIN}\n{END}\nfoot\n")
     for name, value in (("ROOT", tmp_path), ("RESULTS", results), ("IN_CHECKOUT", True)):
         monkeypatch.setattr(loss_report, name, value)
     loss_report.write_pages()
     short, long = loss_report.blocks({"loss-cpu": record})
-    assert (tmp_path / "README.md").read_text() == f"# head\n{BEGIN}\n{short}{END}\nfoot\n"
+    assert (tmp_path / "docs" / "losses.md").read_text() == f"# head\n{BEGIN}\n{short}{END}\nfoot\n"
     assert (tmp_path / "docs" / "results.md").read_text() == f"# head\n{BEGIN}\n{long}{END}\nfoot\n"
     assert (tmp_path / "docs" / "loss-cpu.png").exists()
     (results / "loss-cpu.json").unlink()
@@ -134,6 +134,6 @@ def test_pages_and_plots_are_written_from_the_records(
 
 def test_the_pages_show_the_records() -> None:
     records = loss_report.read_records(ROOT / "bench" / "results")
-    for page, block in zip(("README.md", "docs/results.md"), loss_report.blocks(records), strict=True):
+    for page, block in zip(("docs/losses.md", "docs/results.md"), loss_report.blocks(records), strict=True):
         text = (ROOT / page).read_text()
         assert loss_report.page(text, block) == text, "run outcome-rl bench loss --from-record"
