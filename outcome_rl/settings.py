@@ -12,7 +12,7 @@ import copy
 import math
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -136,8 +136,7 @@ def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
         config: a dataclass instance, or a dataclass whose fields all have defaults (the values are then the defaults).
         prefix: put before every name, such as "exploration.".
     """
-    defaults = config() if isinstance(config, type) else type(config)()
-    yield from _walk(defaults if isinstance(config, type) else config, defaults, prefix)
+    yield from _walk(config() if isinstance(config, type) else config, None, prefix)
 
 
 def check_settings(config: Any, prefix: str = "") -> None:
@@ -169,7 +168,11 @@ def yaml_text(value: Any) -> str:
 def _walk(config: Any, defaults: Any, prefix: str) -> Iterator[Setting]:
     annotations = get_type_hints(type(config))
     for one in fields(config):
-        value, default = getattr(config, one.name), getattr(defaults, one.name)
+        if defaults is None:  # not read from a default instance, because a config may check itself when it is made
+            default = one.default if one.default_factory is MISSING else one.default_factory()
+        else:
+            default = getattr(defaults, one.name)
+        value = getattr(config, one.name)
         if _KEY in one.metadata:
             yield Setting(f"{prefix}{one.name}", value, default, annotations[one.name], **one.metadata[_KEY])
         elif is_dataclass(default):
