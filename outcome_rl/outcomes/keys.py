@@ -7,10 +7,13 @@ true equivalence, the same on every machine; the hash of the text is the outcome
 algebra system or a clock: each is bounded by counts of characters, tokens, digits and operations.
 """
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any
 
 from outcome_rl.outcomes.canonical.forms import mathematical_form
 from outcome_rl.outcomes.canonical.latex import mended, plain_latex, strip_unit, unwrap_text
@@ -69,6 +72,39 @@ def question_key(question_id: str | int) -> int:
     if not text.strip():
         raise ValueError(f"question_id must not be blank; got {text!r}. Give every question a stable id.")
     return hash_key(text)
+
+
+def question_id(prompt: Any) -> str:
+    """Return a stable id for a question that has none: the hash of its prompt, the same in every training stack.
+
+    `blake2b` of the prompt as JSON with sorted keys. Fields of a message that are None are left out, since some data
+    formats add them to every row.
+
+    Args:
+        prompt: text, or a list of messages such as `{"role": "user", "content": "..."}`, in any alphabet.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Raises:
+        TypeError: the prompt holds something other than text, such as an image.
+    """
+    content = json.dumps(_as_json(prompt), sort_keys=True, ensure_ascii=False)
+    return blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _as_json(value: Any) -> Any:
+    value = value.tolist() if hasattr(value, "tolist") else value  # NumPy's, as Parquet files give them
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in value.items() if item is not None}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_as_json(item) for item in value]
+    raise TypeError(
+        f"prompt must be text or a list of messages of text; got a {type(value).__name__} in it. Give such data a "
+        "column of stable ids"
+    )
 
 
 def hash_key(text: str) -> int:

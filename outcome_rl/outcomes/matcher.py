@@ -285,6 +285,12 @@ class OutcomeMatcher:
             for question_id in question_ids:
                 self._questions.pop(question_id, None)
 
+    def representatives(self, question_id: str) -> dict[int, str]:
+        """Return one text of each outcome class of a question, the gold's included, by the key of the class."""
+        with self._lock:
+            question = self._questions.get(question_id)
+            return {} if question is None else {key: text.form for key, text in question.founders.items()}
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state needed to continue with the same classes, as values that JSON can hold."""
         with self._lock:
@@ -321,9 +327,9 @@ class OutcomeMatcher:
             )
             for question_id, saved in state["questions"].items()
         }
+        bad_golds, doubtful_golds = dict(state["bad_golds"]), dict(state["doubtful_golds"])
         with self._lock:
-            self._questions = questions
-            self.bad_golds, self.doubtful_golds = dict(state["bad_golds"]), dict(state["doubtful_golds"])
+            self._questions, self.bad_golds, self.doubtful_golds = questions, bad_golds, doubtful_golds
 
     def close(self) -> None:
         """Stop the math-verify processes; classes are kept, and a later call starts new processes."""
