@@ -54,7 +54,11 @@ def check_packages(source, wheel, names):
     info = next(name for name in top_level if name.endswith(".dist-info"))
     assert top_level == {"outcome_rl", "outcome_rl_kernels", info}
     for parent, package in ((source, "outcome_rl"), (source / "kernels", "outcome_rl_kernels")):
-        expected = {path.relative_to(parent).as_posix() for path in (parent / package).rglob("*.py")}
+        expected = {
+            path.relative_to(parent).as_posix()
+            for path in (parent / package).rglob("*.py*")
+            if path.suffix in (".py", ".pyi")
+        }
         assert expected | {f"{package}/py.typed"} <= names
     data = [*(source / "outcome_rl").rglob("*.yaml"), *(source / "outcome_rl").rglob("*.j2")]
     assert len(data) >= 7

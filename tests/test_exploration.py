@@ -1,0 +1,509 @@
+"""The Explorer: advantages and bonuses by hand, counting, metrics, state on disk, and several processes."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import explorer_ranks
+import pytest
+import torch
+from explorer_ranks import batch, columns
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from outcome_rl import NO_ANSWER, ExplorationConfig, Explorer, Scored, outcome_key, question_key
+from outcome_rl.exploration import COUNTS_FILE, STATE_FILE
+from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.toy import policy_dir
+
+BONUSES = ["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive", "ucb_con+batch", "ucb_mean+batch_positive"]
+
+# One response: question, group of the question, answer (0: no answer), reward.
+ROWS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0, -1.0])),
+    min_size=1,
+    max_size=14,
+)
+
+
+def text(answer: int | None) -> str:
+    return rf"so \boxed{{{answer}}}" if answer else "no idea"
+
+
+def arguments(rows: list[tuple[int, int, int, float]]) -> dict[str, Any]:
+    """The arguments of `score`; the gold of question q is q + 1."""
+    return {
+        "question_ids": [f"q{question}" for question, *_ in rows],
+        "group_ids": [(question, group) for question, group, *_ in rows],
+        "responses": [text(answer) for _, _, answer, _ in rows],
+        "golds": [str(question + 1) for question, *_ in rows],
+        "rewards": [reward for *_, reward in rows],
+    }
+
+
+def by_hand(
+    rows: list[tuple[int, int, int, float]], counts: Counter[tuple[int, int]], bonus: str, coefs: list[float], b0: float
+) -> list[tuple[float, float]]:
+    """Advantage and bonus of each row, from the formulas of the paper; the counts are those before the batch."""
+    found = []
+    for question, group, answer, reward in rows:
+        peers = [row for row in rows if row[:2] == (question, group)]
+        rewards = [row[3] for row in peers]
+        mean, n = sum(rewards) / len(rewards), len(peers)
+        std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / max(n - 1, 1))
+        advantage = 0.0 if len(set(rewards)) == 1 else (reward - mean) / (std + 1e-6)
+        all_correct = all(row[2] == question + 1 for row in peers)
+
+        def raw(row: tuple[int, int, int, float]) -> float:
+            return 0.0 if row[2] == 0 else min(1.0, max(counts[row[0], row[2]], 1) ** -0.5)
+
+        own = raw((question, group, answer, reward))
+        same = sum(row[2] == answer for row in peers) - 1
+        others = (sum(map(raw, peers)) - own) / (n - 1) if n > 1 else own
+        signals = {
+            "none": 0.0,
+            "ucb": own,
+            "ucb_mean": 0.0 if all_correct else own - others,
+            "ucb_con": 0.0 if all_correct else own - b0,
+            "batch": -same / n,
+            "batch_positive": float(same == 0 and answer != 0),
+        }
+        total = sum(c * signals[method] for c, method in zip(coefs, bonus.split("+"), strict=True))
+        found.append((advantage, total))
+    return found
+
+
+# --- scoring
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=3), st.sampled_from(BONUSES))
+def test_advantages_and_bonuses_follow_the_formulas(steps: list[Any], bonus: str) -> None:
+    """Groups of unequal size, questions in several groups, and counts that go from step to step."""
+    coefs = [0.2, 0.5][: bonus.count("+") + 1]
+    explorer = Explorer(bonus=bonus, coef=coefs, baseline=0.25)
+    counts: Counter[tuple[int, int]] = Counter()
+    for rows in steps:
+        scored = explorer.score(**arguments(rows))
+        expected = by_hand(rows, counts, bonus, coefs, 0.25)
+        assert scored.advantages.tolist() == pytest.approx([a for a, _ in expected], abs=1e-5)
+        assert scored.bonuses.tolist() == pytest.approx([b for _, b in expected], abs=1e-6)
+        assert scored.counts.tolist() == [counts[question, answer] for question, _, answer, _ in rows]
+        assert scored.correct.tolist() == [answer == question + 1 for question, _, answer, _ in rows]
+        assert scored.keys.tolist() == [outcome_key(str(row[2])) if row[2] else NO_ANSWER for row in rows]
+        counts.update((question, answer) for question, _, answer, _ in rows)
+    for question in range(3):
+        seen = {answer: n for (q, answer), n in counts.items() if q == question}
+        listed = explorer.seen(f"q{question}")
+        assert dict(listed) == {str(answer) if answer else None: n for answer, n in seen.items()}
+        assert [n for _, n in listed] == sorted(seen.values(), reverse=True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(ROWS, ROWS, st.integers(0, 1000))
+def test_the_order_of_the_responses_does_not_matter(before: Any, rows: Any, seed: int) -> None:
+    order = list(range(len(rows)))
+    Random(seed).shuffle(order)
+    ended = []
+    for permutation in (list(range(len(rows))), order):
+        explorer = Explorer(bonus="ucb_mean+batch", coef=0.3)
+        explorer.score(**arguments(before))
+        scored = explorer.score(**arguments([rows[i] for i in permutation]))
+        where = torch.tensor(permutation).argsort()
+        ended.append((scored.select(where.tolist()), explorer))
+    (first, one), (second, other) = ended
+    for name in ("correct", "rewards", "keys", "counts"):
+        assert torch.equal(getattr(first, name), getattr(second, name))
+    for name in ("advantages", "bonuses"):
+        torch.testing.assert_close(getattr(first, name), getattr(second, name), rtol=1e-6, atol=1e-6)
+    assert first.metrics == pytest.approx(second.metrics, abs=1e-6)
+    assert all(map(torch.equal, one.counts.items(), other.counts.items()))
+    assert one.solved == other.solved
+
+
+def test_rewards_are_the_correct_responses_unless_they_are_given() -> None:
+    ids, responses, golds = ["q"] * 4, [text(1), text(2), text(2), text(None)], ["1"] * 4
+    by_default = Explorer().score(ids, responses, golds)
+    assert by_default.rewards.tolist() == [1, 0, 0, 0]
+    assert by_default.rewards.dtype == torch.float32
+    given = Explorer().score(ids, responses, golds, torch.tensor([2.0, -1, 0, 0], dtype=torch.float64))
+    assert given.rewards.dtype == given.advantages.dtype == given.bonuses.dtype == torch.float64
+    assert given.correct.tolist() == by_default.correct.tolist()  # a penalty makes nothing wrong
+    centred = Explorer().score(ids, responses, golds, scale="none")
+    assert centred.advantages.tolist() == [0.75, -0.25, -0.25, -0.25]
+
+
+def test_verdicts_may_take_the_place_of_the_golds() -> None:
+    explorer = Explorer(bonus="ucb_con")
+    scored = explorer.score(["q", "q"], [text(1), text(2)], None, correct=[True, True])
+    assert scored.rewards.tolist() == [1, 1]
+    assert scored.bonuses.tolist() == [0, 0]  # the rule for groups that are all correct
+    assert explorer.solved == {"q": True}
+    assert scored.metrics["outcomes/correct_rate"] == 1
+
+
+def test_without_golds_outcomes_are_counted_and_nothing_is_judged() -> None:
+    explorer = Explorer(bonus="ucb")
+    scored = explorer.score(["q", "q"], [text(1), text(2)], None, [0.5, 0.25])
+    assert explorer.seen("q") == [("1", 1), ("2", 1)]
+    assert not scored.correct.any()
+    judged = {"outcomes/correct_rate", "outcomes/all_correct_groups", "exploration/solved_fraction"}
+    assert not judged & scored.metrics.keys()
+    assert scored.metrics["exploration/new_outcome_rate"] == 1
+
+
+def test_no_bonus_still_counts() -> None:
+    explorer = Explorer(bonus="none")
+    scored = explorer.score(["q"] * 2, [text(1), text(2)], ["1"] * 2)
+    assert scored.bonuses.tolist() == [0, 0]
+    assert len(explorer.counts) == scored.metrics["exploration/counted_outcomes"] == 2
+
+
+def test_what_was_filtered_out_is_counted() -> None:
+    explorer, other = Explorer(), Explorer()
+    rows = arguments([(0, 0, 1, 1.0), (0, 0, 0, 0.0), (1, 0, 3, 0.0)])
+    other.score(**rows)
+    explorer.count(rows["question_ids"], rows["responses"], rows["golds"])
+    assert explorer.state_dict()["solved"] == other.solved == {"q0": True, "q1": False}
+    assert all(map(torch.equal, explorer.counts.items(), other.counts.items()))
+    explorer.count([], [], [])  # nothing was filtered out
+    assert int(explorer.counts.items().counts.sum()) == 3
+
+
+def test_equal_answers_are_one_outcome_with_one_text() -> None:
+    explorer = Explorer()
+    explorer.score(["q"] * 4, [rf"\boxed{{{a}}}" for a in (r"\frac12", "0.5", "1/2", "7")], ["3"] * 4)
+    (answer, count), other = explorer.seen("q")
+    assert (count, other) == (3, ("7", 1))
+    assert answer in (r"\frac12", "0.5", "1/2")
+    assert explorer.seen("never sampled") == []
+
+
+# --- the answer's tokens
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(policy_dir())
+
+
+MODES = ["policy", "bonus", "all", "none"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_answer_tokens_and_token_advantages(tokenizer: Any, mode: str) -> None:
+    """Padded tensors and ragged lists, with the advantages that each mode leaves on the answer."""
+    texts = [r"1 + 3 = 4 \boxed{ 4 }", r"\boxed{ 5 }", "1 + 3"]
+    ragged = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts]
+    responses = [decode_completion(tokenizer, ids) for ids in ragged]
+    scored = Explorer(bonus="ucb", coef=0.5, answer_mask_mode=mode).score(["q"] * 3, responses, ["4"] * 3)
+    mask = scored.answer_mask(tokenizer, ragged)
+    padded = torch.full(mask.shape, tokenizer.pad_token_id)
+    for row, ids in enumerate(ragged):
+        padded[row, : len(ids)] = torch.tensor(ids)
+    assert torch.equal(scored.answer_mask(tokenizer, padded), mask)
+    spelled = [tokenizer.decode(ids[m]) for ids, m in zip(padded, mask, strict=True)]
+    assert spelled == (["", "", ""] if mode == "none" else ["4", "5", ""])
+    on_answers = {"policy": torch.zeros(3), "bonus": scored.advantages}.get(mode, scored.advantages + scored.bonuses)
+    expected = torch.where(mask, on_answers[:, None], (scored.advantages + scored.bonuses)[:, None])
+    torch.testing.assert_close(scored.token_advantages(mask), expected)
+
+
+def test_some_responses_and_several_batches(tokenizer: Any) -> None:
+    explorer, whole = Explorer(), Explorer()
+    first, second = (arguments([(q, 0, 1, 1.0), (q, 0, 2, 0.0), (q, 1, 0, 0.0)]) for q in (0, 1))
+    joined = Scored.join([explorer.score(**first), explorer.score(**second)])
+    together = whole.score(**{name: first[name] + second[name] for name in first})
+    assert columns(joined) == columns(together)
+    last = joined.select(range(3, 6))
+    assert last.answers == joined.answers[3:]
+    assert last.metrics["outcomes/no_answer_rate"] == pytest.approx(1 / 3)
+    assert last.metrics["outcomes/distinct_in_group"] == 1  # groups of two answers and of none
+
+
+# --- metrics
+
+EXPECTED = {
+    # Groups: a (two right, one wrong, one without answer), b (two wrong, two without), c (all right).
+    "outcomes/correct_rate": 6 / 12,
+    "outcomes/all_correct_groups": 1 / 3,
+    "outcomes/all_wrong_groups": 1 / 3,
+    "outcomes/distinct_in_group": (2 + 2 + 1) / 3,
+    "outcomes/distinct_in_group_solved": (2 + 1) / 2,
+    "outcomes/distinct_in_group_unsolved": 2,
+    "outcomes/no_answer_rate": 3 / 12,
+    "outcomes/unresolved": 0,
+    # ucb with c = 0.5, nothing seen before but answer 5 of b, once: nine answers, one of them with N = 1.
+    "exploration/bonus_mean": 0.5 * 9 / 12,
+    "exploration/bonus_abs_mean": 0.5 * 9 / 12,
+    "exploration/new_outcome_rate": 8 / 12,
+    "exploration/counted_outcomes": 8,  # a: 1, 2, none; b: 5, 6, none; c: 3; d: 5
+    "exploration/solved_fraction": 2 / 4,
+    "exploration/distinct_answers": (2 + 2 + 1 + 1) / 4,
+    "exploration/distinct_answers_unsolved": (2 + 1) / 2,
+}
+
+
+def test_every_metric_by_its_value() -> None:
+    explorer = Explorer(bonus="ucb", coef=0.5)
+    explorer.count(["b", "d"], [text(5), text(5)], ["7", "4"])
+    rows = [*[("a", "1", a) for a in (1, 1, 2, 0)], *[("b", "7", a) for a in (5, 6, 0, 0)], *[("c", "3", 3)] * 4]
+    ids, golds, answers = zip(*rows, strict=True)
+    scored = explorer.score(ids, [text(a) for a in answers], golds)
+    assert scored.metrics == pytest.approx(EXPECTED)
+
+
+def test_a_group_that_does_not_occur_has_no_metric() -> None:
+    right = Explorer().score(["q"], [text(1)], ["1"]).metrics
+    assert EXPECTED.keys() - right.keys() == {
+        "outcomes/distinct_in_group_unsolved",
+        "exploration/distinct_answers_unsolved",
+    }
+    wrong = Explorer().score(["q"], [text(None)], ["1"]).metrics
+    assert EXPECTED.keys() - wrong.keys() == {"outcomes/distinct_in_group_solved"}
+    assert wrong["outcomes/distinct_in_group"] == wrong["exploration/distinct_answers"] == 0
+
+
+def test_the_docstring_defines_every_metric() -> None:
+    table = [line for line in (Scored.metrics.__doc__ or "").splitlines() if line.strip().startswith("| `")]
+    assert {line.split("`")[1] for line in table} == EXPECTED.keys()
+
+
+# --- state
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=4), st.data())
+def test_a_run_that_was_saved_and_loaded_equals_one_that_was_not(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], data: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("state") / "exploration"
+    stop = data.draw(st.integers(0, len(steps)))
+    whole, stopped = Explorer(bonus="ucb", coef=0.7), Explorer(bonus="ucb", coef=0.7)
+    for rows in steps[:stop]:
+        assert columns(whole.score(**arguments(rows))) == columns(stopped.score(**arguments(rows)))
+    stopped.id_source = "column 'id'"
+    stopped.save(folder)
+    loaded = Explorer.load(folder)
+    assert loaded.config == whole.config
+    assert loaded.id_source == "column 'id'"
+    in_memory = Explorer(bonus="ucb", coef=0.7)
+    in_memory.load_state_dict(stopped.state_dict())
+    for rows in steps[stop:]:
+        expected = columns(whole.score(**arguments(rows)))
+        assert columns(loaded.score(**arguments(rows))) == columns(in_memory.score(**arguments(rows))) == expected
+    for continued in (loaded, in_memory):
+        assert continued.solved == whole.solved
+        assert continued.matcher.state_dict() == whole.matcher.state_dict()
+        assert all(map(torch.equal, continued.counts.items(), whole.counts.items()))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    explorer = Explorer(bonus="ucb", coef=0.7)
+    explorer.score(**arguments([(0, 0, 1, 1.0), (0, 0, 2, 0.0), (1, 0, 0, 0.0)]))
+    explorer.save(tmp_path / "checkpoint" / "exploration")
+    return tmp_path / "checkpoint" / "exploration"
+
+
+def test_the_state_is_two_files_that_hold_no_code(saved: Path) -> None:
+    assert {path.name for path in saved.parent.rglob("*") if path.is_file()} == {COUNTS_FILE, STATE_FILE}
+    state = json.loads((saved / STATE_FILE).read_text())
+    assert state["solved"] == {"q0": True, "q1": False}
+    torch.save(Explorer.load(saved).state_dict(), saved / "state.pt")
+    torch.load(saved / "state.pt", weights_only=True)  # tensors and plain values alone
+
+
+def test_settings_can_change_when_a_run_continues(saved: Path) -> None:
+    assert Explorer.load(saved, coef=0.1).config == ExplorationConfig(bonus="ucb", coef=0.1)
+    other = ExplorationConfig(bonus="batch", coef=1.0)
+    assert Explorer.load(saved, other).config == other
+    assert Explorer.load(saved).config == ExplorationConfig(bonus="ucb", coef=0.7)
+
+
+def test_saving_replaces_what_was_there(saved: Path) -> None:
+    explorer = Explorer.load(saved)
+    explorer.score(["q9"], [text(9)], ["9"])
+    explorer.save(saved)
+    assert Explorer.load(saved).seen("q9") == [("9", 1)]
+    assert [path.name for path in saved.parent.iterdir()] == ["exploration"]
+
+
+def damage_json(folder: Path) -> None:
+    (folder / STATE_FILE).write_text("{")
+
+
+def foreign_json(folder: Path) -> None:
+    (folder / STATE_FILE).write_text('{"step": 3}')
+
+
+def no_classes(folder: Path) -> None:
+    state = json.loads((folder / STATE_FILE).read_text())
+    state["outcomes"].pop("questions")
+    (folder / STATE_FILE).write_text(json.dumps(state))
+
+
+def wrong_solved(folder: Path) -> None:
+    state = json.loads((folder / STATE_FILE).read_text())
+    (folder / STATE_FILE).write_text(json.dumps(state | {"solved": ["q0"]}))
+
+
+def unknown_setting(folder: Path) -> None:
+    state = json.loads((folder / STATE_FILE).read_text())
+    (folder / STATE_FILE).write_text(json.dumps(state | {"config": {"bonuss": "ucb"}}))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "named"),
+    [
+        (lambda folder: (folder / STATE_FILE).unlink(), FileNotFoundError, STATE_FILE),
+        (lambda folder: (folder / COUNTS_FILE).unlink(), FileNotFoundError, COUNTS_FILE),
+        (lambda folder: (folder / COUNTS_FILE).write_bytes(b"\0" * 20), ValueError, COUNTS_FILE),
+        (damage_json, ValueError, STATE_FILE),
+        (foreign_json, ValueError, STATE_FILE),
+        (no_classes, ValueError, "questions"),
+        (wrong_solved, ValueError, "solved"),
+        (unknown_setting, ValueError, "bonuss"),
+    ],
+)
+def test_a_folder_that_is_damaged_or_foreign_is_refused(
+    saved: Path, change: Callable[[Path], Any], error: type[Exception], named: str
+) -> None:
+    change(saved)
+    with pytest.raises(error, match=named) as caught:
+        Explorer.load(saved)
+    assert str(saved) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_counts_under_another_outcome_rule_are_refused(saved: Path) -> None:
+    with pytest.raises(ValueError, match=r"outcome rule 'canonical/\d', but"):
+        Explorer.load(saved, equivalence="math_verify")
+    custom = Explorer(equivalence=lambda a, b: a == b)
+    custom.save(saved)
+    with pytest.raises(ValueError, match="custom"):
+        Explorer.load(saved)
+    assert len(Explorer.load(saved, equivalence=lambda a, b: a == b).counts) == 0
+
+
+def test_a_state_that_is_refused_changes_nothing() -> None:
+    explorer, other = Explorer(), Explorer()
+    explorer.score(["q"], [text(1)], ["1"])
+    other.score(["r"], [text(2)], ["1"])
+    before = explorer.state_dict()
+    for name in before:
+        with pytest.raises(ValueError, match="damaged"):
+            explorer.load_state_dict({key: value for key, value in other.state_dict().items() if key != name})
+    broken = other.state_dict()
+    del broken["outcomes"]["bad_golds"]
+    with pytest.raises(ValueError, match="damaged"):
+        explorer.load_state_dict(broken)
+    after = explorer.state_dict()
+    assert {**after, "counts": 0} == {**before, "counts": 0}
+    assert all(torch.equal(after["counts"][n], before["counts"][n]) for n in ("question_keys", "counts"))
+
+
+# --- settings and errors
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"bonus": "curiosity"}, "bonus must be one of"),
+        ({"bonus": "ucb+ucb"}, "bonus"),
+        ({"coef": -0.1}, "coef must be >= 0"),
+        ({"coef": math.nan}, "coef"),
+        ({"coef": [0.1, 0.2]}, r"coef .* bonus='ucb_con'"),
+        ({"coef": "much"}, "coef must be a number"),
+        ({"baseline": math.inf}, "baseline must be finite"),
+        ({"zero_when_all_correct": "yes"}, "zero_when_all_correct must be true or false or null"),
+        ({"no_answer": "zero"}, "no_answer must be one of"),
+        ({"answer_mask_mode": "off"}, "answer_mask_mode must be one of"),
+        ({"equivalence": "sympy"}, "equivalence must be"),
+        ({"workers": 0}, "workers must be > 0"),
+        ({"timeout_s": 0.0}, "timeout_s must be > 0"),
+        ({"coeff": 0.1}, "unknown setting 'coeff'; did you mean 'coef'?"),
+    ],
+)
+def test_wrong_settings_are_refused_at_construction(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=named):
+        Explorer(**wrong)
+
+
+def test_settings_go_over_the_configuration() -> None:
+    config = ExplorationConfig(bonus="batch", coef=0.3)
+    assert Explorer(config).config is not None
+    assert asdict(Explorer(config, coef=0.4).config) == asdict(config) | {"coef": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"responses": ["a"]}, "one entry per response"),
+        ({"group_ids": ["g"]}, "group_ids"),
+        ({"group_ids": ["g", "h", "h"]}, "group_ids must name groups of one question each"),
+        ({"golds": ["1", "2", "2"]}, "golds must agree for a question: question 'q'"),
+        ({"question_ids": ["q", 1, "r"]}, "strings"),
+        ({"question_ids": [" ", " ", "r"]}, "blank"),
+        ({"rewards": [1.0, 0.0]}, "rewards must be 3 finite"),
+        ({"rewards": [1.0, math.nan, 0.0]}, "1 that are not finite"),
+        ({"rewards": torch.tensor([1, 0, 0])}, "torch.int64"),
+        ({"correct": [1, 0, 0]}, "correct must be 3 booleans"),
+        ({"golds": None}, "golds or correct must tell which responses are correct"),
+        ({"golds": None, "rewards": [1.0, 0.0, 0.0]}, "bonus='ucb_con' depends on it"),
+        ({"scale": "mean"}, "scale must be 'std' or 'none'"),
+        ({name: [] for name in ("question_ids", "responses", "golds")}, "at least one"),
+    ],
+)
+def test_wrong_arguments_are_refused_and_nothing_is_counted(change: dict[str, Any], named: str) -> None:
+    explorer = Explorer()
+    right: dict[str, Any] = {"question_ids": ["q", "q", "r"], "responses": [text(1), text(2), text(2)]}
+    right["golds"] = ["1", "1", "2"]
+    with pytest.raises((TypeError, ValueError), match=named):
+        explorer.score(**(right | change))
+    assert len(explorer.counts) == 0
+    assert explorer.solved == {}
+
+
+def test_questions_are_counted_under_their_key() -> None:
+    explorer = Explorer()
+    explorer.score(["q"], [text(1)], ["1"])
+    key = torch.tensor([question_key("q")])
+    assert explorer.counts.lookup(key, torch.tensor([outcome_key("1")])).tolist() == [1]
+
+
+# --- several processes
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    explorer_ranks.main(tmp_path)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, explorer_ranks.__file__, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    alone, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1-0", "2-0", "2-1"))
+    for rank in (first, second):
+        for name in ("steps", "counts", "solved"):
+            assert rank[name] == alone[name]
+        other_gold, other_rows, *_ = rank["errors"]
+        assert other_gold.startswith("ValueError: golds must agree for a question")
+        assert other_rows.startswith("ValueError: all ranks of the process group must score the same responses")
+    assert all(error.startswith("RuntimeError: Explorer.") and "rank 1" in error for error in second["errors"][2:])
+    one, two = (Explorer.load(tmp_path / f"state-{n}") for n in (1, 2))
+    assert one.matcher.state_dict() == two.matcher.state_dict()
+    assert columns(one.score(**batch(9))) == columns(two.score(**batch(9)))
