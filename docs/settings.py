@@ -1,48 +1,23 @@
-"""Writes the table of settings into driver.md, from the comments in outcome_rl/grpo/config/schema.py.
+"""Write the table of settings into training.md, from the declarations in outcome_rl/grpo/config/schema.py.
 
 python docs/settings.py
 """
 
-import dataclasses
-import inspect
-import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from outcome_rl.grpo.config import schema
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.settings import settings_of
 
-PAGE = Path(__file__).with_name("driver.md")
-FIELD = re.compile(r" {4}\w+: ")
+PAGE = Path(__file__).with_name("training.md")
 BEGIN, END = "<!-- settings: written by docs/settings.py -->", "<!-- end of settings -->"
 
 
-def rows(settings: Any, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """(key, default, meaning) of every setting; inherited fields are described where they are defined."""
-    comments = {}
-    for owner in reversed(type(settings).__mro__[:-1]):
-        pending: list[str] = []
-        for line in inspect.getsource(owner).splitlines():
-            text = line.strip()
-            if text.startswith("#"):
-                pending.append(text.removeprefix("#").strip())
-            elif FIELD.match(line):
-                comments[text.partition(":")[0]] = " ".join(pending)
-                pending = []
-    for field in dataclasses.fields(settings):
-        default = getattr(settings, field.name)
-        if dataclasses.is_dataclass(default):
-            yield from rows(default, f"{prefix}{field.name}.")
-        else:
-            shown = "null" if default is None else str(default).lower() if isinstance(default, bool) else f"{default}"
-            yield f"{prefix}{field.name}", shown, comments.get(field.name, "")
-
-
 def table() -> str:
-    lines = ["| setting | default | |", "|---|---|---|"]
-    for key, default, meaning in rows(schema.TrainConfig()):
-        shown = f"`{default}`" if default else ""
-        lines.append(f"| `{key}` | {shown} | {meaning.replace('|', chr(92) + '|')} |")
+    lines = ["| setting | default | allowed | |", "|---|---|---|---|"]
+    for one in settings_of(TrainConfig):
+        default, allowed = (f"`{text}`" if text else "" for text in (one.default_text, one.allowed))
+        cells = (f"`{one.name}`", default, allowed, one.help)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)
 
 

@@ -11,8 +11,9 @@ checkpoint with the run that continues it are all read from these fields.
 import copy
 import math
 import types
-from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -49,9 +50,29 @@ class Setting:
         return text if self.also is None else f"{text}, or {self.also}"
 
     @property
+    def allowed(self) -> str:
+        """Allowed values in words: the choices or the range; empty if the type says it all."""
+        choices = self.choices or _literal_choices(self.type)
+        text = ", ".join(map(yaml_text, choices)) if choices else self.range
+        return f"{text}, or null" if text and type(None) in _alternatives(self.type) else text
+
+    @property
     def default_text(self) -> str:
         """The default as YAML and the command line spell it."""
         return yaml_text(self.default)
+
+    def parse(self, value: Any) -> Any:
+        """Convert a value from YAML or the command line to the declared type, and check it.
+
+        One value stands for a list of one, text that spells a number for that number, and where text is expected a
+        number or boolean for the text that spells it.
+
+        Raises:
+            TypeError, ValueError: as `check`.
+        """
+        parsed = _parsed(value, self.type)
+        replace(self, value=parsed).check()
+        return parsed
 
     def check(self) -> None:
         """Raise if the value does not fit the declaration.
@@ -63,7 +84,10 @@ class Setting:
         for choices in (_literal_choices(self.type), self.choices):
             for item in _items(self.value) if choices else ():
                 if item is not None and item not in choices:
-                    raise ValueError(self._message(f"one of {', '.join(map(repr, choices))}"))
+                    several = isinstance(self.value, list | tuple)
+                    raise ValueError(
+                        self._message(f"{'some' if several else 'one'} of {', '.join(map(repr, choices))}")
+                    )
         if not _fits(self.value, self.type):
             raise TypeError(self._message(_type_text(self.type)))
         for number in _items(self.value):
@@ -136,7 +160,10 @@ def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
         config: a dataclass instance, or a dataclass whose fields all have defaults (the values are then the defaults).
         prefix: put before every name, such as "exploration.".
     """
-    yield from _walk(config() if isinstance(config, type) else config, None, prefix)
+    # Not from an instance: a class may check itself in __post_init__, and would come back here.
+    kind = config if isinstance(config, type) else type(config)
+    defaults = {one.name: _default(one) for one in fields(kind)}
+    yield from _walk(kind, defaults if kind is config else vars(config), defaults, prefix)
 
 
 def check_settings(config: Any, prefix: str = "") -> None:
@@ -154,6 +181,32 @@ def check_settings(config: Any, prefix: str = "") -> None:
         one.check()
 
 
+def with_values(config: T, values: Mapping[str, Any]) -> T:
+    """Copy a configuration with other values.
+
+    Args:
+        config: a dataclass instance; sections may be nested.
+        values: dotted name -> value.
+
+    Raises:
+        TypeError, ValueError: a section refuses its values. The message names the section.
+    """
+    sections: dict[str, dict[str, Any]] = {}
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        first, _, rest = name.partition(".")
+        if rest:
+            sections.setdefault(first, {})[rest] = value
+        else:
+            changes[first] = value
+    for section, inner in sections.items():
+        try:
+            changes[section] = with_values(getattr(config, section), inner)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{section}.{error}") from error
+    return replace(config, **changes)  # type: ignore[type-var]
+
+
 def yaml_text(value: Any) -> str:
     """A value as YAML and the command line spell it: null, true, 0.5, [a, b]."""
     if value is None:
@@ -165,21 +218,21 @@ def yaml_text(value: Any) -> str:
     return str(value)
 
 
-def _walk(config: Any, defaults: Any, prefix: str) -> Iterator[Setting]:
-    annotations = get_type_hints(type(config))
-    for one in fields(config):
-        if defaults is None:  # not read from a default instance, because a config may check itself when it is made
-            default = one.default if one.default_factory is MISSING else one.default_factory()
-        else:
-            default = getattr(defaults, one.name)
-        value = getattr(config, one.name)
+def _walk(kind: Any, values: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str) -> Iterator[Setting]:
+    annotations = get_type_hints(kind)
+    for one in fields(kind):
+        value, default = values[one.name], defaults[one.name]
         if _KEY in one.metadata:
             yield Setting(f"{prefix}{one.name}", value, default, annotations[one.name], **one.metadata[_KEY])
         elif is_dataclass(default):
-            if not isinstance(value, type(default)):
-                expected = type(default).__name__
-                raise TypeError(f"{prefix}{one.name} must be a {expected}; got {value!r}. Give {expected}(...)")
-            yield from _walk(value, default, f"{prefix}{one.name}.")
+            section = type(default)
+            if not isinstance(value, section):
+                raise TypeError(f"{prefix}{one.name} must be a {section.__name__}; got {value!r}")
+            yield from _walk(section, vars(value), vars(default), f"{prefix}{one.name}.")
+
+
+def _default(one: Field[Any]) -> Any:
+    return one.default_factory() if one.default_factory is not MISSING else one.default
 
 
 def _items(value: Any) -> Sequence[Any]:
@@ -217,6 +270,26 @@ def _fits_one(value: Any, annotation: Any) -> bool:
     if annotation in (int, float):
         return isinstance(value, int if annotation is int else int | float) and not isinstance(value, bool)
     return isinstance(value, origin or annotation)
+
+
+def _parsed(value: Any, annotation: Any) -> Any:
+    kinds = _alternatives(annotation)
+    several = next((kind for kind in kinds if get_origin(kind) in (list, tuple)), None)
+    if several is not None and isinstance(value, list | tuple):
+        return get_origin(several)(_parsed(item, get_args(several)[0]) for item in value)
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool) and int not in kinds:
+        return float(value)
+    if _fits(value, annotation):
+        return value
+    if isinstance(value, str):
+        for kind in (kind for kind in (int, float) if kind in kinds):
+            with suppress(ValueError):
+                return kind(value)
+    elif isinstance(value, bool | int | float) and any(kind is str or get_origin(kind) is Literal for kind in kinds):
+        return yaml_text(value)
+    if several is not None and isinstance(value, str | int | float):
+        return get_origin(several)([_parsed(value, get_args(several)[0])])
+    return value
 
 
 def _type_text(annotation: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.settings import Setting, check_settings, setting, settings_of
+from outcome_rl.settings import Setting, check_settings, setting, settings_of, with_values
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def test_values_that_fit_pass(name: str, value: Any) -> None:
         ("weights", ["a"], TypeError, r"weights must be a number or a list of numbers; got \['a'\]"),
         ("weights", math.inf, ValueError, "weights must be finite; got inf"),
         ("weights", math.nan, ValueError, "weights must be >= 0; got nan"),
-        ("names", ["z"], ValueError, r"names must be one of 'x', 'y'; got \['z'\]"),
-        ("names", [3], ValueError, r"names must be one of 'x', 'y'; got \[3\]"),
+        ("names", ["z"], ValueError, r"names must be some of 'x', 'y'; got \['z'\]"),
+        ("names", [3], ValueError, r"names must be some of 'x', 'y'; got \[3\]"),
         ("title", 3, TypeError, "title must be a string; got 3$"),
         ("flag", 1, TypeError, "flag must be true or false or null; got 1"),
         ("inner.mode", "c", ValueError, "inner.mode must be one of 'a', 'b'; got 'c'; the default is a"),
@@ -132,6 +132,75 @@ def test_values_that_do_not_fit_are_refused(name: str, value: Any, error: type[E
 def test_a_section_of_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match=r"run.inner must be a Inner; got \{'share': 1\}"):
         check_settings(Config(inner={"share": 1}), "run.")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "parsed"),
+    [
+        ("count", "3", 3),
+        ("inner.share", "1e-4", 1e-4),
+        ("inner.share", 1, 1.0),
+        ("decays", [0, "5e-1"], (0.0, 0.5)),
+        ("weights", [1, 2], [1.0, 2.0]),
+        ("weights", 2, 2.0),
+        ("names", "y", ["y"]),
+        ("title", 7, "7"),
+        ("title", False, "false"),
+        ("flag", None, None),
+        ("special.extra", "4", 4),
+    ],
+)
+def test_text_and_numbers_become_the_declared_type(name: str, given: Any, parsed: Any) -> None:
+    row = {row.name: row for row in settings_of(Config)}[name]
+    found = row.parse(given)
+    assert found == parsed
+    assert type(found) is type(parsed)
+    assert [type(item) for item in found] == [type(item) for item in parsed] if isinstance(parsed, list) else True
+
+
+@pytest.mark.parametrize(("name", "given"), [("count", "3.5"), ("count", 3.5), ("count", "x"), ("flag", "maybe")])
+def test_text_of_another_type_is_refused(name: str, given: Any) -> None:
+    row = {row.name: row for row in settings_of(Config)}[name]
+    with pytest.raises(TypeError, match=f"{name} must be "):
+        row.parse(given)
+
+
+def test_values_by_dotted_name() -> None:
+    before = Config()
+    after = with_values(before, {"count": 3, "inner.share": 0.1, "special.extra": 2})
+    assert (after.count, after.inner.share, after.special) == (3, 0.1, Special(share=1.0, extra=2))
+    assert before == Config()
+
+
+def test_a_section_that_refuses_its_values_is_named() -> None:
+    @dataclass(frozen=True)
+    class Strict:
+        number: int = setting(1, "A number.", gt=0)
+
+        def __post_init__(self) -> None:
+            check_settings(self)
+
+    @dataclass(frozen=True)
+    class Outer:
+        strict: Strict = field(default_factory=Strict)
+
+    with pytest.raises(ValueError, match=r"^strict\.number must be > 0; got 0"):
+        with_values(Outer(), {"strict.number": 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("count", "> 0"),
+        ("names", "x, y"),
+        ("inner.mode", "a, b"),
+        ("special.extra", ">= 1, or null"),
+        ("flag", ""),
+        ("title", ""),
+    ],
+)
+def test_allowed_values_in_words(name: str, allowed: str) -> None:
+    assert {row.name: row.allowed for row in settings_of(Config)}[name] == allowed
 
 
 @pytest.mark.parametrize(

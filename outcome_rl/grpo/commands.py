@@ -14,7 +14,11 @@ from outcome_rl.terminal import only_our_progress, print_reports, show_progress
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Settings, such as rollout.n=16.", show_default=False),
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Settings, such as rollout.n=16; `outcome-rl train --settings` lists them.",
+        show_default=False,
+    ),
 ]
 Config = Annotated[
     str | None,
@@ -42,14 +46,23 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved settings, memory and steps, and stop.")
     ] = False,
+    settings_only: Annotated[
+        bool,
+        typer.Option(
+            "--settings", help="Print every setting with default, range and help, as a file for --config, and stop."
+        ),
+    ] = False,
 ) -> None:
     """Train a policy with outcome-based exploration; continues where an earlier call with the same name stopped.
 
     `outcome-rl train --config toy` trains the tiny policy of this package in minutes on a CPU.
     """
-    from outcome_rl.grpo.config.load import load_config, to_yaml
+    from outcome_rl.grpo.config.load import load_config, settings_yaml, to_yaml
     from outcome_rl.grpo.distributed import is_rank_zero
 
+    if settings_only:
+        print(settings_yaml(), end="")
+        return
     settings = load_config(config, overrides or [])
     if dry_run:
         from outcome_rl.grpo.dry_run import describe

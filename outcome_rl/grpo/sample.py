@@ -7,12 +7,12 @@ was continued holds what one that was not would hold.
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from outcome_rl.files import drop_partial_row, read_rows, write_json
-from outcome_rl.grpo.config.load import leaves, load_config
+from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import ProblemSet, derive_seed, load_problems
 from outcome_rl.grpo.data.prompts import Prompts, build_prompts
@@ -133,14 +133,9 @@ def open_sampler(
 
 
 def _identity(config: TrainConfig) -> dict[str, Any]:
-    """The settings that samples depend on."""
-    depends = ("model.", "data.prompt_template", "data.apply_chat_template", "data.max_", "rollout.val_kwargs.")
-    names = ("rollout.engine", "rollout.micro_batch_size", "trainer.seed")
-    return {
-        name: value
-        for name, value in leaves(asdict(config))
-        if (name.startswith(depends) or name in names) and name != "model.device"
-    }
+    """Settings that samples depend on."""
+    depends = ("model.", "data.", "rollout.", "trainer.seed")
+    return {name: value for name, value in config.identity.items() if name.startswith(depends)}
 
 
 def _claim(out: Path, identity: dict[str, Any]) -> None:

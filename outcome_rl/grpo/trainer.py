@@ -9,14 +9,14 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.load import leaves, to_yaml
+from outcome_rl.grpo.config.load import to_yaml
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, ProblemSet, load_problems
 from outcome_rl.grpo.data.prompts import build_prompts
@@ -47,35 +47,6 @@ from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
 
 logger = logging.getLogger(__name__)
-
-# Settings that a resumed run may change: they decide where it runs and what it writes down, not what it computes. Data
-# files may move; their contents are checked instead.
-FREE_ON_RESUME = frozenset(
-    {
-        "model.device",
-        "actor.strategy",
-        "actor.ref_param_offload",
-        "data.train_files",
-        "data.val_files",
-        "data.test_files",
-        "rollout.gpu_memory_utilization",
-        "rollout.free_cache_engine",
-        "outcomes.workers",
-        "trainer.default_local_dir",
-        "trainer.experiment_name",
-        "trainer.test_freq",
-        "trainer.save_freq",
-        "trainer.max_ckpt_to_keep",
-        "trainer.resume_mode",
-        "trainer.num_threads",
-        "trainer.logger",
-        "trainer.project_name",
-        "trainer.log_generations",
-    }
-)
-# These too where the learning rate does not depend on the length of the run.
-LENGTH = frozenset({"trainer.total_training_steps", "trainer.total_epochs"})
-CONSTANT_SCHEDULES = ("constant", "constant_with_warmup")
 
 
 class Trainer:
@@ -343,16 +314,12 @@ class Trainer:
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint and the run that continues it must share."""
-        free = FREE_ON_RESUME
-        if self.config.actor.optim.lr_scheduler_type in CONSTANT_SCHEDULES:
-            free = free | LENGTH
-        settings = {name: value for name, value in leaves(asdict(self.config)) if name not in free}
         data = {
             "training data": _contents([self.train_set]),
             "validation data": _contents([dataset for dataset, _ in self.plan.validation]),
             "test data": _contents([dataset for dataset, _ in self.plan.test]),
         }
-        return {**settings, **data, "outcome rule": self.matcher.rule}
+        return {**self.config.identity, **data, "outcome rule": self.matcher.rule}
 
     def _save_if_new(self) -> None:
         if self.step > self.saved_step and not self.collector.torn:

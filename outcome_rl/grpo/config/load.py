@@ -1,66 +1,79 @@
 """Settings from YAML files and `key=value` overrides, checked before anything else starts.
 
-An unknown key is an error that names the nearest valid one. All text is literal: `${name}` refers to nothing, for a
-prompt may well hold LaTeX.
+An unknown key is an error that names the nearest valid one. All text is literal: `${name}` refers to nothing, because a
+prompt may hold LaTeX.
 """
 
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from outcome_rl.grpo.config.presets import find_config
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.run.tracking import LOGGERS
+from outcome_rl.settings import Setting, settings_of, with_values
 from outcome_rl_kernels.advantages.api import parse_bonus
-from outcome_rl_kernels.loss.reference import LossSettings
 
 
 def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
-    """The defaults, then a YAML file or preset, then `key=value` overrides.
+    """Load the defaults, then a YAML file or preset, then `key=value` overrides.
 
     Args:
         source: path of a YAML file, or the name of a preset in this package (`preset_names`). Its key `base` names
-            another one, a preset or a path from its folder, that it is a change of.
-        overrides: such as `rollout.n=16` or `data.train_files=[a.jsonl,b.jsonl]`; text is taken as it stands, so that
-            a prompt template may hold braces and colons.
+            another one, a preset or a path from its folder, that it changes.
+        overrides: such as `rollout.n=16` or `data.train_files=[a.jsonl,b.jsonl]`; text is taken literally, so that a
+            prompt template may hold braces and colons.
 
     Raises:
         FileNotFoundError: no such file or preset.
-        ValueError: an unknown key (with the nearest valid one), a value of the wrong type, or settings that contradict
-            each other.
+        ValueError: an unknown key (with the nearest valid one), a value of the wrong type or out of range, or settings
+            that contradict each other.
     """
-    schema = OmegaConf.structured(TrainConfig)
-    known = dict(leaves(asdict(TrainConfig())))
-    layers = []
-    if source is not None:
-        layers += _with_bases(find_config(str(source), Path()))
-    for override in overrides:
-        layers.append((f"override {override!r}", _parse_override(override, known)))
+    known = {one.name: one for one in settings_of(TrainConfig)}
+    layers = _with_bases(find_config(str(source), Path())) if source is not None else []
+    layers += [(f"override {override!r}", _parse_override(override, known)) for override in overrides]
+    values = {}
     for origin, layer in layers:
         _check_keys(layer, known, origin)
-        for key, value in leaves(layer):
+        for key, value in _leaves(layer):
             if key in known:
-                schema = _merged(schema, key, value, known[key], origin)
-    config: TrainConfig = OmegaConf.to_object(schema)
+                try:
+                    values[key] = known[key].parse(value)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"{origin}: {error}") from error
+    config = with_values(TrainConfig(), values)
     _check(config)
     return config
 
 
 def to_yaml(config: TrainConfig) -> str:
-    """The resolved configuration, readable by `load_config`."""
+    """Write the resolved configuration as YAML that `load_config` reads."""
     return str(yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True))
 
 
+def settings_yaml() -> str:
+    """Describe every setting in a YAML file of the defaults: help and allowed values stand above each."""
+    lines: list[str] = []
+    open_sections: list[str] = []
+    for one in settings_of(TrainConfig):
+        *sections, name = one.name.split(".")
+        for depth, section in enumerate(sections):
+            if open_sections[: depth + 1] != sections[: depth + 1]:
+                lines += ["", f"{'  ' * depth}{section}:"]
+        open_sections, indent = sections, "  " * len(sections)
+        text = f"{one.help} ({one.allowed})" if one.allowed else one.help
+        lines += textwrap.wrap(text, 110, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+        value = list(one.default) if isinstance(one.default, tuple) else one.default
+        lines.append(f"{indent}{name}: {yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}")
+    return "\n".join(lines[1:]) + "\n"
+
+
 def _with_bases(path: Path, above: tuple[Path, ...] = ()) -> list[tuple[str, dict[str, Any]]]:
-    """A file after the one that its key `base` names, and so on."""
+    """Read a file and the one that its key `base` names, and so on, the last base first."""
     if path in above:
         raise ValueError(f"{path}: base leads back to the file itself, through {', '.join(map(str, above))}")
     content = _read_yaml(path)
@@ -73,7 +86,7 @@ def _with_bases(path: Path, above: tuple[Path, ...] = ()) -> list[tuple[str, dic
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML in which a key may stand once, and a date is text."""
+    """YAML that refuses duplicate keys and reads a date as text."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -98,11 +111,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return content or {}
 
 
-def _parse_override(override: str, known: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_override(override: str, known: Mapping[str, Setting]) -> dict[str, Any]:
     key, equals, text = override.partition("=")
     if not equals:
         raise ValueError(f"override {override!r} must have the form key=value, such as rollout.n=16")
-    if isinstance(known.get(key), str):
+    if key in known and isinstance(known[key].default, str):
         return {key: text}
     try:
         return {key: yaml.load(text, _Loader)}
@@ -110,175 +123,53 @@ def _parse_override(override: str, known: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"override {override!r}: the value is not valid YAML: {error}") from error
 
 
-def _merged(schema: DictConfig, key: str, value: Any, default: Any, origin: str) -> Any:
-    if isinstance(default, list) and isinstance(value, str | int | float):
-        value = [value]  # data.train_files=a.jsonl
-    elif isinstance(default, str) and isinstance(value, bool):
-        value = str(value).lower()  # apply_chat_template: true
-    layer = OmegaConf.create()
-    OmegaConf.update(layer, key, _literal(value))
-    try:
-        return OmegaConf.merge(schema, layer)
-    except OmegaConfBaseException as error:
-        raise ValueError(f"{origin}: {key}: {str(error).splitlines()[0]}") from error
-
-
-def _literal(value: Any) -> Any:
-    """The value as OmegaConf writes it where `${` is no reference to another setting."""
-    if isinstance(value, list):
-        return [_literal(item) for item in value]
-    if isinstance(value, str):
-        return re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", value)
-    return value
-
-
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings of nested sections under their dotted keys."""
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of nested sections under their dotted keys."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{key}.")
+            yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
 
 def _check_keys(content: Any, known: Mapping[str, Any], origin: str) -> None:
     sections = {key.rpartition(".")[0] for key in known}
-    for key, value in leaves(content):
+    for key, value in _leaves(content):
         if key in known or (key in sections and value is None):
             continue
         # A right name in the wrong section is nearer than a similar name in the right one.
         leaf = key.rpartition(".")[2]
         same_leaf = [name for name in known if name.rpartition(".")[2] == leaf]
         nearest = same_leaf or get_close_matches(key, known, n=1, cutoff=0.5)
-        hint = (
-            f"; did you mean {nearest[0]!r}?"
-            if nearest
-            else f"; sections are {', '.join(sorted(asdict(TrainConfig())))}"
-        )
+        names = ", ".join(sorted(section.name for section in fields(TrainConfig)))
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; sections are {names}"
         raise ValueError(f"{origin}: unknown config key {key!r}{hint}")
 
 
-# Every number is finite besides; a setting that is null or an empty list needs no check.
-_RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
-    (
-        "> 0",
-        lambda number: number > 0,
-        (
-            "model.lora_alpha",
-            "data.train_batch_size",
-            "data.max_prompt_length",
-            "data.max_response_length",
-            "rollout.n",
-            "rollout.temperature",
-            "rollout.micro_batch_size",
-            "rollout.importance_cap",
-            "rollout.val_kwargs.n",
-            "rollout.val_kwargs.temperature",
-            "actor.ppo_mini_batch_size",
-            "actor.ppo_epochs",
-            "actor.ppo_micro_batch_size_per_gpu",
-            "actor.ppo_max_token_len_per_gpu",
-            "actor.grad_clip",
-            "actor.optim.lr",
-            "algorithm.filter_groups.max_num_gen_batches",
-            "outcomes.workers",
-            "outcomes.timeout_s",
-            "trainer.total_training_steps",
-            "trainer.total_epochs",
-            "trainer.max_ckpt_to_keep",
-            "trainer.num_threads",
-        ),
-    ),
-    (
-        ">= 0",
-        lambda number: number >= 0,
-        (
-            "model.lora_rank",
-            "actor.kl_loss_coef",
-            "actor.optim.lr_warmup_steps",
-            "actor.optim.weight_decay",
-            "exploration.coef",
-            "trainer.max_skipped_updates",
-            "trainer.log_generations",
-        ),
-    ),
-    (
-        ">= 1, or -1",
-        lambda number: number >= 1 or number == -1,
-        (
-            "data.train_max_samples",
-            "data.val_max_samples",
-            "rollout.top_k",
-            "rollout.val_kwargs.top_k",
-            "trainer.test_freq",
-            "trainer.save_freq",
-        ),
-    ),
-    (
-        "in (0, 1]",
-        lambda number: 0 < number <= 1,
-        ("rollout.top_p", "rollout.val_kwargs.top_p", "rollout.gpu_memory_utilization"),
-    ),
-    ("in [0, 1)", lambda number: 0 <= number < 1, ("actor.optim.betas",)),
-)
-# Arguments of the loss, which checks them itself, and where they come from.
-_LOSS = {
-    "answer_mask_mode": "exploration.answer_mask_mode",
-    "temperature": "rollout.temperature",
-    "beta": "actor.kl_loss_coef",
-    "kl_penalty": "actor.kl_loss_type",
-    "epsilon_low": "actor.clip_ratio_low",
-    "epsilon_high": "actor.clip_ratio_high",
-    "delta": "actor.clip_ratio_c",
-    "loss_agg": "actor.loss_agg_mode",
-    "entropy_coef": "actor.entropy_coeff",
-}
-
-
-# What is not built for a sharded policy.
-_WITHOUT_FSDP2 = ("model.lora_rank", "actor.use_torch_compile", "actor.ref_param_offload")
-
-
 def _check(config: TrainConfig) -> None:
-    """What types cannot say: required fields, ranges, and settings that exclude each other."""
+    """Check required settings, and settings that exclude each other."""
+    actor, data, exploration, rollout = config.actor, config.data, config.exploration, config.rollout
     required = {
-        "model.path": "a model folder or hub name, or 'toy'",
-        "data.train_files": "a .jsonl or .parquet file, or 'toy:train'",
-        "trainer.experiment_name": "a name for the run's folder",
+        "model.path": (config.model.path, "a model folder or hub name, or 'toy'"),
+        "data.train_files": (data.train_files, "a .jsonl or .parquet file, or 'toy:train'"),
+        "trainer.experiment_name": (config.trainer.experiment_name, "a name for the run's folder"),
     }
-    values = dict(leaves(asdict(config)))
-    for key, wanted in required.items():
-        if not values[key]:
+    for key, (given, wanted) in required.items():
+        if not given:
             raise ValueError(f"{key} is not set: give {wanted}, or start from --config toy")
-    for words, holds, keys in _RANGES:
-        for key in keys:
-            if not all(holds(number) for number in _numbers(values[key])):
-                raise ValueError(f"{key} must be {words}; got {values[key]}")
-    for key, value in values.items():
-        if not all(math.isfinite(number) for number in _numbers(value)):
-            raise ValueError(f"{key} must be finite; got {value}")
-    try:
-        LossSettings(**{name: values[key] for name, key in _LOSS.items()})
-    except ValueError as error:
-        names = re.compile(rf"\b({'|'.join(_LOSS)})\b")
-        raise ValueError(names.sub(lambda found: _LOSS[found[0]], str(error))) from error
-    for name in config.trainer.logger:
-        if name not in LOGGERS:
-            raise ValueError(f"trainer.logger must name some of {', '.join(LOGGERS)}; got {name!r}")
     if "/" in config.trainer.experiment_name or config.trainer.experiment_name in (".", ".."):
         raise ValueError(f"trainer.experiment_name must be a folder name; got {config.trainer.experiment_name!r}")
-    if "{problem}" not in config.data.prompt_template:
-        raise ValueError(f"data.prompt_template must contain {{problem}}; got {config.data.prompt_template!r}")
+    if "{problem}" not in data.prompt_template:
+        raise ValueError(f"data.prompt_template must contain {{problem}}; got {data.prompt_template!r}")
     try:
-        methods = parse_bonus(config.exploration.bonus)
+        methods = parse_bonus(exploration.bonus)
     except ValueError as error:
         raise ValueError(f"exploration.{error}") from error
-    if len(config.exploration.coef) not in (1, len(methods)):
+    if len(exploration.coef) not in (1, len(methods)):
         raise ValueError(
-            f"exploration.coef must hold one number or {len(methods)}, one for each of {config.exploration.bonus!r}; "
-            f"got {config.exploration.coef}"
+            f"exploration.coef must hold one number or {len(methods)}, one for each of {exploration.bonus!r}; "
+            f"got {exploration.coef}"
         )
-    actor, data = config.actor, config.data
     if actor.ppo_mini_batch_size is not None and actor.ppo_mini_batch_size > data.train_batch_size:
         raise ValueError(
             f"actor.ppo_mini_batch_size={actor.ppo_mini_batch_size} questions must be at most data.train_batch_size="
@@ -290,28 +181,25 @@ def _check(config: TrainConfig) -> None:
             f"actor.ppo_max_token_len_per_gpu={actor.ppo_max_token_len_per_gpu} must hold the longest sequence, "
             f"data.max_prompt_length + data.max_response_length = {longest} tokens"
         )
-    if actor.strategy == "fsdp2":
-        for key in _WITHOUT_FSDP2:
-            if values[key]:
-                raise ValueError(
-                    f"{key}={values[key]} does not work with actor.strategy=fsdp2; leave it out, or set "
-                    "actor.strategy=ddp"
-                )
-    if config.rollout.importance_cap is not None and config.rollout.engine == "transformers":
+    unsharded = {
+        "model.lora_rank": config.model.lora_rank,
+        "actor.use_torch_compile": actor.use_torch_compile,
+        "actor.ref_param_offload": actor.ref_param_offload,
+    }
+    for key, chosen in unsharded.items():
+        if chosen and actor.strategy == "fsdp2":
+            raise ValueError(
+                f"{key}={chosen} does not work with actor.strategy=fsdp2; leave it out, or set actor.strategy=ddp"
+            )
+    if rollout.importance_cap is not None and rollout.engine == "transformers":
         raise ValueError(
-            "rollout.importance_cap corrects for an engine with arithmetic of its own; the transformers engine samples "
-            "with the trained weights themselves. Set rollout.engine=vllm or leave the cap out"
+            "rollout.importance_cap corrects for an engine with its own arithmetic, but the transformers engine "
+            "samples with the trained weights themselves. Set rollout.engine=vllm or leave the cap out"
         )
-    if config.rollout.n == 1:
+    if rollout.n == 1:
         why = (
             "the leave-one-out mean of ucb_mean needs other samples"
             if "ucb_mean" in methods
-            else ("the advantage of a group of one is always 0")
+            else "the advantage of a group of one is always 0"
         )
         raise ValueError(f"rollout.n must be at least 2, got 1: {why}")
-
-
-def _numbers(value: Any) -> list[float]:
-    """The numbers of a setting: one, several, or none."""
-    items = value if isinstance(value, list | tuple) else [value]
-    return [item for item in items if isinstance(item, int | float)]

@@ -1,109 +1,136 @@
-"""Typed configuration of a run: one dataclass a section.
+"""Settings of a run: one dataclass a section, each setting declared once with default, range and help.
 
 Names follow verl where it has one (leaf names; the sections are flatter). The defaults are the paper's hyperparameters;
-`configs/toy.yaml` holds those of the toy default. Files and overrides are read by `config_loading.py`.
+`presets/toy.yaml` holds those of the toy task. `load.py` reads files and overrides.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from outcome_rl.settings import setting, settings_of
+
+# The length of a run affects its results only through a schedule of the learning rate that depends on it.
+_LENGTH = ("trainer.total_training_steps", "trainer.total_epochs")
+_SCHEDULES_WITHOUT_LENGTH = ("constant", "constant_with_warmup")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """The policy; its initial weights are also the reference of the KL term."""
 
-    # Folder or hub name of a causal language model; "toy" is the tiny policy shipped with the package.
-    path: str = ""
-    # Of weights, arithmetic and the saved model. With bfloat16 the optimizer keeps and steps float32 weights, of which
-    # the model's are the rounded ones: a step of 1e-6 would be rounded away.
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    # "auto" takes a GPU where there is one.
-    device: str = "auto"
-    # Whether code from the hub may run.
-    trust_remote_code: bool = False
-    # Train on packed rows without padding. False is for models that cannot, such as those with state-space layers.
-    use_remove_padding: bool = True
-    # Recompute activations in the backward pass instead of keeping them: less memory, a forward pass more.
-    enable_gradient_checkpointing: bool = False
-    # Rank of LoRA adapters (arXiv:2106.09685), then all that is trained; needs peft. 0 trains the whole model.
-    lora_rank: int = 0
-    # LoRA scales its product by lora_alpha / lora_rank.
-    lora_alpha: int = 16
-    # Names of the layers that get adapters; "all-linear" is every linear layer but the lm_head.
-    target_modules: list[str] = field(default_factory=lambda: ["all-linear"])
+    path: str = setting("", 'Folder or hub name of a causal language model, or "toy" for the policy of this package.')
+    dtype: Literal["float32", "bfloat16"] = setting(
+        "float32",
+        "Data type of weights, arithmetic and the saved model. With bfloat16 the optimizer keeps float32 master "
+        "weights, because a step of 1e-6 would be lost in rounding.",
+    )
+    device: str = setting("auto", 'PyTorch device; "auto" takes a GPU if there is one.', affects_results=False)
+    trust_remote_code: bool = setting(False, "Allow the model to run code from the hub.")
+    use_remove_padding: bool = setting(
+        True, "Train on packed rows without padding. False is for models that cannot, such as state-space models."
+    )
+    enable_gradient_checkpointing: bool = setting(
+        False, "Recompute activations in the backward pass: less memory, one more forward pass."
+    )
+    lora_rank: int = setting(0, "Rank of LoRA adapters (arXiv:2106.09685; needs peft); 0 trains the whole model.", ge=0)
+    lora_alpha: int = setting(16, "LoRA scales its update by lora_alpha / lora_rank.", gt=0)
+    target_modules: list[str] = setting(
+        ["all-linear"], 'Names of the layers that get adapters; "all-linear" is every linear layer except the lm_head.'
+    )
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Problems: .jsonl files (a JSON object a line), .parquet files, "toy:train|validation|test", or a Hugging
-    Face "name[:config]@split"."""
+    """Problems, from .jsonl files (one JSON object a line), .parquet files, "toy:train|validation|test", or Hugging
+    Face datasets "name[:config]@split"."""
 
-    # What to train on, as the section's first line says.
-    train_files: list[str] = field(default_factory=list)
-    # Evaluated every trainer.test_freq steps.
-    val_files: list[str] = field(default_factory=list)
-    # Evaluated before the first and after the last step, for the table of base against trained.
-    test_files: list[str] = field(default_factory=list)
-    # Use only the first so many training problems; -1 uses all.
-    train_max_samples: int = -1
-    # The same for each validation and test source.
-    val_max_samples: int = -1
-    # Column of the stable id in train_files, where a dot leads into a struct; empty tries id, question_id, unique_id.
-    # Validation and test sources that lack a named column are read by the usual names.
-    id_key: str = ""
-    # Column of the problem, likewise; empty tries problem, question, prompt.
-    prompt_key: str = ""
-    # Column of the reference answer, likewise; empty tries answer, gold.
-    answer_key: str = ""
-    # Text around the problem.
-    prompt_template: str = "{problem}"
-    # Wrap the prompt as a user message; "auto" does so where the tokenizer has a chat template.
-    apply_chat_template: Literal["auto", "true", "false"] = "auto"
-    # Questions a step.
-    train_batch_size: int = 256
-    # In tokens.
-    max_prompt_length: int = 1024
-    # What to do with prompts that are longer: stop, or leave them out and say how many.
-    overlong_prompts: Literal["error", "filter"] = "error"
-    # In tokens; longer responses are cut off.
-    max_response_length: int = 4096
-    # Every epoch in its own random order.
-    shuffle: bool = True
+    train_files: list[str] = setting(
+        [],
+        'Training problems: .jsonl or .parquet files, "toy:SPLIT", or Hugging Face datasets "NAME[:CONFIG]@SPLIT".',
+        affects_results=False,  # files may move: a checkpoint holds a fingerprint of their contents
+    )
+    val_files: list[str] = setting(
+        [], "Validation problems, evaluated every trainer.test_freq steps.", affects_results=False
+    )
+    test_files: list[str] = setting(
+        [],
+        "Test problems, evaluated before the first and after the last step, to compare base and trained policy.",
+        affects_results=False,
+    )
+    train_max_samples: int = setting(
+        -1, "Use only this many training problems, the first ones; -1 uses all.", ge=1, also=-1
+    )
+    val_max_samples: int = setting(-1, "The same limit for each validation and test source.", ge=1, also=-1)
+    id_key: str = setting(
+        "",
+        "Column of the stable id in train_files; a dot leads into a struct. Empty tries id, question_id, unique_id. "
+        "Validation and test sources without the column are read by these usual names too.",
+    )
+    prompt_key: str = setting("", "Column of the problem, like id_key; empty tries problem, question, prompt.")
+    answer_key: str = setting("", "Column of the reference answer, like id_key; empty tries answer, gold.")
+    prompt_template: str = setting("{problem}", "Text around the problem; must contain {problem}.")
+    apply_chat_template: Literal["auto", "true", "false"] = setting(
+        "auto", 'Wrap the prompt as a user message; "auto" does so if the tokenizer has a chat template.'
+    )
+    train_batch_size: int = setting(256, "Questions per step.", gt=0)
+    max_prompt_length: int = setting(1024, "Largest prompt length, in tokens.", gt=0)
+    overlong_prompts: Literal["error", "filter"] = setting(
+        "error", "Treatment of longer prompts: stop with an error, or leave them out and report their number."
+    )
+    max_response_length: int = setting(4096, "Largest response length, in tokens; longer responses are cut off.", gt=0)
+    shuffle: bool = setting(True, "Shuffle the questions, in a new order every epoch.")
 
 
 @dataclass(frozen=True)
 class SamplingConfig:
     """How responses are sampled."""
 
-    # Samples a prompt.
-    n: int = 8
-    # Of sampling; training divides the logits of the loss by that of its rollouts.
-    temperature: float = 1.0
-    # Nucleus sampling; 1 is off. For evaluation: the loss takes tokens to be sampled from the whole vocabulary.
-    top_p: float = 1.0
-    # Sampling from so many tokens; -1 is off. For evaluation, as top_p is.
-    top_k: int = -1
+    n: int = setting(8, "Samples per prompt.", gt=0)
+    temperature: float = setting(
+        1.0, "Sampling temperature. The loss divides logits by the temperature of the rollouts too.", gt=0
+    )
+    top_p: float = setting(
+        1.0,
+        "Nucleus sampling; 1 disables it. For evaluation only: the loss assumes sampling from the whole vocabulary.",
+        gt=0,
+        le=1,
+    )
+    top_k: int = setting(
+        -1, "Sample from the k most likely tokens; -1 disables it. For evaluation only, like top_p.", ge=1, also=-1
+    )
 
 
 @dataclass(frozen=True)
 class RolloutConfig(SamplingConfig):
-    """The rollout engine and the sampling of training responses."""
+    """The rollout engine, and the sampling of training responses."""
 
-    # What samples: the trained weights themselves, or a vLLM engine that receives them after every step.
-    engine: Literal["transformers", "vllm"] = "transformers"
-    # Sequences generated at a time, at most.
-    micro_batch_size: int = 512
-    # Share of the device's memory that vLLM may fill (of the machine's, in its CPU build), cache and weights.
-    gpu_memory_utilization: float = 0.5
-    # True spares vLLM's compilation and CUDA graphs: it starts sooner and samples more slowly.
-    enforce_eager: bool = False
-    # Whether vLLM gives its GPU memory back between rollouts (its sleep mode); without a GPU it keeps what it has.
-    free_cache_engine: bool = True
-    # With vLLM: weight the policy term of each token by min(p_policy / p_vllm, this), truncated importance sampling;
-    # null is off.
-    importance_cap: float | None = None
-    # Sampling in evaluation.
+    engine: Literal["transformers", "vllm"] = setting(
+        "transformers",
+        "Rollout engine: the trained weights themselves, or a vLLM engine that receives them after every step.",
+    )
+    micro_batch_size: int = setting(512, "Largest number of sequences generated at a time.", gt=0)
+    gpu_memory_utilization: float = setting(
+        0.5,
+        "Share of the device memory that vLLM may fill with weights and cache (main memory, in vLLM's CPU build).",
+        gt=0,
+        le=1,
+        affects_results=False,
+    )
+    enforce_eager: bool = setting(
+        False, "Skip vLLM's compilation and CUDA graphs: it starts sooner and samples more slowly."
+    )
+    free_cache_engine: bool = setting(
+        True,
+        "Free vLLM's GPU memory between rollouts (its sleep mode); no effect without a GPU.",
+        affects_results=False,
+    )
+    importance_cap: float | None = setting(
+        None,
+        "Truncated importance sampling, for vLLM: weight the policy term of each token by min(p_policy / p_vllm, cap); "
+        "null disables it.",
+        gt=0,
+    )
     val_kwargs: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
 
 
@@ -111,84 +138,97 @@ class RolloutConfig(SamplingConfig):
 class OptimConfig:
     """AdamW and its schedule."""
 
-    # Peak learning rate.
-    lr: float = 1e-6
-    # Steps of linear warm-up.
-    lr_warmup_steps: int = 0
-    # Schedules of transformers.get_scheduler.
-    lr_scheduler_type: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
-    # Decoupled, of AdamW.
-    weight_decay: float = 0.01
-    # Of AdamW.
-    betas: tuple[float, float] = (0.9, 0.999)
+    lr: float = setting(1e-6, "Peak learning rate.", gt=0)
+    lr_warmup_steps: int = setting(0, "Steps of linear warm-up.", ge=0)
+    lr_scheduler_type: Literal["constant", "constant_with_warmup", "linear", "cosine"] = setting(
+        "constant_with_warmup", "Schedule of the learning rate, as in transformers.get_scheduler."
+    )
+    weight_decay: float = setting(0.01, "Decoupled weight decay of AdamW.", ge=0)
+    betas: tuple[float, float] = setting((0.9, 0.999), "Decay rates of AdamW's moments.", ge=0, lt=1)
 
 
 @dataclass(frozen=True)
 class ActorConfig:
-    """The policy update; see `linear_policy_loss`. By default one optimizer step on each batch, as in the paper: the
-    ratio is then 1 and clipping idle."""
+    """The policy update; see `linear_policy_loss`. By default one optimizer step for each batch, as in the paper: the
+    ratio is then 1 and clipping has no effect."""
 
-    # What several processes hold of the policy: all of it each ("ddp"), or a part ("fsdp2") of its weights, gradients
-    # and optimizer, and of the reference.
-    strategy: Literal["ddp", "fsdp2"] = "ddp"
-    # Questions of one optimizer step, with all their samples; null is all of the batch.
-    ppo_mini_batch_size: int | None = None
-    # Passes over each batch.
-    ppo_epochs: int = 1
-    # Responses of one forward and backward pass; gradients add up to those of the mini-batch.
-    ppo_micro_batch_size_per_gpu: int = 8
-    # Fill each forward and backward pass up to ppo_max_token_len_per_gpu instead.
-    use_dynamic_bsz: bool = False
-    # Tokens of one forward and backward pass, prompts included.
-    ppo_max_token_len_per_gpu: int = 16384
-    # Compute a prompt, and what responses to it begin with alike, once a pass; needs model.use_remove_padding.
-    use_prefix_grouper: bool = True
-    # Run the model's forward and backward passes through torch.compile.
-    use_torch_compile: bool = False
-    # Keep the reference policy in the machine's memory while it is not used.
-    ref_param_offload: bool = False
-    # What the ratio is of: a token, or with "gspo" (arXiv:2507.18071) its whole response.
-    loss_mode: Literal["vanilla", "gspo"] = "vanilla"
-    # The ratio is clipped at 1 minus this.
-    clip_ratio_low: float = 0.2
-    # The ratio is clipped at 1 plus this; 0.28 is DAPO's clip-higher (arXiv:2503.14476).
-    clip_ratio_high: float = 0.2
-    # Dual clip; null is off.
-    clip_ratio_c: float | None = None
-    # How tokens add up to the loss, in verl's names.
+    strategy: Literal["ddp", "fsdp2"] = setting(
+        "ddp",
+        'Distribution of the policy: "ddp" replicates it; "fsdp2" shards weights, gradients, optimizer state and the '
+        "reference.",
+        affects_results=False,
+    )
+    ppo_mini_batch_size: int | None = setting(
+        None, "Questions, with all their samples, per optimizer step; null takes the whole batch.", gt=0
+    )
+    ppo_epochs: int = setting(1, "Passes over each batch.", gt=0)
+    ppo_micro_batch_size_per_gpu: int = setting(
+        8, "Responses per forward and backward pass; gradients accumulate over the mini-batch.", gt=0
+    )
+    use_dynamic_bsz: bool = setting(
+        False, "Fill each forward and backward pass up to ppo_max_token_len_per_gpu tokens instead."
+    )
+    ppo_max_token_len_per_gpu: int = setting(
+        16384, "Tokens per forward and backward pass, prompts included, with use_dynamic_bsz.", gt=0
+    )
+    use_prefix_grouper: bool = setting(
+        True,
+        "Compute prompts and shared prefixes of responses once per pass; needs model.use_remove_padding.",
+    )
+    use_torch_compile: bool = setting(False, "Run the model's forward and backward passes through torch.compile.")
+    ref_param_offload: bool = setting(
+        False, "Keep the reference policy in main memory while it is not used.", affects_results=False
+    )
+    loss_mode: Literal["vanilla", "gspo"] = setting(
+        "vanilla", 'Importance ratio per token, or with "gspo" (arXiv:2507.18071) per response.'
+    )
+    clip_ratio_low: float = setting(0.2, "The ratio is clipped at 1 minus this.", ge=0, le=1)
+    clip_ratio_high: float = setting(
+        0.2, "The ratio is clipped at 1 plus this; 0.28 is DAPO's clip-higher (arXiv:2503.14476).", ge=0
+    )
+    clip_ratio_c: float | None = setting(
+        None, "Dual clip: upper bound of the ratio for negative advantages; null disables it.", gt=1
+    )
     loss_agg_mode: Literal[
         "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
-    ] = "token-mean"
-    # 0 leaves out the KL term and the reference policy.
-    kl_loss_coef: float = 0.001
-    # Estimator of the KL to the reference.
-    kl_loss_type: Literal["k1", "k2", "k3"] = "k3"
-    # Coefficient of the entropy bonus.
-    entropy_coeff: float = 0.0
-    # Largest norm of the gradient.
-    grad_clip: float = 1.0
+    ] = setting("token-mean", "Aggregation of token losses, under verl's names.")
+    kl_loss_coef: float = setting(
+        0.001, "Coefficient of the KL to the reference; 0 leaves out the term and the reference policy.", ge=0
+    )
+    kl_loss_type: Literal["k1", "k2", "k3"] = setting("k3", "Estimator of the KL to the reference.")
+    entropy_coeff: float = setting(0.0, "Coefficient of the entropy bonus.")
+    grad_clip: float = setting(1.0, "Largest norm of the gradient.", gt=0)
     optim: OptimConfig = field(default_factory=OptimConfig)
 
 
 @dataclass(frozen=True)
 class FilterGroupsConfig:
-    """DAPO's dynamic sampling (arXiv:2503.14476); see `driver/collecting.py` for what differs."""
+    """DAPO's dynamic sampling (arXiv:2503.14476); `rollout/collector.py` says what differs."""
 
-    # Sample on until data.train_batch_size questions have a gradient, and learn from these alone.
-    enable: bool = False
-    # Batches sampled for one step, at most; with fewer questions than wanted the step learns from what there is.
-    max_num_gen_batches: int = 10
+    enable: bool = setting(
+        False, "Sample until data.train_batch_size questions have a gradient, and learn from these alone."
+    )
+    max_num_gen_batches: int = setting(
+        10,
+        "Largest number of batches sampled for a step; with too few questions the step learns from what it has.",
+        gt=0,
+    )
 
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """The reward part of the advantage, and which responses are learned from."""
+    """The reward part of the advantage, and the responses that are learned from."""
 
-    # False is Dr. GRPO (arXiv:2503.20783), with actor.loss_agg_mode=seq-mean-token-sum-norm.
-    norm_adv_by_std_in_grpo: bool = True
-    # True keeps responses that were cut off out of the loss, but not out of the rewards of their group: DAPO's overlong
-    # filtering (arXiv:2503.14476), under TRL's name.
-    mask_truncated_completions: bool = False
+    norm_adv_by_std_in_grpo: bool = setting(
+        True,
+        "Divide advantages by the standard deviation of the group; false, with "
+        "actor.loss_agg_mode=seq-mean-token-sum-norm, is Dr. GRPO (arXiv:2503.20783).",
+    )
+    mask_truncated_completions: bool = setting(
+        False,
+        "Keep cut-off responses out of the loss, but not out of the rewards of their group: DAPO's overlong filtering "
+        "(arXiv:2503.14476), under TRL's name.",
+    )
     filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
 
 
@@ -196,69 +236,84 @@ class AlgorithmConfig:
 class ExplorationConfig:
     """Outcome-based exploration; see `group_advantages`."""
 
-    # none, ucb, ucb_mean, ucb_con, batch, batch_positive, or several joined by "+".
-    bonus: str = "ucb_con"
-    # One coefficient, or one for each method of a sum.
-    coef: list[float] = field(default_factory=lambda: [0.1])
-    # b0 of ucb_con.
-    baseline: float = 0.5
-    # Null follows the paper: yes for ucb_mean and ucb_con.
-    zero_when_all_correct: bool | None = None
-    # Whether a response without an answer can earn a bonus.
-    no_answer: Literal["no_bonus", "own_class"] = "no_bonus"
-    # What the answer tokens are kept out of: the policy term, only the bonus, the whole loss, or nothing.
-    answer_mask_mode: Literal["policy", "bonus", "all", "none"] = "policy"
+    bonus: str = setting(
+        "ucb_con", 'Bonus: none, ucb, ucb_mean, ucb_con, batch, batch_positive, or several joined by "+".'
+    )
+    coef: list[float] = setting([0.1], "Coefficient of the bonus: one, or one for each method of a sum.", ge=0)
+    baseline: float = setting(0.5, "Baseline b0 of ucb_con.")
+    zero_when_all_correct: bool | None = setting(
+        None, "No bonus in groups whose answers are all correct; null follows the paper: yes for ucb_mean and ucb_con."
+    )
+    no_answer: Literal["no_bonus", "own_class"] = setting(
+        "no_bonus", "Treatment of responses without an answer: no raw bonus, or that of an outcome like any other."
+    )
+    answer_mask_mode: Literal["policy", "bonus", "all", "none"] = setting(
+        "policy", "Answer tokens are kept out of the policy term, of the bonus alone, of the whole loss, or of nothing."
+    )
 
 
 @dataclass(frozen=True)
 class OutcomesConfig:
     """When two final answers are the same; see `OutcomeMatcher`."""
 
-    # Canonical keys first, or math-verify for every pair as the paper did.
-    equivalence: Literal["canonical", "math_verify"] = "canonical"
-    # math-verify processes; null is one a core.
-    workers: int | None = None
-    # Seconds that one comparison may take.
-    timeout_s: float = 5.0
+    equivalence: Literal["canonical", "math_verify"] = setting(
+        "canonical", "Comparison of answers: canonical keys first, or math-verify for every pair as in the paper."
+    )
+    workers: int | None = setting(
+        None, "Number of math-verify processes; null is one per core.", gt=0, affects_results=False
+    )
+    timeout_s: float = setting(5.0, "Time limit of one comparison, in seconds.", gt=0)
 
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """The run: its length, place, records and checkpoints. The run's folder is default_local_dir/experiment_name."""
+    """Length, seed, records and checkpoints of the run. Its folder is default_local_dir/experiment_name."""
 
-    # Name of the run, and of its folder.
-    experiment_name: str = ""
-    # Where the folders of runs are.
-    default_local_dir: str = "runs"
-    # Updates in all; null is total_epochs over the data.
-    total_training_steps: int | None = None
-    # Used where total_training_steps is null.
-    total_epochs: int = 1
-    # Evaluate on val_files every so many steps; -1 only at the end.
-    test_freq: int = -1
-    # Checkpoint every so many steps; -1 only at the end.
-    save_freq: int = 25
-    # Older checkpoints are removed, but for the best in pass@1 and in pass@k on the validation data.
-    max_ckpt_to_keep: int = 2
-    # "auto" continues from the newest checkpoint in the run's folder; "disable" refuses a folder that holds a run.
-    resume_mode: Literal["auto", "disable"] = "auto"
-    # Updates in a row that may be skipped because the gradient is not finite; one more ends the run.
-    max_skipped_updates: int = 3
-    # Of the order of batches and of sampling.
-    seed: int = 0
-    # Threads of PyTorch on the CPU; null leaves them alone.
-    num_threads: int | None = None
-    # What shows the figures, besides metrics.jsonl: console, tensorboard, wandb, trackio.
-    logger: list[str] = field(default_factory=lambda: ["console"])
-    # Project of the run in W&B and trackio.
-    project_name: str = "outcome_rl"
-    # Sample completions stored every test_freq steps, and shown at the end.
-    log_generations: int = 8
+    experiment_name: str = setting("", "Name of the run and of its folder.", affects_results=False)
+    default_local_dir: str = setting("runs", "Folder that holds the folders of runs.", affects_results=False)
+    total_training_steps: int | None = setting(
+        None, "Number of training steps; null is trainer.total_epochs over the data.", gt=0
+    )
+    total_epochs: int = setting(1, "Passes over the data, if trainer.total_training_steps is null.", gt=0)
+    test_freq: int = setting(
+        -1, "Evaluate on data.val_files every so many steps; -1 only at the end.", ge=1, also=-1, affects_results=False
+    )
+    save_freq: int = setting(
+        25, "Save a checkpoint every so many steps; -1 only at the end.", ge=1, also=-1, affects_results=False
+    )
+    max_ckpt_to_keep: int = setting(
+        2,
+        "Number of newest checkpoints to keep; those best in pass@1 and pass@k on the validation data stay too.",
+        gt=0,
+        affects_results=False,
+    )
+    resume_mode: Literal["auto", "disable"] = setting(
+        "auto",
+        '"auto" continues from the newest checkpoint of the run; "disable" refuses a folder that holds a run.',
+        affects_results=False,
+    )
+    max_skipped_updates: int = setting(
+        3, "Consecutive updates that may be skipped because the gradient is not finite; one more ends the run.", ge=0
+    )
+    seed: int = setting(0, "Seed of the batch order and of sampling.")
+    num_threads: int | None = setting(
+        None, "PyTorch CPU threads; null keeps PyTorch's default.", gt=0, affects_results=False
+    )
+    logger: list[str] = setting(
+        ["console"],
+        "Displays and trackers of the metrics; metrics.jsonl is always written.",
+        choices=("console", "tensorboard", "wandb", "trackio"),
+        affects_results=False,
+    )
+    project_name: str = setting("outcome_rl", "Project of the run in W&B and trackio.", affects_results=False)
+    log_generations: int = setting(
+        8, "Sample completions stored every trainer.test_freq steps and shown at the end.", ge=0, affects_results=False
+    )
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that `outcome-rl train` reads."""
+    """All settings of `outcome-rl train`."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -272,3 +327,26 @@ class TrainConfig:
     @property
     def run_dir(self) -> Path:
         return Path(self.trainer.default_local_dir) / self.trainer.experiment_name
+
+    @property
+    def loss_settings(self) -> dict[str, Any]:
+        """Arguments of `linear_policy_loss`, from verl's names."""
+        actor = self.actor
+        return {
+            "answer_mask_mode": self.exploration.answer_mask_mode,
+            "temperature": self.rollout.temperature,
+            "beta": actor.kl_loss_coef,
+            "kl_penalty": actor.kl_loss_type,
+            "epsilon_low": actor.clip_ratio_low,
+            "epsilon_high": actor.clip_ratio_high,
+            "delta": actor.clip_ratio_c,
+            "importance_level": "sequence" if actor.loss_mode == "gspo" else "token",
+            "loss_agg": actor.loss_agg_mode,
+            "entropy_coef": actor.entropy_coeff,
+        }
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Settings that a checkpoint and the run that continues it must share."""
+        free = _LENGTH if self.actor.optim.lr_scheduler_type in _SCHEDULES_WITHOUT_LENGTH else ()
+        return {one.name: one.value for one in settings_of(self) if one.affects_results and one.name not in free}

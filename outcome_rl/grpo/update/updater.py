@@ -44,16 +44,7 @@ class Updater:
                     model.compile()
         self.loss = LinearPolicyLoss(
             rows="active",  # the entropies reported are of all completions
-            answer_mask_mode=config.exploration.answer_mask_mode,
-            temperature=config.rollout.temperature,
-            beta=actor.kl_loss_coef,
-            kl_penalty=actor.kl_loss_type,
-            epsilon_low=actor.clip_ratio_low,
-            epsilon_high=actor.clip_ratio_high,
-            delta=actor.clip_ratio_c,
-            importance_level="sequence" if actor.loss_mode == "gspo" else "token",
-            loss_agg=actor.loss_agg_mode,
-            entropy_coef=actor.entropy_coeff,
+            **config.loss_settings,
         )
         if distributed.shards_policy(config):
             for whole in (policy, self.reference):

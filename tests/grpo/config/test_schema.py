@@ -1,0 +1,80 @@
+"""Every setting is declared whole: help in plain English, a default within its range, and its effect on results."""
+
+import re
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.run.tracking import LOGGERS
+from outcome_rl.settings import check_settings, settings_of
+from outcome_rl_kernels import LinearPolicyLoss
+
+SETTINGS = {one.name: one for one in settings_of(TrainConfig)}
+NUMBERS = [one for one in SETTINGS.values() if one.range]
+
+
+def names(section: Any, prefix: str = "") -> list[str]:
+    found = []
+    for one in fields(section):
+        value = getattr(section, one.name)
+        inner = is_dataclass(value)
+        found += names(value, f"{prefix}{one.name}.") if inner else [f"{prefix}{one.name}"]
+    return found
+
+
+def test_every_field_is_declared_as_a_setting() -> None:
+    assert list(SETTINGS) == names(TrainConfig())
+
+
+@pytest.mark.parametrize("one", SETTINGS.values(), ids=SETTINGS)
+def test_help_is_plain_english(one: Any) -> None:
+    assert not re.match(r"(What|Of|Whose|Which|In|For)\b", one.help)
+    assert one.help[0].isupper() or one.help[0] == '"'
+    assert one.help.endswith(".")
+    assert "  " not in one.help
+
+
+def test_defaults_fit() -> None:
+    check_settings(TrainConfig())
+
+
+@pytest.mark.parametrize("one", NUMBERS, ids=[one.name for one in NUMBERS])
+def test_values_beyond_a_range_are_refused_by_name(one: Any) -> None:
+    for bound, step in ((one.gt, 0), (one.ge, -1), (one.lt, 0), (one.le, 1)):
+        if bound is None or bound + step == one.also:
+            continue
+        number = bound + step
+        value = (
+            [number] if isinstance(one.default, list) else (number,) * 2 if isinstance(one.default, tuple) else number
+        )
+        with pytest.raises(ValueError, match=rf"^{re.escape(one.name)} must be {re.escape(one.range)}; got "):
+            replace(one, value=value).check()
+
+
+def test_a_run_may_be_continued_with_other_settings_only_where_results_stay_the_same() -> None:
+    identity = load_config("toy").identity
+    assert {"actor.optim.lr", "rollout.n", "exploration.bonus", "trainer.seed", "data.val_max_samples"} <= set(identity)
+    assert {"trainer.save_freq", "model.device", "data.train_files"}.isdisjoint(identity)
+    assert identity == {name: identity[name] for name in SETTINGS if name in identity}  # in the order of declaration
+
+
+@pytest.mark.parametrize(
+    ("schedule", "counts"), [("constant", False), ("constant_with_warmup", False), ("cosine", True)]
+)
+def test_the_length_of_a_run_counts_where_the_learning_rate_depends_on_it(schedule: str, counts: bool) -> None:
+    identity = load_config("toy", [f"actor.optim.lr_scheduler_type={schedule}"]).identity
+    assert ("trainer.total_training_steps" in identity, "trainer.total_epochs" in identity) == (counts, counts)
+
+
+def test_the_settings_of_the_loss_are_its_arguments() -> None:
+    config = load_config("toy", ["actor.kl_loss_coef=0.5", "actor.loss_mode=gspo", "rollout.temperature=0.7"])
+    assert (config.loss_settings["beta"], config.loss_settings["temperature"]) == (0.5, 0.7)
+    assert config.loss_settings["importance_level"] == "sequence"
+    LinearPolicyLoss(**config.loss_settings)
+
+
+def test_loggers_are_those_there_are() -> None:
+    assert SETTINGS["trainer.logger"].choices == LOGGERS
