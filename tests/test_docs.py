@@ -7,20 +7,20 @@ import re
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 from experiments.bandits import sweeps
 from experiments.paper import exploration
-from outcome_rl import group_advantages, linear_policy_loss
+from outcome_rl import Explorer, group_advantages, linear_policy_loss
 from outcome_rl.bench import outcomes
 from outcome_rl.grpo.config.schema import ExplorationConfig
 from outcome_rl.metrics import SampleSummary
-from outcome_rl.toy import policy_dir
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+README = DOCS.parent / "README.md"
 BANDITS = DOCS.parent / "experiments" / "bandits"
 
 
@@ -67,31 +67,46 @@ def _arguments(function: object) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-def test_the_loop_of_the_readme_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text(), re.DOTALL)
+def test_readme_loop_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(blocks) == 1
-    tokenizer = AutoTokenizer.from_pretrained(policy_dir())
-    B, n, vocabulary = 2, 3, len(tokenizer)
-    texts = [rf"1 + {i} = 7 \boxed{{ {i} }}" for i in range(B * n)]
-    completion_ids = torch.tensor(tokenizer(texts, add_special_tokens=False)["input_ids"])
-    names = {
-        "B": B,
-        "n": n,
-        "ids": ["a", "b"],
-        "ids_of_responses": ["a"] * n + ["b"] * n,
-        "responses": texts,
-        "golds": ["1"] * n + ["4"] * n,
-        "tokenizer": tokenizer,
-        "completion_ids": completion_ids,
-        "mask": torch.ones_like(completion_ids, dtype=torch.bool),
-        "hidden": torch.randn(*completion_ids.shape, 8, requires_grad=True),
-        "lm_head": torch.nn.Linear(8, vocabulary, bias=False),
-    }
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
     exec(blocks[0], names)
-    names["loss"].backward()
-    assert names["hidden"].grad.any()
-    assert names["answers"].sum(dim=1).tolist() == [1] * (B * n)
-    assert names["rewards"].float().sum() == 2
+    explorer = names["explorer"]
+    assert len(explorer.solved) == 20
+    assert sum(count for _, count in explorer.seen(names["problem"]["id"])) == 8
+    assert Explorer.load("checkpoint/exploration").solved == explorer.solved
+
+
+def test_readme_figures_are_those_of_the_pages() -> None:
+    text = " ".join(README.read_text().split())
+    base, grpo, batch = (_cells("results.md", name)[0] for name in ("base policy", "GRPO", "Batch, c = 1"))
+    of = {
+        name: [cell.split()[0].lstrip("0") for cell in row if cell]
+        for name, row in zip("bgp", (base, grpo, batch), strict=True)
+    }
+    assert f"pass@1 from {of['b'][0]} to {of['g'][0]} and lowers pass@32 from {of['b'][2]} to {of['g'][2]}" in text
+    assert f"reaches {of['p'][0]} and {of['p'][2]}" in text
+    for name in ("outcome_rl", "TRL selective log-softmax"):
+        ratio, memory = _cells("losses.md", name)[0][0].split(" x, ")
+        assert f"{ratio} times" in text
+        assert f"in {memory}" in text
+    pairs, speeds = _cells("outcomes.md", "outcome_rl")
+    ratios = [round(float(cell.split(", ")[1].removesuffix(" x"))) for cell in speeds]
+    assert f"{min(ratios)} to {max(ratios)} times faster" in text
+    assert f"agrees with {pairs[0]} of" in text
+    assert f"math-verify with {_cells('outcomes.md', 'math-verify')[0][0]}" in text
+
+
+def _cells(page: str, row: str) -> list[list[str]]:
+    """Return the cells after the first, of every table row of a page that starts with the given cell."""
+    rows = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", (DOCS / page).read_text(), re.MULTILINE)
+    return [[cell.strip() for cell in found.split(" | ")] for found in rows]
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 100
 
 
 def test_the_example_of_the_losses_runs() -> None:
@@ -124,6 +139,7 @@ def test_the_example_of_the_losses_runs() -> None:
         "experiments/bandits/README.md",
         "experiments/paper/README.md",
         "docs/training.md",
+        "docs/architecture.md",
         "docs/counts.md",
         "docs/integrate.md",
         "docs/losses.md",
