@@ -67,8 +67,8 @@ class ExplorationConfig:
     )
     answer_mask_mode: AnswerMaskMode = setting(
         "policy",
-        "What the tokens of the final answer are kept out of: policy is the policy gradient, bonus only the bonus, all "
-        "the whole loss and its denominator, none nothing.",
+        "Answer tokens are kept out of the policy gradient (policy), of the bonus alone (bonus), of the whole loss and "
+        "its denominator (all), or of nothing (none).",
     )
     equivalence: Literal["canonical", "math_verify"] | Judge = setting(
         "canonical",

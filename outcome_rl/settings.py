@@ -11,7 +11,7 @@ checkpoint with the run that continues it are all read from these fields.
 import copy
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -52,7 +52,9 @@ class Setting:
     @property
     def allowed(self) -> str:
         """Allowed values in words: the choices or the range; empty if the type says it all."""
-        choices = self.choices or _literal_choices(self.type)
+        choices = self.choices or [
+            choice for one in _alternatives(self.type) if get_origin(one) is Literal for choice in get_args(one)
+        ]
         text = ", ".join(map(yaml_text, choices)) if choices else self.range
         return f"{text}, or null" if text and type(None) in _alternatives(self.type) else text
 
@@ -305,4 +307,6 @@ def _one_type_text(annotation: Any) -> str:
         return f"{len(arguments)} {_PLURALS.get(arguments[0], 'values')}"
     if origin in (list, tuple):
         return f"a list of {_PLURALS.get(arguments[0], 'values')}"
+    if origin is Callable:
+        return "a function"
     return _SINGULARS.get(annotation) or str(getattr(annotation, "__name__", annotation))

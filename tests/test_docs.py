@@ -1,6 +1,5 @@
 """The documentation agrees with the code."""
 
-import dataclasses
 import inspect
 import json
 import re
@@ -16,8 +15,9 @@ from experiments.bandits import sweeps
 from experiments.paper import exploration
 from outcome_rl import Explorer, group_advantages, linear_policy_loss
 from outcome_rl.bench import outcomes
-from outcome_rl.grpo.config.schema import ExplorationConfig
+from outcome_rl.exploration import ExplorationConfig
 from outcome_rl.metrics import SampleSummary
+from outcome_rl.settings import settings_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 README = DOCS.parent / "README.md"
@@ -58,7 +58,7 @@ def test_every_argument_is_in_the_maths() -> None:
     text = (DOCS / "math.md").read_text()
     how = {"impl", "rows", "cu_seqlens", "fp32_logits", "workspace_bytes"}
     names = {name for function in (group_advantages, linear_policy_loss) for name in _arguments(function)} - how
-    names |= {f"exploration.{field.name}" for field in dataclasses.fields(ExplorationConfig)}
+    names |= {one.name for one in settings_of(ExplorationConfig, "exploration.") if one.affects_results}
     names |= {name for name in SampleSummary.__annotations__ if not name.startswith("n_")}
     assert sorted(name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)) == []
 

@@ -62,7 +62,7 @@ ABLATIONS = {
     "ucb_con-c-0.1": Method("UCB-Con, c = 0.1", "ucb_con", (0.1,)),
     "ucb_con-c-1": Method("UCB-Con, c = 1", "ucb_con", (1.0,)),
     "batch-c-1": Method("Batch, c = 1", "batch", (1.0,)),
-    "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("outcomes.equivalence=math_verify",)),
+    "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("exploration.equivalence=math_verify",)),
 }
 ABLATION_SPLIT, ABLATION_POLICY = "medium", "strong"
 

@@ -115,8 +115,9 @@ def evaluate(
             path = out / f"{dataset.name}.jsonl"
             with show_progress(dataset.name, "questions") as progress:
                 sampler.fill(path, prompts, settings.rollout.val_kwargs, dataset.name, progress)
-            outcomes = settings.outcomes
-            reports[path.name] = analyze_file(path, equivalence=outcomes.equivalence, workers=outcomes.workers)
+            reports[path.name] = analyze_file(
+                path, equivalence=settings.exploration.equivalence, workers=settings.exploration.workers
+            )
     if len(reports) > 1:
         unscored = {name: why for report in reports.values() for name, why in report["unscored_questions"].items()}
         doubtful = {name: why for report in reports.values() for name, why in report["doubtful_golds"].items()}
@@ -182,7 +183,7 @@ def hard_set(
     only_our_progress()
     settings = sampling_config(model, data or [], config, overrides or [])
     out = out or Path("hard-set") / Path(model).name
-    outcomes = settings.outcomes
+    outcomes = settings.exploration
     with (
         open_sampler(settings, [settings.data.test_files], out, with_text=False, k=k) as (sampler, sets),
         OutcomeMatcher(outcomes.equivalence, outcomes.workers, outcomes.timeout_s) as matcher,

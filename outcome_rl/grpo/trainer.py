@@ -108,7 +108,7 @@ class Trainer:
         )
         self.plan = EvaluationPlan(config, self.policy.tokenizer)
         self.matcher = self._resources.enter_context(
-            OutcomeMatcher(config.outcomes.equivalence, config.outcomes.workers, config.outcomes.timeout_s)
+            OutcomeMatcher(config.exploration.equivalence, config.exploration.workers, config.exploration.timeout_s)
         )
         self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
         self.counts = OutcomeCounts(rule=self.matcher.rule)

@@ -35,8 +35,8 @@ def test_a_run_stopped_four_times_equals_one_that_was_not(
         "trainer.save_freq=3",
         "trainer.test_freq=-1",
         "data.val_max_samples=2",
-        "outcomes.equivalence=math_verify",
-        "outcomes.workers=1",
+        "exploration.equivalence=math_verify",
+        "exploration.workers=1",
     ]
     config = small_config(tmp_path / "whole", *longer)
     train(config)
@@ -300,7 +300,7 @@ def train_in_a_fork(config: TrainConfig, fatal: int) -> int:
 
 def test_a_reward_worker_that_hangs_holds_up_no_step(small_config: MakeConfig, tmp_path: Path) -> None:
     """Every gold makes math-verify compute for ever, so that every comparison times out and counts as different."""
-    settings = ("outcomes.equivalence=math_verify", "outcomes.workers=2", "outcomes.timeout_s=0.2")
+    settings = ("exploration.equivalence=math_verify", "exploration.workers=2", "exploration.timeout_s=0.2")
     data = ("data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=1", "data.train_batch_size=2")
     path = tmp_path / "problems.jsonl"
     rows_of_file = [{"id": i, "problem": "D01 1 @ 1 # 1 =>", "answer": "9^{9^{9}}"} for i in range(2)]
@@ -358,7 +358,7 @@ def test_records_without_a_checkpoint_are_a_used_folder_too(small_config: MakeCo
     ("override", "named"),
     [
         ("actor.optim.lr=1e-5", r"actor\.optim\.lr: 0\.0002 before, 1e-05 now"),
-        ("outcomes.equivalence=math_verify", r"outcome rule: .* before, .*math_verify' now"),
+        ("exploration.equivalence=math_verify", r"outcome rule: .* before, .*math_verify' now"),
         ("exploration.bonus=ucb", r"exploration\.bonus: 'ucb_con' before, 'ucb' now"),
         ("data.train_max_samples=12", r"training data: "),
         ("trainer.seed=1", r"trainer\.seed: 0 before, 1 now"),
@@ -412,7 +412,12 @@ def test_a_schedule_that_depends_on_the_length_keeps_it(small_config: MakeConfig
 def test_a_run_may_move_and_record_otherwise(two_steps: Path, small_config: MakeConfig, tmp_path: Path) -> None:
     shutil.copytree(two_steps / "run", tmp_path / "renamed")
     shutil.copy(two_steps / "problems.jsonl", tmp_path)
-    more = ("trainer.experiment_name=renamed", "trainer.save_freq=1", "outcomes.workers=2", "trainer.log_generations=0")
+    more = (
+        "trainer.experiment_name=renamed",
+        "trainer.save_freq=1",
+        "exploration.workers=2",
+        "trainer.log_generations=0",
+    )
     train(small_config(tmp_path, *on_file(tmp_path), *more, "trainer.total_training_steps=3"))
     assert [row["step"] for row in rows(tmp_path / "renamed", "metrics")] == [1, 2, 3]
 

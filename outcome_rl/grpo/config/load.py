@@ -45,7 +45,10 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
                     values[key] = known[key].parse(value)
                 except (TypeError, ValueError) as error:
                     raise ValueError(f"{origin}: {error}") from error
-    config = with_values(TrainConfig(), values)
+    try:
+        config = with_values(TrainConfig(), values)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
     _check(config)
     return config
 
@@ -148,7 +151,7 @@ def _check_keys(content: Any, known: Mapping[str, Any], origin: str) -> None:
 
 def _check(config: TrainConfig) -> None:
     """Check required settings, and settings that exclude each other."""
-    actor, data, exploration, rollout = config.actor, config.data, config.exploration, config.rollout
+    actor, data, rollout = config.actor, config.data, config.rollout
     required = {
         "model.path": (config.model.path, "a model folder or hub name, or 'toy'"),
         "data.train_files": (data.train_files, "a .jsonl or .parquet file, or 'toy:train'"),
@@ -161,15 +164,6 @@ def _check(config: TrainConfig) -> None:
         raise ValueError(f"trainer.experiment_name must be a folder name; got {config.trainer.experiment_name!r}")
     if "{problem}" not in data.prompt_template:
         raise ValueError(f"data.prompt_template must contain {{problem}}; got {data.prompt_template!r}")
-    try:
-        methods = parse_bonus(exploration.bonus)
-    except ValueError as error:
-        raise ValueError(f"exploration.{error}") from error
-    if len(exploration.coef) not in (1, len(methods)):
-        raise ValueError(
-            f"exploration.coef must hold one number or {len(methods)}, one for each of {exploration.bonus!r}; "
-            f"got {exploration.coef}"
-        )
     if actor.ppo_mini_batch_size is not None and actor.ppo_mini_batch_size > data.train_batch_size:
         raise ValueError(
             f"actor.ppo_mini_batch_size={actor.ppo_mini_batch_size} questions must be at most data.train_batch_size="
@@ -199,7 +193,7 @@ def _check(config: TrainConfig) -> None:
     if rollout.n == 1:
         why = (
             "the leave-one-out mean of ucb_mean needs other samples"
-            if "ucb_mean" in methods
+            if "ucb_mean" in parse_bonus(config.exploration.bonus)
             else "the advantage of a group of one is always 0"
         )
         raise ValueError(f"rollout.n must be at least 2, got 1: {why}")

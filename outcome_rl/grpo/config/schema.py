@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from outcome_rl.exploration import ExplorationConfig as Exploration
 from outcome_rl.settings import setting, settings_of
 
 # The length of a run affects its results only through a schedule of the learning rate that depends on it.
@@ -320,8 +321,7 @@ class TrainConfig:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
-    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
-    outcomes: OutcomesConfig = field(default_factory=OutcomesConfig)
+    exploration: Exploration = field(default_factory=Exploration)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 
     @property

@@ -80,18 +80,13 @@ class Scorer:
         )
         outcome_keys = torch.as_tensor(outcomes.keys).reshape(shape)
         correct = torch.as_tensor(outcomes.correct).reshape(shape)
-        exploration = self.config.exploration
         groups = group_advantages(
             correct.float(),
             question_keys(problems),
             outcome_keys,
             self.counts,
             correct=correct,
-            bonus=exploration.bonus,
-            coef=exploration.coef if len(exploration.coef) > 1 else exploration.coef[0],
-            baseline=exploration.baseline,
-            zero_when_all_correct=exploration.zero_when_all_correct,
-            no_answer=exploration.no_answer,
+            **self.config.exploration.group_settings,
             scale="std" if self.config.algorithm.norm_adv_by_std_in_grpo else "none",
         )
         device = rollouts.completion_ids.device
