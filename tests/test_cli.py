@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import Result
+from command_line import invoke as call
 
 from outcome_rl import cli
 from outcome_rl.version import __version__
@@ -15,7 +16,7 @@ REQUIRED_KEYS = {"n_questions", "n_samples", "pass_at_k", "diff_at_k", "no_answe
 
 
 def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    return call(cli.main, *arguments)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -147,7 +148,7 @@ def test_version() -> None:
 def test_help_loads_nothing_heavy() -> None:
     script = (
         "import sys, outcome_rl.cli, outcome_rl.metrics, outcome_rl.analyze, outcome_rl.environment\n"
-        "outcome_rl.cli.app(['--help'], standalone_mode=False)\n"
+        "try:\n    outcome_rl.cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
         "print({'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules))"
     )
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

@@ -17,9 +17,9 @@ from experiments.paper.base import Base
 from experiments.paper.plan import PLANS
 from experiments.paper.records import collect
 from experiments.paper.runs import carry_out, environment_of
-from outcome_rl.cli import errors_on_one_line
 from outcome_rl.files import write_text
 from outcome_rl.grpo.run.run_lock import Interrupted
+from outcome_rl.terminal import at_least_one, errors_on_one_line
 
 RECORDS = "records.json"
 
@@ -35,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     size.add_argument("--smoke", dest="plan", action="store_const", const="smoke", help="a test of the machinery")
     parser.add_argument("--report", action="store_true", help="only write the report of the folder's records again")
     parser.add_argument("--out", type=Path, help="folder of runs, records and report (runs/reproduce-PLAN)")
-    parser.add_argument("--processes", type=_at_least_one, help="trainings at a time, one thread each (one per core)")
+    parser.add_argument("--processes", type=at_least_one, help="trainings at a time, one thread each (one per core)")
     parser.add_argument(
-        "--seeds", type=_at_least_one, help="number of the plan's seeds to run; a later call can add more (all)"
+        "--seeds", type=at_least_one, help="number of the plan's seeds to run; a later call can add more (all)"
     )
     options = parser.parse_args(argv)
     plan = options.plan or "quick"
@@ -104,12 +104,6 @@ def _rounded(record: Any) -> Any:
     if isinstance(record, dict):
         return {key: _rounded(value) for key, value in record.items()}
     return [_rounded(value) for value in record] if isinstance(record, list) else record
-
-
-def _at_least_one(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
 
 
 if __name__ == "__main__":

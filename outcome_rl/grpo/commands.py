@@ -3,56 +3,87 @@
 They import what they need when they run, so that `outcome-rl --help` answers at once.
 """
 
+import argparse
+import inspect
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
-
-import typer
+from typing import Any, Literal
 
 from outcome_rl.grpo.config.presets import preset_names
-from outcome_rl.terminal import only_our_progress, print_reports, show_progress
+from outcome_rl.terminal import at_least_one, only_our_progress, print_reports, show_progress
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="KEY=VALUE",
-        help="Settings, such as rollout.n=16; `outcome-rl train --settings` lists them.",
-        show_default=False,
-    ),
-]
-Config = Annotated[
-    str | None,
-    typer.Option(
-        "--config", metavar="FILE|PRESET", help=f"YAML file, or one of the presets: {', '.join(preset_names())}."
-    ),
-]
-Model = Annotated[
-    str,
-    typer.Argument(
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the commands of the driver to the parser of `outcome-rl`; each sets `run` to its function."""
+
+    def shared(*names: str, **options: Any) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(add_help=False)
+        parser.add_argument(*names, **options)
+        return parser
+
+    def add(name: str, run: Callable[..., None], help: str, *parents: argparse.ArgumentParser) -> Any:
+        parser = commands.add_parser(
+            name,
+            help=help,
+            description=inspect.getdoc(run),
+            epilog="\n  ".join(["presets:", *preset_names()]) if settings in parents else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            parents=parents,
+        )
+        parser.set_defaults(run=run)
+        return parser
+
+    model = shared(
+        "model",
         metavar="MODEL",
-        help="A run (its newest checkpoint), a checkpoint, a Hugging Face folder or hub name, or `toy`.",
-        show_default=False,
-    ),
-]
-Data = Annotated[
-    list[str] | None,
-    typer.Option("--data", metavar="FILE", help="Problems, as in data.test_files; may be given several times."),
-]
+        help="a run (its newest checkpoint), a checkpoint, a Hugging Face folder or hub name, or `toy`",
+    )
+    settings = shared(
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings, such as rollout.n=16; `outcome-rl train --settings` lists them",
+    )
+    settings.add_argument("--config", metavar="FILE|PRESET", help="YAML file, or one of the presets below")
+    data = shared(
+        "--data", action="append", default=[], metavar="FILE", help="problems, as in data.test_files; repeatable"
+    )
+
+    parser = add("train", train, "train a policy with outcome-based exploration", settings)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the resolved settings, memory and steps, and stop"
+    )
+    parser.add_argument(
+        "--settings",
+        dest="settings_only",
+        action="store_true",
+        help="print every setting with default, range and help, as a file for --config, and stop",
+    )
+    parser = add("eval", evaluate, "sample a saved model and report pass@k, best@k and diff@k", model, settings, data)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: evals/MODEL)")
+    parser = add("export", export, "write a checkpoint as a Hugging Face folder", model)
+    parser.add_argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet")
+    parser.add_argument(
+        "--dtype",
+        choices=["bfloat16", "float16", "float32"],
+        default="bfloat16",
+        help="dtype of the weights (default: %(default)s); checkpoints are float32",
+    )
+    parser = add("report", report, "write one HTML page of one or more runs")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html; of several, ./report.html)"
+    )
+    parser = add("hard-set", hard_set, "find the problems that a model never solves", model, settings, data)
+    parser.add_argument(
+        "--k", type=at_least_one, default=512, help="number of samples per problem (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: hard-set/MODEL)")
 
 
-def train(
-    overrides: Overrides = None,
-    config: Config = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved settings, memory and steps, and stop.")
-    ] = False,
-    settings_only: Annotated[
-        bool,
-        typer.Option(
-            "--settings", help="Print every setting with default, range and help, as a file for --config, and stop."
-        ),
-    ] = False,
-) -> None:
+def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_only: bool) -> None:
     """Train a policy with outcome-based exploration; continues where an earlier call with the same name stopped.
 
     `outcome-rl train --config toy` trains the tiny policy of this package in minutes on a CPU.
@@ -63,7 +94,7 @@ def train(
     if settings_only:
         print(settings_yaml(), end="")
         return
-    settings = load_config(config, overrides or [])
+    settings = load_config(config, overrides)
     if dry_run:
         from outcome_rl.grpo.dry_run import describe
 
@@ -82,18 +113,10 @@ def train(
     except Interrupted as interruption:
         if is_rank_zero():
             print(f"{interruption}; the same command continues it", file=sys.stderr)
-        raise typer.Exit(128 + interruption.signum) from interruption
+        raise SystemExit(128 + interruption.signum) from interruption
 
 
-def evaluate(
-    model: Model,
-    overrides: Overrides = None,
-    data: Data = None,
-    config: Config = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the results.", show_default="evals/MODEL")
-    ] = None,
-) -> None:
+def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, out: Path | None) -> None:
     """Sample a saved model on problems and report pass@k, best@k and diff@k.
 
     A checkpoint is sampled by the settings that it was trained with, on the test data of its run where --data names no
@@ -106,7 +129,7 @@ def evaluate(
     from outcome_rl.grpo.sample import open_sampler, sampling_config
 
     only_our_progress()
-    settings = sampling_config(model, data or [], config, overrides or [])
+    settings = sampling_config(model, data, config, overrides)
     out = out or Path("evals") / Path(model).name
     reports: dict[str, Report] = {}
     groups = [[source] for source in dict.fromkeys(settings.data.test_files)]
@@ -133,13 +156,7 @@ def evaluate(
     print(f"{out}/ holds the samples and summary.json")
 
 
-def export(
-    model: Model,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder that does not exist yet.", show_default=False)],
-    dtype: Annotated[
-        Literal["bfloat16", "float16", "float32"], typer.Option(help="Of the weights; checkpoints are float32.")
-    ] = "bfloat16",
-) -> None:
+def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32"]) -> None:
     """Write a checkpoint as a Hugging Face folder, with tokenizer, for transformers and vLLM."""
     from outcome_rl.grpo.model.export import export_model
 
@@ -147,13 +164,7 @@ def export(
     print(f"{out}/ holds {export_model(model, out, dtype):,} parameters in {dtype}")
 
 
-def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Folders of runs.", show_default=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="The page.", show_default="RUN_DIR/report.html, or ./report.html"),
-    ] = None,
-) -> None:
+def report(runs: Sequence[Path], out: Path | None) -> None:
     """Write one HTML page of a run, or of several over one another, finished or not."""
     from outcome_rl.grpo.run.report import write_report
 
@@ -161,14 +172,7 @@ def report(
 
 
 def hard_set(
-    model: Model,
-    overrides: Overrides = None,
-    data: Data = None,
-    config: Config = None,
-    k: Annotated[int, typer.Option("--k", min=1, help="Samples that a hard problem fails.")] = 512,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the results.", show_default="hard-set/MODEL")
-    ] = None,
+    model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, k: int, out: Path | None
 ) -> None:
     """Find the problems that a model fails in every one of k samples: pass@k = 0.
 
@@ -181,7 +185,7 @@ def hard_set(
     from outcome_rl.outcomes.matcher import OutcomeMatcher
 
     only_our_progress()
-    settings = sampling_config(model, data or [], config, overrides or [])
+    settings = sampling_config(model, data, config, overrides)
     out = out or Path("hard-set") / Path(model).name
     outcomes = settings.exploration
     with (

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
 import outcome_rl.bench
 from outcome_rl import cli
@@ -20,11 +20,11 @@ def test_every_module_with_a_main_is_a_benchmark_and_the_other_way_round() -> No
 
 
 def test_the_help_lists_the_benchmarks_with_what_they_measure() -> None:
-    shown = " ".join(CliRunner().invoke(cli.app, ["bench", "--help"], terminal_width=200).stdout.split())
+    shown = " ".join(invoke(cli.main, "bench", "--help").stdout.split())
     for name, what in BENCHMARKS.items():
         assert name in shown
         assert what[:40] in shown
-    assert "Measure a part of the library" in CliRunner().invoke(cli.app, ["--help"]).stdout
+    assert "measure a part of the library" in invoke(cli.main, "--help").stdout
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -36,17 +36,17 @@ def test_the_options_are_the_benchmarks_own(name: str) -> None:
 
 
 def test_options_are_passed_on_and_errors_are_one_line() -> None:
-    result = CliRunner().invoke(cli.app, ["bench", "loss", "--device", "cpu", "--sections", "nonsense"])
+    result = invoke(cli.main, "bench", "loss", "--device", "cpu", "--sections", "nonsense")
     assert result.exit_code == 2
     assert result.stderr == "error: --sections 'nonsense': no section has that in its name\n"
-    unknown = CliRunner().invoke(cli.app, ["bench", "loss", "--nonsense"])
+    unknown = invoke(cli.main, "bench", "loss", "--nonsense")
     assert unknown.exit_code == 2
     assert "unrecognized arguments: --nonsense" in unknown.stderr
-    assert CliRunner().invoke(cli.app, ["bench", "speed"]).exit_code == 2
+    assert invoke(cli.main, "bench", "speed").exit_code == 2
 
 
 def test_pages_are_written_in_a_checkout_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outcome_rl.bench.loss_report.IN_CHECKOUT", False)
-    result = CliRunner().invoke(cli.app, ["bench", "loss", "--from-record"])
+    result = invoke(cli.main, "bench", "loss", "--from-record")
     assert result.exit_code == 2
     assert "this installation has none" in result.stderr

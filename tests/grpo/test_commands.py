@@ -5,14 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import Result, invoke
 
 from outcome_rl import cli
 from outcome_rl.analyze import analyze_file
 
 
 def evaluate(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["eval", *map(str, arguments)])
+    return invoke(cli.main, "eval", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,6 @@ def test_errors_are_one_line_and_status_2(
 
 def test_every_command_of_the_driver_has_help() -> None:
     for name in ("train", "eval", "export", "report", "hard-set"):
-        result = CliRunner().invoke(cli.app, [name, "--help"])
+        result = invoke(cli.main, name, "--help")
         assert result.exit_code == 0
         assert "paper/qwen-2.5-7b-base-hard" in result.stdout or name in ("export", "report")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from command_line import invoke
 
 from outcome_rl import cli
 from outcome_rl.analyze import read_samples
@@ -105,7 +105,7 @@ def test_a_gold_that_cannot_be_judged_is_not_hard(tmp_path: Path) -> None:
 def test_the_command_writes_problems_to_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["hard-set", "toy", "--data", "toy:train", "--k", "64", "data.val_max_samples=24"]
-    result = CliRunner().invoke(cli.app, command)
+    result = invoke(cli.main, *command)
     assert result.exit_code == 0, result.output
     out = tmp_path / "hard-set" / "toy"
     hard = [json.loads(line) for line in (out / "hard.jsonl").read_text().splitlines()]
@@ -116,8 +116,8 @@ def test_the_command_writes_problems_to_train_on(tmp_path: Path, monkeypatch: py
     assert {one["id"] for one in statistics if one["n"] == 64 and not one["correct"]} == {row["id"] for row in hard}
     assert sum(len(one.answers) for one in read_samples(out / "samples-8.jsonl")) == 24 * 8
     files = {path.name: path.read_bytes() for path in out.iterdir()}
-    assert CliRunner().invoke(cli.app, command).exit_code == 0
+    assert invoke(cli.main, *command).exit_code == 0
     assert {path.name: path.read_bytes() for path in out.iterdir()} == files
-    other = CliRunner().invoke(cli.app, ["65" if word == "64" else word for word in command])
+    other = invoke(cli.main, *("65" if word == "64" else word for word in command))
     assert other.exit_code == 2
     assert "k: 64 before, 65 now" in other.stderr

@@ -13,8 +13,9 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from command_line import Result
+from command_line import invoke as call
 from torch import nn
-from typer.testing import CliRunner, Result
 
 from outcome_rl import cli
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
@@ -54,7 +55,7 @@ def updates_together_and_alone(
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, ["train", *arguments])
+    return call(cli.main, "train", *arguments)
 
 
 def rows(run_dir: Path, stream: str) -> list[dict[str, Any]]:

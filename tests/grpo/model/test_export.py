@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import Result, invoke
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-from typer.testing import CliRunner, Result
 
 from outcome_rl import cli
 from outcome_rl.grpo.model.policy import Policy
 
 
 def export(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["export", *map(str, arguments)])
+    return invoke(cli.main, "export", *arguments)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

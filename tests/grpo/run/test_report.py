@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 from grpo_runs import MakeConfig, rows
-from typer.testing import CliRunner
 
 from outcome_rl import cli
 from outcome_rl.grpo.run.report import compare, read_run, write_report
@@ -116,7 +116,7 @@ def test_the_table_has_each_run_on_each_data_set(finished: Path, tmp_path: Path)
 
 def test_runs_lie_over_one_another(finished: Path, two_steps: Path, tmp_path: Path) -> None:
     out = tmp_path / "both.html"
-    result = CliRunner().invoke(cli.app, ["report", str(finished), str(two_steps / "run"), "--out", str(out)])
+    result = invoke(cli.main, "report", finished, two_steps / "run", "--out", out)
     assert result.exit_code == 0, result.output
     assert result.stdout.strip() == str(out)
     page = out.read_text()
@@ -142,7 +142,7 @@ def test_a_run_that_goes_on_has_a_page(finished: Path, tmp_path: Path) -> None:
 def test_a_folder_without_a_run_is_refused(files: list[str], finished: Path, tmp_path: Path) -> None:
     for name in files:
         shutil.copy(finished / name, tmp_path)
-    result = CliRunner().invoke(cli.app, ["report", str(tmp_path)])
+    result = invoke(cli.main, "report", tmp_path)
     assert result.exit_code == 2
     assert f"{tmp_path} holds no run: config.yaml and" in result.stderr
 

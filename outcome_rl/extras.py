@@ -1,0 +1,22 @@
+"""Optional dependencies: the extra that each module comes with."""
+
+MODULES = {
+    "train": ("datasets", "jinja2", "matplotlib", "pyarrow", "rich", "tokenizers", "transformers", "yaml"),
+    "peft": ("peft",),
+    "vllm": ("vllm",),
+    "flash-attn": ("flash_attn",),
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "trackio": ("trackio",),
+    "trl": ("trl", "accelerate"),
+}
+"""Extra of pyproject.toml -> the modules that this package imports from it."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """Return one sentence that says how to install the missing module; None if no extra of this package has it."""
+    module = (error.name or "").partition(".")[0]
+    for extra, modules in MODULES.items():
+        if module in modules:
+            return f"{module} is not installed, and this needs it: pip install 'outcome-rl[{extra}]'"
+    return None

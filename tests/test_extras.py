@@ -1,0 +1,96 @@
+"""The core needs its own dependencies alone, and a command that needs more says how to install it."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import core_only
+import pytest
+from packaging.requirements import Requirement
+
+from outcome_rl.extras import MODULES, missing_extra
+
+CLI = "import sys; from outcome_rl.cli import main; main(sys.argv[1:])"
+
+
+def run(code: str, *arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, core_only.__file__, code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+
+
+def test_packages_of_extras_are_hidden() -> None:
+    hidden = set(core_only.other_modules())
+    assert {"transformers", "rich", "pytest", "matplotlib"} <= hidden
+    assert not {"torch", "numpy", "safetensors", "math_verify", "mpmath", "outcome_rl"} & hidden
+    done = run("import rich")
+    assert done.returncode == 1
+    assert "No module named 'rich'" in done.stderr
+
+
+def test_losses_counts_and_outcomes_need_the_core_alone() -> None:
+    code = r"""
+import torch
+from outcome_rl import OutcomeCounts, OutcomeMatcher, group_advantages, linear_policy_loss, question_key
+outcomes = OutcomeMatcher().classify(["q", "q"], [r"\boxed{1/2}", "none"], ["0.5", "0.5"])
+assert outcomes.correct.tolist() == [True, False]
+assert OutcomeMatcher().classify(["q"], [r"\boxed{\sum_{k=1}^n k}"], [r"\sin x"]).correct.tolist() == [False]
+counts = OutcomeCounts()
+questions, keys = torch.tensor([question_key("q")]), torch.tensor(outcomes.keys)[None]
+group = group_advantages(torch.tensor([[1.0, 0.0]]), questions, keys, counts, bonus="ucb")
+assert len(counts) == 2
+hidden, weight = torch.randn(2, 3, 4, requires_grad=True), torch.randn(7, 4, requires_grad=True)
+mask = torch.ones(2, 3, dtype=torch.bool)
+loss = linear_policy_loss(hidden, weight, torch.ones(2, 3, dtype=torch.long), group.advantages[0], mask).loss
+loss.backward()
+assert weight.grad.isfinite().all()
+print("done")
+"""
+    done = run(code)
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_the_core_has_the_commands_env_analyze_and_bench_counts(tmp_path: Path) -> None:
+    shown = run(CLI, "env", "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["operations"]
+    (tmp_path / "a.jsonl").write_text('{"question_id": 1, "gold": "4", "response": "so \\\\boxed{4}"}\n')
+    shown = run(CLI, "analyze", tmp_path / "a.jsonl")
+    assert shown.returncode == 0, shown.stderr
+    assert "1 questions, 1 samples" in shown.stdout
+    shown = run(CLI, "bench", "counts", "--quick")
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--config", "toy"),
+        ("eval", "toy"),
+        ("export", "a", "b"),
+        ("report", "run"),
+        ("hard-set", "toy"),
+        ("bench", "step"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_command_that_needs_an_extra_says_how_to_install_it(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = run(CLI, *arguments, folder=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert line.endswith("is not installed, and this needs it: pip install 'outcome-rl[train]'")
+
+
+def test_modules_that_no_extra_has_are_not_explained() -> None:
+    assert missing_extra(ModuleNotFoundError("No module named 'outcome_rl.nothing'", name="outcome_rl.nothing")) is None
+    assert missing_extra(ModuleNotFoundError("somewhere")) is None
+
+
+def test_every_extra_that_is_named_exists_and_has_the_modules() -> None:
+    project = tomllib.loads(core_only.PROJECT.read_text())["project"]["optional-dependencies"]
+    packages = {"yaml": "pyyaml", "flash_attn": "flash-attn", "accelerate": "trl"}  # trl needs accelerate
+    for extra, modules in MODULES.items():
+        listed = {Requirement(requirement).name for requirement in project[extra]}
+        assert {packages.get(module, module) for module in modules} == listed
