@@ -10,11 +10,12 @@ published `text` is often cut short or left out. `from_text=True` extracts the a
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outcome_rl.files import read_jsonl
 from outcome_rl.metrics import SampleSummary, summarise
@@ -67,20 +68,10 @@ def analyze_file(
     """
     questions = read_samples(path, from_text=from_text)
     with OutcomeMatcher(equivalence=equivalence, workers=workers) as matcher:
-        outcomes = matcher.classify_answers(
-            [question.question_id for question in questions for _ in question.answers],
-            [answer for question in questions for answer in question.answers],
-            [question.gold for question in questions for _ in question.answers],
-            progress=progress,
-        )
+        outcomes, unresolved = classify_samples(matcher, questions, progress)
         bad_golds, doubtful_golds, rule = dict(matcher.bad_golds), dict(matcher.doubtful_golds), matcher.rule
-    ends = np.cumsum([len(question.answers) for question in questions])[:-1]
     scored = [
-        (keys, correct)
-        for question, keys, correct in zip(
-            questions, np.split(outcomes.keys, ends), np.split(outcomes.correct, ends), strict=True
-        )
-        if question.question_id not in bad_golds
+        outcome for question, outcome in zip(questions, outcomes, strict=True) if question.question_id not in bad_golds
     ]
     if not scored:
         raise ValueError(
@@ -89,10 +80,30 @@ def analyze_file(
     return Report(
         **summarise([keys for keys, _ in scored], [correct for _, correct in scored]),
         outcome_rule=rule,
-        unresolved=outcomes.unresolved,
+        unresolved=unresolved,
         unscored_questions=bad_golds,
         doubtful_golds=doubtful_golds,
     )
+
+
+def classify_samples(
+    matcher: OutcomeMatcher, questions: Sequence[Question], progress: Progress | None = None
+) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.bool_]]], int]:
+    """Classify the samples of questions.
+
+    Returns:
+        Outcome keys and correctness of the samples of each question, and the number of comparisons that timed out or
+        failed.
+    """
+    outcomes = matcher.classify_answers(
+        [question.question_id for question in questions for _ in question.answers],
+        [answer for question in questions for answer in question.answers],
+        [question.gold for question in questions for _ in question.answers],
+        progress=progress,
+    )
+    ends = np.cumsum([len(question.answers) for question in questions])[:-1]
+    split = zip(np.split(outcomes.keys, ends), np.split(outcomes.correct, ends), strict=True)
+    return list(split), outcomes.unresolved
 
 
 def read_samples(path: str | Path, *, from_text: bool = False) -> list[Question]:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,17 +13,17 @@ import torch
 from numpy.typing import NDArray
 
 from experiments.paper.plan import POLICIES, SHIPPED, Cell, Plan
+from outcome_rl.analyze import classify_samples, read_samples
 from outcome_rl.files import atomic_file, read_rows, write_rows
-from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
-from outcome_rl.grpo.data.problems import Problem, derive_seed
-from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.data.problems import Problem
+from outcome_rl.grpo.data.prompts import Prompts
+from outcome_rl.grpo.hard_set import find_hard
+from outcome_rl.grpo.sample import Sampler, open_sampler, sampling_config
+from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
 from outcome_rl.terminal import only_our_progress
 from outcome_rl.toy import DialectTask
 from outcome_rl.toy.task import MEDIUM, Split
-
-RESPONSE_TOKENS = 16  # as the toy preset has it
-MICRO_BATCH = 512
 
 
 class Samples(NamedTuple):
@@ -102,14 +102,18 @@ class Base:
         They are fresh: those that chose the hard questions cannot tell how often the policy fails them.
         """
         path = self._samples_file(cell, seed)
-        rows = list(read_rows(self.training_file(cell)))
-        count = self.plan.steps * self.plan.batch * self.plan.n // len(rows)
         if not path.exists():
-            print(f"samples the base policy: {cell.name}, {len(rows)} questions x {count}", flush=True)
-            with _Sampler(self.policy(cell.instance, cell.policy)) as sampler:
-                samples = sampler.sample(rows, count, derive_seed(seed, "base", cell.name))
+            source = self.training_file(cell)
+            questions = len(read_problems(source))
+            count = self.plan.steps * self.plan.batch * self.plan.n // questions
+            print(f"samples the base policy: {cell.name}, {questions} questions x {count}", flush=True)
+            folder = path.with_suffix("")
+            with self._sampler(cell, source, folder, seed) as (sampler, prompts), OutcomeMatcher() as matcher:
+                sampler.fill(folder / "samples.jsonl", prompts, SamplingConfig(n=count), "base policy", _ignore)
+                outcomes, _ = classify_samples(matcher, read_samples(folder / "samples.jsonl"))
+            keys, correct = zip(*outcomes, strict=True)
             with atomic_file(path) as scratch:
-                np.savez_compressed(scratch, keys=samples.keys, correct=samples.correct)
+                np.savez_compressed(scratch, keys=np.stack(keys), correct=np.stack(correct))
         with np.load(path) as stored:
             return Samples(stored["keys"], stored["correct"])
 
@@ -117,49 +121,27 @@ class Base:
         return self.folder / "base" / f"{cell.name}-seed{seed}.npz"
 
     def _failed(self, cell: Cell) -> list[dict[str, str]]:
-        """The questions of the pool that the base policy fails in every sample.
+        """Return the questions of the pool that the base policy fails in every sample."""
 
-        The number of samples doubles round by round, for the questions that are still unsolved: the others are decided.
-        """
+        @contextmanager
+        def show(label: str, unit: str) -> Iterator[Progress]:
+            print(f"hard questions of {cell.name}: {label}", flush=True)
+            yield _ignore
+
         rows = DialectTask(cell.instance).problems("train", self.plan.hard_pool)
-        with _Sampler(self.policy(cell.instance, cell.policy)) as sampler:
-            for number, count in enumerate(_doubling(self.plan.hard_samples)):
-                if not rows:
-                    break
-                samples = sampler.sample(rows, count, derive_seed(0, "hard", number))
-                rows = [row for row, verdicts in zip(rows, samples.correct.tolist(), strict=True) if not any(verdicts)]
-                print(f"hard questions of {cell.name}: {len(rows)} unsolved after {count} more samples", flush=True)
-        return rows
+        pool = _written(self.folder / "data" / str(cell.instance) / "pool.jsonl", rows)
+        out = self.folder / "hard" / cell.name
+        with self._sampler(cell, pool, out, 0) as (sampler, prompts), OutcomeMatcher() as matcher:
+            _, hard = find_hard(sampler, matcher, prompts, self.plan.hard_samples, out, show)
+        return [row for row in rows if row["id"] in set(hard)]
 
-
-class _Sampler:
-    """A base policy and a matcher; a context manager, since the matcher may have processes."""
-
-    def __init__(self, model_path: str) -> None:
-        self.model_path = model_path
-
-    def __enter__(self) -> "_Sampler":
-        self.matcher = OutcomeMatcher().__enter__()
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.matcher.close()
-
-    @cached_property
-    def engine(self) -> TransformersEngine:
-        from outcome_rl.grpo.model.policy import Policy
-
-        return TransformersEngine(Policy.load(ModelConfig(path=self.model_path)), MICRO_BATCH)
-
-    def sample(self, rows: Sequence[dict[str, str]], count: int, seed: int) -> Samples:
-        prompts = self.engine.policy.tokenizer([row["problem"] for row in rows])["input_ids"]
-        rollouts = self.engine.generate(prompts, SamplingConfig(n=count), RESPONSE_TOKENS, seed)
-        outcomes = self.matcher.classify(
-            [row["id"] for row in rows for _ in range(count)],
-            rollouts.texts,
-            [row["answer"] for row in rows for _ in range(count)],
-        )
-        return Samples(outcomes.keys.reshape(-1, count), outcomes.correct.reshape(-1, count))
+    @contextmanager
+    def _sampler(self, cell: Cell, source: Path, out: Path, seed: int) -> Iterator[tuple[Sampler, Prompts]]:
+        """Open the sampler of a base policy for the questions of a file."""
+        model = self.policy(cell.instance, cell.policy)
+        config = sampling_config(model, [str(source)], "toy", [f"trainer.seed={seed}"])
+        with open_sampler(config, [[str(source)]], out, with_text=False) as (sampler, ((_, prompts),)):
+            yield sampler, prompts
 
 
 def read_problems(path: Path) -> list[Problem]:
@@ -172,14 +154,8 @@ def _needs_a_hard_rule(task: DialectTask, text: str) -> bool:
     return any(rule.beliefs[rule.operation] < MEDIUM.p_true for rule in rules)
 
 
-def _doubling(total: int) -> Iterator[int]:
-    """Numbers that add up to `total`, each the sum of those before it."""
-    done = min(8, total)
-    yield done
-    while done < total:
-        more = min(done, total - done)
-        yield more
-        done += more
+def _ignore(done: int, total: int) -> None:
+    """Show no progress."""
 
 
 def _written(path: Path, rows: Sequence[dict[str, str]]) -> Path:

@@ -1,7 +1,8 @@
-"""The hard set of the paper: problems that the base policy fails in every one of 512 samples, `pass@512 = 0`.
+"""Hard set of the paper: problems that the base policy fails in every one of 512 samples, `pass@512 = 0`.
 
-A problem leaves as soon as one of its samples is correct, since the answer is known then. So samples are drawn in
-rounds, up to 8 of each problem, up to 64, up to 512, and easy problems cost 8.
+A problem is decided as soon as one of its samples is correct. So samples are drawn in rounds, each of which doubles the
+number for the problems that are still unsolved: 8, 16, 32, ..., 512. Easy problems cost 8 samples, and no problem more
+than twice the samples that decided it, or 8.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,17 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outcome_rl.analyze import read_samples
+from outcome_rl.analyze import Question, classify_samples, read_samples
 from outcome_rl.grpo.data.prompts import Prompts
 from outcome_rl.grpo.sample import Sampler
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
 
-GROWTH = 8
+FIRST_ROUND = 8
 
 
 class Statistics(NamedTuple):
-    """What the samples of one problem showed: a row of `statistics.jsonl`."""
+    """Results of the samples of one problem: a row of `statistics.jsonl`."""
 
     id: str
     n: int
@@ -42,47 +43,40 @@ def find_hard(
     """Sample until each problem is solved or has failed `k` times.
 
     Args:
-        k: samples that a hard problem fails.
-        out: folder of `samples-N.jsonl`, the rounds, by which a search that was stopped goes on.
-        show: opens a display of progress, given what is done and in which unit.
+        k: number of samples that all fail in a hard problem.
+        out: folder of `samples-N.jsonl`, one file a round; a search that was stopped continues from them.
+        show: opens a display of progress, given a label and a unit.
 
     Returns:
         The statistics of every problem, and the ids of the hard ones. A problem whose gold cannot be judged
-        (`matcher.bad_golds`) is not hard; it leaves after the first round.
+        (`matcher.bad_golds`) is not hard; it is dropped after the first round.
     """
     statistics: dict[str, Statistics] = {}
-    answers: dict[str, list[str | None]] = {problem.id: [] for problem in prompts.problems}
+    questions = {problem.id: Question(problem.id, problem.answer, []) for problem in prompts.problems}
     left, drawn = prompts, 0
     while left.problems and drawn < k:
-        total = min(k, GROWTH * max(drawn, 1))
+        total = min(k, 2 * drawn or FIRST_ROUND)
         path = out / f"samples-{total}.jsonl"
         sampling = replace(sampler.config.rollout.val_kwargs, n=total - drawn)
         name = f"samples {drawn + 1} to {total}"
         with show(name, "questions") as progress:
             sampler.fill(path, left, sampling, name, progress)
         for question in read_samples(path):
-            answers[question.question_id] += question.answers
-        statistics.update(_judged(matcher, left, [answers[problem.id] for problem in left.problems]))
+            questions[question.question_id].answers.extend(question.answers)
+        statistics.update(_judged(matcher, [questions[problem.id] for problem in left.problems]))
         left = _unsolved(left, statistics, matcher)
         drawn = total
     return [statistics[problem.id] for problem in prompts.problems], [problem.id for problem in left.problems]
 
 
-def _judged(
-    matcher: OutcomeMatcher, prompts: Prompts, answers: Sequence[Sequence[str | None]]
-) -> dict[str, Statistics]:
-    outcomes = matcher.classify_answers(
-        [problem.id for problem, own in zip(prompts.problems, answers, strict=True) for _ in own],
-        [answer for own in answers for answer in own],
-        [problem.answer for problem, own in zip(prompts.problems, answers, strict=True) for _ in own],
-    )
-    ends = np.cumsum([len(own) for own in answers])[:-1]
+def _judged(matcher: OutcomeMatcher, questions: Sequence[Question]) -> dict[str, Statistics]:
+    outcomes, _ = classify_samples(matcher, questions)
     statistics = {}
-    for problem, keys, correct in zip(
-        prompts.problems, np.split(outcomes.keys, ends), np.split(outcomes.correct, ends), strict=True
-    ):
+    for question, (keys, correct) in zip(questions, outcomes, strict=True):
         distinct, no_answer = len(np.unique(keys[keys != NO_ANSWER])), int((keys == NO_ANSWER).sum())
-        statistics[problem.id] = Statistics(problem.id, len(keys), int(correct.sum()), distinct, no_answer)
+        statistics[question.question_id] = Statistics(
+            question.question_id, len(keys), int(correct.sum()), distinct, no_answer
+        )
     return statistics
 
 

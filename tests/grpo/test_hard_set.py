@@ -65,8 +65,8 @@ def test_a_problem_leaves_when_it_is_solved(tmp_path: Path) -> None:
     engine = Scripted()
     statistics, hard = search(tmp_path, engine, 70)
     assert hard == ["never"]
-    assert [engine.drawn[i] for i in range(5)] == [8, 8, 64, 64, 70]
-    assert [one.n for one in statistics] == [8, 8, 64, 64, 70]
+    assert [engine.drawn[i] for i in range(5)] == [8, 8, 16, 32, 70]
+    assert [one.n for one in statistics] == [8, 8, 16, 32, 70]
     assert [one.correct for one in statistics] == [1, 1, 1, 1, 0]
     assert statistics[4] == Statistics("never", n=70, correct=0, distinct=2, no_answer=23)
 
@@ -80,14 +80,22 @@ def test_k_samples_are_drawn_and_no_more(k: int, hard: list[str], tmp_path: Path
     assert {one.n for one in statistics if one.id in hard} == {k}
 
 
+@pytest.mark.parametrize("k", [1, 8, 9, 100, 512])
+def test_rounds_double(k: int, tmp_path: Path) -> None:
+    search(tmp_path, Scripted(), k)
+    ends = sorted(int(path.stem.removeprefix("samples-")) for path in tmp_path.iterdir())
+    assert ends == [end for end in (8, 16, 32, 64, 128, 256, 512) if end < k] + [k]
+
+
 def test_a_search_goes_on_by_its_files(tmp_path: Path) -> None:
     whole = search(tmp_path, Scripted(), 70)
     engine = Scripted()
     assert search(tmp_path, engine, 70) == whole
     assert not engine.drawn
-    (tmp_path / "samples-70.jsonl").unlink()
-    lines = (tmp_path / "samples-64.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "samples-64.jsonl").write_text(lines[0] + lines[1][:9])
+    for number in (32, 64, 70):
+        (tmp_path / f"samples-{number}.jsonl").unlink()
+    lines = (tmp_path / "samples-16.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "samples-16.jsonl").write_text(lines[0] + lines[1][:9])
     again, hard = search(tmp_path, Scripted(), 70)  # its samples start anew: other numbers, the same rows
     assert hard == whole[1]
     assert [one.id for one in again] == [one.id for one in whole[0]]
@@ -104,17 +112,17 @@ def test_a_gold_that_cannot_be_judged_is_not_hard(tmp_path: Path) -> None:
 
 def test_the_command_writes_problems_to_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    command = ["hard-set", "toy", "--data", "toy:train", "--k", "64", "data.val_max_samples=24"]
+    command = ["hard-set", "toy", "--data", "toy:train", "--k", "64", "data.val_max_samples=48"]
     result = invoke(cli.main, *command)
     assert result.exit_code == 0, result.output
     out = tmp_path / "hard-set" / "toy"
     hard = [json.loads(line) for line in (out / "hard.jsonl").read_text().splitlines()]
     statistics = [json.loads(line) for line in (out / "statistics.jsonl").read_text().splitlines()]
-    assert 0 < len(hard) < 24 == len(statistics)
-    assert f"{len(hard)} of 24 problems have pass@64 = 0" in result.stdout
+    assert 0 < len(hard) < 48 == len(statistics)
+    assert f"{len(hard)} of 48 problems have pass@64 = 0" in result.stdout
     assert set(hard[0]) == {"id", "problem", "answer"}
     assert {one["id"] for one in statistics if one["n"] == 64 and not one["correct"]} == {row["id"] for row in hard}
-    assert sum(len(one.answers) for one in read_samples(out / "samples-8.jsonl")) == 24 * 8
+    assert sum(len(one.answers) for one in read_samples(out / "samples-8.jsonl")) == 48 * 8
     files = {path.name: path.read_bytes() for path in out.iterdir()}
     assert invoke(cli.main, *command).exit_code == 0
     assert {path.name: path.read_bytes() for path in out.iterdir()} == files
