@@ -24,7 +24,7 @@ from outcome_rl.outcomes.canonical.rational import parse_rational
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
 
-OUTCOME_RULE = "canonical/2"
+OUTCOME_RULE = "canonical/3"
 """Version of the mapping from answers to keys. Counts made under another version cannot be mixed with these."""
 
 MAX_ANSWER_CHARS = 1000
@@ -39,6 +39,10 @@ class Tag(StrEnum):
     COLLECTION = "{"  # a set or list; `canonical.forms` makes it, and the tags of all other mathematics
     UNREAD = "s:"  # mathematics that no rule reads
     UNIQUE = "l:"  # equal to nothing but the same text
+
+
+MAX_CANONICAL_CHARS = 240
+"""Longer canonical texts are a tag and a digest."""
 
 
 def outcome_key(text: str) -> int:
@@ -139,6 +143,8 @@ def canonical_text(answer: str) -> str:
           bound, or is ambiguous;
         - `""` for an empty answer.
 
+        Of more than `MAX_CANONICAL_CHARS` characters the tag and a digest are returned.
+
     Raises:
         TypeError: if `answer` is not a string.
     """
@@ -155,6 +161,20 @@ _PLAIN_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 @lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
 def _canonical(answer: str) -> str:
+    canonical = _whole_canonical(answer)
+    return canonical if len(canonical) <= MAX_CANONICAL_CHARS else _digested(canonical)
+
+
+def _digested(canonical: str) -> str:
+    """The tag of a canonical text, and a digest: caches and checkpoints hold no text a thousand times its answer."""
+    tag = _TAG.match(canonical)
+    return f"{tag[0] if tag else ''}#{_digest(canonical)}"
+
+
+_TAG = re.compile(r"[A-Za-z]*[:({\[]")
+
+
+def _whole_canonical(answer: str) -> str:
     plain = plain_latex(mended(answer))
     number = parse_rational(unwrap_text(strip_unit(plain)))
     if number is not None:
@@ -187,4 +207,8 @@ _HAS_MATHEMATICS = re.compile(r"[0-9\\=<>^]")
 
 
 def _unique(text: str) -> str:
-    return f"{Tag.UNIQUE}{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+    return f"{Tag.UNIQUE}{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -77,7 +77,7 @@ def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
         ),
         (
             {"exploration": ExplorationConfig(equivalence="math_verify")},
-            "state must have the outcome rule 'canonical/2.math_verify' of this matcher; got 'canonical/2'",
+            "state must have the outcome rule 'canonical/3.math_verify' of this matcher; got 'canonical/3'",
         ),
     ],
     ids=["question ids", "outcome rule"],

@@ -229,6 +229,8 @@ def power(a: Number, b: Number) -> Number:
             raise TooLarge("an exponent of more than 60 bits")
     if type(b) is Fraction and b.denominator == 1 and abs(b) <= 64:
         return bounded(inexact(a) ** int(b))
+    if context.mag(inexact(b)) < -64:
+        raise TooLarge("a power so near to 1 that 77 digits do not tell")
     logarithm = context.ln(inexact(a))
     if context.mag(inexact(b)) + max(context.mag(logarithm), 0) > 20:
         raise TooLarge("a power beyond 2**(2**20)")

@@ -11,11 +11,13 @@ expressions, keyed by `values`. The forms meet where mathematicians take them fo
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical import arithmetic, evaluate, intervals
 from outcome_rl.outcomes.canonical.arithmetic import Number
+from outcome_rl.outcomes.canonical.branches import as_branch_value, branch_key
 from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, list_key, set_key
 from outcome_rl.outcomes.canonical.lexer import (
     Incomparable,
@@ -38,12 +40,17 @@ from outcome_rl.outcomes.canonical.lhs import (
     stem,
     without_domain,
 )
-from outcome_rl.outcomes.canonical.parser import Tree, names_in, parse_expression
+from outcome_rl.outcomes.canonical.parser import Tree, names_in, parse_expression, with_sign
 
 _ABOUT, _CONGRUENT = r"\approx", r"\equiv"
 _FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
 _SET_SIGNS = (r"\cup", r"\cap", r"\setminus", r"\\")
+_SIGNS = (r"\pm", r"\mp")
 _TAGS = {">": "gt", r"\geq": "ge", r"\neq": "ne"}
+_ORDERS = frozenset(_FLIPPED)
+_OR, _AND = frozenset(("or", r"\lor", r"\vee")), frozenset(("and", r"\land", r"\wedge"))
+_JOINTS = _OR | _AND
+_INTEGER_DOMAINS = ("Z", "N", "Z^+", "N^+", "N^*", "Z_+", "N_+")
 _RELATIONS = frozenset((EQUAL, _ABOUT, _CONGRUENT, ELEMENT, *_FLIPPED))
 
 
@@ -67,28 +74,67 @@ def mathematical_form(plain: str) -> str:
     groups = [list(split(group, (",",))) for group in split(tokens, (";", "and", "or"))]
     if len(groups) > 1 and all(len(group) > 1 and all(map(is_labelled, group)) for group in groups):
         return list_key([_combined(group, evaluator) for group in groups])
-    is_union = at_top_level(tokens, ("or", r"\lor", r"\vee")) and not at_top_level(tokens, ("and",))
-    return _combined(list(split(tokens, (",", ";", "and", "or", r"\lor", r"\vee"))), evaluator, is_union)
+    joints = frozenset(tokens[i].text for i in top_level(tokens) if tokens[i].kind != "text") & _JOINTS
+    return _combined(list(split(tokens, (",", ";", *_JOINTS))), evaluator, joints)
 
 
-def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, is_union: bool = False) -> str:
-    """The form of the items of a list, as one."""
+def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozenset[str] = frozenset()) -> str:
+    """The form of the items of a list, as one; `joints` are the words between them."""
     items = [item for item in items if item]
-    if len(items) > 1:  # `2k + 1, k \in \mathbb{Z}` says of what kind k is
-        items = [item for item in items if not is_declaration(item)] or items
+    declared = [item for item in items if is_declaration(item)] if len(items) > 1 else []
+    items = [item for item in items if item not in declared] or items  # `2k + 1, k \in \mathbb{Z}`
     if not items:
         raise NotUnderstood("an empty list")
     parts = [_elements(item, evaluator) for item in items]
     elements = [element for part in parts for element in part]
+    one_name = len(elements) > 1 and len({element.label for element in elements}) == 1
+    sets = [element.numbers for element in elements if element.numbers is not None]
+    if one_name and len(sets) == len(elements) and all(map(_is_condition, items)):
+        if joints and joints <= _OR:
+            elements = [Element(set_key(intervals.union(sets)), elements[0].label, intervals.union(sets))]
+        elif joints and joints <= _AND:  # `x < 1 and x > 3` may mean either: as a list it is itself
+            both = reduce(intervals.intersection, sets)
+            elements = [Element(set_key(both), elements[0].label, both)] if both else elements
+    orders = any(not _ORDERS.isdisjoint(token.text for token in item) for item in items)
+    if declared and orders:  # `x > 5, x \in \mathbb{Z}` is no interval
+        if len(elements) > 1 or len(declared) > 1:
+            raise NotUnderstood("several conditions on a domain")
+        elements = [_within(_domain(declared[0]), elements[0])]
     labels = [element.label or "" for element in elements]
     if len(elements) == len(items) > 1 and all(labels) and len({stem(label) for label in labels}) > 1:
         if len(set(labels)) < len(labels):
             raise NotUnderstood("a label twice")
         return _tuple_key("(", [element.key for element in sorted(elements, key=lambda e: e.label or "")], ")")
-    sets = [element.numbers for element in elements if element.numbers is not None]
-    if is_union and len(sets) == len(elements):
-        return set_key(intervals.union(sets))
     return list_key([element.key for element in elements])
+
+
+def _is_condition(item: Tokens) -> bool:
+    return not _ORDERS.isdisjoint(token.text for token in item) or at_top_level(item, (EQUAL, ELEMENT))
+
+
+def _domain(item: Tokens) -> str:
+    """The set of `x \\in \\mathbb{Z}`, as text; empty for the reals and for none."""
+    at = next((i for i, token in enumerate(item) if token.text == ELEMENT), len(item))
+    domain = "".join(token.text for token in item[at + 1 :] if token.text not in "{}")
+    return "" if domain in ("", r"\mathbb R") or domain == r"\mathbbR" else domain.replace(r"\mathbb", "")
+
+
+def _within(domain: str, element: Element) -> Element:
+    """The part of a set of real numbers that lies in a domain; of integers within bounds, they themselves."""
+    if not domain:
+        return element
+    numbers = element.numbers
+    if numbers is not None and domain in _INTEGER_DOMAINS:
+        if domain != "Z":  # whether N holds 0 nobody knows: where it matters, the set is one of its own
+            numbers = intervals.intersection(numbers, intervals.interval(Fraction(0), True, INFINITY, False))
+            has_zero = bool(intervals.intersection(numbers, intervals.point(Fraction(0))))
+            if has_zero and domain != "N":
+                numbers = intervals.intersection(numbers, intervals.complement(intervals.point(Fraction(0))))
+            domain = "N" if has_zero and domain == "N" else "Z"
+        numbers = intervals.integers(numbers)
+        if domain == "Z" and all(intervals.is_point(part) for part in numbers):
+            return Element(set_key(numbers), element.label, numbers)
+    return Element(f"in {domain}:{element.key if numbers is None else set_key(numbers)}", element.label)
 
 
 def _tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
@@ -97,8 +143,9 @@ def _tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
 
 def _elements(item: Tokens, evaluator: evaluate.Evaluator, depth: int = 0) -> list[Element]:
     """The values of one item: two if it holds a sign `\\pm` outside of a set."""
-    signs = (1, -1) if any(token.text in (r"\pm", r"\mp") for token in _outside_of_sets(item)) else (1,)
-    return [_Reader(evaluator, pm, depth).statement(item) for pm in signs]
+    signs = (1, -1) if any(token.text in _SIGNS for token in _outside_of_sets(item)) else (1,)
+    has_signs = any(token.text in _SIGNS for token in item)
+    return [_Reader(evaluator, pm, depth, has_signs).statement(item) for pm in signs]
 
 
 def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
@@ -112,10 +159,15 @@ def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
 class _Reader:
     """Reads statements, with `\\pm` read as one of the signs."""
 
-    def __init__(self, evaluator: evaluate.Evaluator, pm: int, depth: int) -> None:
+    def __init__(self, evaluator: evaluate.Evaluator, pm: int, depth: int, has_signs: bool) -> None:
         self.evaluator = evaluator
         self.pm = pm
         self.depth = depth
+        self.has_signs = has_signs
+
+    def parse(self, tokens: Tokens) -> Tree:
+        tree = parse_expression(tokens)
+        return with_sign(tree, self.pm) if self.has_signs else tree
 
     def statement(self, tokens: Tokens) -> Element:
         if _RELATIONS.isdisjoint(token.text for token in tokens):
@@ -138,36 +190,62 @@ class _Reader:
         if operators == [_CONGRUENT] and label_of(sides[0]) is not None:
             return self.congruence(sides[1])
         if all(operator in _FLIPPED for operator in operators):
-            return self.inequality([parse_expression(side) for side in sides], operators)
+            return self.inequality([self.parse(side) for side in sides], operators)
         raise NotUnderstood("a chain of different relations")
 
     def equation(self, sides: list[Tokens]) -> Element:
         label = label_of(sides[0])
         if label is not None:
             for side in sides[1:-1]:
-                parse_expression(side)
+                self.parse(side)
             return self.value(sides[-1])._replace(label=label)
         if len(sides) > 2:
             raise NotUnderstood("a chain of equations")
-        left, right = map(parse_expression, sides)
+        left, right = map(self.parse, sides)
         difference = ("+", left, ("neg", right))
         names = names_in(difference)
-        at = self.evaluator.values(difference, self.pm)
-        if not any(at):
+        at = self.evaluator.values(difference)
+        if not any(at) and not any(self.evaluator.further_values(difference)):
             return self.expression(left)
         if not names or not all(at):
             raise NotUnderstood("an equation that does not hold, or only sometimes")
-        root = _root(at, names)
-        if root is not None:
-            return _number(root[0])._replace(label=min(names))
-        ratios = [arithmetic.rounded(arithmetic.divide(value, at[0])) for value in at[1:]]
-        return Element(evaluate.function_key("eq", ratios))
+        if len(names) == 1:
+            others = self.solve(left, r"\neq", right)
+            if others is not None:
+                solutions = intervals.complement(others)
+                return Element(set_key(solutions), min(names), solutions)
+            if not self.evaluator.has_branches(difference) and (root := _root(at, names)) is not None:  # a complex one
+                return _number(root[0])._replace(label=min(names))
+        elif names == {"x", "y"} and (line := self.solved_for_y(left, right)) is not None:
+            return line
+        return Element(self.ratio_key("eq", difference, at, at[0]))
+
+    def ratio_key(self, tag: str, tree: Tree, at: list[Number], scale: Number) -> str:
+        """The key of a function, whose values near 1 are known, over a number."""
+        keys = [arithmetic.rounded(arithmetic.divide(value, scale)) for value in at]
+        if self.evaluator.has_branches(tree):
+            unit = as_branch_value(scale)
+            keys += [branch_key(value and value / unit) for value in self.evaluator.further_values(tree)]
+            keys += self.evaluator.break_keys(tree)
+        return evaluate.function_key(tag, keys)
+
+    def solved_for_y(self, left: Tree, right: Tree) -> Element | None:
+        """`y = 2x + 1` for `2x - y + 1 = 0`: an equation in x and y that is linear in y is the value of y."""
+        difference = ("+", left, ("neg", right))
+        if self.evaluator.has_branches(difference):
+            return None
+        rest = _with_value(difference, "y", _ZERO)
+        slope = ("/", ("+", difference, ("neg", rest)), ("name", "y"))
+        if len({arithmetic.rounded(value) for value in self.evaluator.values(slope)}) > 1:
+            return None
+        number = arithmetic.simplified(self.evaluator.value(slope, 0))
+        if type(number) is not Fraction or not number:
+            return None
+        return self.expression(("neg", ("/", rest, ("number", number))))._replace(label="y")
 
     def congruence(self, tokens: Tokens) -> Element:
         cut = next((i for i, token in enumerate(tokens) if token.text in (r"\pmod", r"\bmod", r"\mod")), 0)
-        residue, modulus = (
-            self.evaluator.value(parse_expression(part), 0) for part in (tokens[:cut], tokens[cut + 1 :])
-        )
+        residue, modulus = (self.evaluator.value(self.parse(part), 0) for part in (tokens[:cut], tokens[cut + 1 :]))
         exact = type(residue) is Fraction and type(modulus) is Fraction
         if not exact or residue.denominator != 1 or modulus.denominator != 1 or modulus <= 0:
             raise NotUnderstood("a congruence of numbers that are no integers")
@@ -178,32 +256,42 @@ class _Reader:
         if len(names) == 1:
             solutions = intervals.REALS
             for left, operator, right in zip(trees, operators, trees[1:], strict=False):
-                solved = self.solve(("+", left, ("neg", right)), operator)
+                solved = self.solve(left, operator, right)
                 if solved is None:
-                    break
+                    raise NotUnderstood("an inequality of one variable that is not solved")
                 solutions = intervals.intersection(solutions, solved)
-            else:
-                return Element(set_key(solutions), numbers=solutions)
-            raise NotUnderstood("an inequality of one variable that is not linear")
+            return Element(set_key(solutions), min(names), solutions)
         if operators[0] in ("<", r"\leq"):
             trees, operators = trees[::-1], [_FLIPPED[operator] for operator in reversed(operators)]
         if len(trees) > 2 or not names:
-            keys = [self.evaluator.key(tree, self.pm) for tree in trees]
+            keys = [self.evaluator.key(tree) for tree in trees]
             return Element(evaluate.function_key("chain", [*keys, *operators]))
-        at = self.evaluator.values(("+", trees[0], ("neg", trees[1])), self.pm)
+        difference = ("+", trees[0], ("neg", trees[1]))
+        at = self.evaluator.values(difference)
         if not all(at) or not all(map(arithmetic.is_real, at)):
             raise NotUnderstood("an inequality that is not between real numbers")
         scale = at[0] if operators[0] == r"\neq" else abs(at[0])
-        ratios = [arithmetic.rounded(arithmetic.divide(value, scale)) for value in at]
-        return Element(evaluate.function_key(_TAGS[operators[0]], ratios))
+        return Element(self.ratio_key(_TAGS[operators[0]], difference, at, scale))
 
-    def solve(self, difference: Tree, operator: str) -> RealSet | None:
-        """The solutions of `difference OPERATOR 0` in its one variable, if the difference is linear in it."""
-        names = names_in(difference)
-        if not names:
+    def solve(self, left: Tree, operator: str, right: Tree) -> RealSet | None:
+        """The real solutions of a relation in one variable, if it is linear, or the absolute value of what is."""
+        if right[:2] == ("call", "abs"):
+            left, operator, right = right, _FLIPPED[operator], left
+        if left[:2] == ("call", "abs") and not names_in(right):
+            inside, opposite = left[2], ("neg", right)
+            bound = self.evaluator.value(right, 0)
+            if not arithmetic.is_real(bound):
+                return None
+            above, below = self.solve(inside, operator, right), self.solve(inside, _FLIPPED[operator], opposite)
+            if above is None or below is None:
+                return None
+            if operator == r"\neq":
+                return intervals.intersection(above, below) if bound >= 0 else intervals.REALS
+            return (intervals.union if operator in (">", r"\geq") else _intersection)((above, below))
+        difference = ("+", left, ("neg", right))
+        if not names_in(difference) or self.evaluator.has_branches(difference):
             return None
-        at = self.evaluator.values(difference, self.pm)
-        found = _root(at, names)
+        found = _root(self.evaluator.values(difference), names_in(difference))
         if found is None or not arithmetic.is_real(found[0]):
             return None
         root, rises = found
@@ -245,21 +333,21 @@ class _Reader:
             return self.bracket(texts[0], tokens[1:-1], texts[-1])
         terms = list(split(tokens, (":",)))
         if len(terms) > 2:
-            return self.ratio([parse_expression(term) for term in terms])
-        return self.expression(parse_expression(tokens))
+            return self.ratio([self.parse(term) for term in terms])
+        return self.expression(self.parse(tokens))
 
     def ratio(self, terms: list[Tree]) -> Element:
         """`2:3:4`, which is `4:6:8`."""
-        keys = (self.evaluator.key(("/", term, terms[0]), self.pm) for term in terms)
+        keys = (self.evaluator.key(("/", term, terms[0])) for term in terms)
         return Element(_tuple_key("ratio(", keys, ")"))
 
     def expression(self, tree: Tree) -> Element:
         names = names_in(tree)
         if names:
             if len(names) == 1 and names < _INTEGERS and ("constant", "pi") in _parts(tree):
-                tree = _renamed(tree, "n")
-            return Element(self.evaluator.key(tree, self.pm))
-        return _number(self.evaluator.value(tree, 0, self.pm))
+                tree = _with_value(tree, min(names), ("name", "n"))
+            return Element(self.evaluator.key(tree))
+        return _number(self.evaluator.value(tree, 0))
 
     def bracket(self, opening: str, inside: Tokens, closing: str) -> Element:
         if opening == r"\{":
@@ -287,7 +375,11 @@ class _Reader:
     def set(self, inside: Tokens) -> Element:
         for i in top_level(inside):
             if inside[i].text in ("|", ":") and label_of(without_domain(inside[:i])) is not None:
-                return self.statement(inside[i + 1 :])
+                condition = split(inside[i + 1 :], (",", *_AND))
+                elements = [_within(_domain(inside[:i]), self.statement(part)) for part in condition]
+                if len(elements) > 1:
+                    raise NotUnderstood("a set with several conditions")
+                return elements[0]._replace(label=None)
         if not inside:
             return Element(set_key(()), numbers=())
         elements = [
@@ -342,10 +434,18 @@ def _parts(tree: Tree) -> Iterator[Tree]:
             yield from _parts(part)
 
 
-def _renamed(tree: Tree, name: str) -> Tree:
-    if tree[0] == "name":
-        return ("name", name)
-    return tuple(_renamed(part, name) if isinstance(part, tuple) else part for part in tree)
+def _with_value(tree: Tree, name: str, value: Tree) -> Tree:
+    """The tree with a variable replaced."""
+    if tree == ("name", name):
+        return value
+    return tuple(_with_value(part, name, value) if isinstance(part, tuple) else part for part in tree)
+
+
+_ZERO: Tree = ("number", Fraction(0))
+
+
+def _intersection(sets: Iterable[RealSet]) -> RealSet:
+    return reduce(intervals.intersection, sets)
 
 
 def _number(value: Number) -> Element:
@@ -359,7 +459,7 @@ def _point_of(numbers: RealSet | None) -> Number | None:
 
 
 def _root(at: list[Number], names: frozenset[str]) -> tuple[Number, bool] | None:
-    """Where a function of one variable, given at the points, is 0 if it is linear; and whether it rises."""
+    """Where an analytic function of one variable, given at the points, is 0 if it is linear; and whether it rises."""
     if len(names) != 1:
         return None
     (name,) = names
@@ -367,7 +467,7 @@ def _root(at: list[Number], names: frozenset[str]) -> tuple[Number, bool] | None
     run = [arithmetic.add(x[i], -x[0]) for i in range(evaluate.POINTS)]
     rise = [arithmetic.add(at[i], -at[0]) for i in range(evaluate.POINTS)]
     slope = arithmetic.divide(rise[1], run[1])
-    if slope == 0 or arithmetic.add(rise[2], -arithmetic.multiply(slope, run[2])) != 0:
+    if slope == 0 or any(arithmetic.add(rise[i], -arithmetic.multiply(slope, run[i])) for i in (2, 3)):
         return None
     root = arithmetic.simplified(arithmetic.add(x[0], -arithmetic.divide(at[0], slope)))
     return root, arithmetic.is_real(slope) and slope > 0

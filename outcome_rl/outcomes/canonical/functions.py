@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from fractions import Fraction
-from math import comb, factorial
+from functools import cmp_to_key
+from math import comb, factorial, gcd, lcm, prod
 
 from outcome_rl.outcomes.canonical.arithmetic import (
     HIDDEN_BITS,
@@ -11,6 +12,7 @@ from outcome_rl.outcomes.canonical.arithmetic import (
     Undefined,
     add,
     bounded,
+    compare,
     divide,
     inexact,
     is_real,
@@ -23,6 +25,7 @@ from outcome_rl.outcomes.canonical.arithmetic import (
 from outcome_rl.outcomes.canonical.lexer import TooLarge
 
 MAX_FACTORIAL = 3000
+MIN_MAGNITUDE = 64
 
 
 def _absolute(a: Number) -> Number:
@@ -75,6 +78,38 @@ def _binomial(n: Number, k: Number) -> Number:
     return divide(_factorial(n), multiply(_factorial(k), _factorial(add(n, -k))))
 
 
+def is_integer(a: Number) -> bool:
+    a = simplified(a)
+    return type(a) is Fraction and a.denominator == 1
+
+
+def _double_factorial(a: Number) -> Number:
+    if not is_integer(a) or a < 0:
+        raise Undefined("the double factorial of a number that is no natural one")
+    if a > MAX_FACTORIAL:
+        raise TooLarge(f"a double factorial beyond {MAX_FACTORIAL}!!")
+    return bounded(Fraction(prod(range(int(a), 0, -2))))
+
+
+def _modulo(a: Number, b: Number) -> Number:
+    if not b:
+        raise Undefined("a remainder of a division by zero")
+    return a - b * (a // b)
+
+
+def _largest(*values: Number) -> Number:
+    if not all(map(is_real, values)):
+        raise Undefined("the maximum of complex numbers")
+    return max(values, key=cmp_to_key(compare))
+
+
+def _sign(a: Number) -> Number:
+    a = simplified(a)
+    if not is_real(a):
+        raise Undefined("the sign of a complex number")
+    return Fraction(int(a > 0) - int(a < 0))
+
+
 def _logarithm(a: Number) -> Number:
     if a == 0:
         raise Undefined("the logarithm of 0")
@@ -86,12 +121,16 @@ def _exponential(a: Number) -> Number:
 
 
 def _analytic(name: str, max_magnitude: int) -> Callable[[Number], Number]:
-    """A function of mpmath's, with results that vanish made exact."""
+    """A function of mpmath's, with results that vanish made exact.
+
+    Arguments beyond the bound, or nearer to 0 than 2**-64, are refused: there 77 digits would not tell the function
+    from its limit, as tanh 200 from 1 and cos 10^-70 from 1.
+    """
 
     def function(a: Number) -> Number:
         a = inexact(a)
-        if mp().mag(a) > max_magnitude:
-            raise TooLarge(f"the {name} of a number beyond 2**{max_magnitude}")
+        if a and not -MIN_MAGNITUDE < mp().mag(a) <= max_magnitude:
+            raise TooLarge(f"the {name} of a number beyond 2**{max_magnitude} or below 2**-{MIN_MAGNITUDE}")
         value = getattr(mp(), name)(a)
         if not mp().isfinite(value):
             raise Undefined(f"a pole of {name}")
@@ -102,6 +141,7 @@ def _analytic(name: str, max_magnitude: int) -> Callable[[Number], Number]:
 
 
 _sin, _cos = _analytic("sin", 40), _analytic("cos", 40)
+_sinh, _cosh, _tanh = (_analytic(name, 6) for name in ("sinh", "cosh", "tanh"))
 _arcsin, _arccos, _arctan = _analytic("asin", 40), _analytic("acos", 40), _analytic("atan", 40)
 OPERATORS: dict[str, tuple[int, Callable[..., Number]]] = {  # name: (work on inexact numbers, function)
     "+": (10, add),
@@ -131,7 +171,23 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
     "arccot": (150, lambda a: _arctan(divide(Fraction(1), a))),
     "arcsec": (180, lambda a: _arccos(divide(Fraction(1), a))),
     "arccsc": (180, lambda a: _arcsin(divide(Fraction(1), a))),
-    "sinh": (70, _analytic("sinh", 16)),
-    "cosh": (70, _analytic("cosh", 16)),
-    "tanh": (80, _analytic("tanh", 16)),
+    "sinh": (70, _sinh),
+    "cosh": (70, _cosh),
+    "tanh": (80, _tanh),
+    "sech": (80, lambda a: divide(Fraction(1), _cosh(a))),
+    "csch": (80, lambda a: divide(Fraction(1), _sinh(a))),
+    "coth": (90, lambda a: divide(Fraction(1), _tanh(a))),
+    "arcsinh": (150, _analytic("asinh", 40)),
+    "arccosh": (150, _analytic("acosh", 40)),
+    "arctanh": (150, _analytic("atanh", 40)),
+    "max": (20, _largest),
+    "min": (20, lambda *values: -_largest(*(-value for value in values))),
+    "sign": (10, _sign),
+    "gcd": (10, lambda *values: Fraction(gcd(*map(int, values)))),
+    "lcm": (10, lambda *values: bounded(Fraction(lcm(*map(int, values))))),
+    "mod": (10, _modulo),
+    "factorial2": (100, _double_factorial),
 }
+SYMMETRIC = frozenset(("gcd", "lcm"))
+OF_INTEGERS = frozenset(("gcd", "lcm", "mod", "factorial2"))
+"""Functions of integers: of anything else they are as unknown as f(x)."""

@@ -4,11 +4,14 @@ The ends are numbers of `arithmetic` or the floats `inf` and `-inf`; a point is 
 """
 
 from collections.abc import Iterable
+from fractions import Fraction
 from functools import cmp_to_key
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.arithmetic import Number, compare, number_key
+from outcome_rl.outcomes.canonical.functions import FUNCTIONS
 
+MAX_POINTS = 64
 INFINITY = float("inf")
 
 
@@ -66,11 +69,35 @@ def intersection(a: RealSet, b: RealSet) -> RealSet:
     return complement(union((complement(a), complement(b))))
 
 
+def is_point(part: Interval) -> bool:
+    return part.has_low and part.has_high and compare(part.low, part.high) == 0
+
+
+def integers(one: RealSet) -> RealSet:
+    """The integers of a set: as points where they are few, else as intervals with whole, closed ends."""
+    parts: list[RealSet] = []
+    for part in one:
+        low, high = (-_whole(-part.low, part.has_low), _whole(part.high, part.has_high))
+        few = not isinstance(low, float) and not isinstance(high, float) and high - low < MAX_POINTS
+        if few:
+            parts += [point(Fraction(value)) for value in range(int(low), int(high) + 1)]
+        else:
+            parts.append(interval(low, True, high, True))
+    return union(parts)
+
+
+def _whole(high: Number, has_high: bool) -> Number:
+    """The largest integer up to an end."""
+    if isinstance(high, float):
+        return high
+    floor = FUNCTIONS["floor"][1](high)
+    return floor - 1 if not has_high and compare(floor, high) == 0 else floor
+
+
 def set_key(one: RealSet) -> str:
     """Return the key: an interval's is that of its brackets and ends, a point's that of the number."""
-    is_point = [part.has_low and part.has_high and compare(part.low, part.high) == 0 for part in one]
-    keys = [number_key(part.low) if dot else _key(part) for part, dot in zip(one, is_point, strict=True)]
-    return list_key(keys) if all(is_point) else list_key(keys, "U")
+    keys = [number_key(part.low) if is_point(part) else _key(part) for part in one]
+    return list_key(keys) if all(map(is_point, one)) else list_key(keys, "U")
 
 
 def list_key(keys: list[str], tag: str = "") -> str:

@@ -71,7 +71,9 @@ _RENAMED = {
     r"\rbrack": "]",
 }
 _ORDINARY = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+-=^_()[],/|<>!:;*")
-_DEGREE = frozenset(("°", r"\degree", r"\degrees"))
+_EXPANDED = dict.fromkeys(("°", r"\degree", r"\degrees"), ("^", r"\circ"))
+_EXPANDED |= {sign: (r"\mathbb", letter) for letter, sign in zip("NZQRC", "ℕℤℚℝℂ", strict=True)}
+_EXPANDED |= {rf"\{letter}": (r"\mathbb", letter) for letter in "NZQRC"}
 
 
 def plain_latex(answer: str) -> str:
@@ -86,9 +88,9 @@ def plain_latex(answer: str) -> str:
     out: list[str] = []
     open_groups: list[tuple[str, int]] = []  # kind, and the index in `out` of the group's first token
     last_group = (-1, -1)  # indices in `out` of the braces closed last
-    kind, space, sizing = "plain", False, False
+    kind, space, gap, sizing = "plain", False, False, False
     for raw in _TOKEN.findall(answer):
-        if raw in _ORDINARY and not space:  # most of a formula
+        if raw in _ORDINARY and not space and not gap:  # most of a formula
             out.append(raw)
             kind, sizing = "plain", False
             continue
@@ -102,6 +104,11 @@ def plain_latex(answer: str) -> str:
         if token in _TEXT or token in _UNWRAPPED:
             kind = "text" if token in _TEXT else "unwrapped"
             continue
+        gap = gap or (token == "{" and kind != "text" and _ends_in_argument(out))
+        if gap and (token in _DIGITS or (token == "{" and kind == "plain")):
+            out.append(" ")
+            gap = False
+        gap = gap and kind == "unwrapped"
         if token == "{":
             if kind == "unwrapped":  # a space before it is one before its content
                 open_groups.append((kind, len(out)))
@@ -112,14 +119,14 @@ def plain_latex(answer: str) -> str:
         elif token == "}":
             if open_groups:
                 last_group = _close_group(out, *open_groups.pop(), last_group)
-            # `x^{2}3` is no `x^23`: the braces may go, not the gap.
-            kind, space = "plain", out[-2:-1] in _BEFORE_ARGUMENT and out[-1] in _DIGITS
+            # `x^{2}3` and `x^{2}{3}` are no `x^23`: the braces may go, not the gap.
+            kind, space, gap = "plain", False, _ends_in_argument(out)
             continue
         else:
             in_text = bool(open_groups) and open_groups[-1][0] == "text"
             if space and (in_text or (out and out[-1][-1] in _BEFORE_SPACE and token in _DIGITS)):
                 out.append(" ")
-            out.extend(("^", r"\circ") if token in _DEGREE else (token,))
+            out.extend(_EXPANDED.get(token, (token,)))
         kind, space = "plain", False
     _strip_end(out)
     if last_group == (0, len(out) - 1):
@@ -128,30 +135,66 @@ def plain_latex(answer: str) -> str:
     return _join(out)
 
 
-_CONJUNCTION = re.compile(
-    r"(?P<group>\\(?:text[a-z]*|mathrm|mbox|hbox)\s*\{[^{}]*\})|(?<=[\s$})\]])(?P<word>and|or)(?=[\s$\\])"
+# Functions as words before a letter, which would run into it: `sin x`, `max a`. `sec` and `min` are units there.
+_WORD_FUNCTIONS = "arcsin arccos arctan sinh cosh tanh sin cos tan cot csc ln log exp sqrt gcd lcm"
+_OUTSIDE_OF_TEXT = re.compile(
+    r"(?P<group>\\(?:text[a-z]*|mathrm|mbox|hbox|operatorname)\s*\{[^{}]*\})|(?<=[\s$})\]])(?P<word>and|or)(?=[\s$\\])"
+    rf"|(?<![A-Za-z\\])(?P<function>{'|'.join(_WORD_FUNCTIONS.split())})(?=\s+[A-Za-z\\])|(?P<power>\*\*)|(?P<unequal>!=)"
 )
-
+_EMPHASIS = re.compile(r"\*\*([^*]+)\*\*|__([^_]+)__")
 
 # What sources that print LaTeX through other tools leave of `\begin{pmatrix}`, `\mbox{cm}` and `\pm\sqrt{5}`.
 _LOST_BRACES = re.compile(r"\\(begin|end|mbox)([a-z]+)")
 _STRAY_PRODUCT = re.compile(r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()")
+_PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime(?![A-Za-z]))")
+_MATRIX = re.compile(r"Matrix\(\s*\[\s*\[([^()]*)\]\s*\]\s*\)")
+_MENDS = re.compile(r"and|or|Mat|\*\*|!=|\\prime|[a-z] ")
 
 
 def mended(answer: str) -> str:
-    """Return the answer with lost braces and stray signs put right, and `and` and `or` between formulas set as text."""
+    """Return the answer with lost braces and stray signs put right, and words between formulas told from letters.
+
+    `and` and `or` become text, the names of functions commands, `**` and `!=` the signs that they stand for,
+    `^{\\prime}` a prime; Markdown emphasis goes.
+    """
     if "\\begin" in answer or "\\mbox" in answer:
         answer = _LOST_BRACES.sub(r"\\\1{\2}", answer)
     if "*sqrt" in answer:
         answer = _STRAY_PRODUCT.sub(r"\1 ", answer)
-    if "and" not in answer and "or" not in answer:
+    if _MENDS.search(answer) is None:
         return answer
-    return _CONJUNCTION.sub(lambda match: match["group"] or rf"\text{{ {match['word']} }}", answer)
+    if emphasis := _EMPHASIS.fullmatch(answer):
+        answer = emphasis[1] or emphasis[2]
+    if "Matrix" in answer:
+        answer = _MATRIX.sub(_matrix, answer)
+    if "\\prime" in answer:
+        answer = _PRIMES.sub(lambda match: "'" * match[0].count("prime"), answer)
+    return _OUTSIDE_OF_TEXT.sub(_mend, answer)
+
+
+def _matrix(match: re.Match[str]) -> str:
+    rows = r"\\".join(row.replace(",", "&") for row in re.split(r"\]\s*,\s*\[", match[1]))
+    return rf"\begin{{pmatrix}}{rows}\end{{pmatrix}}"
+
+
+def _mend(match: re.Match[str]) -> str:
+    if match["word"]:
+        return rf"\text{{ {match['word']} }}"
+    if match["function"]:
+        return rf"\{match['function']}"
+    if match["unequal"]:  # not the factorial and the sign of `n! = 6`
+        return r"\neq "
+    return match["group"] or "^"
 
 
 _DIGITS = "0123456789"
 _BEFORE_ARGUMENT = (["^"], ["_"], [r"\sqrt"], ["]"])
 _BEFORE_SPACE = _DIGITS + ","
+
+
+def _ends_in_argument(out: list[str]) -> bool:
+    """Whether the last token is a digit that is an argument: the `2` of `x^2`."""
+    return out[-2:-1] in _BEFORE_ARGUMENT and out[-1] in _DIGITS
 
 
 def _close_group(out: list[str], kind: str, start: int, last_group: tuple[int, int]) -> tuple[int, int]:

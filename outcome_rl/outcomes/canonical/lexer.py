@@ -40,11 +40,20 @@ alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lam
 varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar
 """
 GREEK = tuple(_GREEK.split())
-_FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh ln log lg exp"
+_FUNCTIONS = """
+sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh arccosh arctanh
+ln log lg exp
+"""
 FUNCTION_NAMES = tuple(_FUNCTIONS.split())
+_CALLED = "max min gcd lcm sign floor ceil factorial factorial2 binomial root cbrt abs"
+CALLED = {name: name for name in _CALLED.split()}
+CALLED |= {"Abs": "abs", "Max": "max", "Min": "min", "sgn": "sign", "ceiling": "ceil", "comb": "binomial"}
+"""Functions whose arguments stand in brackets, by the names that computer algebra gives them."""
+
 _BARE = {"sqrt": r"\sqrt", "pi": r"\pi", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty"}
 _BARE |= {name: f"\\{name}" for name in [*FUNCTION_NAMES, *GREEK] if name != "Pi"}
-_BARE |= {"asin": r"\arcsin", "acos": r"\arccos", "atan": r"\arctan", "and": "and", "or": "or", "abs": r"\abs"}
+_BARE |= {f"a{name}": rf"\arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
+_BARE |= {"and": "and", "or": "or"}
 _LETTERS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for letter in "αβγδεζηθικνξρστυφχψω"} | {
     "λ": r"\lambda",
     "μ": r"\mu",
@@ -54,22 +63,24 @@ _LETTERS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for lett
 }
 
 _TOKEN = re.compile(
-    rf"(?P<unit>(?<=[0-9}}])(?:(?:{UNIT_WORDS})(?![A-Za-z])|\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT})\.? ?\}})(?:\^[23])?)"
+    rf"(?P<unit>(?<=[0-9}}])(?:(?:{UNIT_WORDS})(?![A-Za-z]|\^?[0-9]?\()"
+    rf"|\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT})\.? ?\}})(?:\^[23])?)"
     r"|\\text\{(?P<text>[^{}]*)\}"
     r"|\\(?P<command>[A-Za-z]+) ?"
     r"|(?P<escape>\\.)"
     r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2}(?![0-9A-Za-z.]))?)"
     rf"|(?<![A-Za-z])(?P<bare>{'|'.join(sorted(_BARE, key=len, reverse=True))})(?![A-Za-z])"
+    rf"|(?<![A-Za-z])(?P<called>{'|'.join(sorted(CALLED, key=len, reverse=True))})(?=\()"
     r"|(?P<word>[A-Za-z]{5,})"
     r"|(?P<letter>[A-Za-z])"
     r"|(?P<space> )"
-    r"|(?P<relation><=|>=|!=|≈)"
+    r"|(?P<relation><=|>=|≈)"
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
 _LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
 _THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?")
-_RELATIONS = {"<=": r"\leq", ">=": r"\geq", "!=": r"\neq", "≈": r"\approx"}
+_RELATIONS = {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
 _BRACKETS, _CLOSED_BRACKETS = ("(", "[", r"\{"), (")", "]", r"\}")
 OPENING = frozenset(("(", "[", "{", r"\{", r"\langle", r"\begin"))
@@ -106,6 +117,8 @@ def _token(match: re.Match[str]) -> Token:
         text = text.strip()
         if text in ("and", "or", "th", "st", "nd", "rd"):
             return Token("symbol", text)
+        if text in FUNCTION_NAMES or text in CALLED:
+            return Token("command", f"\\{text}")
         letter = _LETTER_IN_TEXT.fullmatch(text)
         return Token("text", text) if letter is None else Token("name", letter[1])
     if kind == "command":
@@ -113,6 +126,8 @@ def _token(match: re.Match[str]) -> Token:
     if kind == "bare":
         text = _BARE[text]
         return Token("command" if text[0] == "\\" else "symbol", text)
+    if kind == "called":
+        return Token("command", f"\\{text}")
     if kind == "letter":
         return Token("name", text)
     if kind == "relation":

@@ -6,6 +6,8 @@ All take plain LaTeX, whose spaces are gone except between digits; `marked_choic
 
 import re
 
+from outcome_rl.outcomes.canonical.lexer import GREEK
+
 _TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?(?:([ap])\.?m\.?)")
 # Without am or pm, `4:30` may be a ratio; `4:05` and `12:00` are none.
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):(0[0-9])")
@@ -14,12 +16,14 @@ _MONTHS = _MONTH_NAMES.split()
 _MONTH = rf"(?P<month>{'|'.join(_MONTHS)})"
 _DAY = r"(?P<day>[12][0-9]|3[01]|0?[1-9])(?:st|nd|rd|th)?"
 _DATES = [re.compile(rf"{dates},?(?P<year>[0-9]{{4}})?") for dates in (_MONTH + _DAY, rf"{_DAY}(?:of)?{_MONTH}")]
+_ISO_DATE = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
+_SLASHED_DATE = re.compile(r"(?:0?[1-9]|[12][0-9]|3[01])/(?:0?[1-9]|[12][0-9]|3[01])/[0-9]{4}")  # day or month first
 _NUMBER_NAMES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _NUMERALS = _NUMBER_NAMES.split()
 _DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*)\)?"
 _BASED = re.compile(rf"{_DIGITS}_(?:([0-9])|\{{([0-9]{{1,2}}|{'|'.join(_NUMERALS)})\}})")
 _WORD = re.compile(r"[^\W\d_]{3,}[.!?]?|[A-Z]{2}|no|No")
-_LONE_COMMANDS = ("pi", "sqrt", "inf", "infinity")
+_LONE_COMMANDS = frozenset(("pi", "sqrt", "inf", "infinity", *GREEK))
 _CHOICE = re.compile(r"\\text\{ ?(\([A-J]\)) ?\}.+")
 
 
@@ -33,6 +37,10 @@ def in_notation(text: str) -> str | None:
     for pattern in _DATES:
         if date := pattern.fullmatch(folded):
             return f"date:{date['year'] or ''}-{_MONTHS.index(date['month']) + 1}-{int(date['day'])}"
+    if date := _ISO_DATE.fullmatch(text):
+        return f"date:{date[1]}-{int(date[2])}-{int(date[3])}"
+    if _SLASHED_DATE.fullmatch(text):
+        return f"date:{'/'.join(part.lstrip('0') for part in text.split('/'))}"
     if based := _BASED.fullmatch(text):
         base = based[2] or based[3]
         base = str(_NUMERALS.index(base) + 2) if base in _NUMERALS else str(int(base))
@@ -43,7 +51,7 @@ def in_notation(text: str) -> str | None:
 
 def is_word(text: str) -> bool:
     """Whether a text is a word or a name: `odd`, `Evelyn`, `AB`, `no`; two small letters are a product."""
-    return _WORD.fullmatch(text) is not None and text not in _LONE_COMMANDS
+    return _WORD.fullmatch(text) is not None and text.rstrip("!") not in _LONE_COMMANDS
 
 
 def marked_choice(plain: str) -> str | None:

@@ -7,7 +7,7 @@ so that every machine reads a text alike.
 
 A tree is a tuple `(operator, *operands)`: `("number", Fraction)`, `("name", "x_1")`, `("constant", "pi")`,
 `("+", a, b, ...)`, `("*", a, b, ...)`, `("/", a, b)`, `("^", a, b)`, `("neg", a)`, `("pm", sign, a)`,
-`("call", "sin", a)`.
+`("call", "sin", a)`, `("apply", "f", a, ...)` of an unknown function.
 """
 
 from fractions import Fraction
@@ -15,6 +15,7 @@ from functools import reduce
 from typing import Any
 
 from outcome_rl.outcomes.canonical.lexer import (
+    CALLED,
     FUNCTION_NAMES,
     GREEK,
     Incomparable,
@@ -23,6 +24,8 @@ from outcome_rl.outcomes.canonical.lexer import (
     Tokens,
     TooLarge,
     Words,
+    closing,
+    split,
 )
 
 MAX_DEPTH = 24
@@ -42,17 +45,26 @@ def parse_expression(tokens: Tokens) -> Tree:
         Incomparable: ambiguous; `TooLarge` if it is nested deeper than `MAX_DEPTH`.
     """
     parser = _Parser(tokens)
-    tree = parser.sum()
+    tree = parser.choice()
     if parser.position != len(tokens):
         raise parser.refusal()
     return tree
 
 
+def with_sign(tree: Tree, pm: int) -> Tree:
+    """The tree with `\\pm` read as one of its signs."""
+    if tree[0] == "pm":
+        part = with_sign(tree[2], pm)
+        return part if tree[1] == pm else ("neg", part)
+    return tuple(with_sign(part, pm) if isinstance(part, tuple) else part for part in tree)
+
+
 def names_in(tree: Tree) -> frozenset[str]:
-    """The variables of a tree."""
+    """The variables of a tree, and the unknown functions, as `f(`."""
     if tree[0] == "name":
         return frozenset((tree[1],))
-    return frozenset().union(*(names_in(part) for part in tree[1:] if isinstance(part, tuple)))
+    unknown = (f"{tree[1]}(",) if tree[0] == "apply" else ()
+    return frozenset(unknown).union(*(names_in(part) for part in tree[1:] if isinstance(part, tuple)))
 
 
 _END = Token("end", "")
@@ -97,6 +109,11 @@ class _Parser:
         if self.depth > MAX_DEPTH:
             raise TooLarge(f"nested deeper than {MAX_DEPTH}")
 
+    def choice(self) -> Tree:
+        """A sum, or the binomial coefficient `n \\choose k`."""
+        tree = self.sum()
+        return ("call", "binomial", tree, self.sum()) if self.accept(r"\choose") else tree
+
     def sum(self) -> Tree:
         """Terms; a sum or product is one node, however long, so that trees are no deeper than texts are nested."""
         terms = [self.term(self.accept("+", "-", r"\pm", r"\mp") or "+")]
@@ -110,8 +127,11 @@ class _Parser:
     def product(self) -> Tree:
         factors = [self.signed_power()]
         while True:
-            if self.accept(r"\cdot", r"\times", "*", "×", "·"):
-                factors.append(self.signed_power())
+            if sign := self.accept(r"\cdot", r"\times", "*", "×", "·"):
+                factor = self.signed_power()
+                if sign[0] == "\\" and _is_vector(factors[-1]) and _is_vector(factor):
+                    factor = ("apply", sign[1:], factors.pop(), factor)
+                factors.append(factor)
             elif self.accept("/", r"\div", ":", "÷"):
                 factors.append(("/", _ONE, self.signed_power()))
             elif self.begins_factor():
@@ -152,15 +172,18 @@ class _Parser:
         while True:
             if self.accept("!"):
                 self.descend()
-                tree = ("call", "factorial", tree)
+                is_double = self.accept("!")
+                if self.next.text == "!":
+                    raise self.refusal()
+                tree = ("call", "factorial2" if is_double else "factorial", tree)
             elif self.accept("%") or self.next.kind == "unit":
                 self.position += self.next.kind == "unit"
+            elif self.degrees():
+                if self.in_trigonometric:
+                    self.descend()
+                    tree = ("*", tree, _DEGREE)
             elif self.accept("^"):
-                if self.accept(r"\circ"):
-                    if self.in_trigonometric:
-                        self.descend()
-                        tree = ("*", tree, ("/", ("constant", "pi"), ("number", Fraction(180))))
-                elif not self.ordinal():
+                if not self.ordinal():
                     exponents = [self.argument()]
                     if tree[0] == "name":  # `v^2_0`
                         tree = ("name", tree[1] + self.subscript())
@@ -172,6 +195,12 @@ class _Parser:
             else:
                 self.depth = depth
                 return tree
+
+    def degrees(self) -> bool:
+        """Consume the sign of degrees."""
+        ahead = [token.text for token in self.tokens[self.position : self.position + 2]]
+        self.position += 2 * (ahead == ["^", r"\circ"])
+        return ahead == ["^", r"\circ"]
 
     def ordinal(self) -> bool:
         """Consume the rest of `12^{\text{th}}`, which is 12."""
@@ -229,10 +258,10 @@ class _Parser:
         self.depth -= 1
         return tree
 
-    def closed(self, closing: str) -> Tree:
-        in_bars, self.in_bars = self.in_bars, self.in_bars if closing == "|" else 0
-        tree = self.sum()
-        self.expect(closing)
+    def closed(self, end: str) -> Tree:
+        in_bars, self.in_bars = self.in_bars, self.in_bars if end == "|" else 0
+        tree = self.choice()
+        self.expect(end)
         self.in_bars = in_bars
         return tree
 
@@ -285,10 +314,58 @@ class _Parser:
     def name(self, text: str) -> Tree:
         if text in ("e", "i") and self.next.text != "_":
             return ("constant", text)
-        name = text + self.subscript()
-        if name in ("f", "g", "h") and self.accept("("):  # as a product, f(x+1) = f(x) + f(1) would hold for every f
-            return ("call", name, self.closed(")"))
+        if text == "d" and self.is_derivative():  # `dy/dx`
+            tokens = self.tokens[self.position - 1 : self.position + 4]
+            self.position += 4
+            return ("name", "".join(token.text for token in tokens))
+        return self.applied(text + self.subscript())
+
+    def is_derivative(self) -> bool:
+        ahead = self.tokens[self.position : self.position + 4]
+        return [token.text for token in ahead[1:3]] == ["/", "d"] and ahead[0].kind == ahead[-1].kind == "name"
+
+    def applied(self, name: str) -> Tree:
+        """A variable, or an unknown function of what follows in brackets.
+
+        `f(x + 1)` is no product, or f(x + 1) = f(x) + f(1) would hold for every f. Letters that usually name functions
+        are functions before every bracket, as are primed ones; others before a bracket that a product would not need:
+        `n(n - 1)` is a product, `a(2)` is not.
+        """
+        start = self.position
+        usual = name.partition("_")[0].partition("'")[0] in _FUNCTION_LETTERS or "'" in name
+        if usual and self.accept("^"):  # `f^{-1}(x)`, `f^2(x)`
+            exponent = self.argument()
+            if self.next.text == "(":
+                return ("apply", f"{name}^{exponent}", *self.arguments())
+            self.position = start
+        if self.next.text == "(" and (usual or self.is_bracket_of_atoms()):
+            return ("apply", name, *self.arguments())
         return ("name", name)
+
+    def is_bracket_of_atoms(self) -> bool:
+        """Whether the bracket that opens next holds one number or variable, or several behind commas."""
+        position = self.position + 1
+        while position < len(self.tokens):
+            kind, text = self.tokens[position]
+            if kind not in ("number", "name") and text[1:] not in GREEK:
+                return False
+            position += 1
+            if self.tokens[position : position + 1] == [_COMMA]:
+                position += 1
+            else:
+                return self.tokens[position : position + 1] == [_CLOSE]
+        return False
+
+    def arguments(self) -> list[Tree]:
+        """The arguments of a function, in brackets."""
+        self.expect("(")
+        in_bars, self.in_bars = self.in_bars, 0
+        trees = [self.sum()]
+        while self.accept(","):
+            trees.append(self.sum())
+        self.expect(")")
+        self.in_bars = in_bars
+        return trees
 
     def subscript(self) -> str:
         """Subscript and primes, as text: `x_{1}'` has `_1'`."""
@@ -312,20 +389,24 @@ class _Parser:
         return self.tokens[start : self.position - 1]
 
     def command(self, name: str) -> Tree:
-        if name == "pi":
-            return ("constant", "pi")
+        if name == "pi":  # `\pi(x)` counts primes
+            ahead = self.tokens[self.position : self.position + 3]
+            counts = len(ahead) == 3 and ahead[0].text == "(" and ahead[1].kind == "name" and ahead[2] == _CLOSE
+            return ("apply", "pi", *self.arguments()) if counts else ("constant", "pi")
         if name in GREEK:
-            return ("name", f"\\{name}{self.subscript()}")
+            return self.applied(f"\\{name}{self.subscript()}")
         if name == "frac":
-            return ("/", self.digit_argument(), self.last_argument())
+            return _quotient(self.digit_argument(), self.last_argument())
         if name == "binom":
             return ("call", "binomial", self.digit_argument(), self.last_argument())
         if name == "sqrt":
             return self.root()
         if name in FUNCTION_NAMES:
             return self.function(name)
-        if name == "abs":
+        if name == "abs" and self.next.text != "(":
             return ("call", "abs", self.argument())
+        if name in CALLED:
+            return self.called(CALLED[name])
         if name in ("lfloor", "lceil"):
             tree = self.closed("\\r" + name[1:])
             return ("call", name[1:], tree)
@@ -336,6 +417,23 @@ class _Parser:
             return ("name", f"\\{name} {''.join(token.text for token in tokens)}{self.subscript()}")
         self.position -= 1
         raise self.refusal()
+
+    def called(self, name: str) -> Tree:
+        """A function in the notation of computer algebra: `binomial(n, k)`, `\\max(a, b)`, `\\max\\{a, b\\}`."""
+        opening = self.position
+        if self.accept(r"\{"):
+            self.tokens[opening] = Token("symbol", "(")
+            end = next((i for i in range(opening, len(self.tokens)) if self.tokens[i].text == r"\}"), opening)
+            self.tokens[end], self.position = _CLOSE, opening
+        operands = self.arguments()
+        if name == "cbrt" and len(operands) == 1:
+            return ("^", operands[0], ("/", _ONE, ("number", Fraction(3))))
+        if name == "root" and len(operands) == 2:
+            return ("^", operands[0], ("/", _ONE, operands[1]))
+        least, most = _ARITIES.get(name, (1, 1))
+        if not least <= len(operands) <= most:
+            raise NotUnderstood(f"{name} of {len(operands)} arguments")
+        return ("call", name, *operands)
 
     def root(self) -> Tree:
         degree = _TWO
@@ -352,6 +450,9 @@ class _Parser:
                 base = self.argument()
         if base is not None and name != "log":
             raise self.refusal()
+        if name == "log" and base is None and exponent is None and self.is_pair():  # `log(8, 2)`
+            operand, base = self.arguments()
+            return ("/", ("call", "ln", operand), ("call", "ln", base))
         self.in_trigonometric += name in TRIGONOMETRIC
         operand = self.operand()
         self.in_trigonometric -= name in TRIGONOMETRIC
@@ -362,10 +463,28 @@ class _Parser:
             call = ("/", ("call", "ln", operand), ("call", "ln", base))
         return call if exponent is None else ("^", call, exponent)
 
+    def is_pair(self) -> bool:
+        """Whether the bracket that opens next holds a comma."""
+        end = closing(self.tokens, self.position) if self.next.text == "(" else -1
+        return end > 0 and len(list(split(self.tokens[self.position + 1 : end], (",",)))) == 2
+
     def operand(self) -> Tree:
-        """What a function applies to: a bracket, or the product up to a sign, a bracket or another function."""
+        """What a function applies to: a bracket, or the product up to a sign, a bracket or another function.
+
+        A power after the bracket is one of the function: `\\cos(x)^2` is `\\cos^2 x`.
+        """
         sign = self.signs()
-        bracketed = self.next.text in ("(", "{", "|")
+        if self.next.text == "(":
+            tree = self.primary()
+            if self.degrees():
+                tree = ("*", tree, _DEGREE)
+            return _signed(sign, tree)
+        if self.next.text == "|":
+            tree = self.primary()
+            if self.next.text == "^":
+                raise Incomparable("a power behind the bars of a function's argument")
+            return _signed(sign, tree)
+        bracketed = self.next.text == "{"
         factors = [self.power()]
         while not bracketed and self.begins_factor() and self.next.text not in ("(", "{", "|"):
             if self.next.text[1:] in FUNCTION_NAMES:
@@ -375,8 +494,26 @@ class _Parser:
         return _signed(sign, factors[0] if len(factors) == 1 else ("*", *factors))
 
 
-_OTHER_COMMANDS = ("pi", "frac", "binom", "sqrt", "abs", "lfloor", "lceil")
-_FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *_DECORATIONS, *_OTHER_COMMANDS))
+_FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
+_ARITIES = {"max": (1, 99), "min": (1, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2)}
+_COMMA, _CLOSE = Token("symbol", ","), Token("symbol", ")")
+_DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
+_VECTORS = (r"\vec", r"\overrightarrow", r"\hat")
+_OTHER_COMMANDS = ("pi", "frac", "binom", "sqrt", "lfloor", "lceil")
+_FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_DECORATIONS, *_OTHER_COMMANDS))
+
+
+def _is_vector(tree: Tree) -> bool:
+    return bool(tree[0] == "name" and tree[1].startswith(_VECTORS))
+
+
+def _quotient(top: Tree, bottom: Tree) -> Tree:
+    """A fraction; one of differentials, as in Leibniz's derivative, is a name of its own."""
+    d = ("name", "d")
+    first = top[1] if top[0] == "*" else top
+    if bottom[:2] == ("*", d) and (first == d or first[:2] == ("^", d)):
+        return ("name", f"{top}/{bottom}")
+    return ("/", top, bottom)
 
 
 def _signed(sign: str, tree: Tree) -> Tree:

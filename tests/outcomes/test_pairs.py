@@ -1,0 +1,38 @@
+"""Generated pairs of answers, in short; `tests/helpers/outcome_pairs.py` judges 400,000 of them."""
+
+import itertools
+
+import outcome_pairs
+import pytest
+from outcome_pairs import KINDS, agree, measure, num, pairs
+
+X, Y = ("var", "x"), ("var", "y")
+
+
+@pytest.mark.timeout(120)  # takes a few seconds
+def test_no_unequal_pair_has_one_key_and_few_equal_pairs_have_two() -> None:
+    wrong: list[outcome_pairs.Pair] = []
+    tallies = measure(600, seed=7, report=lambda kind, pair: wrong.append(pair))
+    assert [pair for pair in wrong if not pair[2]] == []
+    assert sum(tally.missed for tally in tallies.values()) <= 0.03 * sum(tally.equal for tally in tallies.values())
+    assert all(tally.equal and tally.unequal for tally in tallies.values())
+
+
+def test_the_pairs_are_the_same_for_a_seed_and_of_all_kinds() -> None:
+    first = list(itertools.islice(pairs(seed=3), 300))
+    assert first == list(itertools.islice(pairs(seed=3), 300))
+    assert {kind for kind, _ in first} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        (("abs", X), ("sqrt", ("pow", X, num(2))), True),
+        (("abs", X), X, False),
+        (("floor", X), num(0), False),
+        (("mul", X, Y), ("mul", Y, X), True),
+        (("div", num(1), num(0)), num(1), None),
+    ],
+)
+def test_the_oracle(a: outcome_pairs.Tree, b: outcome_pairs.Tree, verdict: bool | None) -> None:
+    assert agree(a, b) is verdict
