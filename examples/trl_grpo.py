@@ -3,8 +3,8 @@
     pip install 'trl>=1.16,<1.17'
     python examples/trl_grpo.py --steps 16
 
-The policy and the questions are the toy ones, so this runs anywhere in a minute or two; a real model and real
-problems change the two lines that load them.
+The policy and the questions are the toy ones, so this runs anywhere in a minute or two; for a real model and real
+problems, change the two lines that load them.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
-from outcome_rl import equivalent, extract_answer
-from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer
+from outcome_rl import ExplorationConfig, equivalent, extract_answer
+from outcome_rl.integrations.trl import OutcomeGRPOTrainer
 from outcome_rl.toy import DialectTask, policy_dir
 
 parser = argparse.ArgumentParser()
@@ -23,7 +23,7 @@ parser.add_argument("--steps", type=int, default=16)
 parser.add_argument("--bonus", default="ucb_con", help="none, ucb, ucb_mean, ucb_con, batch, batch_positive")
 arguments = parser.parse_args()
 
-# Outcomes are counted by the column "id", and judged by the column "answer".
+# Outcomes are counted under the column "id", and compared with the column "answer".
 problems = DialectTask().problems("train")[:64]  # 16 a step: every question comes back after four
 dataset = Dataset.from_list([{"id": p["id"], "prompt": p["problem"], "answer": p["answer"]} for p in problems])
 
@@ -34,7 +34,7 @@ def correct(completions: list[str], answer: list[str], **_: Any) -> list[float]:
 
 
 class Report(TrainerCallback):
-    """One line a step, of the metrics that TRL would send to its loggers."""
+    """Print one line per step, of the metrics that TRL would send to its loggers."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if "reward" in logs:
@@ -45,7 +45,7 @@ class Report(TrainerCallback):
             )
 
 
-trainer = OutcomeGRPOTrainer(  # in place of GRPOTrainer, with one argument more, the last
+trainer = OutcomeGRPOTrainer(  # in place of GRPOTrainer, with one more argument, the last one
     model=str(policy_dir()),
     reward_funcs=correct,
     train_dataset=dataset,
@@ -68,6 +68,8 @@ trainer = OutcomeGRPOTrainer(  # in place of GRPOTrainer, with one argument more
 )
 trainer.remove_callback(PrinterCallback)
 trainer.train()
+explorer = trainer.explorer
 print(
-    f"{len(trainer.counts)} outcomes of {len(trainer.solved)} questions counted, {sum(trainer.solved.values())} solved"
+    f"{len(explorer.counts)} outcomes of {len(explorer.solved)} questions counted, "
+    f"{sum(explorer.solved.values())} solved"
 )

@@ -37,6 +37,10 @@ from outcome_rl_kernels.loss.reference import AnswerMaskMode
 
 T = TypeVar("T")
 
+# Usual columns of question ids and gold answers in data sets, tried in this order.
+ID_COLUMNS = ("id", "question_id", "unique_id")
+ANSWER_COLUMNS = ("answer", "gold")
+
 COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
 _FORMAT = "outcome_rl exploration 1"
 _FIX = "Continue from another checkpoint, or start with new counts"
@@ -275,7 +279,7 @@ class Explorer:
         counts: `OutcomeCounts` of all responses so far.
         matcher: `OutcomeMatcher` with the outcome classes so far.
         solved: question id -> whether a correct response was ever sampled, for every question sampled so far.
-        id_source: origin of the question ids, such as "column 'id'"; saved with the state, for plug-ins to compare.
+        id_source: where the question ids come from, in words; see `set_id_source`.
 
     Raises:
         TypeError, ValueError: a setting is unknown, of the wrong type, or out of range.
@@ -512,6 +516,19 @@ class Explorer:
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"{folder}: {error}") from error
         return explorer
+
+    def set_id_source(self, source: str) -> None:
+        """Record where the question ids come from, such as "the column 'id'"; it is saved with the state.
+
+        Raises:
+            ValueError: the saved counts were made under ids from elsewhere, so that they would never be found again.
+        """
+        if self.id_source not in ("", source):
+            raise ValueError(
+                f"the saved outcomes were counted under ids from {self.id_source}, and this run takes them from "
+                f"{source}. Set id_key as it was, or start with new counts"
+            )
+        self.id_source = source
 
     def close(self) -> None:
         """End the math-verify processes; the explorer can still be used, and starts new ones when it needs them."""

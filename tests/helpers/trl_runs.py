@@ -17,8 +17,8 @@ from datasets import Dataset
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, TrainerCallback
 from trl import GRPOConfig
 
-from outcome_rl import extract_answer
-from outcome_rl.integrations.trl import ExplorationConfig, OutcomeGRPOTrainer
+from outcome_rl import ExplorationConfig, extract_answer
+from outcome_rl.integrations.trl import OutcomeGRPOTrainer
 from outcome_rl.toy import DialectTask, policy_dir
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout functions are, to TRL
@@ -66,7 +66,7 @@ def questions(**columns: list[Any]) -> Dataset:
 
 
 def rollouts(prompts: list[Any], trainer: Any) -> dict[str, Any]:
-    """Completions that depend on nothing but the step and the place in the batch of all ranks."""
+    """Completions that depend on nothing but the step and the position in the batch of all ranks."""
     words, first = trainer.processing_class, trainer.accelerator.process_index * len(prompts)
     end = words.eos_token_id
     chosen = [
@@ -120,6 +120,7 @@ def make_trainer(
     folder: Path,
     *,
     exploration: ExplorationConfig | None = None,
+    columns: dict[str, Any] | None = None,
     fused_loss: bool = False,
     data: Dataset | None = None,
     eval_data: Dataset | None = None,
@@ -144,7 +145,7 @@ def make_trainer(
         "bf16": False,
         "disable_tqdm": True,
     }
-    ours = {"exploration": exploration, "fused_loss": fused_loss}
+    ours = {"exploration": exploration, "fused_loss": fused_loss} | (columns or {})
     return trainer_class(
         model=str(policy),
         reward_funcs=reward_funcs,
@@ -169,7 +170,7 @@ def losses(trainer: Any) -> list[float]:
 
 
 def counted(trainer: Any) -> list[torch.Tensor]:
-    return list(trainer.counts.items())
+    return list(trainer.explorer.counts.items())
 
 
 def main(folder: Path) -> None:
@@ -188,13 +189,16 @@ def main(folder: Path) -> None:
             learning_rate=0.1,
         )
         trainer.train()
-        log = [{k: v for k, v in row.items() if k.startswith("exploration")} for row in trainer.state.log_history]
+        log = [
+            {k: v for k, v in row.items() if k.startswith(("exploration/", "outcomes/"))}
+            for row in trainer.state.log_history
+        ]
         ends.append(
             {
                 "losses": losses(trainer),
                 "log": log,
                 "counts": counted(trainer),
-                "solved": trainer.solved,
+                "solved": trainer.explorer.solved,
                 "weights": {name: value.detach() for name, value in trainer.model.named_parameters()},
             }
         )

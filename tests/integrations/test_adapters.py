@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from outcome_rl import OutcomeCounts, group_advantages, outcome_key, question_key
+from outcome_rl import Explorer, OutcomeCounts, group_advantages, outcome_key, question_id, question_key
 from outcome_rl.integrations.slime import ExplorationRewards
 
 
@@ -43,7 +43,7 @@ def test_slime_gets_raw_rewards_and_advantages_with_bonuses() -> None:
         assert raw == [1, 0, 0, 1, 0, 0]
         expected = group_advantages(
             torch.tensor(raw).view(2, 3),
-            torch.tensor([question_key("2+2"), question_key("3+4")]),
+            torch.tensor([question_key(question_id("2+2")), question_key(question_id("3+4"))]),
             torch.tensor([[outcome_key(a) for a in answers] for answers in (first, second)]),
             counts,
             bonus="ucb_con",
@@ -61,9 +61,9 @@ def test_slime_leaves_out_the_division_as_it_is_told() -> None:
 def test_slime_counts_go_on_after_a_restart(tmp_path: Any) -> None:
     before = ExplorationRewards(bonus="ucb", coef=1.0)
     before(ARGS, group(0, "2+2", "4", ["5", "5"]))
-    before.exploration.save(tmp_path / "exploration")
-    after = ExplorationRewards(bonus="ucb", coef=1.0)
-    after.exploration.load(tmp_path / "exploration")
+    before.explorer.save(tmp_path / "exploration")
+    after = ExplorationRewards()
+    after.explorer = Explorer.load(tmp_path / "exploration")
     _, advantages = after(ARGS, group(1, "2+2", "4", ["5", "6"]))
     assert advantages == pytest.approx([2**-0.5, 1.0])
 
@@ -73,14 +73,14 @@ def test_slime_questions_may_have_ids() -> None:
     post_process(ARGS, group(0, "2+2", "4", ["5", "5"], metadata={"id": 3}))
     _, advantages = post_process(ARGS, group(1, "2 + 2", "4", ["5", "6"], metadata={"id": 3}))
     assert advantages == pytest.approx([2**-0.5, 1.0])
-    with pytest.raises(ValueError, match=r"id_key='id' is not in a sample's metadata, which has \[\]"):
+    with pytest.raises(ValueError, match=r"id_key='id' must be in the metadata of every sample; one has \[\]"):
         post_process(ARGS, group(2, "2+2", "4", ["5", "5"]))
 
 
 def test_slime_errors_name_what_to_change() -> None:
-    with pytest.raises(ValueError, match="answer_mask_mode cannot be had here"):
+    with pytest.raises(ValueError, match="answer_mask_mode cannot be set for slime"):
         ExplorationRewards(answer_mask_mode="policy")
-    with pytest.raises(ValueError, match="unknown key 'coeff'; did you mean 'coef'"):
+    with pytest.raises(ValueError, match="unknown setting 'coeff'; did you mean 'coef'"):
         ExplorationRewards(coeff=0.1)
-    with pytest.raises(ValueError, match=r"a sample has no label.*--label-key"):
+    with pytest.raises(ValueError, match=r"every sample must have a label.*--label-key"):
         ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", None, 0.0)])

@@ -22,22 +22,31 @@ from trl_runs import (
     tokenizer,
 )
 
-from outcome_rl import OutcomeCounts, OutcomeMatcher, extract_answer, group_advantages, question_key
-from outcome_rl.integrations.trl import ExplorationConfig, exploration_advantages
-from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl import (
+    NO_ANSWER,
+    ExplorationConfig,
+    Explorer,
+    OutcomeCounts,
+    OutcomeMatcher,
+    extract_answer,
+    group_advantages,
+    question_key,
+)
+from outcome_rl.integrations.trl import exploration_advantages
 from outcome_rl.toy import policy_dir
 
 METRICS = {
     "exploration/bonus_mean",
     "exploration/bonus_abs_mean",
     "exploration/new_outcome_rate",
-    "exploration/distinct_outcomes",
-    "exploration/no_answer_rate",
-    "exploration/unresolved",
-    "exploration/all_correct_groups",
-    "exploration/correct_rate",
     "exploration/counted_outcomes",
     "exploration/solved_fraction",
+    "exploration/distinct_answers",
+    "outcomes/distinct_in_group",
+    "outcomes/no_answer_rate",
+    "outcomes/unresolved",
+    "outcomes/all_correct_groups",
+    "outcomes/correct_rate",
 }
 
 
@@ -74,8 +83,8 @@ def test_it_trains_and_reports_on_sampled_completions(tmp_path: Path) -> None:
     assert len(log) == 3
     assert all(row.keys() >= METRICS and row["grad_norm"] > 0 for row in log)
     assert len([row for row in trainer.state.log_history if "eval_reward" in row]) == 3
-    assert int(trainer.counts.items().counts.sum()) == 3 * 12
-    assert len(trainer.solved) == len(GOLDS)
+    assert int(trainer.explorer.counts.items().counts.sum()) == 3 * 12
+    assert len(trainer.explorer.solved) == len(GOLDS)
     table = pandas.read_parquet(tmp_path / "completions" / "completions_00002.parquet")
     assert len(table) == 12
     assert {"exploration/outcome", "exploration/count", "exploration/bonus", "advantage"} <= set(table.columns)
@@ -128,7 +137,7 @@ def test_advantages_are_those_of_group_advantages(make: Make, bonus: str) -> Non
         expected = (groups.advantages + groups.bonuses).flatten()
         torch.testing.assert_close(output["advantages"], expected, rtol=1e-5, atol=1e-6)
         assert groups.bonuses.abs().max() > 0
-    assert [a.tolist() for a in trainer.counts.items()] == [a.tolist() for a in counts.items()]
+    assert [a.tolist() for a in trainer.explorer.counts.items()] == [a.tolist() for a in counts.items()]
 
 
 def test_a_group_that_is_all_correct_gets_no_bonus(make: Make) -> None:
@@ -155,7 +164,7 @@ def test_the_bonus_is_added_to_trls_own_advantages(make: Make, settings: dict[st
     plain = generate(make(trainer_class=GRPOTrainer, **settings), 0, 1, 2)["advantages"]
     trainer = make(exploration=ExplorationConfig(bonus="batch", coef=0.5, answer_mask_mode="none"), **settings)
     ours = generate(trainer, 0, 1, 2)["advantages"]
-    repeats = trainer.counts.items().counts  # of fresh outcomes: -0.5 * (repeats - 1) / 4 for each
+    repeats = trainer.explorer.counts.items().counts  # of fresh outcomes: -0.5 * (repeats - 1) / 4 for each
     assert (ours - plain).sum().item() == pytest.approx(-0.5 * (repeats * (repeats - 1)).sum().item() / N, abs=1e-5)
     assert not torch.equal(ours, plain)
 
@@ -193,7 +202,7 @@ def test_a_generation_is_counted_once(make: Make, settings: dict[str, Any], gene
     trainer = make(**settings)
     trainer.train()
     size = trainer.args.generation_batch_size
-    assert int(trainer.counts.items().counts.sum()) == generations * size
+    assert int(trainer.explorer.counts.items().counts.sum()) == generations * size
 
 
 def says_seven(completions: list[str], **_: Any) -> list[float]:
@@ -201,12 +210,14 @@ def says_seven(completions: list[str], **_: Any) -> list[float]:
 
 
 def test_a_reward_function_may_tell_what_is_correct(make: Make) -> None:
-    config = ExplorationConfig(correct_reward="says_seven", correct_threshold=0.7)
     trainer = make(
-        data=questions(answer=None), reward_funcs=says_seven, rollout_func=saying(r"\boxed{ 7 }"), exploration=config
+        data=questions(answer=None),
+        reward_funcs=says_seven,
+        rollout_func=saying(r"\boxed{ 7 }"),
+        columns={"correct_reward": "says_seven", "correct_threshold": 0.7},
     )
     assert (generate(trainer, 0, 3, 4)["advantages"] == 0).all()
-    assert set(trainer.solved.values()) == {True}
+    assert set(trainer.explorer.solved.values()) == {True}
 
 
 def nothing(completions: list[str], **_: Any) -> list[float | None]:
@@ -227,8 +238,8 @@ def test_a_completion_that_was_cut_off_is_counted_though_trl_masks_it(make: Make
     trainer = make(rollout_func=cut_off, mask_truncated_completions=True)
     output = generate(trainer, 0, 1, 2)
     assert output["completion_mask"].sum() == 0
-    assert trainer.counts.items().counts.tolist() == [2] * 6
-    assert (trainer.counts.items().outcome_keys == NO_ANSWER).sum() == 3
+    assert trainer.explorer.counts.items().counts.tolist() == [2] * 6
+    assert (trainer.explorer.counts.items().outcome_keys == NO_ANSWER).sum() == 3
 
 
 def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
@@ -252,7 +263,7 @@ def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
 
     trainer = make(rollout_func=rollout, exploration=ExplorationConfig(bonus="ucb", answer_mask_mode="policy"))
     output = generate(trainer, 0, 1, 2)
-    found = trainer.counts.items()
+    found = trainer.explorer.counts.items()
     assert sorted(found.counts.tolist()) == [2] * 6
     assert (found.outcome_keys == NO_ANSWER).sum() == 3
     masked = (output["advantages"] == 0) & (output["advantages"] != 0).any(dim=1, keepdim=True)
@@ -269,9 +280,7 @@ class OwnTrainer(GRPOTrainer):  # type: ignore[misc]
                 output,
                 [row["id"] for row in inputs],
                 [row["answer"] for row in inputs],
-                config=ExplorationConfig(),
-                counts=self.counts,
-                matcher=self.matcher,
+                explorer=self.explorer,
                 tokenizer=self.processing_class,
                 num_generations=self.num_generations,
             )
@@ -280,20 +289,15 @@ class OwnTrainer(GRPOTrainer):  # type: ignore[misc]
 
 def test_a_subclass_of_ones_own_calls_one_function(make: Make) -> None:
     own, ours = make(trainer_class=OwnTrainer), make()
-    own.counts, own.matcher = OutcomeCounts(), OutcomeMatcher()
+    own.explorer = Explorer()
     torch.testing.assert_close(generate(own, 0, 1, 2)["advantages"], generate(ours, 0, 1, 2)["advantages"])
-    assert own.found.counts.shape == own.found.bonuses.shape == (3, N)
-    arguments = {
-        "config": ExplorationConfig(),
-        "counts": own.counts,
-        "matcher": own.matcher,
-        "tokenizer": tokenizer(),
-    }
+    assert own.found.counts.shape == own.found.bonuses.shape == (3 * N,)
+    arguments = {"explorer": own.explorer, "tokenizer": tokenizer()}
     output = generate(ours, 0, 1, 2)
     with pytest.raises(ValueError, match="question_ids must have one entry for each of 12 completions; got 1"):
         exploration_advantages(output, ["a"], None, num_generations=N, **arguments)
-    with pytest.raises(ValueError, match="pass golds or correct"):
+    with pytest.raises(ValueError, match="golds or correct must tell which responses are correct"):
         exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments)
     with pytest.raises(ValueError, match="every 8 consecutive completions must be samples of one question"):
         exploration_advantages(output, ["a"] * 12, ["1"] * 12, num_generations=8, **arguments)
-    assert int(own.counts.items().counts.sum()) == 12
+    assert int(own.explorer.counts.items().counts.sum()) == 12

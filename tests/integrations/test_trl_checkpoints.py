@@ -1,6 +1,7 @@
 """Counts, outcome classes and solved questions in TRL's checkpoints, and on every rank."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 from trl_runs import counted, losses, make_trainer, questions, save_policy
 
-from outcome_rl.integrations.trl import ExplorationConfig
+from outcome_rl import ExplorationConfig
 from outcome_rl.toy import policy_dir
 
 
@@ -49,13 +50,13 @@ def test_a_resumed_run_ends_as_one_that_was_not_stopped(saved: Any, tmp_path: Pa
     resumed = sampled_run(tmp_path)
     resumed.train(resume_from_checkpoint=str(checkpoint_of(saved)))
     assert losses(resumed) == losses(saved)
-    assert len(saved.counts) > 4
+    assert len(saved.explorer.counts) > 4
     for whole, continued in zip(counted(saved), counted(resumed), strict=True):
         assert torch.equal(whole, continued)
-    assert resumed.solved == saved.solved
-    assert resumed.matcher.state_dict() == saved.matcher.state_dict()
+    assert resumed.explorer.solved == saved.explorer.solved
+    assert resumed.explorer.matcher.state_dict() == saved.explorer.matcher.state_dict()
     torch.testing.assert_close(weights(resumed), weights(saved), rtol=0, atol=0)
-    assert not list(tmp_path.glob("**/*.unfinished"))
+    assert not list(tmp_path.glob("**/.unfinished*"))
 
 
 def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
     make_trainer(policy, tmp_path, trainer_class=GRPOTrainer, **settings).train()
     trainer = make_trainer(policy, tmp_path, **(settings | {"max_steps": 2}))
-    with pytest.raises(FileNotFoundError, match=r"checkpoint-1 has no exploration.pt: OutcomeGRPOTrainer did not"):
+    with pytest.raises(FileNotFoundError, match=r"checkpoint-1/exploration holds no exploration state"):
         trainer.train(resume_from_checkpoint=True)
 
 
@@ -73,11 +74,11 @@ def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
     [
         (
             {"data": questions(id=None)},
-            "counted outcomes under the column 'id', and this run would under a hash of the prompt",
+            "counted under ids from the column 'id', and this run takes them from the hash of the prompt",
         ),
         (
             {"exploration": ExplorationConfig(equivalence="math_verify")},
-            "state must have the outcome rule 'canonical/3.math_verify' of this matcher; got 'canonical/3'",
+            r"made under outcome rule 'canonical/\d', but rule 'canonical/\d.math_verify'",
         ),
     ],
     ids=["question ids", "outcome rule"],
@@ -90,14 +91,16 @@ def test_counts_of_other_questions_or_outcomes_are_refused(
 
 
 @pytest.mark.slow
-def test_a_damaged_file_is_named(saved: Any, tmp_path: Path) -> None:
-    trainer = sampled_run(tmp_path)
-    path = tmp_path / "exploration.pt"
-    whole = (checkpoint_of(saved) / "exploration.pt").read_bytes()
-    for damaged in (b"", whole[: len(whole) // 2], b"not a file of torch"):
+@pytest.mark.parametrize("name", ["state.json", "counts.safetensors"])
+def test_a_damaged_file_is_named(saved: Any, tmp_path: Path, name: str) -> None:
+    checkpoint = tmp_path / "checkpoint-2"
+    shutil.copytree(checkpoint_of(saved), checkpoint)
+    path = checkpoint / "exploration" / name
+    whole = path.read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2], b"not such a file"):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"exploration.pt is damaged. Continue from another"):
-            trainer._load_exploration(path)
+        with pytest.raises(ValueError, match=name):
+            sampled_run(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
 
 
 @pytest.mark.slow

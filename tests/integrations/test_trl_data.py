@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset, IterableDataset
 from trl_runs import GOLDS, Make, generate, length, questions
 
-from outcome_rl.integrations.trl import ExplorationConfig
+from outcome_rl import ExplorationConfig
 
 
 def test_questions_without_an_id_are_told_apart_by_their_prompt(make: Make) -> None:
@@ -17,42 +17,40 @@ def test_questions_without_an_id_are_told_apart_by_their_prompt(make: Make) -> N
     for prompts in (problems, chats):
         trainer = make(data=questions(id=None, prompt=prompts))
         generate(trainer, 0, 1, 2)
-        first = set(trainer.solved)
+        first = set(trainer.explorer.solved)
         generate(trainer, 2, 0, 1)
-        assert set(trainer.solved) == first
+        assert set(trainer.explorer.solved) == first
         assert len(first) == 3
-        seen.append(trainer.counts.items().counts.sum().item())
+        seen.append(trainer.explorer.counts.items().counts.sum().item())
     assert seen == [24, 24]
     again = make(data=questions(id=None))
     generate(again, 0, 1, 2)
-    assert set(again.solved) == set(make_ids(make, problems))
+    assert set(again.explorer.solved) == set(make_ids(make, problems))
 
 
 def make_ids(make: Make, problems: list[str]) -> list[str]:
     """The ids of the first three problems in another trainer, whose data come in another order."""
     trainer = make(data=questions(id=None, prompt=problems[::-1], answer=list(GOLDS)[::-1]))
     generate(trainer, 5, 4, 3)
-    return list(trainer.solved)
+    return list(trainer.explorer.solved)
 
 
 def test_data_may_be_a_stream(make: Make) -> None:
     rows = [dict(row) for row in questions()]
     trainer = make(data=IterableDataset.from_generator(lambda: iter(rows)))
     trainer.train()
-    assert int(trainer.counts.items().counts.sum()) == 2 * 12
-    assert set(trainer.solved) == {row["id"] for row in rows}
+    assert int(trainer.explorer.counts.items().counts.sum()) == 2 * 12
+    assert set(trainer.explorer.solved) == {row["id"] for row in rows}
 
 
 def test_a_solution_serves_as_gold_by_its_final_answer(make: Make) -> None:
     solutions = [f"As 3 + 4 = 7, so it is.\n#### {gold}" for gold in GOLDS]
-    trainer = make(
-        data=questions(solution=solutions, answer=list(GOLDS)), exploration=ExplorationConfig(answer_key="solution")
-    )
+    trainer = make(data=questions(solution=solutions, answer=list(GOLDS)), columns={"answer_key": "solution"})
     generate(trainer, 0, 1, 2)
     by_answer = make()
     generate(by_answer, 0, 1, 2)
-    assert trainer.solved == by_answer.solved
-    assert any(trainer.solved.values())
+    assert trainer.explorer.solved == by_answer.explorer.solved
+    assert any(trainer.explorer.solved.values())
 
 
 def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
@@ -60,7 +58,7 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
         warnings.simplefilter("error")
         trainer = make(data=questions(answer=None), reward_funcs=length, exploration=ExplorationConfig(bonus="ucb"))
         generate(trainer, 0, 1, 2)
-    assert int(trainer.counts.items().counts.sum()) == 12
+    assert int(trainer.explorer.counts.items().counts.sum()) == 12
     assert "exploration/solved_fraction" not in trainer._metrics["train"]
 
 
@@ -69,20 +67,20 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
     [
         (
             {"exploration": {"bonus": "ucb"}},
-            "exploration must be an outcome_rl.integrations.trl.ExplorationConfig; got",
+            "exploration must be an outcome_rl.ExplorationConfig; got",
         ),
         (
-            {"exploration": ExplorationConfig(id_key="uid")},
-            "exploration.id_key names the column 'uid', but the training",
+            {"columns": {"id_key": "uid"}},
+            "id_key must name a column; got 'uid', but the training data has",
         ),
         (
             {"data": questions(answer=None), "reward_funcs": length},
             "nothing tells which are: the training data has the",
         ),
         ({"remove_unused_columns": True, "reward_funcs": length}, "the columns 'prompt'"),
-        ({"exploration": ExplorationConfig(correct_reward="x")}, "one of the reward functions 'is_right'; got 'x'"),
+        ({"columns": {"correct_reward": "x"}}, "one of the reward functions 'is_right'; got 'x'"),
         ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
-        ({"data": questions(id=None, image=[None] * 6)}, "a question is more than its prompt with 'image'"),
+        ({"data": questions(id=None, image=[None] * 6)}, "with 'image' a question is more than its prompt"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

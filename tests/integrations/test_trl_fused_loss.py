@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig
 from trl_runs import Gradients, generate, losses, make_trainer, questions
 
-from outcome_rl.integrations.trl import ExplorationConfig
+from outcome_rl import ExplorationConfig
 from outcome_rl.toy import policy_dir
 
 
@@ -116,7 +116,7 @@ def test_evaluation_takes_it_too(policy: Path, tmp_path: Path) -> None:
             use_bias_correction_kl=False,
         )
         found.append(trainer.evaluate())
-        assert len(trainer.counts) == 0
+        assert len(trainer.explorer.counts) == 0
     assert found[1]["eval_loss"] == pytest.approx(found[0]["eval_loss"], rel=1e-4)
     assert found[1]["eval_entropy"] == pytest.approx(found[0]["eval_entropy"], rel=1e-4)
 

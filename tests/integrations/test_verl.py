@@ -24,7 +24,7 @@ from verl.utils.tensordict_utils import assign_non_tensor  # noqa: E402
 from verl.workers.utils.losses import ppo_loss  # noqa: E402
 from verl_runs import EXPLORE, make_trainer, verl_config  # noqa: E402
 
-from outcome_rl.integrations.exploration import OutcomeExplorationConfig  # noqa: E402
+from outcome_rl import ExplorationConfig  # noqa: E402
 from outcome_rl.integrations.verl import algorithms, plugin  # noqa: E402
 from outcome_rl.integrations.verl.trainer import prepare, read_settings  # noqa: E402
 
@@ -154,7 +154,7 @@ def test_verls_ppo_loss_takes_it_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"bonuss": "ucb"}, r"algorithm\.outcome_exploration: unknown key 'bonuss'; did you mean 'bonus'\?"),
+        ({"bonuss": "ucb"}, r"algorithm\.outcome_exploration: unknown setting 'bonuss'; did you mean 'bonus'\?"),
         ({"bonus": "ucb_max"}, "bonus must be one of"),
         ({"coef": -1}, "coef must be"),
         ({"answer_mask_mode": "all"}, r"must be 'policy', 'bonus' or 'none' in verl.*got 'all'"),
@@ -163,7 +163,7 @@ def test_verls_ppo_loss_takes_it_by_name(tmp_path: Path) -> None:
 )
 def test_wrong_settings_stop_the_trainer_before_it_makes_workers(tmp_path: Path, settings: Any, message: str) -> None:
     overrides = [f"{EXPLORE}{name}={value}" for name, value in settings.items()]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make_trainer(verl_config(tmp_path, *overrides))
 
 
@@ -184,14 +184,14 @@ def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> Non
     config = OmegaConf.create(printed.stdout[printed.stdout.index("model_engine:") :])
     validate_config(config, use_reference_policy=True, use_critic=False)
     prepare(config)
-    assert read_settings(config) == OutcomeExplorationConfig(coef=[0.2])
+    assert read_settings(config) == (ExplorationConfig(coef=0.2), "")
 
 
 def test_one_line_more_switches_it_on_in_any_script() -> None:
     with initialize_config_module("verl.trainer.config", version_base=None):
         line = ["algorithm.adv_estimator=outcome_grpo", EXPLORE + "bonus=ucb_con+batch", EXPLORE + "coef=[0.2,1]"]
         config = compose("ppo_trainer", overrides=line)
-    assert read_settings(config) == OutcomeExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 1])
+    assert read_settings(config) == (ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 1]), "")
 
 
 def test_this_is_the_verl_that_the_plugin_is_written_for() -> None:

@@ -13,7 +13,6 @@ from transfer_queue import KVBatchMeta
 from verl_runs import EXPLORE, Queue, make_trainer, put_group, together, verl_config
 
 from outcome_rl import NO_ANSWER, OutcomeCounts, group_advantages, outcome_key, question_key
-from outcome_rl.integrations.exploration import OutcomeExploration
 from outcome_rl.integrations.verl.trainer import gold_answer, question_id
 
 ANSWERS = {"q1": ["27", "5", "5", None], "q2": ["1", "2", "8", "3"]}
@@ -90,8 +89,8 @@ def test_advantages_are_those_of_group_advantages_step_after_step(
     assert seen[0]["exploration/new_outcome_rate"] == 7 / 8  # one has no answer
     assert seen[1]["exploration/new_outcome_rate"] == 0
     assert seen[2]["exploration/counted_outcomes"] == len(counts)
-    assert seen[0]["exploration/distinct_outcomes"] == (2 + 4) / 2
-    assert seen[0]["exploration/no_answer_rate"] == 1 / 8
+    assert seen[0]["outcomes/distinct_in_group"] == (2 + 4) / 2
+    assert seen[0]["outcomes/no_answer_rate"] == 1 / 8
     assert seen[0]["exploration/solved_fraction"] == 1
     assert seen[0]["exploration/reward_disagrees"] == 0
 
@@ -116,7 +115,7 @@ def test_where_all_answers_are_correct_ucb_con_gives_no_bonus(make: Make, queue:
     batch = put_group(queue, trainer, "a", "q1", ["27", "27"])
     trainer._compute_advantage(batch, metrics)
     assert all((row == 0).all() for row in advantages_of(queue, batch))
-    assert metrics["exploration/all_correct_groups"] == 1
+    assert metrics["outcomes/all_correct_groups"] == 1
 
 
 def test_groups_of_unequal_sizes_see_the_same_counts(make: Make, queue: Queue) -> None:
@@ -147,7 +146,7 @@ def test_padding_is_not_counted_and_earlier_outputs_of_a_session_share_its_advan
     assert (rows["pad_0_0"] == 0).all()
     assert rows["a_0_0"][0] == rows["a_0_1"][0]
     assert rows["a_1_0"][0] > rows["a_0_1"][0]
-    assert len(trainer._outcome_exploration.counts) == 2  # 1 and 27, not 8
+    assert len(trainer._outcome_explorer.counts) == 2  # 1 and 27, not 8
 
 
 @pytest.mark.slow
@@ -198,7 +197,7 @@ def test_groups_that_dapo_filters_out_are_counted_and_validation_is_not(make: Ma
     assert metrics["training/filter_groups/evicted_samples"] == 1
     assert sampled.keys == ["mixed_0_0", "mixed_1_0"]
     trainer.replay_buffer.sample(global_steps=1, partition_id="val", batch_size=1)
-    counts = trainer._outcome_exploration.counts
+    counts = trainer._outcome_explorer.counts
     question = question_key(question_id({"raw_prompt": [{"role": "user", "content": "D12 39 ^ 9 =>"}]}, ""))
     found = counts.lookup(torch.tensor([question]), torch.tensor([[outcome_key("1"), outcome_key("2")]]))
     assert found.tolist() == [[1, 2]]
@@ -215,7 +214,7 @@ def test_ids_come_from_the_data_or_from_the_prompt() -> None:
         ValueError, match=r"id_key=extra_info\.id: a row of the data has no 'id' there, but \['index'\]"
     ):
         question_id(row, "extra_info.id")
-    with pytest.raises(TypeError, match=r"parts other than text .*set algorithm\.outcome_exploration\.id_key"):
+    with pytest.raises(TypeError, match=r"prompt must be text .*set algorithm\.outcome_exploration\.id_key"):
         question_id({"raw_prompt": [{"role": "user", "content": [{"image": object()}]}]}, "")
 
 
@@ -229,7 +228,7 @@ def test_a_question_keeps_its_counts_by_its_id_whatever_its_prompt(make: Make, q
             queue.fields[key]["data_source"] = np.str_("dialect")
         trainer._compute_advantage(batch, metrics)
     assert metrics["exploration/new_outcome_rate"] == 0
-    assert list(trainer._outcome_exploration.solved) == ["dialect:7"]
+    assert list(trainer._outcome_explorer.solved) == ["dialect:7"]
 
 
 @pytest.mark.parametrize("reward_model", [None, {}, {"ground_truth": ["1", "2"]}, {"ground_truth": None}])
@@ -244,7 +243,7 @@ def test_a_gold_that_is_not_one_answer_is_refused(reward_model: Any) -> None:
 def test_counts_are_saved_with_verls_checkpoints_and_restored(make: Make, queue: Queue, capsys: Any) -> None:
     overrides = (EXPLORE + "bonus=ucb_con", EXPLORE + "coef=0.2")
     uninterrupted = make(*overrides)
-    assert "bonus=ucb_con coef=[0.2]" in capsys.readouterr().out
+    assert "bonus=ucb_con coef=0.2" in capsys.readouterr().out
     for step in (1, 2):
         uninterrupted._compute_advantage(both_groups(queue, uninterrupted, step), {})
     uninterrupted.global_steps = 2
@@ -252,7 +251,7 @@ def test_counts_are_saved_with_verls_checkpoints_and_restored(make: Make, queue:
     resumed = make(*overrides)
     banner = capsys.readouterr().out
     assert "outcome-based exploration is on" in banner
-    assert "global_step_2/outcome_exploration with 7 counted outcomes" in banner
+    assert "global_step_2/exploration with 7 counted outcomes" in banner
     found = []
     for trainer in (uninterrupted, resumed):
         batch, metrics = both_groups(queue, trainer, 3), {}
@@ -295,14 +294,21 @@ def test_a_kill_while_saving_leaves_verls_previous_checkpoint_the_last(
     with pytest.raises(KeyboardInterrupt):
         trainer._save_checkpoint()
     assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "1"
-    assert not (tmp_path / "global_step_2" / "outcome_exploration").exists()
+    assert not (tmp_path / "global_step_2" / "exploration").exists()
 
 
-def test_exploration_state_that_is_damaged_is_refused_and_nothing_changes(tmp_path: Path, make: Make) -> None:
-    exploration: OutcomeExploration = make(EXPLORE + "bonus=ucb_con")._outcome_exploration
-    exploration.save(tmp_path / "state")
-    (tmp_path / "state" / "state.json").write_text("{")
-    exploration.solved["q"] = True
+def test_exploration_state_that_is_damaged_is_refused(make: Make, tmp_path: Path) -> None:
+    trainer = make(EXPLORE + "bonus=ucb_con")
+    trainer.global_steps = 1
+    trainer._save_checkpoint()
+    (tmp_path / "global_step_1" / "exploration" / "state.json").write_text("{")
     with pytest.raises(ValueError, match=re.escape("state.json is damaged")):
-        exploration.load(tmp_path / "state")
-    assert exploration.solved == {"q": True}
+        make(EXPLORE + "bonus=ucb_con")
+
+
+def test_counts_under_other_question_ids_are_refused(make: Make) -> None:
+    trainer = make(EXPLORE + "bonus=ucb_con")
+    trainer.global_steps = 1
+    trainer._save_checkpoint()
+    with pytest.raises(ValueError, match=r"ids from the hash of the prompt, .* from extra_info.index"):
+        make(EXPLORE + "bonus=ucb_con", EXPLORE + "id_key=extra_info.index")

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from outcome_rl.exploration import ANSWER_COLUMNS, ID_COLUMNS
 from outcome_rl.files import read_jsonl
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.toy import DialectTask
 
-ID_KEYS = ("id", "question_id", "unique_id")
-PROMPT_KEYS = ("problem", "question", "prompt")
-ANSWER_KEYS = ("answer", "gold")
+PROMPT_COLUMNS = ("problem", "question", "prompt")
 
 
 class Problem(NamedTuple):
@@ -55,9 +54,9 @@ def load_problems(
     for source in sources:
         for where, row in _rows(source):
             problem = Problem(
-                id=_field(row, "id", config.id_key, ID_KEYS, where, named_columns),
-                problem=_field(row, "prompt", config.prompt_key, PROMPT_KEYS, where, named_columns),
-                answer=_field(row, "answer", config.answer_key, ANSWER_KEYS, where, named_columns),
+                id=_field(row, "id", config.id_key, ID_COLUMNS, where, named_columns),
+                problem=_field(row, "prompt", config.prompt_key, PROMPT_COLUMNS, where, named_columns),
+                answer=_field(row, "answer", config.answer_key, ANSWER_COLUMNS, where, named_columns),
             )
             known = problems.setdefault(problem.id, problem)
             if known != problem:

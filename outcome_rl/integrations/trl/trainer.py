@@ -1,53 +1,60 @@
 """TRL's GRPO trainer with outcome-based exploration.
 
-Everything is TRL's but this: after a generation batch is scored, its outcomes are counted and the bonus is added to its
-advantages; counts, outcome classes and solved questions go into TRL's checkpoints and come back from them.
+Everything is TRL's except this: after a generation batch is scored, its outcomes are counted and the bonus is added to
+its advantages; the explorer's state is saved in TRL's checkpoints and restored from them.
 """
 
-import hashlib
-import json
-import os
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from outcome_rl.grpo.run.metrics import distinct_in_groups
+from outcome_rl.exploration import ANSWER_COLUMNS, ID_COLUMNS, ExplorationConfig, Explorer, Scored
+from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.compatibility import check_hooks
-from outcome_rl.integrations.trl.config import Columns, ExplorationConfig
-from outcome_rl.integrations.trl.exploration import Exploration, exploration_advantages
 from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss
-from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl_kernels import OutcomeCounts
+from outcome_rl.outcomes.keys import question_id
 
-STATE_FILE = "exploration.pt"
+FOLDER = "exploration"  # in a checkpoint
 _COLUMNS = ("exploration/outcome", "exploration/count", "exploration/bonus")  # of TRL's table of completions
-# Loss types whose gradient at a token is that token's own even where the ratio is the whole sequence's: the ratio is a
-# constant to them.
+# Loss types whose gradient at a token is that token's own even where the ratio is the whole sequence's: they treat the
+# ratio as a constant.
 _DETACHED_RATIO = ("cispo", "vespo")
+
+
+class _Columns(NamedTuple):
+    """Columns of the training data that exploration reads; None where there is none."""
+
+    question_id: str | None  # None: the prompt identifies the question
+    gold: str | None
 
 
 class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not installed where types are checked
     """`GRPOTrainer` with a bonus for outcomes (final answers) that were rarely seen before.
 
-    `advantages = A + bonus`, where A is TRL's own, of any rewards, weights and scaling. Evaluation is TRL's own: it
-    reads no outcome and counts nothing.
+    `advantages = A + bonus`, where A is TRL's own, with any rewards, weights and scaling. Evaluation is TRL's own: it
+    reads no outcome and counts nothing. With `bonus="none"` the advantages are TRL's own and no token is masked;
+    outcomes are still counted and reported.
 
     Args:
         *args, **kwargs: as for `GRPOTrainer`.
         exploration: settings; None takes the defaults, the paper's `ucb_con`.
-        fused_loss: take the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities. Its
-            values and gradients are TRL's.
+        id_key: column of the stable id of the question; empty tries id, question_id, unique_id, and without one takes
+            the hash of the prompt.
+        answer_key: column of the reference answer, or of a solution that ends in it; empty tries answer, gold,
+            solution.
+        correct_reward: name of the reward function that tells which responses are correct; empty compares them with the
+            reference answer.
+        correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
+        fused_loss: compute the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities.
+            Its values and gradients are TRL's.
 
     Attributes:
-        counts: `OutcomeCounts`, the same on every rank.
-        matcher: `OutcomeMatcher`; rank 0's decides for all.
-        solved: question id -> whether a correct response was ever sampled, for every question sampled so far.
+        explorer: the `Explorer`; counts are the same on every rank, outcome classes are on rank zero.
 
     Raises:
         TypeError: `exploration` is not an `ExplorationConfig`, or `GRPOTrainer` lacks a method to build on.
@@ -57,66 +64,85 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     """
 
     def __init__(
-        self, *args: Any, exploration: ExplorationConfig | None = None, fused_loss: bool = False, **kwargs: Any
+        self,
+        *args: Any,
+        exploration: ExplorationConfig | None = None,
+        id_key: str = "",
+        answer_key: str = "",
+        correct_reward: str = "",
+        correct_threshold: float = 1.0,
+        fused_loss: bool = False,
+        **kwargs: Any,
     ) -> None:
         check_hooks(GRPOTrainer)
         if exploration is not None and not isinstance(exploration, ExplorationConfig):
             raise TypeError(
-                "exploration must be an outcome_rl.integrations.trl.ExplorationConfig; got "
+                "exploration must be an outcome_rl.ExplorationConfig; got "
                 f"{type(exploration).__module__}.{type(exploration).__qualname__}"
             )
         self._fused: tuple[Tensor, Tensor] | None = None  # the fused loss's logps and entropies, while TRL reads them
         super().__init__(*args, **kwargs)
-        self.exploration = ExplorationConfig() if exploration is None else exploration
+        group = dist.group.WORLD if self.accelerator.num_processes > 1 else None
+        self.explorer = Explorer(exploration, process_group=group)
+        self.correct_reward = correct_reward
+        self.correct_threshold = correct_threshold
         self.fused_loss = fused_loss
-        self._columns = self._find_columns()
+        self._columns = self._find_columns(id_key, answer_key)
+        column = self._columns.question_id
+        self._id_source = "the hash of the prompt" if column is None else f"the column {column!r}"
+        self.explorer.set_id_source(self._id_source)
         self._check_settings()
         if fused_loss:
             check_fused_loss(self)
             add_policy_loss(self.model)
-        self.matcher = OutcomeMatcher(
-            self.exploration.equivalence, self.exploration.workers, self.exploration.timeout_s
-        )
-        self.counts = OutcomeCounts(rule=self.matcher.rule)
-        self.solved: dict[str, bool] = {}
 
-    def _find_columns(self) -> Columns:
-        """Where the training data holds ids and golds.
+    def _find_columns(self, id_key: str, answer_key: str) -> _Columns:
+        """Find the columns of question ids and golds in the training data.
 
         Raises:
-            ValueError: it lacks one that is needed.
+            ValueError: a named or needed column is missing.
         """
         names = self.train_dataset.column_names or list(next(iter(self.train_dataset)))  # a stream may not know them
         if self.args.remove_unused_columns:
             self._set_signature_columns_if_needed()
             names = [name for name in names if name in self._signature_columns]
-        columns = self.exploration.columns(names)
+        has = f"the training data has the columns {', '.join(map(repr, names))}"
+        for setting, name in (("id_key", id_key), ("answer_key", answer_key)):
+            if name and name not in names:
+                raise ValueError(f"{setting} must name a column; got {name!r}, but {has}")
+        id_column = id_key or next((name for name in ID_COLUMNS if name in names), None)
+        # "solution" as in TRL's own accuracy_reward.
+        gold_column = answer_key or next((name for name in (*ANSWER_COLUMNS, "solution") if name in names), None)
+        if gold_column is None and not self.correct_reward and self.explorer.config.needs_correctness:
+            raise ValueError(
+                f"bonus={self.explorer.config.bonus!r} gives nothing to a group whose answers are all correct, and "
+                f"nothing tells which are: {has}. Name the column of the reference answer by answer_key, a reward "
+                "function by correct_reward, or set zero_when_all_correct=False"
+            )
         more = [name for name in ("image", "images") if name in names]
         if self.environment_factories is not None:
             more.append("environment")
-        if columns.question_id is None and more:
+        if id_column is None and more:
             raise ValueError(
-                f"a question is more than its prompt with {more[0]!r}, so its outcomes must be counted under an id; "
-                f"the training data has the columns {', '.join(map(repr, names))}. Name that of the id by "
-                "exploration.id_key"
+                f"id_key must name a column of stable ids, since with {more[0]!r} a question is more than its prompt, "
+                f"and {has}"
             )
-        return columns
+        return _Columns(id_column, gold_column)
 
     def _check_settings(self) -> None:
         """Refuse settings of TRL that cannot be combined with exploration.
 
         Raises:
-            ValueError: naming what could take their place.
+            ValueError: naming the alternatives.
         """
-        name = self.exploration.correct_reward
-        if name and name not in self.reward_func_names:
+        if self.correct_reward and self.correct_reward not in self.reward_func_names:
             raise ValueError(
-                f"exploration.correct_reward must be one of the reward functions "
-                f"{', '.join(map(repr, self.reward_func_names))}; got {name!r}"
+                f"correct_reward must be one of the reward functions {', '.join(map(repr, self.reward_func_names))}; "
+                f"got {self.correct_reward!r}"
             )
-        mode = self.exploration.answer_mask_mode
+        mode = self.explorer.config.answer_mask_mode
         if (
-            self.exploration.explores
+            self.explorer.config.explores
             and mode in ("policy", "bonus")
             and self.importance_sampling_level == "sequence"
             and self.loss_type not in _DETACHED_RATIO
@@ -126,7 +152,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f"answer_mask_mode={mode!r} cannot keep the bonus from the answer's tokens with "
                 f"importance_sampling_level='sequence' and loss_type={self.loss_type!r}: the gradient of a sequence's "
                 "ratio reaches all its tokens. Use fused_loss=True, whose tokens have gradients of their own, "
-                "importance_sampling_level='token', or exploration.answer_mask_mode='all' or 'none'"
+                "importance_sampling_level='token', or answer_mask_mode='all' or 'none'"
             )
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
@@ -142,57 +168,38 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             self._log_samples({name: [None] * len(self._rewards) for name in self._logs["extra"] if name in _COLUMNS})
         return output
 
-    def _explore(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> Exploration:
-        id_key, gold_key = self._columns
+    def _explore(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> Scored:
+        id_column, gold_column = self._columns
         first = self.accelerator.process_index * len(inputs)
         rewards = self._rewards[first : first + len(inputs)]
         correct = None
-        if self.exploration.correct_reward:
-            which = self.reward_func_names.index(self.exploration.correct_reward)
-            correct = (rewards[:, which] >= self.exploration.correct_threshold).tolist()
-        found = exploration_advantages(
+        if self.correct_reward:
+            which = self.reward_func_names.index(self.correct_reward)
+            correct = (rewards[:, which] >= self.correct_threshold).tolist()
+        scored = exploration_advantages(
             output,
-            [_prompt_digest(row["prompt"]) if id_key is None else _cell(row, id_key) for row in inputs],
-            None if gold_key is None else [_cell(row, gold_key) for row in inputs],
-            config=self.exploration,
-            counts=self.counts,
-            matcher=self.matcher,
+            [question_id(row["prompt"]) if id_column is None else _cell(row, id_column) for row in inputs],
+            None if gold_column is None else [_cell(row, gold_column) for row in inputs],
+            explorer=self.explorer,
             tokenizer=self._tokenizer,
             num_generations=self.num_generations,
             correct=correct,
         )
         # A completion that no reward function scores must not move the policy, by TRL's rule.
         output["advantages"][rewards.isnan().all(dim=1)] = 0.0
-        return found
+        return scored
 
-    def _record(self, found: Exploration) -> None:
-        """Remember what was solved, and write TRL's metrics and its table of completions."""
-        correct = torch.zeros_like(found.outcome_keys) if found.correct is None else found.correct
-        for question_id, solved in zip(found.question_ids, correct.any(dim=1).tolist(), strict=True):
-            self.solved[question_id] = self.solved.get(question_id, False) or solved
-        answered = found.outcome_keys != NO_ANSWER
-        metrics: dict[str, Tensor | float] = {
-            "bonus_mean": found.bonuses.mean(),
-            "bonus_abs_mean": found.bonuses.abs().mean(),
-            "new_outcome_rate": ((found.counts == 0) & answered).float().mean(),
-            "distinct_outcomes": distinct_in_groups(found.outcome_keys).float().mean(),
-            "no_answer_rate": 1 - answered.float().mean(),
-            "counted_outcomes": len(self.counts),
-            "unresolved": found.unresolved,
-        }
-        if found.correct is not None:
-            metrics["correct_rate"] = found.correct.float().mean()
-            metrics["all_correct_groups"] = found.correct.all(dim=1).float().mean()
-            metrics["solved_fraction"] = sum(self.solved.values()) / len(self.solved)
-        for name, value in metrics.items():
-            self._metrics["train"][f"exploration/{name}"].append(float(value))
+    def _record(self, scored: Scored) -> None:
+        """Write metrics among TRL's, and columns of its table of completions."""
+        for name, value in scored.metrics.items():
+            self._metrics["train"][name].append(value)
         if self.log_completions:
-            bonuses = [round(bonus, 4) for bonus in found.bonuses.flatten().tolist()]
-            columns = (found.answers, found.counts.flatten().tolist(), bonuses)
-            self._log_samples(dict(zip(_COLUMNS, columns, strict=True)))
+            answers = [None if answer is None else answer.text for answer in scored.answers]
+            bonuses = [round(bonus, 4) for bonus in scored.bonuses.tolist()]
+            self._log_samples(dict(zip(_COLUMNS, (answers, scored.counts.tolist(), bonuses), strict=True)))
 
     def _log_samples(self, columns: dict[str, list[Any]]) -> None:
-        """Add to TRL's table of completions, all of whose columns have a row a completion, those of evaluation too."""
+        """Add to TRL's table of completions, all of whose columns need a row per completion, in evaluation too."""
         for name, values in columns.items():
             self._logs["extra"][name].extend(values)
 
@@ -215,69 +222,29 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         return super()._get_per_token_logps_and_entropies(*args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        # Before all else: a checkpoint that can be continued, which ends with trainer_state.json, then has this too.
+        # First of all: trainer_state.json, which makes a checkpoint one that can be continued, is written last.
         if self.args.should_save and not self.args.save_only_model:
             folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-            folder.mkdir(parents=True, exist_ok=True)
-            scratch = folder / f"{STATE_FILE}.unfinished"
-            state = {
-                "id_key": self._columns.question_id,
-                "counts": self.counts.state_dict(),
-                "matcher": self.matcher.state_dict(),
-                "solved": self.solved,
-            }
-            torch.save(state, scratch)
-            os.replace(scratch, folder / STATE_FILE)
+            self.explorer.save(folder / FOLDER)
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            self._load_exploration(Path(checkpoint, STATE_FILE))
-
-    def _load_exploration(self, path: Path) -> None:
-        """Go on with saved counts, classes and solved questions.
-
-        Raises:
-            FileNotFoundError: the checkpoint was written by another trainer.
-            ValueError: the file is damaged, or its counts were made under another outcome rule or other question ids.
-        """
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path.parent} has no {STATE_FILE}: OutcomeGRPOTrainer did not write it, or did with "
-                "save_only_model=True. Continue from another checkpoint, or start a new run from its weights, which "
-                "counts from 0"
+            loaded = Explorer.load(
+                Path(checkpoint, FOLDER), self.explorer.config, process_group=self.explorer.process_group
             )
-        try:
-            state = torch.load(path, weights_only=True)
-        except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-            raise ValueError(f"{path} is damaged. Continue from another checkpoint") from error
-        if state["id_key"] != self._columns.question_id:
-            was, now = (
-                "a hash of the prompt" if key is None else f"the column {key!r}"
-                for key in (state["id_key"], self._columns.question_id)
-            )
-            raise ValueError(
-                f"{path.parent} counted outcomes under {was}, and this run would under {now}. Set exploration.id_key "
-                "as it was, or start a new run"
-            )
-        self.matcher.load_state_dict(state["matcher"])
-        self.counts.load_state_dict(state["counts"])
-        self.solved = state["solved"]
+            loaded.set_id_source(self._id_source)
+            self.explorer.close()
+            self.explorer = loaded
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
-    """A row's id or gold as text."""
+    """Return a row's id or gold as text."""
     value = row.get(column)
     if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
         raise ValueError(
             f"column {column!r} of the training data must hold text or a number in every row; got {value!r} in the row "
-            f"of the prompt {str(row.get('prompt'))[:80]!r}. Name another by exploration.id_key or "
-            "exploration.answer_key"
+            f"of the prompt {str(row.get('prompt'))[:80]!r}. Name another column by id_key or answer_key"
         )
     return str(value)
-
-
-def _prompt_digest(prompt: Any) -> str:
-    """A stable id of a question that has none: the same for the same text or messages."""
-    return hashlib.blake2b(json.dumps(prompt, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,15 +1,13 @@
 """The hook in verl's V1 trainers: questions and responses of a batch, counts, checkpoints, metrics.
 
-verl's own methods run as they are. Before the advantages, the hook reads what `outcome_grpo` needs from the queue;
-after verl has restored a checkpoint, the exploration's part of it is read; before verl writes one, that part is
-written, since verl's last act is to declare the checkpoint complete. Validation never comes by here, so it is never
-counted.
+verl's own methods run unchanged. Before the advantages are computed, the hook reads from the queue what `outcome_grpo`
+needs. After verl has restored a checkpoint, the explorer's state is read from it; before verl writes one, that state is
+written, because verl's last act is to declare the checkpoint complete. Validation does not pass through here, so it is
+never counted.
 """
 
 import functools
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from hashlib import blake2b
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -17,22 +15,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outcome_rl.integrations.exploration import OutcomeExploration, OutcomeExplorationConfig
+from outcome_rl.exploration import ExplorationConfig, Explorer
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
-from outcome_rl.outcomes.answer_mask import answer_mask, decode_completion
+from outcome_rl.outcomes import keys
+from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.reference import Scale
 
-FOLDER = "outcome_exploration"  # in global_step_N/
-_STATE = "_outcome_exploration"  # attribute of a trainer
+FOLDER = "exploration"  # in global_step_N/
+_EXPLORER = "_outcome_explorer"  # attribute of a trainer
 
 
 def prepare(config: Any) -> None:
     """Check the settings of a trainer that is being made, and hook its class.
 
     Raises:
-        ValueError: a setting is unknown or out of range, or settings stand there that nothing would read.
+        TypeError, ValueError: a setting is unknown, of the wrong type or out of range, or no estimator would read the
+            settings.
     """
     if config.algorithm.adv_estimator != ADV_ESTIMATOR:
         if "outcome_exploration" in config.algorithm:
@@ -41,29 +41,30 @@ def prepare(config: Any) -> None:
                 f"set algorithm.adv_estimator={ADV_ESTIMATOR}, or leave the section out"
             )
         return
-    OutcomeExploration(read_settings(config)).close()
+    read_settings(config)
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
     hook(PPOTrainer)
 
 
-def read_settings(config: Any) -> OutcomeExplorationConfig:
-    """`algorithm.outcome_exploration` of verl's configuration.
+def read_settings(config: Any) -> tuple[ExplorationConfig, str]:
+    """Read `algorithm.outcome_exploration` of verl's configuration: the exploration settings, and `id_key`.
 
     Raises:
-        ValueError: an unknown key, or `answer_mask_mode=all`.
+        TypeError, ValueError: a setting is unknown, of the wrong type or out of range, or `answer_mask_mode=all`.
     """
     from omegaconf import OmegaConf
 
     section = config.algorithm.get("outcome_exploration") or {}
-    given = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
-    settings = OutcomeExplorationConfig.from_mapping(given, SETTINGS)
-    if settings.answer_mask_mode not in ("policy", "bonus", "none"):
+    given = dict(OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section)
+    id_key = str(given.pop("id_key", None) or "")
+    settings = ExplorationConfig.from_mapping(given, SETTINGS)
+    if settings.answer_mask_mode == "all":
         raise ValueError(
-            f"{SETTINGS}.answer_mask_mode must be 'policy', 'bonus' or 'none' in verl, where answers are masked by "
-            f"their advantages, which leaves them in the denominator; got {settings.answer_mask_mode!r}"
+            f"{SETTINGS}.answer_mask_mode must be 'policy', 'bonus' or 'none' in verl, which masks answers "
+            "through their advantages and so leaves them in the denominator; got 'all'"
         )
-    return settings
+    return settings, id_key
 
 
 def hook(trainer_class: Any) -> None:
@@ -91,20 +92,21 @@ def _where_exploring(method: Callable[..., Any], around: Callable[..., Any]) -> 
 
 
 def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
-    """Also the beginning of exploration: verl calls this once, when model, data and replay buffer are there."""
+    """Make the explorer as well: verl calls this once, after it has made model, data and replay buffer."""
     original()
-    exploration = OutcomeExploration(read_settings(trainer.config))
+    settings, id_key = read_settings(trainer.config)
+    saved = _checkpoint(trainer) / FOLDER
     origin = "counts start empty"
-    if trainer.global_steps > 0:
-        place = _checkpoint(trainer) / FOLDER
-        if place.is_dir():
-            exploration.load(place)
-            origin = f"continues from {place} with {len(exploration.counts)} counted outcomes"
-        else:
-            origin = f"WARNING: {place} is not there, so that counts start empty after step {trainer.global_steps}"
-    setattr(trainer, _STATE, exploration)
-    origin += _count_what_is_dropped(trainer, exploration)
-    settings = exploration.config
+    if trainer.global_steps > 0 and saved.is_dir():
+        explorer = Explorer.load(saved, settings)
+        origin = f"continues from {saved} with {len(explorer.counts)} counted outcomes"
+    else:
+        explorer = Explorer(settings)
+        if trainer.global_steps > 0:
+            origin = f"WARNING: {saved} does not exist, so counts start empty after step {trainer.global_steps}"
+    explorer.set_id_source(f"{id_key} with the data source" if id_key else "the hash of the prompt")
+    setattr(trainer, _EXPLORER, explorer)
+    origin += _count_dropped_groups(trainer, explorer, id_key)
     print(
         f"outcome_rl {__version__}: outcome-based exploration is on: bonus={settings.bonus} coef={settings.coef} "
         f"baseline={settings.baseline} answer_mask_mode={settings.answer_mask_mode}; {origin}",
@@ -114,15 +116,14 @@ def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
 
 def _around_save_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
     step_folder = Path(trainer.config.trainer.default_local_dir) / f"global_step_{trainer.global_steps}"
-    getattr(trainer, _STATE).save(step_folder / FOLDER)
+    getattr(trainer, _EXPLORER).save(step_folder / FOLDER)
     original()
 
 
 def _around_compute_advantage(
     trainer: Any, original: Callable[[Any, dict[str, Any]], Any], batch: Any, metrics: dict[str, Any]
 ) -> Any:
-    exploration: OutcomeExploration = getattr(trainer, _STATE)
-    in_hand = _Batch(exploration, trainer.tokenizer, batch)
+    in_hand = _Batch(trainer, batch)
     with batch_in_hand(in_hand.advantages):
         result = original(batch, metrics)
     metrics.update(in_hand.metrics)
@@ -130,15 +131,15 @@ def _around_compute_advantage(
 
 
 def _checkpoint(trainer: Any) -> Path:
-    """The folder that verl has just restored."""
+    """Return the folder that verl has just restored."""
     settings = trainer.config.trainer
     if settings.resume_mode == "resume_path":
         return Path(settings.resume_from_path)
     return Path(settings.default_local_dir) / f"global_step_{trainer.global_steps}"
 
 
-def _count_what_is_dropped(trainer: Any, exploration: OutcomeExploration) -> str:
-    """Let groups that the replay buffer drops, above all by DAPO's filter, be counted before they are gone."""
+def _count_dropped_groups(trainer: Any, explorer: Explorer, id_key: str) -> str:
+    """Count groups that the replay buffer drops, above all by DAPO's filter, before they are gone."""
     buffer = trainer.replay_buffer
     clear = getattr(buffer, "_clear_groups", None)
     if clear is None:
@@ -148,8 +149,8 @@ def _count_what_is_dropped(trainer: Any, exploration: OutcomeExploration) -> str
         if partition_id == "train":
             tags = {key: tag for key, tag in buffer.partitions["train"].items() if key.split("_")[0] in uids}
             if tags:
-                rows = _Rows(exploration.config.id_key, trainer.tokenizer, list(tags), list(tags.values()), "train")
-                exploration.count(rows.question_ids, rows.texts, rows.golds)
+                rows = _Rows(id_key, trainer.tokenizer, list(tags), list(tags.values()), "train")
+                explorer.count(rows.question_ids, rows.texts, rows.golds)
         clear(partition_id, uids)
 
     buffer._clear_groups = count_and_clear
@@ -157,7 +158,7 @@ def _count_what_is_dropped(trainer: Any, exploration: OutcomeExploration) -> str
 
 
 class _Rows:
-    """The responses behind keys of the queue that are a session's last and no padding: F of them."""
+    """F responses behind keys of the queue: the last output of every session, without padding."""
 
     def __init__(
         self, id_key: str, tokenizer: Any, keys: Sequence[str], tags: Sequence[Mapping[str, Any]], partition_id: str
@@ -189,64 +190,51 @@ class _Rows:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a column that holds no tensors, out of the wrapper that some backends of the queue leave it in."""
+    """Unwrap a value without tensors, which some backends of the queue leave in a wrapper."""
     from tensordict import NonTensorData
 
     return value.data if isinstance(value, NonTensorData) else value
 
 
 class _Batch:
-    """The advantages of a batch of R rows, computed when verl asks the estimator for them."""
+    """Advantages of a batch of R rows, computed when verl asks the estimator for them."""
 
-    def __init__(self, exploration: OutcomeExploration, tokenizer: Any, batch: Any) -> None:
+    def __init__(self, trainer: Any, batch: Any) -> None:
         self.metrics: dict[str, float] = {}
-        self._exploration = exploration
-        self._tokenizer = tokenizer
-        self._rows = _Rows(exploration.config.id_key, tokenizer, batch.keys, batch.tags, batch.partition_id)
+        self._explorer: Explorer = getattr(trainer, _EXPLORER)
+        self._tokenizer = trainer.tokenizer
+        _, id_key = read_settings(trainer.config)
+        self._rows = _Rows(id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id)
 
     def advantages(self, token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor:
-        """(R, T). A session with several outputs is scored by its last, and all of them get its advantage."""
+        """Return (R, T) advantages; the last output of a session is scored, and all its outputs get its advantage."""
         rows = self._rows
         rewards_F = token_level_rewards.sum(dim=1)[rows.final_rows].cpu()
-        scored = self._exploration.score(
-            rows.question_ids, rows.group_ids, rows.texts, rows.golds, rewards_F, scale=scale
+        scored = self._explorer.score(
+            rows.question_ids, rows.texts, rows.golds, rewards_F, group_ids=rows.group_ids, scale=scale
         )
-        self.metrics = scored.metrics | {
-            "exploration/reward_disagrees": ((rewards_F > 0) != scored.correct).float().mean().item()
-        }
-        mode = self._exploration.config.answer_mask_mode
+        disagrees_F = (rewards_F > 0) != scored.correct
+        self.metrics = scored.metrics | {"exploration/reward_disagrees": disagrees_F.float().mean().item()}
         answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
-        if mode != "none":
-            mask = answer_mask(self._tokenizer, rows.token_ids, scored.answers)
-            answers_RT[torch.tensor(rows.final_rows), : mask.shape[1]] = mask.to(answers_RT.device)
+        answers_FT = scored.answer_mask(self._tokenizer, rows.token_ids)
+        answers_RT[torch.tensor(rows.final_rows), : answers_FT.shape[1]] = answers_FT.to(answers_RT.device)
         # A padding row has no session; its response mask is zero throughout.
-        finals_R = torch.tensor([rows.final_of_session.get(session, 0) for session in rows.session_of_row])
-        reward_part_R1, bonus_R1 = (
-            values[finals_R].to(token_level_rewards.device)[:, None] for values in (scored.advantages, scored.bonuses)
-        )
-        if mode == "bonus":
-            advantages_RT = reward_part_R1 + bonus_R1 * ~answers_RT
-        else:
-            advantages_RT = (reward_part_R1 + bonus_R1) * ~answers_RT
-        return advantages_RT * response_mask
+        finals_R = [rows.final_of_session.get(session, 0) for session in rows.session_of_row]
+        return scored.select(finals_R).token_advantages(answers_RT) * response_mask
 
 
 def question_id(row: Mapping[str, Any], id_key: str) -> str:
-    """A stable id of a row's question: its `id_key` with the name of its data source, or the hash of its prompt.
+    """Return a stable id of a row's question: data source and `id_key`, or the hash of its prompt.
 
     Raises:
         ValueError: the row has no such key.
-        TypeError: the prompt holds something else than text, an image say, which has no canonical form to hash.
+        TypeError: the prompt holds something other than text, such as an image.
     """
     if not id_key:
         try:
-            prompt = json.dumps(row["raw_prompt"], sort_keys=True, ensure_ascii=False)
+            return keys.question_id(row["raw_prompt"])
         except TypeError as error:
-            raise TypeError(
-                f"the prompt has parts other than text ({error}), so that no stable id follows from it; give the data "
-                f"a column of ids and set {SETTINGS}.id_key, to extra_info.index say"
-            ) from error
-        return blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+            raise TypeError(f"{error}, and set {SETTINGS}.id_key, for example to extra_info.index") from error
     value: Any = row
     for part in id_key.split("."):
         if not isinstance(value, Mapping) or part not in value:
@@ -257,7 +245,7 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
 
 
 def gold_answer(row: Mapping[str, Any]) -> str:
-    """`reward_model.ground_truth` of a row, as verl's data has it.
+    """Return `reward_model.ground_truth` of a row.
 
     Raises:
         ValueError: it is missing, or not one answer.

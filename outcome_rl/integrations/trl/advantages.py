@@ -1,0 +1,157 @@
+"""From TRL's generation batch to advantages with a bonus for outcomes that were rarely seen.
+
+Shapes: N completions of this rank, T tokens. A group may span ranks: TRL lines up the N completions of rank 0, then
+those of rank 1, and so on, and every n consecutive ones are a group.
+
+    every rank   its N completions -> text of the last turn
+    all-gather   questions, golds and texts of all ranks
+    Explorer     outcomes, counts and bonuses, the same on every rank
+    every rank   its own N bonuses -> added to TRL's advantages, answer tokens masked
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from outcome_rl.exploration import Explorer, Scored
+from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.outcomes.extraction import extract_answer
+
+
+class _Sample(NamedTuple):
+    """A completion as the other ranks need it."""
+
+    question_id: str
+    response: str
+    gold: str | None
+    correct: bool | None
+
+
+class _Turn(NamedTuple):
+    """The last turn of a completion that the policy wrote, without padding."""
+
+    start: int  # index of its first token
+    ids: list[int]
+
+
+def exploration_advantages(
+    output: dict[str, Any],
+    question_ids: Sequence[str],
+    golds: Sequence[str] | None,
+    *,
+    explorer: Explorer,
+    tokenizer: Any,
+    num_generations: int,
+    correct: Sequence[bool] | None = None,
+) -> Scored:
+    """Count the outcomes of a generation batch and add the exploration bonus to its advantages, in place.
+
+    `advantages = A + bonus`, A being TRL's, and 0 on the tokens of the answer for `answer_mask_mode="policy"`. All
+    ranks must call this together, once per generation and in training only.
+
+    Args:
+        output: result of `GRPOTrainer._generate_and_score_completions`, with `advantages` (N,). They become (N, T)
+            where answer tokens are masked; `answer_mask_mode="all"` changes `tool_mask` and `num_items_in_batch`
+            instead. With tools, the answer is taken from the tokens that the policy wrote after the last tool output.
+        question_ids: N stable ids of this rank's completions.
+        golds: N reference answers, or texts that end in one, such as a solution; None where there are none.
+        explorer: counts and outcome classes; with several ranks its `process_group` must be theirs.
+        tokenizer: tokenizer of the policy, with its padding token.
+        num_generations: n samples per question.
+        correct: N verdicts to use in place of the golds, such as `rewards == 1`.
+
+    Returns:
+        The `Scored` of the completions of all ranks, in TRL's order, the same on each; its own advantages are 0.
+
+    Raises:
+        ValueError: lengths differ, groups are not n samples of one question, a question comes with another gold than
+            before, or nothing tells which responses are correct although the bonus depends on it.
+    """
+    from accelerate import PartialState  # comes with TRL
+    from accelerate.utils import gather_object
+
+    num_local = len(output["completion_ids"])
+    for name, values in (("question_ids", question_ids), ("golds", golds), ("correct", correct)):
+        if values is not None and len(values) != num_local:
+            raise ValueError(f"{name} must have one entry for each of {num_local} completions; got {len(values)}")
+    turns = _last_turns(output, tokenizer.pad_token_id)
+    local = [
+        _Sample(
+            question_ids[i],
+            decode_completion(tokenizer, turn.ids),
+            None if golds is None else _final_answer(golds[i]),
+            None if correct is None else bool(correct[i]),
+        )
+        for i, turn in enumerate(turns)
+    ]
+    samples = [_Sample(*sample) for sample in gather_object(local)]
+    ids, responses, all_golds, verdicts = (list(column) for column in zip(*samples, strict=True))
+    _check_groups(ids, num_generations)
+    scored = explorer.score(
+        ids,
+        responses,
+        None if golds is None else all_golds,
+        torch.zeros(len(samples)),  # the reward part is TRL's
+        group_ids=[i // num_generations for i in range(len(samples))],
+        correct=None if correct is None else verdicts,
+    )
+    if explorer.config.explores:
+        first = PartialState().process_index * num_local
+        _add(output, scored.select(range(first, first + num_local)), turns, tokenizer)
+    return scored
+
+
+def _add(output: dict[str, Any], scored: Scored, turns: list[_Turn], tokenizer: Any) -> None:
+    """Add bonuses to the advantages, and mask the answer's tokens as `answer_mask_mode` says."""
+    from accelerate.utils import gather
+
+    mode, device = scored.answer_mask_mode, output["advantages"].device
+    if mode in ("none", "all"):
+        output["advantages"] = output["advantages"] + scored.bonuses.to(device)
+    if mode == "none":
+        return
+    answer_NT = torch.zeros(output["completion_ids"].shape, dtype=torch.bool)
+    spelled_NL = scored.answer_mask(tokenizer, [turn.ids for turn in turns])
+    for row, (start, ids) in enumerate(turns):
+        answer_NT[row, start : start + len(ids)] = spelled_NL[row, : len(ids)]
+    answer_NT = answer_NT.to(device)
+    if mode == "all":
+        # TRL's tool_mask: tokens that the policy sees, but that neither the loss nor its denominators contain.
+        written_NT = output.get("tool_mask", torch.ones_like(output["completion_mask"]))
+        output["tool_mask"] = written_NT.masked_fill(answer_NT, 0)
+        output["num_items_in_batch"] = gather((output["completion_mask"] * output["tool_mask"]).sum()).sum()
+    else:
+        output["advantages"] = replace(scored, advantages=output["advantages"]).token_advantages(answer_NT)
+
+
+def _check_groups(ids: list[str], n: int) -> None:
+    if len(ids) % n != 0 or any(len(set(ids[first : first + n])) > 1 for first in range(0, len(ids), n)):
+        raise ValueError(
+            f"every {n} consecutive completions must be samples of one question, as num_generations={n} and TRL's "
+            f"sampler make them; got the question ids {ids[: 2 * n]}, ..., {len(ids)} in all"
+        )
+
+
+def _last_turns(output: dict[str, Any], pad_id: int) -> list[_Turn]:
+    """Find the tokens of each completion after the last one that a tool or environment wrote."""
+    turns = []
+    written_NT = output.get("tool_mask")
+    written_rows = None if written_NT is None else written_NT.tolist()
+    for row, ids in enumerate(output["completion_ids"].tolist()):
+        end = len(ids)
+        # Not by completion_mask, which is empty for the rows that mask_truncated_completions drops.
+        while end and ids[end - 1] == pad_id:
+            end -= 1
+        start = 0
+        if written_rows is not None:
+            start = next((i + 1 for i in range(end - 1, -1, -1) if not written_rows[row][i]), 0)
+        turns.append(_Turn(start, ids[start:end]))
+    return turns
+
+
+def _final_answer(gold: str) -> str:
+    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
+    answer = extract_answer(gold)
+    return gold if answer is None else answer.text
