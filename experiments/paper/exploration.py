@@ -24,6 +24,7 @@ from matplotlib.figure import Figure
 from experiments.paper.plan import METHODS
 from experiments.paper.runs import train_in_a_process
 from outcome_rl.bench.record import OUTPUT, commit, write_result
+from outcome_rl.files import read_rows
 
 RUNS = OUTPUT / "runs" / "exploration"
 RECORD = Path(__file__).parent / "results" / "exploration.json"
@@ -79,9 +80,8 @@ def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:
         Event(),
     )
     print(f"{name}: done", flush=True)
-    lines = (runs / name / "evaluations.jsonl").read_text().splitlines()
-    tests = [row for row in map(json.loads, lines) if row["dataset"] == TEST]
-    last = json.loads((runs / name / "metrics.jsonl").read_text().splitlines()[-1])
+    tests = [row for row in read_rows(runs / name / "evaluations.jsonl") if row["dataset"] == TEST]
+    *_, last = read_rows(runs / name / "metrics.jsonl")
     return {"base": tests[0], "trained": tests[-1], "last_step": last}
 
 

@@ -1,6 +1,5 @@
 """records.json: all that the report needs to know of the runs, so that it can be written again without them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from experiments.paper.base import Base, Samples, read_problems
 from experiments.paper.plan import Cell, Plan, Run
 from experiments.paper.runs import is_done, run_dir
+from outcome_rl.files import read_rows
 from outcome_rl.grpo.rollout.scoring import distinct_answers, question_keys
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_state
 from outcome_rl.outcomes.keys import NO_ANSWER
@@ -74,7 +74,7 @@ def _coverage(samples: Samples, count: int) -> tuple[NDArray[np.bool_], NDArray[
 
 def _run(base: Base, folder: Path, run: Run) -> dict[str, Any]:
     place = run_dir(folder, run)
-    metrics, evaluations = (_rows(place / f"{stream}.jsonl") for stream in ("metrics", "evaluations"))
+    metrics, evaluations = (list(read_rows(place / f"{stream}.jsonl")) for stream in ("metrics", "evaluations"))
     checkpoint = latest_checkpoint(place / "checkpoints")
     assert checkpoint is not None
     problems = read_problems(base.training_file(run.cell))
@@ -92,10 +92,6 @@ def _run(base: Base, folder: Path, run: Run) -> dict[str, Any]:
         "questions_solved": [problem.id in set(state["solved"]) for problem in problems],
         "questions_distinct": distinct_answers(counts, question_keys(problems)).tolist(),
     }
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _mean(values: NDArray[np.int64]) -> float | None:

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from experiments.paper.base import Base
 from experiments.paper.plan import ABLATIONS, METHODS, Cell, Method, Plan, Run
+from outcome_rl.files import read_rows
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
 
 TEST, VALIDATION = "test", "validation"
@@ -39,8 +40,7 @@ def steps_done(folder: Path, run: Run) -> int:
 
 def is_done(folder: Path, run: Run, steps: int) -> bool:
     """Whether the run's last evaluation, the last thing that it writes, is there."""
-    path = run_dir(folder, run) / "evaluations.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
+    rows = read_rows(run_dir(folder, run) / "evaluations.jsonl")
     return any(row["step"] == steps and row["dataset"] == TEST for row in rows)
 
 

@@ -8,7 +8,6 @@ starting point on which exploration can show. The folder loads with `AutoModelFo
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -25,6 +24,7 @@ from transformers import (
     get_cosine_schedule_with_warmup,
 )
 
+from outcome_rl.files import write_json
 from outcome_rl.metrics import summarise
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, outcome_key
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "measured_on": f"test split, temperature 1, {options.samples} samples per question",
         "measured": measured,
     }
-    (options.out / CARD_NAME).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    write_json(options.out / CARD_NAME, card)
     print(f"wrote {options.out}: {policy.num_parameters()} parameters")
     print("pass@k " + "  ".join(f"{k}: {value:.3f}" for k, value in measured["pass_at_k"].items()))
     print(f"distinct wrong answers per question: {measured['distinct_wrong_per_question']:.2f}")

@@ -1,7 +1,6 @@
 """Results of benchmarks as data files: figures, and what is needed to read or repeat them."""
 
 import hashlib
-import json
 import subprocess
 import time
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import outcome_rl_kernels
 from outcome_rl.environment import describe_environment
+from outcome_rl.files import write_json
 
 PACKAGES = (Path(__file__).resolve().parents[1], Path(outcome_rl_kernels.__file__).resolve().parent)
 ROOT = PACKAGES[0].parent
@@ -33,8 +33,7 @@ def write_result(name: str, config: dict[str, Any], figures: Any, folder: Path |
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    write_json(path, content)
     return path
 
 

@@ -1,7 +1,6 @@
-"""Samples of a saved model as files that `outcome-rl analyze` reads, a row a question, to be continued after any stop.
+"""Sampling of a saved model into files for `outcome-rl analyze`, one row per question, resumable after any stop.
 
-Questions are sampled a few at a time, always the same ones together and with a seed of their own, so that a file that
-was continued holds what one that was not would hold.
+Questions are sampled in fixed chunks with per-chunk seeds, so a resumed file equals an uninterrupted one.
 """
 
 import json
@@ -27,17 +26,17 @@ from outcome_rl.outcomes.matcher import Progress
 def sampling_config(
     model: str, sources: Sequence[str], preset: str | None = None, overrides: Sequence[str] = ()
 ) -> TrainConfig:
-    """The settings to sample a model with: those it was trained with, where it is a checkpoint.
+    """Choose the settings to sample a model with: those of its training, if it is a checkpoint.
 
     Args:
         model: see `find_model`.
-        sources: problems, for `data.test_files` of the result; empty takes the test or else the validation data of the
-            settings.
-        preset: file or preset to start from instead; `toy` is the default of the model of that name.
+        sources: problems, for `data.test_files` of the result; empty takes the test data of the settings, or else their
+            validation data.
+        preset: file or preset to start from instead; the model `toy` has the default `toy`.
         overrides: `key=value`.
 
     Raises:
-        ValueError: settings that are wrong, or no problems.
+        ValueError: wrong settings, or no problems.
     """
     path, trained_with = find_model(model)
     start = preset or trained_with or ("toy" if path == "toy" else None)
@@ -46,7 +45,7 @@ def sampling_config(
     if sources:
         fixed += [f"data.train_files={given}", f"data.test_files={given}"]
     elif start is None:
-        raise ValueError(f"{model} is no checkpoint of a run, which would name its test data: give --data")
+        raise ValueError(f"{model} is not the checkpoint of a run, so it names no test data: give --data")
     config = load_config(start, [*fixed, *overrides])
     if not config.data.test_files:
         config = replace(config, data=replace(config.data, test_files=config.data.val_files))
@@ -56,11 +55,10 @@ def sampling_config(
 
 
 class Sampler:
-    """An engine, and how responses are sampled with it: by `rollout.val_kwargs`, `data.max_response_length` and
-    `trainer.seed` of the settings."""
+    """Rollout engine that fills files with samples, by the length limit and the seed of the settings."""
 
     def __init__(self, engine: RolloutEngine, config: TrainConfig, *, with_text: bool) -> None:
-        """`with_text=False` stores only the answers of the responses, a small part of the size."""
+        """Create a sampler; `with_text=False` stores only the answers of responses, which takes much less space."""
         self.engine = engine
         self.config = config
         self.with_text = with_text
@@ -69,12 +67,12 @@ class Sampler:
         """Append to `path` a row for each question that it lacks, with `sampling.n` samples.
 
         Args:
-            name: of the samples, which seeds them.
+            name: name of the samples; part of their seed.
             progress: called as `progress(questions done, questions)`.
         """
         drop_partial_row(path)
         done, total = {row["question_id"] for row in read_rows(path)}, len(prompts.problems)
-        # A few of the engine's batches at a time: enough to keep it busy, little to lose.
+        # A few batches of the engine: enough to keep it busy, and little to lose in a kill.
         width = max(1, 4 * self.config.rollout.micro_batch_size // sampling.n)
         progress(len(done), total)
         with path.open("a", encoding="utf-8") as file:
@@ -110,19 +108,19 @@ def open_sampler(
     """Read problems and model, open the engine, and claim the folder of samples.
 
     Args:
-        groups: sources of problems, those of one data set together.
-        out: holds samples of the same model, problems and settings, or none.
-        more: what else the samples depend on.
+        groups: sources of problems, one group for each data set.
+        out: folder that holds samples of the same model, problems and settings, or none.
+        more: further values that the samples depend on.
 
     Raises:
-        FileNotFoundError, ValueError: bad data, model or settings, or samples of others in `out`.
+        FileNotFoundError, ValueError: bad data, model or settings, or `out` holds other samples.
     """
     open_engine = choose_engine(config)
-    # The columns that a run names are those of its training data.
+    # A run names the columns of its training data.
     sets = [load_problems(group, config.data, config.data.val_max_samples, named_columns=False) for group in groups]
     names = [dataset.name for dataset in sets]
     if len(set(names)) < len(names):
-        raise ValueError(f"two sources share a name, which a file of samples has too: {', '.join(names)}; rename one")
+        raise ValueError(f"two sources share a name, and so a file of samples: {', '.join(names)}; rename one")
     identity = {**_identity(config), **{f"problems of {one.name}": one.fingerprint[:16] for one in sets}, **more}
     with only_run_in(out):
         _claim(out, identity)
@@ -139,7 +137,7 @@ def _identity(config: TrainConfig) -> dict[str, Any]:
 
 
 def _claim(out: Path, identity: dict[str, Any]) -> None:
-    """Say what the samples of a folder are, or check that those in it are the same."""
+    """Write the identity of the samples into a folder, or check that it holds the same one."""
     path = out / "settings.json"
     if path.exists():
         check_same_run(json.loads(path.read_text()), json.loads(json.dumps(identity)), out, "choose another --out")

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from outcome_rl.files import write_text
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import to_yaml
 from outcome_rl.grpo.config.schema import TrainConfig
@@ -131,7 +132,7 @@ class Trainer:
             place = set_aside(config.run_dir)
             logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, place)
         records = Records(config.run_dir, last_step=self.step, trackers=open_trackers(config, self.step))
-        (config.run_dir / "config.yaml").write_text(to_yaml(config))
+        write_text(config.run_dir / "config.yaml", to_yaml(config))
         return records
 
     @property

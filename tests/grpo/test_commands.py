@@ -68,7 +68,7 @@ def test_the_embedded_policy_has_its_own_settings(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("no/such/model",), "no/such/model is no checkpoint of a run, which would name its test data: give --data"),
+        (("no/such/model",), "no/such/model is not the checkpoint of a run, so it names no test data: give --data"),
         (("no/such/model", "--data", "toy:test"), "model.path='no/such/model' cannot be loaded"),
         (("toy", "--data", "missing.jsonl"), "data file missing.jsonl does not exist"),
         (("toy", "rollout.m=3"), "unknown config key 'rollout.m'"),

@@ -133,7 +133,7 @@ def test_validation_data_stand_in_for_test_data(finished: Path) -> None:
 
 
 def test_problems_must_be_named() -> None:
-    with pytest.raises(ValueError, match=r"Qwen/Qwen2\.5-7B is no checkpoint of a run, .*: give --data"):
+    with pytest.raises(ValueError, match=r"Qwen/Qwen2\.5-7B is not the checkpoint of a run, .*: give --data"):
         sampling_config("Qwen/Qwen2.5-7B", [])
     with pytest.raises(ValueError, match=r"toy names no data\.test_files and no data\.val_files: give --data"):
         sampling_config("toy", [], None, ["data.test_files=[]", "data.val_files=[]"])

@@ -1,11 +1,11 @@
-"""Checkpoints that are either whole or not there, and that refuse to continue another run.
+"""Checkpoints: written atomically, pruned, and continued only by the run that wrote them.
 
     <run>/checkpoints/global_step_<N>/
         model/               Hugging Face folder: weights, config, tokenizer
         optimizer.pt         AdamW and schedule
         counts.safetensors   historical counts, stamped with the outcome rule
         state.json           step, configuration, data fingerprint, solved questions, outcome classes
-    <run>/checkpoints/best.json   which checkpoint is the best, by each figure that is watched
+    <run>/checkpoints/best.json   best checkpoint by each watched metric
 
 Sampling and batch order are functions of seed and step, so no generator state is saved.
 """
@@ -22,17 +22,16 @@ _NAME = re.compile(r"global_step_(\d+)")
 
 
 def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: int) -> Path:
-    """Write a checkpoint atomically, then remove all but the newest `keep` and those that are the best in something.
+    """Write a checkpoint atomically, then remove all but the newest `keep` and the best ones (`mark_best`).
 
     Args:
         root: the run's folder of checkpoints.
         step: number of updates done; no checkpoint of this step may exist.
-        fill: writes the contents into a folder it is given.
+        fill: writes the contents into the folder that it is given.
         keep: >= 1.
 
     Raises:
-        OSError: anything went wrong, be it a full disk or contents that cannot be written; earlier checkpoints are as
-            they were.
+        OSError: the checkpoint could not be written, for whatever reason; earlier checkpoints are untouched.
     """
     place = root / f"global_step_{step}"
     remove_unfinished(root)
@@ -53,13 +52,13 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
 
 
 def read_best(root: Path) -> dict[str, dict[str, Any]]:
-    """Figure -> `{"checkpoint": "global_step_N", "step": N, "value": ...}`; empty where none is marked."""
+    """Return metric -> `{"checkpoint": "global_step_N", "step": N, "value": ...}`; empty if none is marked."""
     path = root / "best.json"
     return json.loads(path.read_text()) if path.exists() else {}
 
 
 def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
-    """Keep the checkpoints of the best steps from being removed: figure -> (step, value), atomically."""
+    """Record the best steps, metric -> (step, value), whose checkpoints `write_checkpoint` then keeps."""
     entries = {
         name: {"checkpoint": f"global_step_{step}", "step": step, "value": value}
         for name, (step, value) in best.items()
@@ -69,20 +68,20 @@ def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
 
 
 def find_model(path: str) -> tuple[str, Path | None]:
-    """The model that a path stands for, and the settings of the run that trained it.
+    """Return the model that a path stands for, and the settings file of the run that trained it.
 
     Args:
-        path: a run's folder (its newest checkpoint), a checkpoint, its `model` folder, or any other model, by folder,
-            hub name or "toy".
+        path: a run's folder (its newest checkpoint), a checkpoint, its `model` folder, or any other model: a folder, a
+            hub name, or "toy".
 
     Raises:
-        ValueError: a run's folder without a checkpoint.
+        ValueError: the run has no checkpoint.
     """
     folder = Path(path)
     if (folder / "config.yaml").is_file() and not (folder / "config.json").is_file():
         newest = latest_checkpoint(folder / "checkpoints")
         if newest is None:
-            raise ValueError(f"{folder} is a run without a checkpoint yet, so there is no model in it")
+            raise ValueError(f"{folder} is a run without a checkpoint, so it holds no model yet")
         folder = newest
     if (folder / "state.json").is_file():
         folder = folder / "model"
@@ -91,16 +90,16 @@ def find_model(path: str) -> tuple[str, Path | None]:
 
 
 def latest_checkpoint(root: Path) -> Path | None:
-    """The newest complete checkpoint of a run."""
+    """Return the newest complete checkpoint of a run."""
     found = _checkpoints(root)
     return found[-1] if found else None
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """The `state.json` of a checkpoint.
+    """Read the `state.json` of a checkpoint.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the file is damaged.
     """
     path = checkpoint / "state.json"
     try:
@@ -116,17 +115,17 @@ def check_same_run(
     saved: Mapping[str, Any],
     current: Mapping[str, Any],
     place: Path,
-    otherwise: str = "start afresh under another trainer.experiment_name",
+    otherwise: str = "start a new run under another trainer.experiment_name",
 ) -> None:
-    """Refuse to continue what was begun with other data, another outcome rule or other hyperparameters.
+    """Refuse to continue a run with other data, another outcome rule or other hyperparameters.
 
     Args:
-        saved, current: flat mappings of what must agree.
-        place: where `saved` was found.
-        otherwise: what to do to begin another one.
+        saved, current: flat mappings that must agree.
+        place: the file or folder that holds `saved`.
+        otherwise: advice to a user who wants the differences.
 
     Raises:
-        ValueError: naming every difference.
+        ValueError: they differ; the message names every difference.
     """
     differences = [
         f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"

@@ -1,7 +1,7 @@
-"""What a run writes down: metrics, evaluations and sample completions as JSON lines.
+"""Records of a run: metrics, evaluations and sample completions as JSON lines.
 
-Each row carries its step. Resuming from step N first drops the rows after N, so that an interrupted run ends with the
-same records as one that was not.
+Every row has its step. Resuming from step N first drops the rows after N, so that an interrupted run ends with the
+same records as an uninterrupted one.
 """
 
 import json
@@ -17,13 +17,13 @@ STREAMS = ("metrics", "evaluations", "samples")
 
 
 def has_records(run_dir: Path) -> bool:
-    """Whether a run has written rows into the folder."""
+    """Return whether a run has written rows into the folder."""
     paths = [run_dir / f"{stream}.jsonl" for stream in STREAMS]
     return any(path.exists() and path.stat().st_size for path in paths)
 
 
 def set_aside(run_dir: Path) -> Path:
-    """Move the records of a run that cannot be continued into `abandoned-1`, `abandoned-2`, ..., and say where."""
+    """Move the records of a run that cannot be continued into `abandoned-1`, `abandoned-2`, ...; return that folder."""
     number = 1
     while (run_dir / f"abandoned-{number}").exists():
         number += 1
@@ -43,7 +43,7 @@ class Records:
 
         Args:
             last_step: rows of later steps are dropped.
-            trackers: get the figures of metrics and evaluations too, and are closed with the files.
+            trackers: receive the numbers of metrics and evaluations too, and are closed with the files.
         """
         run_dir.mkdir(parents=True, exist_ok=True)
         self._paths = {stream: run_dir / f"{stream}.jsonl" for stream in STREAMS}
@@ -54,17 +54,17 @@ class Records:
         self._trackers = trackers
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
-        """Write one row, with its `step`, at once."""
+        """Append one row, which has its `step`, and flush it."""
         file = self._files[stream]
         file.write(json.dumps(row) + "\n")
         file.flush()
         if stream != "samples":
-            figures = _figures(row)
+            numbers = _numbers(row)
             for tracker in self._trackers:
-                tracker.log(figures, row["step"])
+                tracker.log(numbers, row["step"])
 
     def rows(self, stream: str) -> list[dict[str, Any]]:
-        """Every row of a stream."""
+        """Return every row of a stream."""
         return list(read_rows(self._paths[stream]))
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Records:
 
 
 class NoRecords(Records):
-    """Of the processes of a run that do not write: nothing is written, and nothing is on record."""
+    """Null object for ranks other than zero, which write nothing."""
 
     def __init__(self) -> None:
         pass
@@ -90,13 +90,13 @@ class NoRecords(Records):
         pass
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a row under flat names, those of an evaluation under the name of its data set."""
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """Flatten the numbers of a row; those of an evaluation get the name of the data set as prefix."""
     prefix = f"{row['dataset']}/" if "dataset" in row else ""
-    figures = {}
+    numbers = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
-            figures.update({f"{prefix}{name}/{key}": inner for key, inner in value.items()})
+            numbers.update({f"{prefix}{name}/{key}": inner for key, inner in value.items()})
         elif isinstance(value, int | float) and name != "step":
-            figures[prefix + name] = value
-    return figures
+            numbers[prefix + name] = value
+    return numbers

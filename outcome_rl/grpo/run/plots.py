@@ -1,7 +1,7 @@
-"""Charts of runs as SVG text, drawn from their records alone.
+"""Charts of runs as SVG text, drawn from their records.
 
-One run has a colour for each quantity; several have a colour each, and a line style for each quantity. The charts hold
-no text of the user's, and what is drawn in `INK` takes the text colour of the page around it.
+With one run each metric has a colour; with several each run has a colour and each metric a line style. Charts hold no
+text of the user. Everything drawn in `INK` takes the text colour of the page.
 """
 
 import io
@@ -17,7 +17,7 @@ Rows = Sequence[Mapping[str, Any]]
 PALETTE = ("#1f8bb8", "#d9576a", "#d9942f", "#55a86f", "#9271c2", "#8f8f8f")  # readable on light and on dark
 LINES = ("-", "--", ":")
 INK = "#010203"
-# Title -> the quantities of metrics.jsonl in one chart, with their names in its legend.
+# Title -> the metrics of metrics.jsonl in one chart, with their legend.
 TRAINING = {
     "Reward of the batch": {"reward/mean": ""},
     "Training questions solved so far": {"train/solved_fraction": ""},
@@ -38,7 +38,7 @@ TIMES = {"rollout": "rollouts", "outcomes": "outcomes", "reference": "reference"
 
 
 def training_charts(runs: Sequence[Rows]) -> dict[str, str]:
-    """Title -> chart of the rows of `metrics.jsonl` of one or several runs; what no run has is left out."""
+    """Draw title -> chart from the rows of `metrics.jsonl` of each run; metrics that no run has are left out."""
     charts = {}
     for title, quantities in TRAINING.items():
         figure, axes = _axes()
@@ -54,7 +54,7 @@ def training_charts(runs: Sequence[Rows]) -> dict[str, str]:
 
 
 def evaluation_charts(runs: Sequence[Rows]) -> dict[str, str]:
-    """Title -> chart over the steps of the rows of `evaluations.jsonl` of one data set, of one or several runs."""
+    """Draw title -> chart over steps from the rows of `evaluations.jsonl` of each run, for one data set."""
     largest = max((max(row["pass_at_k"], key=int) for rows in runs for row in rows), key=int)
     charts = {}
     for figure_name, k in dict.fromkeys([("pass", "1"), ("pass", largest), ("diff", largest)]):
@@ -67,7 +67,7 @@ def evaluation_charts(runs: Sequence[Rows]) -> dict[str, str]:
 
 
 def comparison_charts(pairs: Sequence[tuple[int, Mapping[str, Any], Mapping[str, Any]]]) -> dict[str, str]:
-    """Title -> chart over k of base (dashed) against trained, of (number of the run, base row, trained row)."""
+    """Draw title -> chart over k, base (dashed) against trained, from (index of the run, base row, trained row)."""
     charts = {}
     for metric, title in (("pass_at_k", "pass@k"), ("diff_at_k", "diff@k: distinct answers in k samples")):
         figure, axes = _axes()
@@ -92,7 +92,7 @@ def comparison_charts(pairs: Sequence[tuple[int, Mapping[str, Any], Mapping[str,
 
 
 def _time_chart(runs: Sequence[Rows]) -> str:
-    """Of one run the parts of a step on top of one another; of several the whole."""
+    """Draw the stacked parts of a step for one run, or the whole step for several."""
     figure, axes = _axes()
     if len(runs) == 1:
         (rows,) = runs
@@ -108,7 +108,7 @@ def _time_chart(runs: Sequence[Rows]) -> str:
 
 def _axes() -> tuple[Figure, Axes]:
     figure = Figure(figsize=(4.4, 2.6))
-    figure.subplots_adjust(left=0.13, right=0.98, bottom=0.18, top=0.97)  # a layout engine takes as long as drawing
+    figure.subplots_adjust(left=0.13, right=0.98, bottom=0.18, top=0.97)  # a layout engine would take as long again
     return figure, figure.subplots()
 
 
@@ -124,7 +124,7 @@ def _line(
         color=PALETTE[(run if runs > 1 else number) % len(PALETTE)],
         linestyle=LINES[number] if runs > 1 else "-",
         linewidth=1.6,
-        marker=marker or ("o" if len(steps) == 1 else ""),  # a line of one point would not show
+        marker=marker or ("o" if len(steps) == 1 else ""),  # a line through one point is invisible
         markersize=3,
         label=label if run == 0 else None,
     )

@@ -1,7 +1,7 @@
-"""One HTML page of one run or several: figures of base and trained policy, curves, samples, settings.
+"""HTML report of one or more runs: base against trained policy, curves, samples, settings.
 
-The page is made from the files of the runs alone and holds all that it shows; nothing is loaded from anywhere. Jinja
-escapes every text, since models write whatever they like.
+The page is made from the files of the runs alone and loads nothing. Jinja escapes every text, because models may write
+anything.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
 class Comparison(NamedTuple):
-    """The base policy and the newest one on one data set: rows of `evaluations.jsonl`."""
+    """Base policy and newest policy on one data set: two rows of `evaluations.jsonl`."""
 
     dataset: str
     base: dict[str, Any]
@@ -27,7 +27,7 @@ class Comparison(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a run has written down so far."""
+    """Files of a run, as far as it has come."""
 
     name: str
     config_text: str
@@ -43,7 +43,7 @@ class Run(NamedTuple):
 
 
 def read_run(folder: Path) -> Run:
-    """Read the files of a run, which may still be going on: a line that is being written is left out.
+    """Read the files of a run, which may still be running: a line that is being written is left out.
 
     Raises:
         ValueError: the folder holds no run.
@@ -58,7 +58,9 @@ def read_run(folder: Path) -> Run:
 
 
 def compare(evaluations: Sequence[dict[str, Any]], test: Sequence[str], validation: Sequence[str]) -> list[Comparison]:
-    """First and last row of each test set, or without one of each validation set; an average over them comes first.
+    """Pair the first and last row of each test set (of each validation set if there is no test set).
+
+    The average over several sets comes first.
 
     Args:
         evaluations: rows of `evaluations.jsonl`.
@@ -74,7 +76,7 @@ def compare(evaluations: Sequence[dict[str, Any]], test: Sequence[str], validati
 
 
 def write_report(folders: Sequence[Path], out: Path) -> Path:
-    """Write the page of the runs in `folders`, which lie over one another in its charts, to `out`.
+    """Write the page of the runs in `folders` to `out`; its charts show the runs together.
 
     Raises:
         ValueError: a folder holds no run.
@@ -100,7 +102,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
 
 
 def _headlines(pair: Comparison) -> list[dict[str, Any]]:
-    """The figures that stand out: what, base, trained."""
+    """Choose the headline metrics, with their values for base and trained."""
     largest = max(pair.trained["pass_at_k"], key=int)
     wanted = dict.fromkeys([("pass_at_k", "1"), ("pass_at_k", largest), ("diff_at_k", largest)])
     return [
@@ -115,7 +117,7 @@ def _headlines(pair: Comparison) -> list[dict[str, Any]]:
 
 
 def _table(runs: Sequence[Run]) -> list[tuple[int, Comparison, list[str]]]:
-    """Number of the run, comparison, and the k to show, of each data set and run; of several runs two k do."""
+    """List index of the run, comparison and values of k for each data set and run; several runs show two k each."""
     pairs = [(number, pair) for number, run in enumerate(runs) for pair in run.comparisons]
     order = list(dict.fromkeys(pair.dataset for _, pair in pairs))
     table = []
@@ -126,7 +128,7 @@ def _table(runs: Sequence[Run]) -> list[tuple[int, Comparison, list[str]]]:
 
 
 def _sections(runs: Sequence[Run]) -> list[tuple[str, str, dict[str, Any]]]:
-    """Heading, note and charts of each section that has any."""
+    """List heading, note and charts of each section that has charts."""
     from markupsafe import Markup
 
     from outcome_rl.grpo.run.plots import comparison_charts, evaluation_charts, training_charts
@@ -143,7 +145,7 @@ def _sections(runs: Sequence[Run]) -> list[tuple[str, str, dict[str, Any]]]:
         sections.append((dataset, f"{questions} questions; base dashed, trained solid", comparison_charts(pairs)))
     for dataset in dict.fromkeys(row["dataset"] for run in runs for row in run.evaluations):
         rows = [[row for row in run.evaluations if row["dataset"] == dataset] for run in runs]
-        if max(map(len, rows)) > 2:  # more than base and trained, which are above
+        if max(map(len, rows)) > 2:  # base and trained alone are in the section above
             sections.append((f"{dataset} over training", "", evaluation_charts(rows)))
     sections.append(("Training", "", training_charts([run.metrics for run in runs])))
     return [

@@ -1,4 +1,4 @@
-"""What protects a run: its folder is one process's alone, and signals wait for the end of a step or an evaluation."""
+"""Protection of a run: a lock on its folder, and signals that wait for the end of a step or an evaluation."""
 
 import logging
 import signal
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class Interrupted(Exception):
-    """What was running was stopped by a signal, in a way that it can go on."""
+    """A signal stopped the run; the same command continues it."""
 
     def __init__(self, signum: int, when: str) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name} {when}")
@@ -20,7 +20,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def only_run_in(run_dir: Path) -> Iterator[None]:
-    """Hold the run's folder against a second process; the lock ends with the process, however it ends."""
+    """Lock the folder of a run; the operating system releases the lock when the process ends, even by a kill."""
     import fcntl
 
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -36,16 +36,13 @@ def only_run_in(run_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def collect_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying from them, so that what is under way ends and a checkpoint is
-    written."""
+    """Collect SIGINT and SIGTERM instead of dying from them, so that the current step ends with a checkpoint."""
     received: list[int] = []
 
     def note(signum: int, frame: FrameType | None) -> None:
         received.append(signum)
-        signal.signal(signal.SIGINT, before[signal.SIGINT])  # a second Ctrl-C stops at once
-        logger.warning(
-            "%s: stopping with a checkpoint after the step or data set under way", signal.Signals(signum).name
-        )
+        signal.signal(signal.SIGINT, before[signal.SIGINT])  # a second Ctrl-C stops immediately
+        logger.warning("%s: stopping with a checkpoint after the current step or data set", signal.Signals(signum).name)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -4,7 +4,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 
+from outcome_rl import cli
 from outcome_rl.grpo.config.load import load_config, settings_yaml, to_yaml
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
@@ -292,3 +294,9 @@ def test_the_defaults_are_the_papers() -> None:
     assert tree["actor"]["optim"]["lr"] == 1e-6
     assert tree["actor"]["kl_loss_coef"] == 0.001
     assert (tree["data"]["train_batch_size"], tree["rollout"]["n"], tree["rollout"]["temperature"]) == (256, 8, 1.0)
+
+
+def test_the_command_prints_every_setting() -> None:
+    result = invoke(cli.main, "train", "--settings")
+    assert (result.exit_code, result.stdout) == (0, settings_yaml())
+    assert "`outcome-rl train --settings` lists them" in " ".join(invoke(cli.main, "train", "--help").stdout.split())

@@ -257,5 +257,5 @@ def test_a_model_is_found_by_any_of_its_places(finished: Path, monkeypatch: pyte
 
 def test_a_run_without_a_checkpoint_has_no_model(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text((finished / "config.yaml").read_text())
-    with pytest.raises(ValueError, match="is a run without a checkpoint yet"):
+    with pytest.raises(ValueError, match="is a run without a checkpoint, so it holds no model yet"):
         find_model(str(tmp_path))

@@ -57,7 +57,7 @@ def test_a_signal_is_noted_and_not_obeyed(signum: signal.Signals, caplog: pytest
         assert received == []
         os.kill(os.getpid(), signum)
         assert received == [signum]
-        assert caplog.messages == [f"{signum.name}: stopping with a checkpoint after the step or data set under way"]
+        assert caplog.messages == [f"{signum.name}: stopping with a checkpoint after the current step or data set"]
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 

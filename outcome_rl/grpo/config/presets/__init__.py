@@ -1,4 +1,4 @@
-"""Settings files of this package, by name."""
+"""Presets: the settings files of this package."""
 
 from pathlib import Path
 
@@ -6,15 +6,15 @@ PRESETS = Path(__file__).parent
 
 
 def preset_names() -> list[str]:
-    """What `--config` takes besides files."""
+    """Return the names that `--config` takes in place of a file."""
     return sorted(path.relative_to(PRESETS).with_suffix("").as_posix() for path in PRESETS.rglob("*.yaml"))
 
 
 def find_config(source: str, folder: Path) -> Path:
-    """The file of a preset, or else of a path from `folder`.
+    """Find the file of a preset, or of a path relative to `folder`.
 
     Raises:
-        FileNotFoundError: there is neither.
+        FileNotFoundError: neither exists.
     """
     path, preset = folder / source, PRESETS / f"{source}.yaml"
     if path.suffix not in (".yaml", ".yml") and preset.is_file():
