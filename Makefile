@@ -8,7 +8,7 @@ VLLM   := .venv-vllm
 INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
-.PHONY: help install train reproduce-quick test test-vllm test-integrations bench lint clean
+.PHONY: help install train reproduce-quick bandits test test-vllm test-integrations bench pages lint clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ train: install ## Train the toy policy, about two minutes; ARGS="exploration.bon
 
 reproduce-quick: install ## The paper in miniature, about five minutes on two cores; writes runs/reproduce-quick/report.html
 	$(BIN)/python -m experiments.paper --quick $(ARGS)
+
+bandits: install ## Simulate the bandits of the theory, half a minute; writes experiments/bandits/results
+	$(BIN)/python -m experiments.bandits $(ARGS)
 
 test: install ## Run every test; ARGS="-k counts" selects
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
@@ -54,10 +57,14 @@ $(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integr
 		--requirement tests/integrations/verl-requirements.txt
 	@touch $@
 
-bench: install $(PEERS) ## Time the loss beside its peers, and the latency of what runs on the host; ARGS="--rounds 5" is quicker
+bench: install $(PEERS) ## Time the loss next to its peers, and host latencies; ARGS="--rounds 5" is quicker
 	$(BIN)/python -m pytest bench --benchmark-columns=median,iqr,rounds --benchmark-group-by=group
-	$(BIN)/outcome-rl bench loss $(ARGS)
-	$(BIN)/outcome-rl bench counts
+	$(BIN)/outcome-rl bench loss --out bench/results $(ARGS)
+	$(BIN)/outcome-rl bench counts --out bench/results
+
+pages: install ## Write the tables and plots of docs/ from the records and the settings
+	$(BIN)/python -m bench.pages
+	$(BIN)/python docs/settings.py
 
 # Without their dependencies, which are installed or listed beside them: they must not move a pinned version.
 $(PEERS): $(READY) bench/peers.txt

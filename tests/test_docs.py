@@ -14,7 +14,6 @@ import torch
 from experiments.bandits import sweeps
 from experiments.paper import exploration
 from outcome_rl import Explorer, group_advantages, linear_policy_loss
-from outcome_rl.bench import outcomes
 from outcome_rl.exploration import ExplorationConfig
 from outcome_rl.metrics import SampleSummary
 from outcome_rl.settings import settings_of
@@ -33,12 +32,6 @@ def test_every_setting_is_in_the_table() -> None:
 def test_results_are_those_on_record() -> None:
     figures = json.loads((exploration.RECORD).read_text())["figures"]
     assert exploration.table(figures) in (DOCS / "results.md").read_text()
-
-
-def test_the_tables_of_outcomes_are_those_on_record() -> None:
-    figures = json.loads((DOCS.parent / "bench" / "results" / "outcomes.json").read_text())["figures"]
-    text = (DOCS / "outcomes.md").read_text()
-    assert outcomes.page(text, figures) == text, "out of date; run outcome-rl bench outcomes --from-record"
 
 
 def test_the_figures_of_bandits_are_those_on_record() -> None:

@@ -53,7 +53,7 @@ def run(seeds: int, folder: Path) -> None:
     from outcome_rl.bench.record import write_result  # loads torch, which the checks do without
 
     panels = sweep(seeds, progress=lambda title: print(f"{title}: done", file=sys.stderr, flush=True))
-    written, picture = write_result("bandits", {"seeds": seeds}, panels, folder), folder / "bandits.png"
+    written, picture = write_result(folder, "bandits", {"seeds": seeds}, panels), folder / "bandits.png"
     plot(panels, picture)
     print(f"{table(panels)}\n\nwrote {written}\nwrote {picture}")
 

@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 
 from experiments.paper.plan import METHODS
 from experiments.paper.runs import train_in_a_process
-from outcome_rl.bench.record import OUTPUT, commit, write_result
+from outcome_rl.bench.record import commit, write_result
 from outcome_rl.files import read_rows
 
-RUNS = OUTPUT / "runs" / "exploration"
+RUNS = Path("runs") / "exploration"
 RECORD = Path(__file__).parent / "results" / "exploration.json"
 TEST = "toy:test"
 COLOURS = ["#d1495b", "#0b6e99", "#e9a03b", "#4f9d69", "#7b5ea7", "#555555"]
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every run")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
-    parser.add_argument("--plot", type=Path, default=OUTPUT / "docs" / "exploration.png")
+    parser.add_argument("--plot", type=Path, default=Path("docs/exploration.png"))
     parser.add_argument("--from-record", action="store_true", help="plot and table of the last record; trains nothing")
     arguments = parser.parse_args(argv)
     if not arguments.from_record:
@@ -61,7 +61,7 @@ def measure(arguments: argparse.Namespace) -> None:
         method: [{"seed": seed, **rows[method, seed]} for seed in arguments.seeds] for method in arguments.methods
     }
     config = {"preset": "toy", "settings": arguments.set, "seeds": arguments.seeds}
-    print(f"wrote {write_result(RECORD.stem, config, figures, RECORD.parent)}")
+    print(f"wrote {write_result(RECORD.parent, RECORD.stem, config, figures)}")
 
 
 def train(method: str, seed: int, settings: Sequence[str]) -> dict[str, Any]:

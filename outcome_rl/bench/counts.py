@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outcome_rl.bench.measure import time_ms
-from outcome_rl.bench.record import write_result
+from outcome_rl.bench.record import add_out, write_result
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.counts.entries import mix64
 from outcome_rl_kernels.dispatch import Impl
@@ -49,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="outcome-rl bench counts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="small tables, few rounds, no record: does it run?")
-    quick = parser.parse_args(argv).quick
+    add_out(parser)
+    options = parser.parse_args(argv)
+    quick = options.quick
     rounds, entries = (3, 10**5) if quick else (21, 5 * 10**6)
     log2_slots = 17 if quick else 23
     figures = {
@@ -68,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             print("  " + ", ".join(f"{name} {value:,.4g}" for name, value in row.items()))
     if not quick:
         name = "counts-gpu" if torch.cuda.is_available() else "counts-cpu"
-        print(f"\nwrote {write_result(name, {'rounds': rounds, 'entries': entries, 'settings': SETTINGS}, figures)}")
+        config = {"rounds": rounds, "entries": entries, "settings": SETTINGS}
+        print(f"\nwrote {write_result(options.out, name, config, figures)}")
 
 
 def keys_of(indices: NDArray[np.uint64]) -> Pairs:

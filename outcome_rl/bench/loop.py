@@ -9,7 +9,6 @@ then whole steps are timed in turns. The learning rate is so small that no step 
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,13 +20,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outcome_rl.bench.measure import interleaved_times
-from outcome_rl.bench.record import OUTPUT, RESULTS, write_result
+from outcome_rl.bench.record import add_out, write_result
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.rollout.engine import Rollouts
 from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.grpo.update.microbatches import ScoredRollouts
 
-RECORD = RESULTS / "loop-cpu.json"
 PARTS = ("rollout", "outcomes", "reference", "update")
 LOOPS = {"outcome_rl": "outcome_rl", "plain": "model.generate, eager loss and reference"}
 WORST_ERROR = 1e-4  # of loss and gradient, relative, in float32
@@ -111,13 +109,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=20, help="steps of each loop (%(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch (%(default)s)")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of both loops")
-    parser.add_argument("--from-record", action="store_true", help="table of the last record; times nothing")
+    add_out(parser)
     arguments = parser.parse_args(argv)
-    if not arguments.from_record:
-        figures = measure(arguments.rounds, arguments.threads, arguments.set)
-        config = {"preset": "toy", "settings": arguments.set, "threads": arguments.threads}
-        print(f"wrote {write_result(RECORD.stem, config, figures).relative_to(OUTPUT)}")
-    print(table(json.loads(RECORD.read_text())["figures"]))
+    figures = measure(arguments.rounds, arguments.threads, arguments.set)
+    config = {"preset": "toy", "settings": arguments.set, "threads": arguments.threads}
+    print(f"{table(figures)}\n\nwrote {write_result(arguments.out, 'loop-cpu', config, figures)}")
 
 
 def measure(rounds: int, threads: int, settings: Sequence[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from outcome_rl.bench.loss_plans import Plan, cpu_plans, gpu_plans
 from outcome_rl.bench.loss_report import Row, Section
 from outcome_rl.bench.measure import Times, interleaved_times, peak_mib
 from outcome_rl.bench.peers import EAGER, LOGITS_PEERS, OURS, PEERS, Peer, ours, peer_versions
-from outcome_rl.bench.record import write_result
+from outcome_rl.bench.record import add_out, write_result
 
 FLOOR = "floor"
 
@@ -45,9 +45,6 @@ class Entry:
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(argv)
-    if options.from_record:
-        loss_report.write_pages()
-        return
     device = torch.device(options.device)
     if device.type == "cuda":
         device = torch.device("cuda", torch.cuda.current_device())
@@ -72,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{plan.name} ... ({elapsed:.0f} s)", file=sys.stderr, flush=True)
         sections[plan.name] = run(plan, device, rounds, min(plan.seconds, limit - elapsed))
         print(f"\n{plan.name}\n\n{loss_report.table(sections[plan.name])}", flush=True)
-        out = write_result(name, config, {"sections": sections})
+        out = write_result(options.out, name, config, {"sections": sections})
         print(f"wrote {out} ({time.monotonic() - start:.0f} s)", file=sys.stderr)
 
 
@@ -93,11 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "--time-limit", type=float, metavar="SECONDS", help="no section begins later (480 on a GPU, none on the CPU)"
     )
     parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="losses to leave out, by their names")
-    parser.add_argument(
-        "--from-record",
-        action="store_true",
-        help="measure nothing: write tables and plots of the records into docs/ of a checkout",
-    )
+    add_out(parser)
     return parser
 
 

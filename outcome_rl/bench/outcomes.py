@@ -1,7 +1,6 @@
-"""Outcome keys beside other graders: accuracy, agreement with published verdicts, throughput, time of a step.
+"""Compare outcome keys with other graders: accuracy, agreement with published verdicts, throughput, time of a step.
 
-    outcome-rl bench outcomes --data FOLDER     measures, writes the record and the tables of docs/outcomes.md
-    outcome-rl bench outcomes --from-record     writes the tables from the record
+    outcome-rl bench outcomes --data FOLDER
 
 The data are labelled pairs of answers (pairs/pairs_tests.jsonl) and model generations (generations/*.jsonl). Throughput
 is that of one process; all graders see the same rows in turns, and start every round with empty caches.
@@ -22,13 +21,10 @@ from sympy.core.cache import clear_cache
 
 from outcome_rl import OutcomeMatcher, equivalent, extract_answer
 from outcome_rl.bench.graders import PEERS
-from outcome_rl.bench.pages import with_block
-from outcome_rl.bench.record import IN_CHECKOUT, RESULTS, ROOT, write_result
+from outcome_rl.bench.record import add_out, write_result
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 
-NAME = "outcomes"
-PAGE = ROOT / "docs" / "outcomes.md"
 OURS, KEYS = "outcome_rl", "outcome_rl, keys alone"
 STEP = 2048
 # Where our verdict and math-verify's differ, the first rule whose sign is in one of the texts is the reason.
@@ -51,30 +47,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="outcome-rl bench outcomes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, help="folder of the pairs and generations")
-    parser.add_argument("--rows", type=int, default=600, help="rows of each file that are timed")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--from-record", action="store_true")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="FOLDER", help="pairs/pairs_tests.jsonl and generations/*.jsonl"
+    )
+    parser.add_argument("--rows", type=int, default=600, help="rows of each file that are timed (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement (%(default)s)")
+    add_out(parser)
     options = parser.parse_args(argv)
-    if not options.from_record:
-        if options.data is None:
-            parser.error("--data is missing: the folder of the pairs and generations; or --from-record")
-        logging.disable(logging.WARNING)  # golds that need a look, and comparisons that are in the figures
-        figures = {
-            "pairs": measure_pairs(options.data / "pairs" / "pairs_tests.jsonl"),
-            "generations": {path.stem: measure_file(path) for path in sorted((options.data / "generations").iterdir())},
-            "throughput": {
-                name: measure_throughput(options.data / "generations" / f"{name}.jsonl", options.rows, options.rounds)
-                for name in ("gsm8k_14runs", "math500_3models")
-            },
-            "step": measure_step(options.data / "generations", 3 * options.rounds),
-        }
-        print(f"wrote {write_result(NAME, {'rows': options.rows, 'rounds': options.rounds, 'step': STEP}, figures)}")
-    figures = json.loads((RESULTS / f"{NAME}.json").read_text())["figures"]
-    if IN_CHECKOUT:
-        PAGE.write_text(page(PAGE.read_text(), figures))
+    logging.disable(logging.WARNING)  # golds that need a look, and comparisons that are in the figures
+    figures = {
+        "pairs": measure_pairs(options.data / "pairs" / "pairs_tests.jsonl"),
+        "generations": {path.stem: measure_file(path) for path in sorted((options.data / "generations").iterdir())},
+        "throughput": {
+            name: measure_throughput(options.data / "generations" / f"{name}.jsonl", options.rows, options.rounds)
+            for name in ("gsm8k_14runs", "math500_3models")
+        },
+        "step": measure_step(options.data / "generations", 3 * options.rounds),
+    }
     for table in tables(figures).values():
-        print(f"\n{table}")
+        print(f"{table}\n")
+    config = {"rows": options.rows, "rounds": options.rounds, "step": STEP}
+    print(f"wrote {write_result(options.out, 'outcomes', config, figures)}")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -204,7 +197,7 @@ def measure_step(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
 
 
 def tables(figures: dict[str, Any]) -> dict[str, str]:
-    """The tables of the page, by the name between their markers."""
+    """Return the tables in Markdown, by the name of their marks in docs/outcomes.md."""
     pairs = ["| grader | agreement | called equal, are not | called different, are equal |", "|---|---|---|---|"]
     for name, row in sorted(figures["pairs"].items(), key=lambda item: -item[1]["agreement"]):
         pairs.append(f"| {name} | {row['agreement']:.1%} | {row['false_positives']} | {row['false_negatives']} |")
@@ -227,14 +220,5 @@ def tables(figures: dict[str, Any]) -> dict[str, str]:
     step = ["| 2,048 responses of | distinct answers | first sight | again |", "|---|---|---|---|"]
     for name, row in figures["step"].items():
         step.append(f"| {name} | {row['distinct_answers']} | {row['first_ms']:.0f} ms | {row['again_ms']:.0f} ms |")
-    return {name: "\n".join(rows) for name, rows in zip(MARKED, (pairs, files, speed, step), strict=True)}
-
-
-MARKED = ("pairs", "generations", "throughput", "step")
-
-
-def page(text: str, figures: dict[str, Any]) -> str:
-    """The page with its tables brought up to date."""
-    for name, table in tables(figures).items():
-        text = with_block(text, name, f"{table}\n", "outcome-rl bench outcomes --from-record")
-    return text
+    columns = {"pairs": pairs, "generations": files, "throughput": speed, "step": step}
+    return {name: "\n".join(rows) for name, rows in columns.items()}

@@ -1,5 +1,6 @@
-"""Results of benchmarks as data files: figures, and what is needed to read or repeat them."""
+"""Benchmark records: JSON files with the figures, and with all that is needed to read or repeat them."""
 
+import argparse
 import hashlib
 import subprocess
 import time
@@ -12,19 +13,26 @@ from outcome_rl.files import write_json
 
 PACKAGES = (Path(__file__).resolve().parents[1], Path(outcome_rl_kernels.__file__).resolve().parent)
 ROOT = PACKAGES[0].parent
-IN_CHECKOUT = (ROOT / "pyproject.toml").exists()
-OUTPUT = ROOT if IN_CHECKOUT else Path("outcome-rl-bench").absolute()  # nothing is written beside an installed package
-RESULTS = OUTPUT / "bench" / "results"
 
 
-def write_result(name: str, config: dict[str, Any], figures: Any, folder: Path | None = None) -> Path:
-    """Write `NAME.json` with the configuration, the figures, the device, the versions and the commit.
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--out`, which all benchmarks have."""
+    parser.add_argument(
+        "--out", type=Path, default=Path("outcome-rl-bench"), metavar="DIR", help="folder of the record (%(default)s)"
+    )
 
-    It lands in bench/results/ of the checkout, or of outcome-rl-bench/ in the working directory where the package is
-    installed without one; or in `folder`.
+
+def write_result(folder: Path, name: str, config: dict[str, Any], figures: Any) -> Path:
+    """Write `NAME.json` with the configuration, the figures, the device, the versions and the commit; return its path.
+
+    Args:
+        folder: made if it does not exist.
+        name: of the benchmark; an earlier record of that name is replaced.
+        config: settings of the benchmark.
+        figures: measurements; plain JSON, like `config`.
     """
     environment = describe_environment()
-    path = (folder or RESULTS) / f"{name}.json"
+    path = folder / f"{name}.json"
     content = {
         "config": config,
         "figures": figures,
@@ -38,7 +46,7 @@ def write_result(name: str, config: dict[str, Any], figures: Any, folder: Path |
 
 
 def commit() -> str:
-    """The checkout's commit, and whether files besides records differ from it; else a digest that names the code."""
+    """Return the checkout's commit, and whether files besides records differ from it; else a digest of the code."""
     head = _git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None
     if head is None:
         return f"sources-{_digest()}"
@@ -54,7 +62,7 @@ def _git(*command: str) -> str:
 
 
 def _digest() -> str:
-    """SHA-256 over the names and contents of the packages' Python files, in order of their names."""
+    """Return the SHA-256 of the names and contents of the packages' Python files, in order of their names."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         for path in sorted(package.rglob("*.py")):

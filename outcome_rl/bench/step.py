@@ -11,7 +11,6 @@ answers, on responses of the same lengths that end in one.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,8 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from outcome_rl.bench.measure import interleaved_times, peak_mib
-from outcome_rl.bench.pages import with_block
-from outcome_rl.bench.record import IN_CHECKOUT, RESULTS, ROOT, write_result
+from outcome_rl.bench.record import add_out, write_result
 from outcome_rl.bench.step_trl import INSTALL, TrlStep
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
@@ -67,19 +65,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--rounds", type=int, default=10, help="of each measurement")
-    parser.add_argument(
-        "--from-record", action="store_true", help="measure nothing: write the table into a checkout's docs/results.md"
-    )
+    add_out(parser)
     options = parser.parse_args(argv)
-    if options.from_record:
-        write_page()
-        return
     if options.device == "cpu" and find_spec("trl") is None:
         print(f"TRL is left out: {INSTALL}", file=sys.stderr)
     figures = {name: measure(name, options.device, options.rounds) for name in options.models}
     print(table(figures))
     config = {"rounds": options.rounds, "workloads": {name: WORKLOADS[name]._asdict() for name in options.models}}
-    print(f"wrote {write_result('step', config, figures)}", file=sys.stderr)
+    print(f"wrote {write_result(options.out, 'step', config, figures)}", file=sys.stderr)
 
 
 def measure(name: str, device: str, rounds: int) -> dict[str, dict[str, Any]]:
@@ -154,22 +147,6 @@ def table(figures: dict[str, dict[str, dict[str, Any]]]) -> str:
             share = f"{found['outcomes_share']:.2%}" if "outcomes_share" in found else ""  # TRL's is not measured
             lines.append(f"| {model} | {trainer} | {training:.0f} | {rollout:.0f} | {peak} | {share} |")
     return "\n".join(lines) + "\n"
-
-
-def write_page() -> None:
-    """Write the table of the last record into docs/results.md.
-
-    Raises:
-        ValueError: there is no checkout, or no record.
-    """
-    path = RESULTS / "step.json"
-    if not IN_CHECKOUT or not path.is_file():
-        raise ValueError(f"{path} does not exist; run `outcome-rl bench step` in a checkout first")
-    record = json.loads(path.read_text())
-    where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
-    block = f"{table(record['figures'])}\nMeasured on {where}; commit {record['commit']}.\n"
-    page = ROOT / "docs" / "results.md"
-    page.write_text(with_block(page.read_text(), "step", block, "outcome-rl bench step --from-record"))
 
 
 def _config(workload: Workload) -> TrainConfig:

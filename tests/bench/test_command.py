@@ -45,8 +45,8 @@ def test_options_are_passed_on_and_errors_are_one_line() -> None:
     assert invoke(cli.main, "bench", "speed").exit_code == 2
 
 
-def test_pages_are_written_in_a_checkout_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outcome_rl.bench.loss_report.IN_CHECKOUT", False)
-    result = invoke(cli.main, "bench", "loss", "--from-record")
-    assert result.exit_code == 2
-    assert "this installation has none" in result.stderr
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_records_go_where_the_option_says(name: str) -> None:
+    shown = invoke(cli.main, "bench", name, "--help").stdout
+    assert "--out DIR" in shown
+    assert "(outcome-rl-bench)" in shown

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from outcome_rl.bench import cases, loss, loss_report, record
+from bench import loss_page
+from outcome_rl.bench import cases, loss, loss_report
 from outcome_rl.bench.cases import Spec
 from outcome_rl.bench.loss_plans import Plan, cpu_plans, gpu_plans
 from outcome_rl.bench.loss_report import Record
@@ -26,7 +27,7 @@ def absent(device: torch.device) -> str:
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(cases.MODELS, "tiny", (32, 257))
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.chdir(tmp_path)
     peers = [*PEERS[:2], Peer("wrong", wrong), Peer("absent", wrong, obstacle=absent)]
     monkeypatch.setattr(loss, "PEERS", peers)
     monkeypatch.setattr(loss, "LOGITS_PEERS", LOGITS_PEERS[:2])
@@ -39,7 +40,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def measured(*arguments: str) -> Record:
     loss.main(["--device", "cpu", "--rounds", "2", *arguments])
-    (path,) = record.RESULTS.glob("*.json")
+    (path,) = Path("outcome-rl-bench").glob("*.json")
     content: Record = json.loads(path.read_text())
     return content
 
@@ -89,7 +90,7 @@ def test_after_the_time_limit_no_section_begins_and_what_was_measured_is_on_reco
 
 def test_a_part_of_the_sections_does_not_replace_the_record_of_all() -> None:
     measured("--sections", "from logits")
-    assert [path.name for path in record.RESULTS.iterdir()] == ["loss-cpu-part.json"]
+    assert [path.name for path in Path("outcome-rl-bench").iterdir()] == ["loss-cpu-part.json"]
 
 
 def test_sections_that_do_not_exist_are_refused() -> None:
@@ -100,7 +101,7 @@ def test_sections_that_do_not_exist_are_refused() -> None:
 def test_the_sections_that_stand_for_the_others_exist() -> None:
     names = [plan.name for plan in (*cpu_plans(), *gpu_plans())]
     assert len(set(names)) == len(names)
-    assert set(loss_report.SUMMARY) <= set(names)
+    assert set(loss_page.SUMMARY) <= set(names)
 
 
 def test_losses_can_be_left_out() -> None:

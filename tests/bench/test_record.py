@@ -9,9 +9,8 @@ import pytest
 from outcome_rl.bench import record
 
 
-def test_a_record_has_what_is_needed_to_read_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
-    path = record.write_result("some", {"rounds": 3}, {"a": 1.5})
+def test_a_record_has_what_is_needed_to_read_it(tmp_path: Path) -> None:
+    path = record.write_result(tmp_path / "results", "some", {"rounds": 3}, {"a": 1.5})
     content = json.loads(path.read_text())
     assert path == tmp_path / "results" / "some.json"
     assert (content["config"], content["figures"]) == ({"rounds": 3}, {"a": 1.5})

@@ -1,4 +1,4 @@
-"""Tables, pages and plots follow from the record alone."""
+"""Tables, blocks and plots of the policy loss benchmark follow from its record alone."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
+from bench import loss_page
 from outcome_rl.bench import loss_report
 from outcome_rl.bench.loss_report import Record, Row, Section
 from outcome_rl.bench.measure import Times
-
-BEGIN, END = "<!-- loss: written by outcome-rl bench loss --from-record -->", "<!-- end of loss -->"
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def times(median_ms: float) -> Times:
@@ -70,70 +67,33 @@ def test_the_table_of_a_section_has_every_row_with_time_ratio_memory_and_error_o
 
 
 def test_the_summary_leaves_out_what_was_not_timed_and_plain_cross_entropies(record: Record) -> None:
-    lines = loss_report.summary(record["figures"]["sections"]).splitlines()
+    lines = loss_page.summary(record["figures"]["sections"]).splitlines()
     assert lines[0] == "| | small, float32 |"
     assert "| three matrix products | 200 ms |" in lines
     assert "| outcome_rl | 1.10 x, 128 MiB |" in lines
     assert not any("Liger" in line or "linear_cross_entropy" in line or "TRL" in line for line in lines)
 
 
-def test_a_page_keeps_what_stands_around_the_block() -> None:
-    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    once = loss_report.page(text, "new\n")
-    assert once == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
-    assert loss_report.page(once, "new\n") == once
-    with pytest.raises(ValueError, match="lacks the marks"):
-        loss_report.page("no marks", "new\n")
-
-
 def test_the_blocks_name_device_commit_and_every_section(record: Record) -> None:
-    short, long = loss_report.blocks({"loss-cpu": record})
+    short, long = loss_page.blocks({"loss-cpu": record})
     assert "cpu: some; PyTorch 2.13.0; 2026-01-01" in short
     assert "(loss-cpu.png)" in short
     assert "commit abc" in long
     assert "**small, float32**: H = 512, V = 32,000, float32, 512 tokens padded to 600 rows, 25% of them dead." in long
     assert "**another**" in long
-    assert loss_report.blocks({}) == ("", "")
+    assert loss_page.blocks({}) == ("", "")
 
 
 def test_the_plot_is_an_image(record: Record, tmp_path: Path) -> None:
-    loss_report.plot(record, tmp_path / "plot.png")
+    loss_page.plot(record, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_record_of_another_version_is_refused(record: Record, tmp_path: Path) -> None:
-    assert loss_report.read_records(tmp_path) == {}
+    assert loss_page.read_records(tmp_path) == {}
     path = tmp_path / "loss-cpu.json"
     path.write_text(json.dumps(record))
-    assert loss_report.read_records(tmp_path) == {"loss-cpu": record}
+    assert loss_page.read_records(tmp_path) == {"loss-cpu": record}
     path.write_text(json.dumps(record | {"figures": {"float32": {}}}))
     with pytest.raises(ValueError, match=r"loss-cpu\.json is of another version"):
-        loss_report.read_records(tmp_path)
-
-
-def test_pages_and_plots_are_written_from_the_records(
-    record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    results = tmp_path / "bench" / "results"
-    results.mkdir(parents=True)
-    (results / "loss-cpu.json").write_text(json.dumps(record))
-    for page in (tmp_path / "docs" / "losses.md", tmp_path / "docs" / "results.md"):
-        page.parent.mkdir(exist_ok=True)
-        page.write_text(f"# head\n{BEGIN}\n{END}\nfoot\n")
-    for name, value in (("ROOT", tmp_path), ("RESULTS", results), ("IN_CHECKOUT", True)):
-        monkeypatch.setattr(loss_report, name, value)
-    loss_report.write_pages()
-    short, long = loss_report.blocks({"loss-cpu": record})
-    assert (tmp_path / "docs" / "losses.md").read_text() == f"# head\n{BEGIN}\n{short}{END}\nfoot\n"
-    assert (tmp_path / "docs" / "results.md").read_text() == f"# head\n{BEGIN}\n{long}{END}\nfoot\n"
-    assert (tmp_path / "docs" / "loss-cpu.png").exists()
-    (results / "loss-cpu.json").unlink()
-    with pytest.raises(ValueError, match="has no record of this benchmark yet"):
-        loss_report.write_pages()
-
-
-def test_the_pages_show_the_records() -> None:
-    records = loss_report.read_records(ROOT / "bench" / "results")
-    for page, block in zip(("docs/losses.md", "docs/results.md"), loss_report.blocks(records), strict=True):
-        text = (ROOT / page).read_text()
-        assert loss_report.page(text, block) == text, "run outcome-rl bench loss --from-record"
+        loss_page.read_records(tmp_path)

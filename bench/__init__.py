@@ -1,0 +1,1 @@
+"""Committed benchmark records, the pages written from them, and host latencies; not installed."""

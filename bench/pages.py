@@ -1,0 +1,72 @@
+"""Write the tables and plots of the documentation from the committed records: `python -m bench.pages`.
+
+A table stands between two marks that name it. Nothing is measured.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench import loss_page
+from outcome_rl.bench import outcomes, step
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+
+
+def main() -> None:
+    """Rewrite every page and plot."""
+    for path, text in pages().items():
+        path.write_text(text)
+        print(f"wrote {path.relative_to(ROOT)}")
+    for name, record in loss_page.read_records(RESULTS).items():
+        loss_page.plot(record, ROOT / "docs" / f"{name}.png")
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every page with its tables brought up to date."""
+    short, long = loss_page.blocks(loss_page.read_records(RESULTS))
+    tables = {
+        "docs/losses.md": {"loss": short},
+        "docs/results.md": {"loss": long, "step": step_block(read("step"))},
+        "docs/outcomes.md": {
+            name: f"{table}\n" for name, table in outcomes.tables(read("outcomes")["figures"]).items()
+        },
+    }
+    found = {}
+    for page, blocks in tables.items():
+        text = (ROOT / page).read_text()
+        for name, block in blocks.items():
+            text = with_block(text, name, block)
+        found[ROOT / page] = text
+    return found
+
+
+def step_block(record: dict[str, Any]) -> str:
+    """Return the table of the whole-step benchmark, and where it was measured."""
+    where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
+    return f"{step.table(record['figures'])}\nMeasured on {where}; commit {record['commit']}.\n"
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return a committed record."""
+    record: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return record
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """Return the page with `block` between the marks of `name`.
+
+    Raises:
+        ValueError: the page lacks the marks.
+    """
+    begin, end = f"<!-- {name}: written by make pages -->", f"<!-- end of {name} -->"
+    head, _, rest = text.partition(begin)
+    _, found, tail = rest.partition(end)
+    if not found:
+        raise ValueError(f"the page lacks the marks {begin} and {end}")
+    return f"{head}{begin}\n{block}{end}{tail}"
+
+
+if __name__ == "__main__":
+    main()
