@@ -1,4 +1,4 @@
 """The paper in miniature: train every run of a plan, and write a report with a verdict for each claim.
 
-plan -> problems, base policies, base samples -> runs of the driver -> records.json -> tables, figures, claims -> report
+plan -> problems, base policies, base samples -> training runs -> records.json -> tables, figures, claims -> report
 """

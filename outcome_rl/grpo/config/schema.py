@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from outcome_rl.exploration import ExplorationConfig as Exploration
+from outcome_rl.exploration import ExplorationConfig
 from outcome_rl.settings import setting, settings_of
 
 # The length of a run affects its results only through a schedule of the learning rate that depends on it.
@@ -234,39 +234,6 @@ class AlgorithmConfig:
 
 
 @dataclass(frozen=True)
-class ExplorationConfig:
-    """Outcome-based exploration; see `group_advantages`."""
-
-    bonus: str = setting(
-        "ucb_con", 'Bonus: none, ucb, ucb_mean, ucb_con, batch, batch_positive, or several joined by "+".'
-    )
-    coef: list[float] = setting([0.1], "Coefficient of the bonus: one, or one for each method of a sum.", ge=0)
-    baseline: float = setting(0.5, "Baseline b0 of ucb_con.")
-    zero_when_all_correct: bool | None = setting(
-        None, "No bonus in groups whose answers are all correct; null follows the paper: yes for ucb_mean and ucb_con."
-    )
-    no_answer: Literal["no_bonus", "own_class"] = setting(
-        "no_bonus", "Treatment of responses without an answer: no raw bonus, or that of an outcome like any other."
-    )
-    answer_mask_mode: Literal["policy", "bonus", "all", "none"] = setting(
-        "policy", "Answer tokens are kept out of the policy term, of the bonus alone, of the whole loss, or of nothing."
-    )
-
-
-@dataclass(frozen=True)
-class OutcomesConfig:
-    """When two final answers are the same; see `OutcomeMatcher`."""
-
-    equivalence: Literal["canonical", "math_verify"] = setting(
-        "canonical", "Comparison of answers: canonical keys first, or math-verify for every pair as in the paper."
-    )
-    workers: int | None = setting(
-        None, "Number of math-verify processes; null is one per core.", gt=0, affects_results=False
-    )
-    timeout_s: float = setting(5.0, "Time limit of one comparison, in seconds.", gt=0)
-
-
-@dataclass(frozen=True)
 class TrainerConfig:
     """Length, seed, records and checkpoints of the run. Its folder is default_local_dir/experiment_name."""
 
@@ -321,7 +288,7 @@ class TrainConfig:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
-    exploration: Exploration = field(default_factory=Exploration)
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 
     @property
