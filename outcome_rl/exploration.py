@@ -4,17 +4,17 @@
     scored = explorer.score(question_ids, responses, golds)   # one entry per response; counts the batch
     explorer.save("checkpoint/exploration")                   # the same format in every training stack
 
-The driver and the plug-ins for TRL, verl and slime translate column names; all they know of exploration is this module.
+The trainer and the plug-ins for TRL, verl and slime translate column names; all their exploration is in this module.
 
 Shapes: N responses of a step, in groups whose sizes may differ; T completion tokens.
 """
 
 import json
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -87,7 +87,7 @@ class ExplorationConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         methods = parse_bonus(self.bonus)
-        if isinstance(self.coef, list | tuple) and len(self.coef) not in (1, len(methods)):
+        if isinstance(self.coef, list | tuple) and len(self.coef) != len(methods):
             raise ValueError(
                 f"coef must be one number, or one for each method of bonus={self.bonus!r}, {len(methods)} in all; got "
                 f"{self.coef}"
@@ -105,7 +105,12 @@ class ExplorationConfig:
             TypeError, ValueError: a setting is unknown (the nearest valid one is named), of the wrong type, or out of
                 range.
         """
-        _check_names(settings, origin)
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                nearest = get_close_matches(str(name), known, n=1)
+                hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
+                raise ValueError(f"{origin}: unknown setting {name!r}; {hint}")
         return cls(**settings)
 
     @property
@@ -121,14 +126,8 @@ class ExplorationConfig:
     @property
     def group_settings(self) -> dict[str, Any]:
         """The arguments of `group_advantages` that are settings."""
-        one_for_all = isinstance(self.coef, list | tuple) and len(self.coef) == 1
-        return {
-            "bonus": self.bonus,
-            "coef": self.coef[0] if one_for_all else self.coef,  # type: ignore[index]
-            "baseline": self.baseline,
-            "zero_when_all_correct": self.zero_when_all_correct,
-            "no_answer": self.no_answer,
-        }
+        names = ("bonus", "coef", "baseline", "zero_when_all_correct", "no_answer")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,14 +300,13 @@ class Explorer:
         process_group: dist.ProcessGroup | None = None,
         **settings: Any,
     ) -> None:
-        _check_names(settings, "Explorer")
-        self.config = replace(config or ExplorationConfig(), **settings)
+        self.config = ExplorationConfig.from_mapping((vars(config) if config else {}) | settings, "Explorer")
         self.process_group = process_group
         self.matcher = OutcomeMatcher(self.config.equivalence, self.config.workers, self.config.timeout_s)
         self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
         self.solved: dict[str, bool] = {}
         self.id_source = ""
-        self._question_keys: dict[str, int] = {}  # of the questions in `solved`
+        self._question_keys: dict[str, int] = {}  # of the questions in `solved`, in the same order
 
     def score(
         self,
@@ -345,28 +343,24 @@ class Explorer:
                 than before, a group holds two questions, nothing tells which responses are correct although rewards or
                 bonus depend on it, or the ranks of the process group came with different responses. Nothing is counted.
         """
-        groups = _group_indices(question_ids, question_ids if group_ids is None else group_ids)
+        groups_N = _group_indices(question_ids, question_ids if group_ids is None else group_ids)
         judged = golds is not None or correct is not None
         if not judged and (rewards is None or self.config.needs_correctness):
-            why = (
-                "rewards are the correct responses" if rewards is None else f"bonus={self.config.bonus!r} depends on it"
-            )
+            needs = "the rewards" if rewards is None else f"bonus={self.config.bonus!r}"
             raise ValueError(
-                f"golds or correct must tell which responses are correct, since {why}; got neither. Pass one of "
-                "them, or rewards and zero_when_all_correct=False"
+                f"golds or correct must tell which responses are correct, because {needs} would follow from it; got "
+                "neither. Pass one of them, or rewards and zero_when_all_correct=False"
             )
-        given_N = None if rewards is None else _rewards(rewards, len(groups))
-        verdicts_N = None if correct is None else _verdicts(correct, len(groups))
-        more = [groups, *(None if values is None else values.tolist() for values in (given_N, verdicts_N))]
-        outcomes = self._classify(question_ids, responses, golds, more)
+        rewards_N = None if rewards is None else _rewards(rewards, len(groups_N))
+        verdicts_N = None if correct is None else _verdicts(correct, len(groups_N))
+        questions_N, outcomes = self._classify(question_ids, responses, golds, groups_N, rewards_N, verdicts_N)
         device = self.counts.device
-        correct_N = (torch.from_numpy(outcomes.correct) if verdicts_N is None else verdicts_N).to(device)
-        rewards_N = (correct_N.float() if given_N is None else given_N).to(device)
         keys_N = torch.from_numpy(outcomes.keys).to(device)
-        questions_N = torch.tensor([question_key(question_id) for question_id in question_ids], device=device)
+        correct_N = (torch.from_numpy(outcomes.correct) if verdicts_N is None else verdicts_N).to(device)
+        rewards_N = correct_N.float() if rewards_N is None else rewards_N.to(device)
         advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
         counts_N = torch.zeros_like(keys_N)
-        for rows_Bn in _rows_by_size(groups):
+        for rows_Bn in _rows_by_size(groups_N):
             rows_Bn = rows_Bn.to(device)
             part = group_advantages(
                 rewards_N[rows_Bn],
@@ -388,7 +382,7 @@ class Explorer:
             counts_N,
             advantages_N,
             bonuses_N,
-            torch.tensor(groups, device=device),
+            torch.from_numpy(groups_N).to(device),
             outcomes.answers,
             self.config.answer_mask_mode,
             judged,
@@ -405,10 +399,8 @@ class Explorer:
         Raises:
             TypeError, ValueError: as `score` does; nothing is counted.
         """
-        outcomes = self._classify(question_ids, responses, golds, ())
-        device = self.counts.device
-        questions_N = torch.tensor([question_key(i) for i in question_ids], dtype=torch.int64, device=device)
-        keys_N = torch.from_numpy(outcomes.keys).to(device)
+        questions_N, outcomes = self._classify(question_ids, responses, golds)
+        keys_N = torch.from_numpy(outcomes.keys).to(self.counts.device)
         self._count(question_ids, questions_N, keys_N, torch.from_numpy(outcomes.correct))
 
     def seen(self, question_id: str) -> list[tuple[str | None, int]]:
@@ -453,11 +445,14 @@ class Explorer:
             if not all(isinstance(i, str) and isinstance(yes, bool) for i, yes in solved.items()):
                 raise TypeError("solved must map question ids to booleans")
             counts.load_state_dict(state["counts"])
+            question_keys = {question_id: question_key(question_id) for question_id in solved}
+            if {*question_keys.values()} != {*counts.items().question_keys.tolist()}:
+                raise TypeError("its counts and its solved questions belong to different runs or steps")
             self.matcher.load_state_dict(state["outcomes"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
         self.counts, self.solved, self.id_source = counts, solved, id_source
-        self._question_keys = {question_id: question_key(question_id) for question_id in solved}
+        self._question_keys = question_keys
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the state into a folder, which is either whole or not there; an older one of that name is replaced.
@@ -544,29 +539,35 @@ class Explorer:
         return f"Explorer({self.config}, {len(self.solved)} questions, {self.counts})"
 
     def _classify(
-        self, question_ids: Sequence[str], responses: Sequence[str], golds: Sequence[str] | None, more: object
-    ) -> Outcomes:
-        """Classify on rank zero; `more` must be equal on all ranks too."""
+        self,
+        question_ids: Sequence[str],
+        responses: Sequence[str],
+        golds: Sequence[str] | None,
+        *more: Tensor | NDArray[np.int64] | None,
+    ) -> tuple[Tensor, Outcomes]:
+        """Return question keys and, from rank zero, outcomes; `more` must be equal on all ranks too."""
+        key_of = {question_id: question_key(question_id) for question_id in set(question_ids)}
+        keys = [key_of[question_id] for question_id in question_ids]
+        questions_N = torch.tensor(keys, dtype=torch.int64, device=self.counts.device)
         if self.process_group is None:
-            return self.matcher.classify(question_ids, responses, golds)
-        inputs = (list(question_ids), [len(response) for response in responses], golds and list(golds), more)
-        return _from_rank_zero(
-            lambda: self.matcher.classify(question_ids, responses, golds), inputs, self.process_group
-        )
+            return questions_N, self.matcher.classify(question_ids, responses, golds)
+        columns = [None if column is None else column.tolist() for column in more]
+        inputs = (list(question_ids), [len(response) for response in responses], golds and list(golds), columns)
+        call = partial(self.matcher.classify, question_ids, responses, golds)
+        return questions_N, _from_rank_zero(call, inputs, self.process_group)
 
     def _count(self, question_ids: Sequence[str], questions_N: Tensor, keys_N: Tensor, correct_N: Tensor) -> None:
         self.counts.observe(questions_N, keys_N)
-        rows = zip(question_ids, questions_N.tolist(), correct_N.tolist(), strict=True)
-        for question_id, key, correct in rows:
+        for question_id, key, correct in zip(question_ids, questions_N.tolist(), correct_N.tolist(), strict=True):
             self.solved[question_id] = correct or self.solved.get(question_id, False)
             self._question_keys[question_id] = key
 
     def _history(self, judged: bool) -> dict[str, float]:
         """Metrics of everything sampled so far."""
-        keys_Q = torch.tensor([self._question_keys[i] for i in self.solved], device=self.counts.device)
+        keys_Q = torch.from_numpy(np.fromiter(self._question_keys.values(), np.int64)).to(self.counts.device)
         no_answer_Q = self.counts.lookup(keys_Q, torch.full_like(keys_Q, NO_ANSWER)) > 0
         distinct_Q = (self.counts.distinct(keys_Q) - no_answer_Q.long()).cpu().numpy()
-        solved_Q = np.array(list(self.solved.values()))
+        solved_Q = np.fromiter(self.solved.values(), bool)
         metrics = {
             "exploration/counted_outcomes": float(len(self.counts)),
             "exploration/distinct_answers": _mean(distinct_Q),
@@ -585,16 +586,7 @@ class Explorer:
             )
 
 
-def _check_names(settings: Mapping[str, Any], origin: str) -> None:
-    known = [field.name for field in fields(ExplorationConfig)]
-    for name in settings:
-        if name not in known:
-            nearest = get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
-            raise ValueError(f"{origin}: unknown setting {name!r}; {hint}")
-
-
-def _group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable]) -> list[int]:
+def _group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable]) -> NDArray[np.int64]:
     """Number the groups in order of appearance, and check that each is of one question."""
     if not question_ids or len(group_ids) != len(question_ids):
         raise ValueError(
@@ -610,18 +602,14 @@ def _group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable]) -
                 f"group_ids must name groups of one question each; group {group_id!r} has responses to "
                 f"{question_of[group_id]!r} and to {question_id!r}"
             )
-    return [index_of[group_id] for group_id in group_ids]
+    return np.array([index_of[group_id] for group_id in group_ids])
 
 
-def _rows_by_size(groups: Sequence[int]) -> list[Tensor]:
-    """Rows of the groups, (B, n) int64 for every group size n."""
-    rows: dict[int, list[int]] = {}
-    for row, group in enumerate(groups):
-        rows.setdefault(group, []).append(row)
-    by_size: dict[int, list[list[int]]] = {}
-    for members in rows.values():
-        by_size.setdefault(len(members), []).append(members)
-    return [torch.tensor(same_size) for same_size in by_size.values()]
+def _rows_by_size(groups_N: NDArray[np.int64]) -> Iterator[Tensor]:
+    """Yield the rows of the groups, (B, n) for every group size n."""
+    order_N, sizes = np.argsort(groups_N, kind="stable"), np.bincount(groups_N)
+    for n in np.unique(sizes):
+        yield torch.from_numpy(order_N[sizes[groups_N[order_N]] == n].reshape(-1, n))
 
 
 def _rewards(rewards: Tensor | Sequence[float], n: int) -> Tensor:

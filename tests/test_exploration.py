@@ -379,6 +379,12 @@ def unknown_setting(folder: Path) -> None:
     (folder / STATE_FILE).write_text(json.dumps(state | {"config": {"bonuss": "ucb"}}))
 
 
+def other_counts(folder: Path) -> None:
+    explorer = Explorer()
+    explorer.score(["another question"], [text(1)], ["1"])
+    explorer.counts.save(folder / COUNTS_FILE)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "named"),
     [
@@ -390,6 +396,7 @@ def unknown_setting(folder: Path) -> None:
         (no_classes, ValueError, "questions"),
         (wrong_solved, ValueError, "solved"),
         (unknown_setting, ValueError, "bonuss"),
+        (other_counts, ValueError, "belong to different runs or steps"),
     ],
 )
 def test_a_folder_that_is_damaged_or_foreign_is_refused(
@@ -476,7 +483,7 @@ def test_settings_go_over_the_configuration() -> None:
         ({"rewards": torch.tensor([1, 0, 0])}, "torch.int64"),
         ({"correct": [1, 0, 0]}, "correct must be 3 booleans"),
         ({"golds": None}, "golds or correct must tell which responses are correct"),
-        ({"golds": None, "rewards": [1.0, 0.0, 0.0]}, "bonus='ucb_con' depends on it"),
+        ({"golds": None, "rewards": [1.0, 0.0, 0.0]}, "because bonus='ucb_con' would"),
         ({"scale": "mean"}, "scale must be 'std' or 'none'"),
         ({name: [] for name in ("question_ids", "responses", "golds")}, "at least one"),
     ],
@@ -524,3 +531,18 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     one, two = (Explorer.load(tmp_path / f"state-{n}") for n in (1, 2))
     assert one.matcher.state_dict() == two.matcher.state_dict()
     assert columns(one.score(**batch(9))) == columns(two.score(**batch(9)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_counts_on_a_gpu_equal_those_on_the_cpu() -> None:
+    on_cpu = Explorer(bonus="ucb_con+batch", coef=[0.2, 0.5])
+    on_gpu = Explorer(on_cpu.config, device="cuda")
+    for step in range(4):
+        expected, scored = (explorer.score(**batch(step)) for explorer in (on_cpu, on_gpu))
+        assert scored.bonuses.device.type == "cuda"
+        for name in ("keys", "counts", "groups"):
+            assert torch.equal(getattr(scored, name).cpu(), getattr(expected, name))
+        torch.testing.assert_close(scored.bonuses.cpu(), expected.bonuses)
+        torch.testing.assert_close(scored.advantages.cpu(), expected.advantages)
+        assert scored.metrics == pytest.approx(expected.metrics)
+    assert on_gpu.seen("q1") == on_cpu.seen("q1")
