@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from outcome_rl.outcomes.keys import (
     MAX_ANSWER_CHARS,
+    MAX_CANONICAL_CHARS,
     NO_ANSWER,
     canonical_text,
     equivalent,
@@ -74,6 +75,18 @@ SPELLINGS = [
     [r"\begin{bmatrix} 1 & 0 \\ 0 & 0.5 \end{bmatrix}", r"\begin{pmatrix}1&0\\0&\frac12\end{pmatrix}"],
     [r"x\equiv 10\pmod 7", r"n \equiv 3 \pmod{7}"],
     ["2:3:4", "4:6:8"],
+    [r"\{5, 6, 7\}", r"\{x \in \mathbb{Z} : 4 < x < 8\}", r"\{n \in \Z \mid 5 \leq n \leq 7\}"],
+    ["|x-2| < 3", "(-1, 5)", r"-1 \lt x \lt 5", "x > -1 and x < 5"],
+    ["|x-2| = 3", "x = 5, x = -1"],
+    ["2^{n+1}", "2**(n+1)", r"2 \cdot 2^n"],
+    [r"\binom{n}{3}", "binomial(n, 3)", r"{n \choose 3}"],
+    [r"\max(a,b)", "Max(b, a)", r"\frac{a+b+|a-b|}{2}"],
+    [r"\arcsin \frac{x}{2}", "asin(x/2)"],
+    [r"\frac{\sqrt{x+1}}{y}", "sqrt(x+1)/y"],
+    ["2024-07-04", "July 4, 2024", "4 July 2024"],
+    ["5 million", r"5\text{ million}", r"\$5,000,000"],
+    ["y = 3x + 2", "3x - y + 2 = 0", "6x + 4 = 2y"],
+    [r"\sum_{k=1}^{4} k^3", "100"],
     [r"10_2", r"10_{2}", r"10_{\text{two}}"],
     ["4:30 p.m.", r"\text{4:30 p.m.}", r"4:30\text{ PM}", "04:30pm"],
     ["July 4", "4 July", r"\text{July 4th}"],
@@ -190,6 +203,75 @@ def test_near_misses_have_different_keys() -> None:
     ]
     keys = [outcome_key(answer) for answer in answers]
     assert len(set(keys)) == len(answers), [a for a, key in zip(answers, keys, strict=True) if keys.count(key) > 1]
+
+
+LOOK_ALIKES = [
+    # functions that agree near 1, or on one side
+    (r"\lceil n/2 \rceil", r"\lceil n/5 \rceil"),
+    (r"\lfloor n/2 \rfloor", r"\lfloor n/3 \rfloor"),
+    (r"\lfloor n^2/4 \rfloor", "0"),
+    ("|x-5| < 3", "x > 2"),
+    ("|x-2| = 3", "-1"),
+    ("|x+10|-10", "x"),
+    (r"\sqrt{(x-3)^2}", "3-x"),
+    (r"|\cos x|", r"\cos x"),
+    (r"\arcsin(\sin x)", "x"),
+    ("|xt|", "xt"),
+    ("|a-b|", "a-b"),
+    ("|x-40|+|x-41|-1", "|2x-81|"),
+    (r"\min(|y|, 10^{12})", "|y|"),
+    (r"\operatorname{sgn}(x-8)", r"\operatorname{sgn}(x-7)"),
+    # readings
+    ("2^{3}{4}", "2^{34}"),
+    (r"\sqrt{2}{3}", r"\sqrt{23}"),
+    ("x_{1}{2}", "x_{12}"),
+    ("3sec(x)", "3x"),
+    ("2sec^2(x)", "2x"),
+    ("5min(x)", "5x"),
+    ("3!!", "720"),
+    ("n! = 6", r"n \neq 6"),
+    ("P(2)", "2P"),
+    ("F(b)-F(a)", "F(b-a)"),
+    ("f^{-1}(x)", r"\frac{x}{f}"),
+    ("f'(x)", "xf'"),
+    (r"\phi(n)", r"n\phi"),
+    (r"\pi(x)", r"\pi x"),
+    (r"\frac{dy}{dx}", r"\frac{y}{x}"),
+    ("dy/dx", "xy"),
+    (r"\vec a \cdot \vec b", r"\vec a \times \vec b"),
+    (r"\cos(x)^2", r"\cos(x^2)"),
+    (r"\gcd(a,b)", "1"),
+    (r"\prod_{i=1}^4 i", "1"),
+    ("not 5", "5not"),
+    (r"5\text{ million}", "5"),
+    (r"1 \\ 2", "1"),
+    # domains, dates, limits
+    (r"\{x \in \mathbb{Z} \mid x > 5\}", r"(5,\infty)"),
+    (r"\{x \in \mathbb{Z} \mid 1 \leq x \leq 5\}", "[1,5]"),
+    (r"\{n \in \mathbb{N} : n < 3\}", r"(-\infty,3)"),
+    (r"x > 5, x \in \mathbb{Z}", "x > 5"),
+    ("2024-01-02", "2021"),
+    ("1/2/2024", r"\frac{1}{4048}"),
+    (r"\tanh 200", "1"),
+    (r"\cos(10^{-70})", "1"),
+    (r"\tanh 100", r"\tanh 101"),
+    (r"\arcsec(10^{80})", r"\pi/2"),
+    (r"\sin(10^{-80})", r"\tan(10^{-80})"),
+    (r"\sinh 300", r"\cosh 300"),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), LOOK_ALIKES)
+def test_different_answers_that_look_alike_differ(a: str, b: str) -> None:
+    assert not equivalent(a, b)
+
+
+def test_a_canonical_text_is_never_much_longer_than_its_answer() -> None:
+    answer = ",".join(f"7^{{{n}}}" for n in range(11600, 11560, -1))
+    assert len(canonical_text(answer)) <= MAX_CANONICAL_CHARS
+    assert canonical_text(answer).startswith("{")
+    assert equivalent(answer, ",".join(reversed(answer.split(","))))
+    assert not equivalent(answer, answer.replace("11600", "11601"))
 
 
 @pytest.mark.parametrize("blank", ["", "  ", "$$", r"\(\)", ".", "{}", r"\left.\right."])

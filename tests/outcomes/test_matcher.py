@@ -58,7 +58,7 @@ def test_keys_alone_decide_readable_answers(monkeypatch: pytest.MonkeyPatch) -> 
 
 # What no rule reads; math-verify computes it.
 SIX, ALSO_SIX, TEN, ALSO_TEN = (
-    rf"\sum_{{k=1}}^{{{n}}} {term}" for n, term in ((3, "k"), (2, "2k"), (4, "k"), (1, "10k"))
+    rf"\int_{{0}}^{{{n}}} {term} dx" for n, term in ((3, "2"), (2, "3"), (5, "2"), (1, "10"))
 )
 
 

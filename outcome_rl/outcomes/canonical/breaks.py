@@ -5,6 +5,7 @@ signs, maxima and floors have one key only if they break at the same places as w
 up to a factor, or where the same function, up to its sign and an integer, takes whole values.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import combinations
@@ -60,10 +61,10 @@ def _factors(tree: Tree, constant: Constant) -> Iterator[Tree]:
 
 
 def _even_powers(tree: Tree, constant: Constant) -> Iterator[Tree]:
-    """The bases of the factors of a product that are even powers."""
+    """The bases of the factors of a product that are even powers, or that it holds an even number of times."""
     if tree[0] in ("*", "/"):
-        for part in tree[1:]:
-            yield from _even_powers(part, constant)
+        for part, times in Counter(tree[1:]).items():
+            yield from _factors(part, constant) if times % 2 == 0 else _even_powers(part, constant)
     elif names_in(tree) and tree[0] == "^" and _exponent(tree, constant) % 2 == 0:
         yield from _factors(tree[1], constant)
 

@@ -25,7 +25,7 @@ from outcome_rl.outcomes.canonical.branches import Value, as_branch_value, branc
 from outcome_rl.outcomes.canonical.breaks import breaks
 from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OF_INTEGERS, OPERATORS, SYMMETRIC, is_integer
 from outcome_rl.outcomes.canonical.lexer import TooLarge
-from outcome_rl.outcomes.canonical.parser import Tree, names_in
+from outcome_rl.outcomes.canonical.parser import Tree, names_in, size
 
 MAX_WORK = 12_000
 POINTS = 4
@@ -68,7 +68,7 @@ class Evaluator:
         """Return the values at points of all sizes, for a formula that they may tell from others; else none."""
         if not self.has_branches(tree):
             return []
-        self._spend(3 * BRANCH_POINTS * _size(tree))
+        self._spend(3 * BRANCH_POINTS * size(tree))
         return branch_values(tree, self._constant, _has_i(tree))
 
     def break_keys(self, tree: Tree) -> list[str]:
@@ -161,11 +161,6 @@ def variable(name: str, point: int) -> Number:
     size = context.mpf(93) / 100 + context.ldexp(int.from_bytes(digest, "little"), -512) * 6 / 100
     is_negative = (False, True, ord(name[-1]) & 1, ord(name[-1]) & 2)[point]
     return -size if is_negative else size
-
-
-def _size(tree: Tree) -> int:
-    """The number of nodes."""
-    return 1 + sum(_size(part) for part in tree[1:] if isinstance(part, tuple))
 
 
 def _has_i(tree: Tree) -> bool:

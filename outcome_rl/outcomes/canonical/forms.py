@@ -40,7 +40,7 @@ from outcome_rl.outcomes.canonical.lhs import (
     stem,
     without_domain,
 )
-from outcome_rl.outcomes.canonical.parser import Tree, names_in, parse_expression, with_sign
+from outcome_rl.outcomes.canonical.parser import Tree, names_in, parse_expression, with_sign, with_value
 
 _ABOUT, _CONGRUENT = r"\approx", r"\equiv"
 _FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
@@ -234,7 +234,7 @@ class _Reader:
         difference = ("+", left, ("neg", right))
         if self.evaluator.has_branches(difference):
             return None
-        rest = _with_value(difference, "y", _ZERO)
+        rest = with_value(difference, "y", _ZERO)
         slope = ("/", ("+", difference, ("neg", rest)), ("name", "y"))
         if len({arithmetic.rounded(value) for value in self.evaluator.values(slope)}) > 1:
             return None
@@ -345,7 +345,7 @@ class _Reader:
         names = names_in(tree)
         if names:
             if len(names) == 1 and names < _INTEGERS and ("constant", "pi") in _parts(tree):
-                tree = _with_value(tree, min(names), ("name", "n"))
+                tree = with_value(tree, min(names), ("name", "n"))
             return Element(self.evaluator.key(tree))
         return _number(self.evaluator.value(tree, 0))
 
@@ -390,6 +390,8 @@ class _Reader:
         return Element(list_key(list({element.key for element in elements})), numbers=numbers)
 
     def set_operation(self, parts: list[Tokens], sign: str) -> Element:
+        if any(_SETS.isdisjoint(token.text for token in part) for part in parts):
+            raise NotUnderstood("an operation of sets on what is none")
         elements = [self.value(part) for part in parts]
         sets = [element.numbers for element in elements]
         if any(one is None for one in sets):
@@ -424,6 +426,7 @@ class _Reader:
         return Element(_tuple_key("M[", (_tuple_key("(", row, ")") for row in cells), "]"))
 
 
+_SETS = frozenset(("(", "[", r"\{", r"\mathbb", r"\emptyset"))
 _INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
 
 
@@ -432,13 +435,6 @@ def _parts(tree: Tree) -> Iterator[Tree]:
     for part in tree[1:]:
         if isinstance(part, tuple):
             yield from _parts(part)
-
-
-def _with_value(tree: Tree, name: str, value: Tree) -> Tree:
-    """The tree with a variable replaced."""
-    if tree == ("name", name):
-        return value
-    return tuple(_with_value(part, name, value) if isinstance(part, tuple) else part for part in tree)
 
 
 _ZERO: Tree = ("number", Fraction(0))

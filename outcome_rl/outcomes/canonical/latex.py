@@ -137,8 +137,14 @@ def plain_latex(answer: str) -> str:
 
 # Functions as words before a letter, which would run into it: `sin x`, `max a`. `sec` and `min` are units there.
 _WORD_FUNCTIONS = "arcsin arccos arctan sinh cosh tanh sin cos tan cot csc ln log exp sqrt gcd lcm"
+# Short words would be read as products of letters.
+_PROSE = "not no none all any for the if is are of to by when where with then than from only each every some"
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _OUTSIDE_OF_TEXT = re.compile(
-    r"(?P<group>\\(?:text[a-z]*|mathrm|mbox|hbox|operatorname)\s*\{[^{}]*\})|(?<=[\s$})\]])(?P<word>and|or)(?=[\s$\\])"
+    rf"(?P<scaled>(?<=[0-9}}\s])\\(?:text|mathrm|mbox)\s*\{{\s*({'|'.join(_SCALES)})(?![A-Za-z])\s*)"
+    r"|(?P<group>\\(?:text[a-z]*|mathrm|mbox|hbox|operatorname)\s*\{[^{}]*\})|(?<=[\s$})\]])(?P<word>and|or)(?=[\s$\\])"
+    rf"|(?<![A-Za-z\\])(?P<prose>{'|'.join(_PROSE.split())})(?=\s)"
+    rf"|(?<=[0-9}}\s])(?P<scale>{'|'.join(_SCALES)})(?![A-Za-z])"
     rf"|(?<![A-Za-z\\])(?P<function>{'|'.join(_WORD_FUNCTIONS.split())})(?=\s+[A-Za-z\\])|(?P<power>\*\*)|(?P<unequal>!=)"
 )
 _EMPHASIS = re.compile(r"\*\*([^*]+)\*\*|__([^_]+)__")
@@ -148,15 +154,19 @@ _LOST_BRACES = re.compile(r"\\(begin|end|mbox)([a-z]+)")
 _STRAY_PRODUCT = re.compile(r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()")
 _PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime(?![A-Za-z]))")
 _MATRIX = re.compile(r"Matrix\(\s*\[\s*\[([^()]*)\]\s*\]\s*\)")
-_MENDS = re.compile(r"and|or|Mat|\*\*|!=|\\prime|[a-z] ")
+_GLUED_SPACE = re.compile(r"(\\q?quad)(?=[A-Za-z])")
+_ESCAPED_TWICE = re.compile(r"\\\\(?=[A-Za-z]{2})")
+_MENDS = re.compile(r"and|or|Mat|illion|hundred|quad|\*\*|!=|\\prime|[a-z] ")
 
 
 def mended(answer: str) -> str:
     """Return the answer with lost braces and stray signs put right, and words between formulas told from letters.
 
-    `and` and `or` become text, the names of functions commands, `**` and `!=` the signs that they stand for,
-    `^{\\prime}` a prime; Markdown emphasis goes.
+    Short words become text, the names of functions commands, `million` a factor, `**` and `!=` the signs that they
+    stand for, `^{\\prime}` a prime; Markdown emphasis and the second of two backslashes of escaped text go.
     """
+    if "\\\\" in answer and "\\begin" not in answer:
+        answer = _ESCAPED_TWICE.sub(r"\\", answer)
     if "\\begin" in answer or "\\mbox" in answer:
         answer = _LOST_BRACES.sub(r"\\\1{\2}", answer)
     if "*sqrt" in answer:
@@ -165,6 +175,8 @@ def mended(answer: str) -> str:
         return answer
     if emphasis := _EMPHASIS.fullmatch(answer):
         answer = emphasis[1] or emphasis[2]
+    if "quad" in answer:
+        answer = _GLUED_SPACE.sub(r"\1 ", answer)
     if "Matrix" in answer:
         answer = _MATRIX.sub(_matrix, answer)
     if "\\prime" in answer:
@@ -180,6 +192,12 @@ def _matrix(match: re.Match[str]) -> str:
 def _mend(match: re.Match[str]) -> str:
     if match["word"]:
         return rf"\text{{ {match['word']} }}"
+    if match["prose"]:
+        return rf"\text{{ {match['prose']} }}"
+    if scale := match["scale"]:
+        return rf"\cdot 10^{{{_SCALES[scale]}}}"
+    if match["scaled"]:  # what else the group holds stays in it
+        return rf"\cdot 10^{{{_SCALES[match[2]]}}}\text{{"
     if match["function"]:
         return rf"\{match['function']}"
     if match["unequal"]:  # not the factorial and the sign of `n! = 6`

@@ -29,6 +29,8 @@ from outcome_rl.outcomes.canonical.lexer import (
 )
 
 MAX_DEPTH = 24
+MAX_TERMS = 100
+MAX_SERIES_SIZE = 2000
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
 _DECORATIONS = ("vec", "overrightarrow", "overline", "bar", "hat", "widehat", "tilde", "angle", "triangle")
 
@@ -59,6 +61,18 @@ def with_sign(tree: Tree, pm: int) -> Tree:
     return tuple(with_sign(part, pm) if isinstance(part, tuple) else part for part in tree)
 
 
+def with_value(tree: Tree, name: str, value: Tree) -> Tree:
+    """The tree with a variable replaced."""
+    if tree == ("name", name):
+        return value
+    return tuple(with_value(part, name, value) if isinstance(part, tuple) else part for part in tree)
+
+
+def size(tree: Tree) -> int:
+    """The number of nodes."""
+    return 1 + sum(size(part) for part in tree[1:] if isinstance(part, tuple))
+
+
 def names_in(tree: Tree) -> frozenset[str]:
     """The variables of a tree, and the unknown functions, as `f(`."""
     if tree[0] == "name":
@@ -79,6 +93,7 @@ class _Parser:
         self.depth = 0
         self.in_bars = 0
         self.in_trigonometric = 0
+        self.bound: list[str] = []  # the variables of the series around
 
     @property
     def next(self) -> Token:
@@ -312,7 +327,7 @@ class _Parser:
         return int(text)
 
     def name(self, text: str) -> Tree:
-        if text in ("e", "i") and self.next.text != "_":
+        if text in ("e", "i") and self.next.text != "_" and text not in self.bound:
             return ("constant", text)
         if text == "d" and self.is_derivative():  # `dy/dx`
             tokens = self.tokens[self.position - 1 : self.position + 4]
@@ -407,6 +422,8 @@ class _Parser:
             return ("call", "abs", self.argument())
         if name in CALLED:
             return self.called(CALLED[name])
+        if name in _SERIES:
+            return self.series(_SERIES[name])
         if name in ("lfloor", "lceil"):
             tree = self.closed("\\r" + name[1:])
             return ("call", name[1:], tree)
@@ -434,6 +451,35 @@ class _Parser:
         if not least <= len(operands) <= most:
             raise NotUnderstood(f"{name} of {len(operands)} arguments")
         return ("call", name, *operands)
+
+    def series(self, operator: str) -> Tree:
+        """A finite sum or product, term by term: `\\sum_{k=1}^{3} k^2`."""
+        self.expect("_")
+        self.expect("{")
+        kind, name = self.take()
+        self.expect("=")
+        low = self.whole_number()
+        self.expect("}")
+        self.expect("^")
+        braced = self.accept("{")
+        high = self.whole_number()
+        if braced:
+            self.expect("}")
+        if kind != "name" or not 0 < high - low + 1 <= MAX_TERMS:
+            raise NotUnderstood(f"a series of {high - low + 1} terms")
+        self.bound.append(name)
+        body = self.product()
+        self.bound.pop()
+        if (high - low + 1) * size(body) > MAX_SERIES_SIZE:
+            raise TooLarge("a series of too many terms")
+        return (operator, *(with_value(body, name, ("number", Fraction(k))) for k in range(low, high + 1)))
+
+    def whole_number(self) -> int:
+        sign, bracketed = self.signs(), self.accept("(")
+        kind, text = self.take()
+        if kind != "number" or not text.isdigit() or (bracketed and not self.accept(")")):
+            raise NotUnderstood("a series whose bounds are no whole numbers")
+        return int(text) if sign == "+" else -int(text)
 
     def root(self) -> Tree:
         degree = _TWO
@@ -499,7 +545,8 @@ _ARITIES = {"max": (1, 99), "min": (1, 99), "gcd": (2, 99), "lcm": (2, 99), "bin
 _COMMA, _CLOSE = Token("symbol", ","), Token("symbol", ")")
 _DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
 _VECTORS = (r"\vec", r"\overrightarrow", r"\hat")
-_OTHER_COMMANDS = ("pi", "frac", "binom", "sqrt", "lfloor", "lceil")
+_SERIES = {"sum": "+", "prod": "*"}
+_OTHER_COMMANDS = (*_SERIES, "pi", "frac", "binom", "sqrt", "lfloor", "lceil")
 _FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_DECORATIONS, *_OTHER_COMMANDS))
 
 
