@@ -115,17 +115,17 @@ class ExplorationConfig:
 
     @property
     def explores(self) -> bool:
-        """Whether there is a bonus at all."""
+        """Return whether there is a bonus at all."""
         return parse_bonus(self.bonus) != ("none",)
 
     @property
     def needs_correctness(self) -> bool:
-        """Whether the bonus depends on which responses are correct, by the rule for groups that are all correct."""
+        """Return whether the bonus depends on correctness, by the rule for groups that are all correct."""
         return self.explores and any(is_zeroed(m, self.zero_when_all_correct) for m in parse_bonus(self.bonus))
 
     @property
     def group_settings(self) -> dict[str, Any]:
-        """The arguments of `group_advantages` that are settings."""
+        """Return the arguments of `group_advantages` that are settings."""
         names = ("bonus", "coef", "baseline", "zero_when_all_correct", "no_answer")
         return {name: getattr(self, name) for name in names}
 
@@ -143,7 +143,7 @@ class Scored:
     groups: Tensor  # (N,) int64, index of the group, in order of appearance
     answers: list[Answer | None]  # N final answers with their character spans
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
-    judged: bool  # whether golds or correct told which responses are correct
+    judged: bool  # whether correctness is known, from golds or verdicts
     unresolved: int  # comparisons of this batch that timed out or failed
     history: dict[str, float]  # metrics of everything sampled so far, this batch included
 

@@ -1,1 +1,1 @@
-"""Outcome-based exploration in stacks that people already run; each module imports its stack when it is used."""
+"""Outcome-based exploration in other training stacks; each module imports its stack when it is used."""

@@ -69,7 +69,7 @@ class Queue:
 
 
 class NoWorkers:
-    """In the place of the workers that hold the model, and of the data loader."""
+    """Stand-in for the workers that hold the model, and for the data loader."""
 
     def save_checkpoint(self, *arguments: Any, **keywords: Any) -> None: ...
 

@@ -52,7 +52,7 @@ def test_slime_gets_raw_rewards_and_advantages_with_bonuses() -> None:
         assert advantages == pytest.approx((expected.advantages + expected.bonuses).flatten().tolist())
 
 
-def test_slime_leaves_out_the_division_as_it_is_told() -> None:
+def test_slime_leaves_out_the_division_if_the_arguments_say_so() -> None:
     samples = group(0, "2+2", "4", ["4", "5", "5", "5"])
     _, advantages = ExplorationRewards(bonus="none")(SimpleNamespace(grpo_std_normalization=False), samples)
     assert advantages == pytest.approx([0.75, -0.25, -0.25, -0.25])

@@ -1,4 +1,4 @@
-"""`OutcomeGRPOTrainer` on TRL itself: whose advantages, whose loss, what is counted and what is reported."""
+"""`OutcomeGRPOTrainer` on TRL itself: advantages, loss, counts and metrics."""
 
 from pathlib import Path
 from typing import Any
@@ -271,7 +271,7 @@ def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
 
 
 class OwnTrainer(GRPOTrainer):  # type: ignore[misc]
-    """What a user who already has a subclass writes."""
+    """A subclass that a user already has, with the one call added."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)

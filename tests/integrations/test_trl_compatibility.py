@@ -22,7 +22,7 @@ def test_another_version_is_refused_with_the_command(monkeypatch: pytest.MonkeyP
         compatibility.check_trl()
 
 
-def test_its_absence_is_told_with_the_command_before_anything_else_is_imported() -> None:
+def test_its_absence_is_an_error_with_the_command_before_any_other_import() -> None:
     code = (
         "import importlib.metadata as m\n"
         "def missing(name): raise m.PackageNotFoundError(name)\n"

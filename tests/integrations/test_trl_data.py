@@ -1,4 +1,4 @@
-"""What `OutcomeGRPOTrainer` takes from the data, and what it refuses before it trains."""
+"""Columns that `OutcomeGRPOTrainer` reads from the data, and errors before training."""
 
 import warnings
 from typing import Any
@@ -10,7 +10,7 @@ from trl_runs import GOLDS, Make, generate, length, questions
 from outcome_rl import ExplorationConfig
 
 
-def test_questions_without_an_id_are_told_apart_by_their_prompt(make: Make) -> None:
+def test_questions_without_an_id_are_identified_by_their_prompt(make: Make) -> None:
     problems = list(questions()["prompt"])
     chats = [[{"role": "user", "content": problem}] for problem in problems]
     seen = []

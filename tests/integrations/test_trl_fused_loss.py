@@ -70,7 +70,7 @@ def test_with_the_ratio_of_sequences(policy: Path, tmp_path: Path, loss_type: st
 
 
 def test_the_ratio_of_sequences_leaves_answer_tokens_alone(policy: Path, tmp_path: Path) -> None:
-    """What TRL's own loss cannot. On-policy, where every ratio is 1, the gradient is that of TRL's ratios of tokens."""
+    """TRL's own loss cannot do this. On-policy every ratio is 1, and the gradient is that of TRL's token ratios."""
     settings = {"loss_type": "grpo", "max_steps": 1}
     _, (of_tokens,) = run(policy, tmp_path, fused_loss=False, **settings)
     _, (of_sequences,) = run(policy, tmp_path, fused_loss=True, importance_sampling_level="sequence", **settings)

@@ -1,7 +1,7 @@
-"""Whether the installed TRL is one that these adapters know: its version, and the methods that they override.
+"""Checks of the installed TRL: its version, and the methods that `OutcomeGRPOTrainer` overrides.
 
-TRL has no interface for advantages, so the trainer overrides private methods, which may change with any release or be
-rewritten by another package. Both checks come before any work is done.
+TRL has no interface for advantages, so the trainer overrides private methods, which any release may change and another
+package may rewrite. Both checks run before any work is done.
 """
 
 import inspect
@@ -23,10 +23,10 @@ HOOKS = {
 
 
 def check_trl() -> None:
-    """Look, without importing it, whether there is a TRL of a version that is known to fit.
+    """Check the version of TRL without importing it.
 
     Raises:
-        ImportError: there is none, or one of another version.
+        ImportError: TRL is not installed, or has another version.
     """
     try:
         found = version("trl")
@@ -55,5 +55,5 @@ def check_hooks(trainer: type) -> None:
             raise TypeError(
                 f"OutcomeGRPOTrainer overrides {trainer.__module__}.{trainer.__qualname__}.{name}"
                 f"({', '.join(expected)}), which {has} here. Another package may have replaced TRL's trainer: import "
-                f"this one first, or install the TRL that it was made for: pip install '{WANTED}'"
+                f"this one first, or install the TRL that it is made for: pip install '{WANTED}'"
             )

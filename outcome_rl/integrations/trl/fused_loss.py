@@ -1,7 +1,7 @@
 """TRL's policy loss from hidden states, by `linear_policy_loss`.
 
-TRL multiplies the hidden states with the lm_head inside the model's forward, where data parallelism sees it, and makes
-the loss of the log-probabilities outside. Here the loss itself is made there, with TRL's denominators:
+TRL multiplies the hidden states with the lm_head inside the model's forward, where data parallelism sees it, and
+computes the loss from the log-probabilities outside. Here the loss itself is computed inside, with TRL's denominators:
 
 | loss_type | aggregation | divided by |
 |---|---|---|
@@ -9,7 +9,7 @@ the loss of the log-probabilities outside. Here the loss itself is made there, w
 | `bnpo` | token-mean | tokens * steps of accumulation |
 | `dr_grpo` | token-sum | sequences * max_completion_length * steps of accumulation |
 | `luspo` | token-sum | sequences * steps of accumulation |
-| `dapo` | token-mean | tokens of the generation batch, its share a step and rank |
+| `dapo` | token-mean | tokens of the generation batch, divided by steps and ranks |
 """
 
 import functools
@@ -33,15 +33,15 @@ _AGGREGATION: dict[str, LossAggregation] = {
     "luspo": "token-sum",
     "dapo": "token-mean",
 }
-# What a model may do to its logits after the lm_head, by the names of configurations.
+# Settings of models that change the logits after the lm_head.
 _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
 
 
 def check_fused_loss(trainer: "GRPOTrainer") -> None:
-    """Refuse what `linear_policy_loss` cannot express.
+    """Refuse settings that `linear_policy_loss` cannot express.
 
     Raises:
-        ValueError: naming every such setting.
+        ValueError: there are some; the message names all of them.
     """
     from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
@@ -68,11 +68,11 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
 
 
 def add_policy_loss(model: Any) -> None:
-    """Let `model(..., policy_loss=f)` return f of the last hidden states and the lm_head, in place of logits."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
+    """Make `model(..., policy_loss=f)` return f(last hidden states, lm_head) in place of logits."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT wraps it
     original = base.forward
 
-    @functools.wraps(type(base).forward)  # `generate` looks at its arguments
+    @functools.wraps(type(base).forward)  # `generate` reads its signature
     def forward(self: Any, *args: Any, policy_loss: Callable[[Tensor, Any], Any] | None = None, **kwargs: Any) -> Any:
         if policy_loss is None:
             return original(*args, **kwargs)
@@ -84,13 +84,12 @@ def add_policy_loss(model: Any) -> None:
 
 
 def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]) -> PolicyLossOutput:
-    """The loss of one micro-batch, as `GRPOTrainer._compute_loss` defines it, and the log-probabilities and entropies
-    of all its tokens.
+    """Compute the loss of a micro-batch as `GRPOTrainer._compute_loss` does, with log-probabilities and entropies.
 
     Args:
-        trainer: its settings.
+        trainer: the trainer, for its settings.
         model: the policy, wrapped as for training.
-        inputs: what `GRPOTrainer._compute_loss` gets.
+        inputs: the inputs of `GRPOTrainer._compute_loss`.
     """
     completion_ids, completion_mask = inputs["completion_ids"], inputs["completion_mask"]
     num_sequences, num_tokens = completion_ids.shape
@@ -131,7 +130,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
 
 
 def _normalizer(trainer: "GRPOTrainer", inputs: dict[str, Any], mask: Tensor, num_sequences: int) -> float | Tensor:
-    """What the sum of this module's table is divided by."""
+    """Return the last column of this module's table."""
     training = trainer.model.training
     accumulated = trainer.current_gradient_accumulation_steps if training else 1
     if trainer.loss_type == "dapo":

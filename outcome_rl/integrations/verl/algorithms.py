@@ -1,4 +1,4 @@
-"""The advantage estimator `outcome_grpo` and the policy loss `outcome`, with the signatures that verl calls them by."""
+"""The advantage estimator `outcome_grpo` and the policy loss `outcome`, with verl's signatures."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ LOG_RATIO_CLAMP = 20.0  # verl's
 
 
 class BatchAdvantages(Protocol):
-    """What the trainer's hook knows of a batch and the estimator is not given."""
+    """Advantages from the trainer's hook, which knows questions and responses; verl does not pass these on."""
 
     def __call__(self, token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor: ...
 
@@ -26,7 +26,7 @@ _current: ContextVar[BatchAdvantages] = ContextVar("outcome_rl_verl_batch")
 
 @contextmanager
 def batch_in_hand(advantages: BatchAdvantages) -> Iterator[None]:
-    """Makes `outcome_grpo` take its advantages from `advantages`, for the batch that is being estimated."""
+    """Make `outcome_grpo` take its advantages from `advantages` while a batch is being estimated."""
     token = _current.set(advantages)
     try:
         yield
@@ -37,19 +37,20 @@ def batch_in_hand(advantages: BatchAdvantages) -> Iterator[None]:
 def outcome_grpo(
     token_level_rewards: Tensor, response_mask: Tensor, config: Any = None, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
-    """GRPO's advantages plus exploration bonuses, as `outcome_rl.group_advantages` has them.
+    """Return GRPO's advantages plus exploration bonuses, as `outcome_rl.group_advantages` computes them.
 
     Args:
-        token_level_rewards: (R, T) float, whose sum is the reward of a response.
-        response_mask: (R, T), nonzero on the tokens that the policy sampled.
+        token_level_rewards: (R, T) float; their sum over tokens is the reward of a response.
+        response_mask: (R, T), nonzero on tokens that the policy sampled.
         config: verl's `algorithm` section; `norm_adv_by_std_in_grpo=False` leaves out the division.
-        kwargs: what else verl gives an estimator, its `index` among them, which is new at every fetch.
+        **kwargs: other arguments that verl passes, such as `index`, which is new at every fetch.
 
     Returns:
-        `(advantages, returns)`, the same (R, T), 0 where the mask is and on answer tokens as `answer_mask_mode` says.
+        `(advantages, returns)`, the same (R, T) twice; 0 where the mask is 0, and on answer tokens as
+        `answer_mask_mode` says.
 
     Raises:
-        RuntimeError: no trainer's hook supplies questions and responses.
+        RuntimeError: no hook of a trainer supplies questions and responses.
     """
     batch = _current.get(None)
     if batch is None:
@@ -71,21 +72,21 @@ def outcome_policy_loss(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The clipped surrogate with dual clip of docs/math.md, equal to verl's `vanilla`, and how many tokens it moves.
+    """Return the clipped surrogate with dual clip, equal to verl's `vanilla`, and the share of tokens it moves.
 
     Per token `-min(r A, clip(r, 1 - clip_ratio_low, 1 + clip_ratio_high) A)`, at most `-clip_ratio_c A` where A < 0.
 
     Args:
         old_log_prob, log_prob: (B, T) log-probabilities of the sampled tokens; `log_prob` gets the gradient.
         advantages: (B, T), bonuses included.
-        response_mask: (B, T), the tokens that count.
-        loss_agg_mode: as for verl's `agg_loss`, which adds up the tokens.
+        response_mask: (B, T), nonzero on the tokens of the loss.
+        loss_agg_mode: as for verl's `agg_loss`, which aggregates the tokens.
         config: verl's `ActorConfig`.
-        rollout_is_weights: (B, T) or None; they multiply the loss of each token.
+        rollout_is_weights: (B, T) importance weights, which multiply the loss of each token, or None.
 
     Returns:
-        The loss and verl's metrics, with `actor/pg_tokens` beside them: the share of the tokens that have a policy
-        gradient at all, which groups of equal rewards and masked answers have not. No gradient flows into the metrics.
+        The loss, and verl's metrics with `actor/pg_tokens`: the share of tokens with a policy gradient. Groups of equal
+        rewards and masked answers have none. The metrics have no gradient.
     """
     from verl.trainer.ppo.core_algos import agg_loss
     from verl.utils.torch_functional import masked_mean

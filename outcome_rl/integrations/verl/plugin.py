@@ -1,8 +1,8 @@
-"""What verl imports at its own import, in every process: registers two functions, and arranges for the trainer's hook.
+"""Entry point that verl imports in every process: registers two functions and prepares the hook of the trainer.
 
-verl logs an error of a plug-in at DEBUG only, so nothing here raises for a verl that does not fit: the names are
-registered all the same, and using one says what is wrong. The trainer's module is heavy and one process needs it, so
-the hook waits until a trainer is made: the first thing that verl's trainer does is to build its checkpoint callback.
+verl logs a plug-in's error at DEBUG only, so nothing here raises for another version of verl: the names are registered
+anyway, and their use raises the error. Only one process needs the trainer's module, which is heavy, so the hook waits
+until a trainer is made. The first thing that verl's trainer does is to build its checkpoint callback.
 """
 
 import functools
@@ -16,7 +16,7 @@ from outcome_rl.integrations.verl import ADV_ESTIMATOR, POLICY_LOSS, algorithms
 
 
 def unfit(version: str) -> str | None:
-    """Why this version of verl cannot be used, or None."""
+    """Return why this version of verl cannot be used, or None if it can."""
     if version.split(".")[:2] == ["0", "9"]:
         return None
     return (
@@ -52,7 +52,7 @@ def _hook_when_a_trainer_is_made() -> None:
         return build(config)
 
     for name in ("verl.trainer.ppo.checkpoint_callback", "verl.trainer.ppo.v1.trainer_base"):
-        if name in sys.modules:  # the second one too, should an external module of verl's have imported it before
+        if name in sys.modules:  # an external module of verl's may have imported the second one before
             sys.modules[name].build_checkpoint_callback = build_and_hook  # type: ignore[attr-defined]
 
 
