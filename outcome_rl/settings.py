@@ -4,12 +4,13 @@
     class SamplingConfig:
         temperature: float = setting(1.0, "Sampling temperature.", gt=0)
 
-Range checks, the table of settings in the documentation, the listing on the command line and the comparison of a
-checkpoint with the run that continues it are all read from these fields.
+Range checks, the listing on the command line and in the documentation, and the comparison of a checkpoint with the run
+that continues it are all read from these fields.
 """
 
 import copy
 import math
+import operator
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,8 +19,15 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 T = TypeVar("T")
 _KEY = "outcome_rl.setting"
-_PLURALS = {bool: "booleans", int: "integers", float: "numbers", str: "strings"}
-_SINGULARS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+_ORDERS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+# Type -> one of them, several of them.
+_WORDS = {
+    bool: ("true or false", "booleans"),
+    int: ("an integer", "integers"),
+    float: ("a number", "numbers"),
+    str: ("a string", "strings"),
+    type(None): ("null", "nulls"),
+}
 
 
 @dataclass(frozen=True)
@@ -31,10 +39,7 @@ class Setting:
     default: Any
     type: Any
     help: str
-    gt: float | None
-    ge: float | None
-    lt: float | None
-    le: float | None
+    bounds: tuple[tuple[str, float], ...]  # such as (">", 0) and ("<=", 1)
     also: float | None
     choices: tuple[Any, ...]
     affects_results: bool
@@ -42,26 +47,19 @@ class Setting:
     @property
     def range(self) -> str:
         """Allowed numbers in words, such as "> 0", "in (0, 1]" or ">= 1, or -1"; empty if every finite one is."""
-        low, high = self._bounds()
-        if low and high:
-            text = f"in {'[' if self.ge is not None else '('}{low[1]}, {high[1]}{']' if self.le is not None else ')'}"
+        if len(self.bounds) == 2:
+            (low_sign, low), (high_sign, high) = self.bounds
+            text = f"in {'[' if low_sign == '>=' else '('}{low:g}, {high:g}{']' if high_sign == '<=' else ')'}"
         else:
-            text = " ".join(low or high)
+            text = "".join(f"{sign} {bound:g}" for sign, bound in self.bounds)
         return text if self.also is None else f"{text}, or {self.also}"
 
     @property
     def allowed(self) -> str:
         """Allowed values in words: the choices or the range; empty if the type says it all."""
-        choices = self.choices or [
-            choice for one in _alternatives(self.type) if get_origin(one) is Literal for choice in get_args(one)
-        ]
+        choices = self.choices or _literals(self.type)
         text = ", ".join(map(yaml_text, choices)) if choices else self.range
-        return f"{text}, or null" if text and type(None) in _alternatives(self.type) else text
-
-    @property
-    def default_text(self) -> str:
-        """The default as YAML and the command line spell it."""
-        return yaml_text(self.default)
+        return f"{text}, or null" if text and type(None) in get_args(self.type) else text
 
     def parse(self, value: Any) -> Any:
         """Convert a value from YAML or the command line to the declared type, and check it.
@@ -83,39 +81,21 @@ class Setting:
             TypeError: the value has the wrong type.
             ValueError: it is outside the range, not finite, or none of the choices.
         """
-        for choices in (_literal_choices(self.type), self.choices):
-            for item in _items(self.value) if choices else ():
-                if item is not None and item not in choices:
-                    several = isinstance(self.value, list | tuple)
-                    raise ValueError(
-                        self._message(f"{'some' if several else 'one'} of {', '.join(map(repr, choices))}")
-                    )
         if not _fits(self.value, self.type):
-            raise TypeError(self._message(_type_text(self.type)))
-        for number in _items(self.value):
-            if isinstance(number, bool) or not isinstance(number, int | float):
+            unknown_choice = isinstance(self.value, str) and _literals(self.type)
+            raise (ValueError if unknown_choice else TypeError)(self._message(_words(self.type)))
+        for item in self.value if isinstance(self.value, list | tuple) else [self.value]:
+            if self.choices and item not in self.choices:
+                raise ValueError(self._message(f"some of {', '.join(map(repr, self.choices))}"))
+            if not isinstance(item, int | float) or isinstance(item, bool) or item == self.also:
                 continue
-            if not self._in_range(number):
+            if not all(_ORDERS[sign](item, bound) for sign, bound in self.bounds):
                 raise ValueError(self._message(self.range))
-            if not math.isfinite(number):
+            if not math.isfinite(item):
                 raise ValueError(self._message("finite"))
 
-    def _bounds(self) -> tuple[tuple[str, str] | tuple[()], tuple[str, str] | tuple[()]]:
-        low = [(sign, f"{bound:g}") for sign, bound in ((">", self.gt), (">=", self.ge)) if bound is not None]
-        high = [(sign, f"{bound:g}") for sign, bound in (("<", self.lt), ("<=", self.le)) if bound is not None]
-        return (low[0] if low else ()), (high[0] if high else ())
-
-    def _in_range(self, number: float) -> bool:
-        # Negated comparisons would let NaN pass.
-        return (self.also is not None and number == self.also) or (
-            (self.gt is None or number > self.gt)
-            and (self.ge is None or number >= self.ge)
-            and (self.lt is None or number < self.lt)
-            and (self.le is None or number <= self.le)
-        )
-
     def _message(self, expected: str) -> str:
-        hint = f"; the default is {self.default_text}" if self.default not in ("", []) else ""
+        hint = f"; the default is {yaml_text(self.default)}" if self.default not in ("", []) else ""
         return f"{self.name} must be {expected}; got {self.value!r}{hint}"
 
 
@@ -138,21 +118,23 @@ def setting(
         help: one or two sentences for the documentation and the command line.
         gt, ge, lt, le: bounds of a number, or of every number of a list; exclusive and inclusive.
         also: a number that is allowed outside the bounds, such as -1 for "all".
-        choices: allowed values, or allowed items of a list. A `Literal` annotation declares them already.
+        choices: allowed items of a list. The choices of a single value are declared by a `Literal` annotation.
         affects_results: whether a run computes something else under another value. If not, a run that continues a
             checkpoint may change it.
     """
     if not help.strip():
         raise ValueError("help must describe the setting; got an empty text")
-    if gt is not None and ge is not None:
-        raise ValueError(f"give gt or ge, not both; got gt={gt}, ge={ge}")
-    if lt is not None and le is not None:
-        raise ValueError(f"give lt or le, not both; got lt={lt}, le={le}")
-    declared = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le, "also": also}
-    metadata = {_KEY: {**declared, "choices": tuple(choices), "affects_results": affects_results}}
+    given = zip(_ORDERS, (gt, ge, lt, le), strict=True)
+    metadata = {
+        "help": help,
+        "bounds": tuple((sign, bound) for sign, bound in given if bound is not None),
+        "also": also,
+        "choices": tuple(choices),
+        "affects_results": affects_results,
+    }
     if isinstance(default, list | dict | set):
-        return field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return field(default_factory=lambda: copy.deepcopy(default), metadata={_KEY: metadata})
+    return field(default=default, metadata={_KEY: metadata})
 
 
 def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
@@ -183,34 +165,32 @@ def check_settings(config: Any, prefix: str = "") -> None:
         one.check()
 
 
-def with_values(config: T, values: Mapping[str, Any]) -> T:
+def with_values(config: T, values: Mapping[str, Any], prefix: str = "") -> T:
     """Copy a configuration with other values.
 
     Args:
         config: a dataclass instance; sections may be nested.
         values: dotted name -> value.
+        prefix: put before every name, such as "exploration.".
 
     Raises:
-        TypeError, ValueError: a section refuses its values. The message names the section.
+        TypeError, ValueError: a section refuses its values. The message begins with the name of the section.
     """
-    sections: dict[str, dict[str, Any]] = {}
-    changes: dict[str, Any] = {}
-    for name, value in values.items():
-        first, _, rest = name.partition(".")
-        if rest:
-            sections.setdefault(first, {})[rest] = value
-        else:
-            changes[first] = value
-    for section, inner in sections.items():
-        try:
-            changes[section] = with_values(getattr(config, section), inner)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{section}.{error}") from error
-    return replace(config, **changes)  # type: ignore[type-var]
+    changes = {}
+    for one in fields(config):  # type: ignore[arg-type]
+        value, name = getattr(config, one.name), f"{prefix}{one.name}"
+        if is_dataclass(value):
+            changes[one.name] = with_values(value, values, f"{name}.")
+        elif name in values:
+            changes[one.name] = values[name]
+    try:
+        return replace(config, **changes)  # type: ignore[type-var]
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{prefix}{error}") from error
 
 
 def yaml_text(value: Any) -> str:
-    """A value as YAML and the command line spell it: null, true, 0.5, [a, b]."""
+    """Spell a value as YAML and the command line do: null, true, 0.5, [a, b]."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -237,76 +217,58 @@ def _default(one: Field[Any]) -> Any:
     return one.default_factory() if one.default_factory is not MISSING else one.default
 
 
-def _items(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else (value,)
+def _literals(annotation: Any) -> list[Any]:
+    """The choices that a `Literal` declares, alone or in a union."""
+    kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
+    return [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
 
 
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-
-
-def _literal_choices(annotation: Any) -> tuple[Any, ...]:
-    """The values of `Literal[...]` or `Literal[...] | None`; none if other types are allowed too."""
-    alternatives = [one for one in _alternatives(annotation) if one is not type(None)]
-    if not all(get_origin(one) is Literal for one in alternatives):
-        return ()
-    return tuple(choice for one in alternatives for choice in get_args(one))
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, types.UnionType)
 
 
 def _fits(value: Any, annotation: Any) -> bool:
-    return any(_fits_one(value, one) for one in _alternatives(annotation))
-
-
-def _fits_one(value: Any, annotation: Any) -> bool:
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if annotation is Any:
-        return True
+    """Return whether a value has a type; a list may stand for a tuple, and the other way round."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if _is_union(annotation):
+        return any(_fits(value, kind) for kind in inner)
     if origin is Literal:
-        return value in arguments
-    if origin in (list, tuple, Sequence) and not isinstance(value, list | tuple):
-        return False
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        return len(value) == len(arguments) and all(map(_fits, value, arguments))
-    if origin in (list, tuple):
-        return all(_fits(item, arguments[0]) for item in value)
+        return value in inner
+    if origin is list:
+        return isinstance(value, list | tuple) and all(_fits(item, inner[0]) for item in value)
+    if origin is tuple:
+        return isinstance(value, list | tuple) and len(value) == len(inner) and all(map(_fits, value, inner))
     if annotation in (int, float):
-        return isinstance(value, int if annotation is int else int | float) and not isinstance(value, bool)
+        return isinstance(value, int | annotation) and not isinstance(value, bool)
     return isinstance(value, origin or annotation)
 
 
 def _parsed(value: Any, annotation: Any) -> Any:
-    kinds = _alternatives(annotation)
+    """Convert a value from YAML to a type, or return it as it is."""
+    kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
     several = next((kind for kind in kinds if get_origin(kind) in (list, tuple)), None)
     if several is not None and isinstance(value, list | tuple):
         return get_origin(several)(_parsed(item, get_args(several)[0]) for item in value)
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool) and int not in kinds:
-        return float(value)
     if _fits(value, annotation):
-        return value
+        return float(value) if float in kinds and isinstance(value, int) else value
     if isinstance(value, str):
         for kind in (kind for kind in (int, float) if kind in kinds):
             with suppress(ValueError):
                 return kind(value)
-    elif isinstance(value, bool | int | float) and any(kind is str or get_origin(kind) is Literal for kind in kinds):
+    elif isinstance(value, int | float) and (str in kinds or _literals(annotation)):
         return yaml_text(value)
     if several is not None and isinstance(value, str | int | float):
         return get_origin(several)([_parsed(value, get_args(several)[0])])
     return value
 
 
-def _type_text(annotation: Any) -> str:
-    texts = [_one_type_text(one) for one in _alternatives(annotation) if one is not type(None)]
-    return " or ".join(texts) + (" or null" if type(None) in _alternatives(annotation) else "")
-
-
-def _one_type_text(annotation: Any) -> str:
-    origin, arguments = get_origin(annotation), get_args(annotation)
+def _words(annotation: Any) -> str:
+    """Describe a type in words, such as "a number or a list of numbers"."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if _is_union(annotation):
+        return " or ".join(map(_words, inner))
     if origin is Literal:
-        return f"one of {', '.join(map(repr, arguments))}"
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        return f"{len(arguments)} {_PLURALS.get(arguments[0], 'values')}"
+        return f"one of {', '.join(map(repr, inner))}"
     if origin in (list, tuple):
-        return f"a list of {_PLURALS.get(arguments[0], 'values')}"
-    if origin is Callable:
-        return "a function"
-    return _SINGULARS.get(annotation) or str(getattr(annotation, "__name__", annotation))
+        return f"{'a list of' if origin is list else len(inner)} {_WORDS[inner[0]][1]}"
+    return "a function" if origin is Callable else _WORDS[annotation][0]
