@@ -1,4 +1,4 @@
-"""A setting's declaration is enforced: type, range and choices, with messages that name the setting."""
+"""Declarations of settings are enforced: type, range and choices, with messages that name the setting."""
 
 import math
 import subprocess
@@ -40,7 +40,7 @@ class Config:
 
 
 def one(name: str, value: Any) -> Config | Setting:
-    """A configuration in which one setting has this value."""
+    """Make a configuration in which one setting has this value."""
     first, _, second = name.partition(".")
     inner: dict[str, Any] = {"inner": Inner, "special": Special}
     return Config(**{first: inner[first](**{second: value}) if second else value})
@@ -57,7 +57,7 @@ def test_every_setting_is_listed_under_its_dotted_name() -> None:
     assert [row.name for row in settings_of(Inner, "x.")] == ["x.share", "x.mode"]
 
 
-def test_an_instance_lists_its_values_beside_the_defaults() -> None:
+def test_an_instance_lists_values_and_defaults() -> None:
     row = next(settings_of(Config(count=3)))
     assert (row.value, row.default) == (3, 8)
 

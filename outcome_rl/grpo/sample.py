@@ -140,6 +140,6 @@ def _claim(out: Path, identity: dict[str, Any]) -> None:
     """Write the identity of the samples into a folder, or check that it holds the same one."""
     path = out / "settings.json"
     if path.exists():
-        check_same_run(json.loads(path.read_text()), json.loads(json.dumps(identity)), out, "choose another --out")
+        check_same_run(json.loads(path.read_text()), identity, out, "choose another --out")
     else:
         write_json(path, identity)

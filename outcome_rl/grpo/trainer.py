@@ -350,8 +350,7 @@ class Trainer:
     def _restore(self, checkpoint: Path) -> int:
         """Go on from a checkpoint; returns the number of batches that were drawn."""
         state = read_state(checkpoint)
-        # Through JSON, as the saved one went: tuples become lists.
-        check_same_run(state["identity"], json.loads(json.dumps(self._identity())), checkpoint)
+        check_same_run(state["identity"], self._identity(), checkpoint)
         self.counts = OutcomeCounts.load(checkpoint / "counts.safetensors", rule=self.matcher.rule)
         self.matcher.load_state_dict(state["matcher"])
         self.policy.load_weights(checkpoint / "model")

@@ -1,4 +1,4 @@
-"""The hard set is what the policy never solves, found with few samples and again after any stop."""
+"""The hard set holds the problems that the policy never solves; the search is cheap and resumable."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ PROMPTS = Prompts(tuple(Problem(name, "?", "4") for name in SOLVED_AT), [[i] for
 
 
 class Scripted:
-    """Answers wrongly, in two ways and not at all, until the number of the sample that is right."""
+    """Fake engine: two wrong answers or none, until the scripted sample, which is correct."""
 
     def __init__(self) -> None:
         self.drawn: Counter[int] = Counter()
@@ -61,7 +61,7 @@ def search(out: Path, engine: Scripted, k: int, prompts: Prompts = PROMPTS) -> t
         return find_hard(Sampler(engine, load_config("toy"), with_text=False), matcher, prompts, k, out, silent)
 
 
-def test_a_problem_leaves_when_it_is_solved(tmp_path: Path) -> None:
+def test_a_solved_problem_is_not_sampled_again(tmp_path: Path) -> None:
     engine = Scripted()
     statistics, hard = search(tmp_path, engine, 70)
     assert hard == ["never"]
@@ -87,7 +87,7 @@ def test_rounds_double(k: int, tmp_path: Path) -> None:
     assert ends == [end for end in (8, 16, 32, 64, 128, 256, 512) if end < k] + [k]
 
 
-def test_a_search_goes_on_by_its_files(tmp_path: Path) -> None:
+def test_a_search_continues_from_its_files(tmp_path: Path) -> None:
     whole = search(tmp_path, Scripted(), 70)
     engine = Scripted()
     assert search(tmp_path, engine, 70) == whole
@@ -96,7 +96,7 @@ def test_a_search_goes_on_by_its_files(tmp_path: Path) -> None:
         (tmp_path / f"samples-{number}.jsonl").unlink()
     lines = (tmp_path / "samples-16.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "samples-16.jsonl").write_text(lines[0] + lines[1][:9])
-    again, hard = search(tmp_path, Scripted(), 70)  # its samples start anew: other numbers, the same rows
+    again, hard = search(tmp_path, Scripted(), 70)  # the script restarts: other statistics, the same problems
     assert hard == whole[1]
     assert [one.id for one in again] == [one.id for one in whole[0]]
 

@@ -1,4 +1,4 @@
-"""Samples of a saved model: the same however often it was stopped, and never mixed with others."""
+"""Samples of a saved model: equal after any interruption, and never mixed with others."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def ignore(done: int, total: int) -> None:
 
 @pytest.fixture(scope="module")
 def config() -> TrainConfig:
-    # Four of its batches are two questions of four samples.
+    # Four batches of the engine make a chunk of two questions with four samples each.
     return load_config("toy", ["rollout.micro_batch_size=2", "data.max_response_length=12"])
 
 
@@ -38,11 +38,11 @@ def prompts(config: TrainConfig, shared_policy: Policy) -> Prompts:
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL, after which the files are as they are."""
+    """Stands for SIGKILL: no clean-up of files."""
 
 
 class Engine(TransformersEngine):
-    """Counts its calls, and is killed in one of them."""
+    """Count calls, and be killed in one of them."""
 
     def __init__(self, policy: Policy, killed_in: int = 0) -> None:
         super().__init__(policy, 64)
@@ -166,7 +166,7 @@ def test_other_samples_are_not_added(override: str, more: dict[str, Any], messag
         pass
 
 
-def test_one_process_a_folder(claimed: Path) -> None:
+def test_one_process_per_folder(claimed: Path) -> None:
     config = sampling_config("toy", ["toy:test"], None, ["data.val_max_samples=2"])
     with (
         open_sampler(config, [["toy:test"]], claimed, with_text=True, k=8),

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from outcome_rl.exploration import ExplorationConfig
 from outcome_rl.settings import setting, settings_of
+from outcome_rl_kernels.loss.reference import KLPenalty, LossAggregation
 
 # The length of a run affects its results only through a schedule of the learning rate that depends on it.
 _LENGTH = ("trainer.total_training_steps", "trainer.total_epochs")
@@ -190,13 +191,11 @@ class ActorConfig:
     clip_ratio_c: float | None = setting(
         None, "Dual clip: upper bound of the ratio for negative advantages; null disables it.", gt=1
     )
-    loss_agg_mode: Literal[
-        "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
-    ] = setting("token-mean", "Aggregation of token losses, under verl's names.")
+    loss_agg_mode: LossAggregation = setting("token-mean", "Aggregation of token losses, under verl's names.")
     kl_loss_coef: float = setting(
         0.001, "Coefficient of the KL to the reference; 0 leaves out the term and the reference policy.", ge=0
     )
-    kl_loss_type: Literal["k1", "k2", "k3"] = setting("k3", "Estimator of the KL to the reference.")
+    kl_loss_type: KLPenalty = setting("k3", "Estimator of the KL to the reference.")
     entropy_coeff: float = setting(0.0, "Coefficient of the entropy bonus.")
     grad_clip: float = setting(1.0, "Largest norm of the gradient.", gt=0)
     optim: OptimConfig = field(default_factory=OptimConfig)

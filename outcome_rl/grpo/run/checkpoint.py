@@ -120,13 +120,14 @@ def check_same_run(
     """Refuse to continue a run with other data, another outcome rule or other hyperparameters.
 
     Args:
-        saved, current: flat mappings that must agree.
+        saved, current: flat mappings that must agree; `saved` was read from JSON.
         place: the file or folder that holds `saved`.
         otherwise: advice to a user who wants the differences.
 
     Raises:
         ValueError: they differ; the message names every difference.
     """
+    current = json.loads(json.dumps(current))  # as `saved` was: tuples become lists
     differences = [
         f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"
         for key in sorted(saved.keys() | current.keys())

@@ -1,4 +1,4 @@
-"""Every mistake in a configuration is told with its key, and what was meant comes out."""
+"""Configurations: layers, literal text, and an error with the key for every mistake."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_a_file_may_change_another(tmp_path: Path) -> None:
         ("other.yaml", r"no configuration file .*other\.yaml; give a YAML file"),
     ],
 )
-def test_a_base_that_is_none_is_refused(base: str, message: str, tmp_path: Path) -> None:
+def test_a_wrong_base_is_refused(base: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(f"base: {base}\n")
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         load_config(tmp_path / "mine.yaml")
@@ -123,12 +123,12 @@ def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
         r"\${problem} \\${problem} ${",
     ],
 )
-def test_text_is_taken_as_it_stands(template: str) -> None:
+def test_text_is_literal(template: str) -> None:
     config = load(f"data.prompt_template={template}", "data.max_response_length=8")
     assert config.data.prompt_template == template
 
 
-def test_text_in_a_file_is_taken_as_it_stands(tmp_path: Path) -> None:
+def test_text_in_a_file_is_literal(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("data:\n  prompt_template: Solve ${problem}$\n  id_key: 2026-01-01\n")
     config = load_config(path, REQUIRED)
@@ -166,7 +166,7 @@ def test_unknown_keys_name_the_nearest(override: str, nearest: str) -> None:
         load(override)
 
 
-def test_keys_like_no_other_get_the_sections() -> None:
+def test_keys_without_a_similar_one_list_the_sections() -> None:
     with pytest.raises(ValueError, match=r"'zzz'; sections are actor, algorithm, data"):
         load("zzz=1")
 
@@ -251,7 +251,7 @@ def test_bad_values_name_the_key(override: str, message: str) -> None:
 @pytest.mark.parametrize(
     "setting", ["model.lora_rank=2", "actor.use_torch_compile=true", "actor.ref_param_offload=true"]
 )
-def test_what_a_sharded_policy_cannot_do_is_refused(setting: str) -> None:
+def test_settings_that_sharding_does_not_support_are_refused(setting: str) -> None:
     key, value = setting.split("=")
     with pytest.raises(ValueError, match=rf"(?i){key}={value} does not work with actor\.strategy=fsdp2; leave it out"):
         load(setting, "actor.strategy=fsdp2")
@@ -264,7 +264,7 @@ def test_a_group_of_one_with_ucb_mean_says_why() -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [1", "rollout: {n: 2}\nrollout: {n: 3}\n", "\udcff"])
-def test_files_that_are_no_yaml_are_named(text: str, tmp_path: Path) -> None:
+def test_files_that_are_not_yaml_are_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"broken\.yaml: not valid YAML"):
@@ -284,7 +284,7 @@ def test_missing_files_name_the_presets(name: str) -> None:
         load_config(name)
 
 
-def test_what_is_required_is_asked_for() -> None:
+def test_required_settings_are_asked_for() -> None:
     with pytest.raises(ValueError, match=r"model\.path is not set.*--config toy"):
         load_config()
 

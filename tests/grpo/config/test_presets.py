@@ -1,4 +1,4 @@
-"""The presets of the paper train, with everything but their size and their engine."""
+"""The presets of the paper train; only size and engine are changed."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ TEMPLATE = (
 
 
 def problems(preset: str, folder: Path) -> tuple[Path, Path]:
-    """Training and evaluation data with the columns of the preset's."""
+    """Write training and evaluation data with the columns of the preset."""
     numbers = [(f"q{i}", f"{i} 2- 6", str(i)) for i in range(4)]
     plain = [{"id": name, "problem": problem, "answer": answer} for name, problem, answer in numbers]
     nested = [
@@ -46,7 +46,7 @@ def problems(preset: str, folder: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def model(request: pytest.FixtureRequest, tmp_path: Path, shared_policy: Policy) -> Path:
-    """A random model of the preset's architecture; Llama's tokenizer has a chat template, and so has Qwen's."""
+    """Make a random model of the architecture of the preset; both tokenizers have a chat template."""
     tokenizer = shared_policy.tokenizer
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
     create = LlamaConfig if "llama" in request.param else Qwen2Config
@@ -69,7 +69,7 @@ def test_a_preset_trains(preset: str, model: Path, tmp_path: Path) -> None:
         trainer.run()
     finally:
         trainer.close()
-    assert prompt.endswith("=>") == ("llama" in preset)  # a base model is not asked through its template
+    assert prompt.endswith("=>") == ("llama" in preset)  # a base model is prompted without its template
     metrics = rows(config.run_dir, "metrics")
     assert [row["step"] for row in metrics] == [1, 2]
     assert all(row["actor/grad_norm"] > 0 and row["actor/lr"] == 1e-6 for row in metrics)

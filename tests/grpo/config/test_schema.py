@@ -1,4 +1,4 @@
-"""Every setting is declared whole: help in plain English, a default within its range, and its effect on results."""
+"""Every setting has help in plain English, a default within its range, and its effect on results."""
 
 import re
 from dataclasses import fields, is_dataclass, replace
@@ -52,7 +52,7 @@ def test_values_beyond_a_range_are_refused_by_name(one: Any) -> None:
             replace(one, value=value).check()
 
 
-def test_a_run_may_be_continued_with_other_settings_only_where_results_stay_the_same() -> None:
+def test_only_settings_that_affect_results_identify_a_run() -> None:
     identity = load_config("toy").identity
     assert {"actor.optim.lr", "rollout.n", "exploration.bonus", "trainer.seed", "data.val_max_samples"} <= set(identity)
     assert {"trainer.save_freq", "model.device", "data.train_files"}.isdisjoint(identity)
@@ -62,7 +62,7 @@ def test_a_run_may_be_continued_with_other_settings_only_where_results_stay_the_
 @pytest.mark.parametrize(
     ("schedule", "counts"), [("constant", False), ("constant_with_warmup", False), ("cosine", True)]
 )
-def test_the_length_of_a_run_counts_where_the_learning_rate_depends_on_it(schedule: str, counts: bool) -> None:
+def test_the_length_identifies_a_run_if_the_learning_rate_depends_on_it(schedule: str, counts: bool) -> None:
     identity = load_config("toy", [f"actor.optim.lr_scheduler_type={schedule}"]).identity
     assert ("trainer.total_training_steps" in identity, "trainer.total_epochs" in identity) == (counts, counts)
 
@@ -74,5 +74,5 @@ def test_the_settings_of_the_loss_are_its_arguments() -> None:
     LinearPolicyLoss(**config.loss_settings)
 
 
-def test_loggers_are_those_there_are() -> None:
+def test_loggers_are_the_trackers_and_the_console() -> None:
     assert SETTINGS["trainer.logger"].choices == LOGGERS

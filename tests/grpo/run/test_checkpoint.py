@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there, whatever stops it being written."""
+"""Checkpoints are complete or absent, whatever interrupts the writing."""
 
 import errno
 import json
@@ -33,7 +33,7 @@ def names(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
 
 
-def test_what_was_filled_in_is_there(tmp_path: Path) -> None:
+def test_a_checkpoint_is_written_and_found(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     assert latest_checkpoint(root) is None
     place = write_checkpoint(root, 5, fill_with("five"), keep=2)
@@ -58,7 +58,7 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     assert names(tmp_path) == ["global_step_2", "global_step_3_mine", "notes"]
 
 
-def test_a_checkpoint_is_never_written_over(tmp_path: Path) -> None:
+def test_a_checkpoint_is_never_overwritten(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1, fill_with("old"), keep=2)
     with pytest.raises(OSError, match=r"step 1 failed: .*global_step_1 exists, and nothing is overwritten"):
         write_checkpoint(tmp_path, 1, fill_with("new"), keep=2)
@@ -116,8 +116,8 @@ def test_a_full_disk_leaves_the_previous_one(tmp_path: Path) -> None:
     ],
     ids=["safetensors", "torch", "counts", "text"],
 )
-def test_every_kind_of_file_that_cannot_be_written_is_reported_alike(write: str, tmp_path: Path) -> None:
-    """A real failure of the system: files may not grow beyond 100 kB. Each library raises another exception for it."""
+def test_every_kind_of_file_that_cannot_be_written_is_reported(write: str, tmp_path: Path) -> None:
+    """Limit files to 100 kB: a real failure, for which each library raises its own exception."""
     write_checkpoint(tmp_path, 1, fill_with("one"), keep=1)
     script = f"""
 import resource, sys, safetensors.torch, torch
@@ -220,7 +220,7 @@ def test_the_best_are_kept(tmp_path: Path) -> None:
     assert best["pass@1"] == {"checkpoint": "global_step_6", "step": 6, "value": 0.6}
 
 
-def test_what_was_removed_by_hand_is_not_the_best(tmp_path: Path) -> None:
+def test_a_checkpoint_removed_by_hand_is_not_the_best(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 2, fill_with("two"), keep=1)
     mark_best(tmp_path, {"pass@1": (1, 0.9), "pass@8": (2, 0.5)})
     assert list(read_best(tmp_path)) == ["pass@8"]
@@ -244,7 +244,7 @@ def checkpoints(root: Path) -> list[str]:
     return [name for name in names(root) if name.startswith("global_step_")]
 
 
-def test_a_model_is_found_by_any_of_its_places(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_found_by_run_checkpoint_or_folder(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newest = finished / "checkpoints" / "global_step_6"
     for place in (finished, newest, newest / "model"):
         assert find_model(str(place)) == (str(newest / "model"), finished / "config.yaml")

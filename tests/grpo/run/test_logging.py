@@ -1,4 +1,4 @@
-"""Records of a resumed run are those of one that was never stopped."""
+"""Records of a resumed run equal those of an uninterrupted one."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
     assert records.rows("metrics") == []
     for row in METRICS:
         records.append("metrics", row)
-        assert records.rows("metrics")[-1] == row  # on disk at once, for whoever follows the file
+        assert records.rows("metrics")[-1] == row  # flushed, for a reader that follows the file
     assert records.rows("samples") == []
     records.close()
     assert {path.name for path in (tmp_path / "new").iterdir()} == {f"{stream}.jsonl" for stream in STREAMS}
@@ -55,7 +55,7 @@ def test_several_rows_of_a_step_stay_together(tmp_path: Path) -> None:
 
 
 def test_line_separators_within_text_do_not_break_rows(tmp_path: Path) -> None:
-    """Models write U+2028 and the like, which `str.splitlines` takes for line ends."""
+    """`str.splitlines` also splits at U+2028 and similar characters, which models write."""
     row = {"step": 1, "completion": "a\u2028b\x85c\rd\ne"}
     write(tmp_path, [row], -1)
     records = Records(tmp_path, last_step=1)

@@ -1,4 +1,4 @@
-"""Charts of full, short and gappy records are SVG pictures."""
+"""Charts of complete, short and incomplete records."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -30,7 +30,7 @@ def colours(svg: str) -> set[str]:
     return set(re.findall(r"(?:stroke|fill): (#\w{6})", svg)) & set(PALETTE)
 
 
-def test_a_run_has_a_chart_of_what_it_measured() -> None:
+def test_a_run_has_a_chart_of_each_metric() -> None:
     charts = training_charts([metrics(50)])
     assert list(charts) == [
         "Reward of the batch",

@@ -1,4 +1,4 @@
-"""The page of a run holds its figures, needs nothing from elsewhere, and shows hostile text as text."""
+"""Report of a run: its numbers, no external resources, and hostile text shown as text."""
 
 import json
 import re
@@ -20,7 +20,7 @@ VOID = {"meta", "br", "link", "img", "path", "use"}
 
 
 class Page(HTMLParser):
-    """Tags that open and close in order, their attributes, and the text."""
+    """Parse a page: check that tags are balanced, and collect attributes and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def test_the_table_has_each_run_on_each_data_set(finished: Path, tmp_path: Path)
     assert table[0].count("<tr>") == 1 + 3 * 2  # the first k and the last
 
 
-def test_runs_lie_over_one_another(finished: Path, two_steps: Path, tmp_path: Path) -> None:
+def test_runs_share_the_charts(finished: Path, two_steps: Path, tmp_path: Path) -> None:
     out = tmp_path / "both.html"
     result = invoke(cli.main, "report", finished, two_steps / "run", "--out", out)
     assert result.exit_code == 0, result.output
@@ -128,7 +128,7 @@ def test_runs_lie_over_one_another(finished: Path, two_steps: Path, tmp_path: Pa
     assert {"#1f8bb8", "#d9576a"} <= set(re.findall(r"stroke: (#\w{6})", reward[1]))
 
 
-def test_a_run_that_goes_on_has_a_page(finished: Path, tmp_path: Path) -> None:
+def test_a_run_in_progress_has_a_page(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     shutil.copy(finished / "config.yaml", run)

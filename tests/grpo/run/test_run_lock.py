@@ -1,4 +1,4 @@
-"""One process a folder, and signals that wait."""
+"""One process per folder, and signals that wait."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals, only_run_
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def test_a_folder_is_held_and_let_go(tmp_path: Path) -> None:
+def test_a_folder_is_locked_and_released(tmp_path: Path) -> None:
     run_dir = tmp_path / "new" / "run"
     with only_run_in(run_dir):
         assert run_dir.is_dir()
@@ -29,14 +29,14 @@ def test_a_folder_is_held_and_let_go(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_is_let_go_by_an_error(tmp_path: Path) -> None:
+def test_an_error_releases_the_folder(tmp_path: Path) -> None:
     with pytest.raises(KeyError), only_run_in(tmp_path):
         raise KeyError
     with only_run_in(tmp_path):
         pass
 
 
-def test_a_process_that_dies_lets_go_of_its_folder(tmp_path: Path) -> None:
+def test_a_process_that_dies_releases_its_folder(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
 from pathlib import Path
@@ -51,7 +51,7 @@ with only_run_in(Path(sys.argv[1])):
 
 
 @pytest.mark.parametrize("signum", SIGNALS)
-def test_a_signal_is_noted_and_not_obeyed(signum: signal.Signals, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_signal_is_collected_and_does_not_kill(signum: signal.Signals, caplog: pytest.LogCaptureFixture) -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     with collect_signals() as received:
         assert received == []
@@ -63,7 +63,7 @@ def test_a_signal_is_noted_and_not_obeyed(signum: signal.Signals, caplog: pytest
 
 @pytest.fixture
 def _sigint_is_heard() -> Iterator[None]:
-    """As on a terminal; a shell's background jobs ignore it."""
+    """Restore the SIGINT handler of a terminal; background jobs of a shell ignore the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

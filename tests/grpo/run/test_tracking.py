@@ -1,5 +1,7 @@
-"""Trackers get what metrics.jsonl gets, and a continued run continues in them. W&B and trackio are not among the
-packages of the tests: modules with their calls stand for them, and where they are installed they are asked too."""
+"""Trackers receive the numbers of metrics.jsonl, and a resumed run continues in them.
+
+Fake modules stand for W&B and trackio, which are not test dependencies; where they are installed they are tested too.
+"""
 
 import json
 import sys
@@ -29,7 +31,7 @@ def write(config: TrainConfig, rows: list[dict[str, Any]], last_step: int) -> No
 
 
 class Service:
-    """What a tracking service keeps: how each run was opened, and what was logged to it."""
+    """Fake tracking service: records how each run was opened and what was logged to it."""
 
     def __init__(self) -> None:
         self.opened: list[dict[str, Any]] = []
@@ -60,7 +62,7 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return request.param, kept
 
 
-def test_a_service_gets_what_the_files_get(
+def test_a_service_receives_the_numbers_of_the_files(
     service: tuple[str, Service], small_config: MakeConfig, tmp_path: Path
 ) -> None:
     name, kept = service
@@ -113,7 +115,7 @@ def test_a_quiet_run_prints_nothing(
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
-def test_a_package_that_is_missing_is_told_before_the_model_is_read(
+def test_a_missing_package_is_reported_before_the_model_is_loaded(
     name: str, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outcome_rl.grpo.run.tracking.find_spec", lambda module: None)
@@ -121,7 +123,7 @@ def test_a_package_that_is_missing_is_told_before_the_model_is_read(
         Trainer(small_config(tmp_path, f"trainer.logger=[console,{name}]", "model.path=no/such/model"))
 
 
-def test_a_folder_named_like_a_package_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_named_like_a_package_is_not_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """W&B writes a folder `wandb` where it runs."""
     (tmp_path / "wandb").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
