@@ -26,8 +26,8 @@ $(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kern
 train: install ## Train the toy policy, about two minutes; ARGS="exploration.bonus=batch trainer.experiment_name=batch" changes it
 	$(BIN)/outcome-rl train --config toy $(ARGS)
 
-reproduce-quick: install ## The paper in miniature, about five minutes on two cores; writes runs/reproduce-quick/report.html
-	$(BIN)/python -m experiments.paper --quick $(ARGS)
+reproduce-quick: install ## The paper in miniature, about five minutes on two cores; writes runs/paper-quick/report.html
+	$(BIN)/python -m experiments.paper quick $(ARGS)
 
 bandits: install ## Simulate the bandits of the theory, half a minute; writes experiments/bandits/results
 	$(BIN)/python -m experiments.bandits $(ARGS)

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import loss_page
+from experiments.bandits import sweeps
 from outcome_rl.bench import outcomes, step
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
+BANDITS = ROOT / "experiments" / "bandits" / "results" / "bandits.json"
 
 
 def main() -> None:
@@ -28,9 +30,10 @@ def pages() -> dict[Path, str]:
     short, long = loss_page.blocks(loss_page.read_records(RESULTS))
     tables = {
         "docs/losses.md": {"loss": short},
-        "docs/results.md": {"loss": long, "step": step_block(read("step"))},
+        "docs/results.md": {"loss": long, "step": step_block(read(RESULTS / "step.json"))},
+        "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
         "docs/outcomes.md": {
-            name: f"{table}\n" for name, table in outcomes.tables(read("outcomes")["figures"]).items()
+            name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()
         },
     }
     found = {}
@@ -48,9 +51,9 @@ def step_block(record: dict[str, Any]) -> str:
     return f"{step.table(record['figures'])}\nMeasured on {where}; commit {record['commit']}.\n"
 
 
-def read(name: str) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     """Return a committed record."""
-    record: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    record: dict[str, Any] = json.loads(path.read_text())
     return record
 
 

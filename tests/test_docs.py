@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.bandits import sweeps
 from experiments.paper import exploration
 from outcome_rl import Explorer, group_advantages, linear_policy_loss
 from outcome_rl.exploration import ExplorationConfig
@@ -32,11 +31,6 @@ def test_every_setting_is_in_the_table() -> None:
 def test_results_are_those_on_record() -> None:
     figures = json.loads((exploration.RECORD).read_text())["figures"]
     assert exploration.table(figures) in (DOCS / "results.md").read_text()
-
-
-def test_the_figures_of_bandits_are_those_on_record() -> None:
-    figures = json.loads((BANDITS / "results" / "bandits.json").read_text())["figures"]
-    assert sweeps.table(figures) in (BANDITS / "README.md").read_text()
 
 
 def test_the_example_of_bandits_runs() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.paper.base import Base
-from experiments.paper.plan import PLANS
+from experiments.paper.plan import HELP, PLANS
 from experiments.paper.records import collect
 from experiments.paper.runs import carry_out, environment_of
 from outcome_rl.files import write_text
@@ -27,27 +27,21 @@ RECORDS = "records.json"
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line and run; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments.paper", description=__doc__)
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--quick", dest="plan", action="store_const", const="quick", help="minutes on two cores (default)"
-    )
-    size.add_argument("--full", dest="plan", action="store_const", const="full", help="a night on a CPU, all ablations")
-    size.add_argument("--smoke", dest="plan", action="store_const", const="smoke", help="a test of the machinery")
+    parser.add_argument("plan", choices=PLANS, help=" ".join(f"{name}: {text}." for name, text in HELP.items()))
     parser.add_argument("--report", action="store_true", help="only write the report of the folder's records again")
-    parser.add_argument("--out", type=Path, help="folder of runs, records and report (runs/reproduce-PLAN)")
+    parser.add_argument("--out", type=Path, help="folder of runs, records and report (runs/paper-PLAN)")
     parser.add_argument("--processes", type=at_least_one, help="trainings at a time, one thread each (one per core)")
     parser.add_argument(
         "--seeds", type=at_least_one, help="number of the plan's seeds to run; a later call can add more (all)"
     )
     options = parser.parse_args(argv)
-    plan = options.plan or "quick"
-    folder = options.out or Path("runs") / f"reproduce-{plan}"
+    folder = options.out or Path("runs") / f"paper-{options.plan}"
     with errors_on_one_line():
         if options.report:
             report(folder)
             return 0
         try:
-            reproduce(plan, folder, options.processes, options.seeds)
+            reproduce(options.plan, folder, options.processes, options.seeds)
         except Interrupted as interruption:
             print(f"{interruption}; the same command continues it", file=sys.stderr)
             return 128 + interruption.signum
@@ -98,7 +92,9 @@ def report(folder: Path) -> None:
 
 
 def _rounded(record: Any) -> Any:
-    """Drop the digits that no table or figure shows: a third of the file."""
+    """Drop what no table or figure shows: digits after the sixth, and the letters of true and false."""
+    if isinstance(record, bool):
+        return int(record)
     if isinstance(record, float):
         return round(record, 6)
     if isinstance(record, dict):

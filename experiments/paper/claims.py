@@ -13,7 +13,7 @@ the figures what they are said to show.
 
 from typing import Literal, NamedTuple
 
-from experiments.paper.results import (
+from experiments.paper.measures import (
     BASE,
     Contrast,
     Estimate,

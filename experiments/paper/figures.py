@@ -6,9 +6,10 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image  # matplotlib needs it too
 
+from experiments.paper.measures import BASE, Results, evaluations
 from experiments.paper.plan import Cell
-from experiments.paper.results import BASE, Results, evaluations
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label
 
@@ -31,7 +32,7 @@ def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, Path]]:
         drawn[cell.name] = {}
         for name, (caption, figure) in _figures(results, cell).items():
             path = folder / f"{cell.name}-{name}.png"
-            figure.savefig(path, dpi=85)
+            save_small(figure, path)
             drawn[cell.name][caption] = path
     return drawn
 
@@ -65,9 +66,9 @@ def sampling_figure(results: Results, cell: Cell) -> Figure:
                 for run in results.runs(cell, method)
             ]
             name = label(method) + (", unsolved" if style == "--" else "")
-            _curve(axes, samples, rows, name, COLOURS[method], style)
+            draw_curve(axes, samples, rows, name, COLOURS[method], style)
     for axes, title in ((solved, "Training questions solved so far"), (distinct, "Distinct answers a question so far")):
-        _finish(axes, title, f"samples a question ({n} an epoch)")
+        finish_axes(axes, title, f"samples a question ({n} an epoch)")
     return figure
 
 
@@ -82,8 +83,8 @@ def training_figure(results: Results, cell: Cell) -> Figure:
     ):
         for method in results.records["plan"]["methods"]:
             rows = [run["curves"][curve] for run in results.runs(cell, method)]
-            _curve(axes, range(1, len(rows[0]) + 1), rows, label(method), COLOURS[method], "-")
-        _finish(axes, title, "step")
+            draw_curve(axes, range(1, len(rows[0]) + 1), rows, label(method), COLOURS[method], "-")
+        finish_axes(axes, title, "step")
     return figure
 
 
@@ -97,12 +98,12 @@ def test_figure(results: Results, cell: Cell) -> Figure:
         for method in plan["methods"]:
             tests = [evaluations(run, TEST) for run in results.runs(cell, method)]
             rows = [[row["pass_at_k"][k] for row in test] for test in tests]
-            _curve(axes, [row["step"] for row in tests[0]], rows, label(method), COLOURS[method], "o-")
-        _finish(axes, f"pass@{k}", "step", legend=k == ks[0])
+            draw_curve(axes, [row["step"] for row in tests[0]], rows, label(method), COLOURS[method], "o-")
+        finish_axes(axes, f"pass@{k}", "step", legend=k == ks[0])
     return figure
 
 
-def _curve(
+def draw_curve(
     axes: Axes, x: Sequence[int], rows: Sequence[Sequence[float | None]], name: str, colour: str, style: str
 ) -> None:
     """Where no run has a value, no question is left unsolved, say, the line ends."""
@@ -117,10 +118,17 @@ def _curve(
     )
 
 
-def _finish(axes: Axes, title: str, xlabel: str, *, legend: bool = True) -> None:
+def finish_axes(axes: Axes, title: str, xlabel: str, *, legend: bool = True) -> None:
     axes.set_title(title, loc="left", fontsize=10.5)
     axes.set_xlabel(xlabel, fontsize=9)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if legend:
         axes.legend(frameon=False, fontsize=8)
+
+
+def save_small(figure: Figure, path: Path, dpi: int = 85) -> None:
+    """Save a PNG with a palette of 64 colours: a third of the bytes, and no difference to the eye."""
+    figure.savefig(path, dpi=dpi)
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(64).save(path, optimize=True)

@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of it is run."""
+    """The extent of a plan."""
 
     name: str
     instances: tuple[int, ...]
@@ -169,6 +169,26 @@ FULL = Plan(
     hard_pool=12288,
     hard_questions=128,
 )
+# The toy preset's own task with the paper's coefficient and a large one: the figure of README.md.
+TOY = Plan(
+    name="toy",
+    instances=(0,),
+    policies=("strong",),
+    splits=("medium",),
+    methods=("none", "ucb_con", "batch"),
+    ablations=("ucb_con-c-1", "batch-c-1"),
+    seeds=(0, 1),
+    steps=152,
+    batch=64,
+    n=8,
+    test_freq=76,
+    train_questions=512,
+    validation_questions=128,
+    test_questions=1024,
+    test_samples=32,
+    hard_pool=0,
+    hard_questions=0,
+)
 # Whether the machinery works; it is far too little to say anything of the claims.
 SMOKE = Plan(
     name="smoke",
@@ -190,4 +210,10 @@ SMOKE = Plan(
     hard_questions=4,
     hard_samples=4,
 )
-PLANS = {plan.name: plan for plan in (QUICK, FULL, SMOKE)}
+PLANS = {plan.name: plan for plan in (QUICK, FULL, TOY, SMOKE)}
+HELP = {
+    "quick": "two splits, four methods, two seeds; minutes on two cores",
+    "full": "every split, method and ablation; a night on a CPU",
+    "toy": "the figure of README.md; an hour on two cores",
+    "smoke": "a test of the machinery",
+}

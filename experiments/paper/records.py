@@ -19,7 +19,6 @@ CURVES = {
     "solved": "train/solved_fraction",
     "distinct": "train/distinct_answers",
     "distinct_unsolved": "train/distinct_answers_unsolved",
-    "reward": "reward/mean",
     "entropy_correct": "entropy/correct",
     "entropy_incorrect": "entropy/incorrect",
     "entropy_all": "entropy/all",

@@ -7,8 +7,8 @@ from typing import Any
 
 from experiments.paper import claims
 from experiments.paper.figures import draw_figures
+from experiments.paper.measures import Results, cell_of
 from experiments.paper.plan import PLANS, POLICIES
-from experiments.paper.results import Results, cell_of
 from experiments.paper.tables import CELL_SECTIONS, ablation_table, claims_table, number, overview_table
 
 TITLE = "Outcome-based exploration in miniature"
@@ -59,7 +59,7 @@ def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
     ablations = ablation_table(results)
     parts += [
         "## Ablations",
-        ablations or f"The plan `{plan['name']}` has none; `python -m experiments.paper --full` does.",
+        ablations or f"The plan `{plan['name']}` has none; `python -m experiments.paper full` does.",
     ]
     parts.append(
         "Counting after the batch is not among them: `group_advantages` shows every sample of a batch the counts "
@@ -77,7 +77,7 @@ def _preamble(records: dict[str, Any]) -> str:
     part = "" if seeds == len(PLANS[plan["name"]].seeds) else f" --seeds {seeds}"
     return f"""\
 Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a
-policy of half a million parameters: `python -m experiments.paper --{plan["name"]}{part}`.
+policy of half a million parameters: `python -m experiments.paper {plan["name"]}{part}`.
 {len(records["runs"])} trainings of {plan["steps"]} steps with {plan["batch"]} questions x {plan["n"]} samples;
 rule tables {_list(plan["instances"])}; base policies: {policies}; seeds {_list(plan["seeds"])}.
 Test: {plan["test_questions"]} questions with {plan["test_samples"]} samples each, the same for all.

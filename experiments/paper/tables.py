@@ -5,8 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from experiments.paper.claims import CLAIMS, judge
-from experiments.paper.plan import ABLATION_POLICY, ABLATION_SPLIT, ABLATIONS, METHODS, Cell
-from experiments.paper.results import (
+from experiments.paper.measures import (
     BASE,
     Estimate,
     Measure,
@@ -19,6 +18,7 @@ from experiments.paper.results import (
     of,
     solved,
 )
+from experiments.paper.plan import ABLATION_POLICY, ABLATION_SPLIT, ABLATIONS, METHODS, Cell
 
 TEST_COLUMNS: dict[str, Measure] = {
     "best, pass@1": best(1),

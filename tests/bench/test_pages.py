@@ -26,9 +26,9 @@ def test_pages_show_the_records() -> None:
 
 
 def test_every_page_and_plot_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "docs").mkdir()
     wanted = {path.relative_to(pages.ROOT): text for path, text in pages.pages().items()}
     for path, text in wanted.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(re.sub(r"(?<=make pages -->\n).*?(?=<!-- end of)", "old\n", text, flags=re.DOTALL))
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     pages.main()

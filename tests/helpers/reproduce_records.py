@@ -36,7 +36,7 @@ def records(figure: Figure = noise, plan: Plan = PLAN) -> dict[str, Any]:
         return {"step": step, "dataset": dataset, "pass_at_k": ks, "diff_at_k": ks, "no_answer_rate": 0.0}
 
     def one(run: Run) -> dict[str, Any]:
-        curves = ("solved", "distinct", "distinct_unsolved", "reward", "no_answer")
+        curves = ("solved", "distinct", "distinct_unsolved", "no_answer")
         splits = [f"{kind}_{part}" for kind in ("entropy", "group") for part in ("correct", "incorrect", "all")]
         names = [*curves, *splits, "group_solved", "group_unsolved"]
         return {

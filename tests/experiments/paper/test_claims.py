@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from reproduce_records import PLAN, records
 
 from experiments.paper.claims import CLAIMS, judge, verdict
-from experiments.paper.plan import ABLATIONS, FULL, METHODS
-from experiments.paper.results import (
+from experiments.paper.measures import (
     BASE,
     Estimate,
     Results,
@@ -20,6 +19,7 @@ from experiments.paper.results import (
     late,
     of,
 )
+from experiments.paper.plan import ABLATIONS, FULL, METHODS
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from reproduce_records import PLAN, records
 
 from experiments.paper.__main__ import main
 from experiments.paper.claims import CLAIMS
+from experiments.paper.measures import BASE, Results, estimate, final
 from experiments.paper.report import write_report
-from experiments.paper.results import BASE, Results, estimate, final
 from experiments.paper.tables import common_unsolved
 
 
@@ -20,7 +20,7 @@ from experiments.paper.tables import common_unsolved
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     (folder / "records.json").write_text(json.dumps(records()))
-    result = invoke(main, "--report", "--out", folder)
+    result = invoke(main, "quick", "--report", "--out", folder)
     assert result.exit_code == 0, result.stderr
     return folder
 
@@ -68,7 +68,7 @@ def test_methods_are_set_beside_grpo_over_all_questions_and_by_split(folder: Pat
 def test_one_seed_has_no_spread_and_says_so(tmp_path: Path) -> None:
     write_report(records(plan=replace(PLAN, seeds=(0,), splits=("hard",))), tmp_path)
     page = (tmp_path / "report.md").read_text()
-    assert "`python -m experiments.paper --quick --seeds 1`" in page
+    assert "`python -m experiments.paper quick --seeds 1`" in page
     assert "12 training questions, 1 seed." in page
     (row, *_) = [line for line in page.split("### Test questions")[1].splitlines() if line.startswith("| Batch |")]
     assert "(" not in row
@@ -101,12 +101,12 @@ def test_where_no_question_is_left_unsolved_the_column_is_left_out(tmp_path: Pat
 
 
 def test_without_records_the_error_names_the_file(tmp_path: Path) -> None:
-    result = invoke(main, "--report", "--out", tmp_path)
+    result = invoke(main, "quick", "--report", "--out", tmp_path)
     assert result.exit_code == 2
     assert "records.json" in result.stderr
 
 
 def test_one_plan_is_chosen() -> None:
-    result = invoke(main, "--quick", "--full")
+    result = invoke(main, "quick", "full")
     assert result.exit_code == 2
-    assert "argument --full: not allowed with argument --quick" in result.stderr
+    assert "unrecognized arguments: full" in result.stderr

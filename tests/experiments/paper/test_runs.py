@@ -89,7 +89,7 @@ def test_a_run_that_fails_is_named_with_its_log(smoke: Path, tmp_path: Path, mon
         raise ChildProcessError(f"outcome-rl train ended with status 1; see {log}")
 
     monkeypatch.setattr(runs, "train_in_a_process", fail)
-    result = invoke(main, "--smoke", "--out", tmp_path, "--processes", "2")
+    result = invoke(main, "smoke", "--out", tmp_path, "--processes", "2")
     assert result.exit_code == 2
     assert (
         f"error: 5 of 5 runs failed, the first: outcome-rl train ended with status 1; see {tmp_path}" in result.stderr
@@ -131,7 +131,7 @@ def test_a_signal_stops_the_trainings_and_says_how_to_go_on(
         stopped.append(stop.wait(timeout=30))
 
     monkeypatch.setattr(runs, "train_in_a_process", train_until_stopped)
-    result = invoke(main, "--smoke", "--out", tmp_path, "--processes", "1")
+    result = invoke(main, "smoke", "--out", tmp_path, "--processes", "1")
     assert (result.exit_code, stopped) == (143, [True])
     assert "stopped by SIGTERM after 0 of 5 trainings; the same command continues it" in result.stderr
 
