@@ -176,8 +176,8 @@ def hard_set(
 ) -> None:
     """Find the problems that a model fails in every one of k samples: pass@k = 0.
 
-    DIR/hard.jsonl holds them, to be named as data.train_files, and DIR/statistics.jsonl what the samples of every
-    problem showed. A call that was stopped is continued by the same call.
+    DIR/hard.jsonl holds them, to be named as data.train_files, and DIR/statistics.jsonl holds the numbers of samples,
+    correct ones and distinct answers of every problem. A call that was stopped is continued by the same call.
     """
     from outcome_rl.files import write_rows
     from outcome_rl.grpo.hard_set import find_hard
@@ -200,5 +200,5 @@ def hard_set(
     drawn = sum(one.n for one in statistics)
     print(
         f"{len(hard)} of {len(statistics)} problems have pass@{k} = 0, by {drawn:,} samples: {out}/hard.jsonl\n"
-        f"what the samples of each problem showed: {out}/statistics.jsonl"
+        f"statistics of every problem: {out}/statistics.jsonl"
     )
