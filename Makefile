@@ -71,10 +71,11 @@ $(PEERS): $(READY) bench/peers.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement bench/peers.txt
 	@touch $(PEERS)
 
-lint: install ## Check style and types
+lint: install ## Check style, types and the floors of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## Remove what make and the builds left; runs/ stays
 	rm -rf $(VENV) $(VLLM) $(INTEGRATIONS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
