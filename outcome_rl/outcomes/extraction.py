@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 MAX_CHARS = 1 << 16
 """Number of characters searched at the end of a response: more than 20,000 tokens."""
 
-AnswerSource = Literal["boxed", "tag", "hash", "phrase", "line", "given"]
+AnswerSource = Literal["boxed", "tag", "hash", "phrase", "conclusion", "line", "given"]
 
 
 class Answer(NamedTuple):
@@ -36,7 +36,8 @@ def extract_answer(response: str) -> Answer | None:
     Returns:
         The answer of the first rule that applies to the last `MAX_CHARS` characters: the last complete non-empty
         `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins them;
-        `<answer>...</answer>`; `#### 42`; "the answer is ..." / "Answer: ..."; a last line `A: 42`.
+        `<answer>...</answer>`; `#### 42`; "the answer is ..." / "Answer: ..."; a last line "Therefore ... is 42.";
+        a last line `A: 42`. Special tokens that a plain `batch_decode` leaves, such as `<|im_end|>`, end an answer.
         A response that contains a box, but none that is complete and non-empty, has no answer.
 
     Raises:
@@ -45,7 +46,7 @@ def extract_answer(response: str) -> Answer | None:
     if not isinstance(response, str):
         raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
     skipped = max(0, len(response) - MAX_CHARS)
-    answer = _extract(response[skipped:])
+    answer = _extract(response[skipped : _end_of_text(response)])
     return answer if answer is None else answer._replace(start=answer.start + skipped, end=answer.end + skipped)
 
 
@@ -57,6 +58,22 @@ def _extract(response: str) -> Answer | None:
         if answer is not None:
             return answer
     return None
+
+
+_SPECIAL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:eos|bos|pad|unk|(?:end|start)_of_turn)>")
+
+
+def _end_of_text(response: str) -> int:
+    """Return where the special tokens and spaces at the end begin."""
+    end = len(response.rstrip())
+    while response.endswith(">", 0, end):
+        start = response.rfind("<", max(0, end - 48), end)
+        if start < 0 or _SPECIAL_TOKEN.fullmatch(response, start, end) is None:
+            break
+        end = start
+        while end and response[end - 1].isspace():
+            end -= 1
+    return end
 
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
@@ -140,6 +157,8 @@ def _answer(response: str, start: int, end: int, source: AnswerSource) -> Answer
     while start < end and (response[start] in _EMPHASIS or response[start].isspace()):
         start += 1
     start, end = _formula(response, start, end) or (start, end)
+    if special := _SPECIAL_TOKEN.search(response, start, end):
+        end = special.start()
     while start < end and (response[end - 1] in _CLOSING or response[end - 1].isspace()):
         end -= 1
     start, end = _strip(response, start, end)
@@ -147,7 +166,7 @@ def _answer(response: str, start: int, end: int, source: AnswerSource) -> Answer
 
 
 _EMPHASIS = "*_`"
-_CLOSING = _EMPHASIS + ".,;:!"
+_CLOSING = _EMPHASIS + ".,;:!。，；："
 
 
 def _formula(response: str, start: int, end: int) -> tuple[int, int] | None:
@@ -177,12 +196,17 @@ def _hash(response: str) -> Answer | None:
     return None if last is None else _answer(response, *last.span(1), "hash")
 
 
-_PHRASE = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*[:=])[\s*_]*", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)")
+_PHRASE = re.compile(
+    r"(?:\banswer(?:\s+is\b\s*:?|\s*[:=])|答案(?:[是为]\s*[:：]?|[:：])"
+    r"|\b(?:respuesta|réponse|resposta|antwort|ответ)\s*(?:(?:es|est|é|ist|lautet)\b\s*:?|[:：]))[\s*_]*",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)|[。！？]|<[|｜]")
+_REASON = re.compile(r",?\s+(?:because|since|which|where|as)\s")
 
 
 def _phrase(response: str) -> Answer | None:
-    """Find the text after the last "answer is" or "answer:", up to the end of its formula, sentence or line."""
+    """Find the text after the last "answer is" or "answer:", up to the end of its formula, clause or line."""
     last = _last_match(_PHRASE, response)
     if last is None:
         return None
@@ -190,13 +214,47 @@ def _phrase(response: str) -> Answer | None:
     if formula := _formula(response, start, len(response)):
         return _answer(response, *formula, "phrase")
     stop = _SENTENCE_END.search(response, start)
-    answer = _answer(response, start, len(response) if stop is None else stop.start(), "phrase")
+    end = len(response) if stop is None else stop.start()
+    if reason := _REASON.search(response, start, end):  # `42 because ...`
+        end = reason.start()
+    answer = _answer(response, start, end, "phrase")
     return None if answer is None or _is_prose(answer.text) else answer
 
 
 def _is_prose(text: str) -> bool:
     """Return whether the phrase continues in words ("the answer is consistent with the problem statement")."""
     return len(text) > 100 or (len(text.split()) > 3 and not any(c in "0123456789" for c in text))
+
+
+_CONCLUSION = re.compile(r"[ \t*_]*(?:therefore|thus|hence|so|consequently|因此|所以|故|答案?[:：])", re.IGNORECASE)
+_VERB = re.compile(r"\b(?:is|are|equals?|es|est|é|ist)\b|[=是为多少]|等于")
+_QUANTITY = re.compile(
+    r"\$\$?[^$\n]+\$\$?|\\\([^\n]*?\\\)|\\\[[^\n]*?\\\]|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
+    r"|(?<![A-Za-z0-9_.])[-−]?[$€£]?[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+)?(?:/[0-9]+)?"
+)
+
+
+def _conclusion(response: str) -> Answer | None:
+    """Read a last sentence that draws a conclusion: the first quantity behind its last verb, or its only one.
+
+    A line without a full stop was cut off, and has none.
+    """
+    end = len(response.rstrip())
+    start = response.rfind("\n", 0, end) + 1
+    sentences = [start, *(stop.end() for stop in _SENTENCE_END.finditer(response, start, end - 1))]
+    start = next((at for at in reversed(sentences) if _CONCLUSION.match(response, at, end)), end)
+    if start == end or end - start > _MAX_CONCLUSION or response[end - 1] not in _FULL_STOPS:
+        return None
+    quantities = [match.span() for match in _QUANTITY.finditer(response, start, end)]
+    verbs = [verb.end() for verb in _VERB.finditer(response, start, end)]
+    behind = [span for span in quantities if verbs and span[0] >= verbs[-1]]
+    if not behind and len(quantities) != 1:
+        return None
+    return _answer(response, *(behind or quantities)[0], "conclusion")
+
+
+_MAX_CONCLUSION = 300
+_FULL_STOPS = ".!。！$)*"
 
 
 _LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\n]*)")
@@ -217,4 +275,4 @@ def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return last
 
 
-_FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (_tag, _hash, _phrase, _line)
+_FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (_tag, _hash, _phrase, _conclusion, _line)

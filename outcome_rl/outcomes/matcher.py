@@ -28,6 +28,8 @@ from outcome_rl.outcomes.keys import (
     hash_key,
     is_open,
 )
+from outcome_rl.outcomes.refutation import refuted
+from outcome_rl.outcomes.tolerance import within_tolerance
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +93,8 @@ class OutcomeMatcher:
             that differ, as the paper's code does; a function `(a, b) -> bool`, called in this process, replaces it.
         workers: number of math-verify processes, by default one per CPU; they start at the first comparison.
         timeout_s: time limit of one comparison, in seconds.
+        gold_tolerance: whether an answer that agrees with the gold answer but for rounding, labels or units counts as
+            correct (`tolerance.within_tolerance`). Keys stay strict: such an answer keeps an outcome of its own.
 
     Attributes:
         bad_golds: question id -> reason why its gold answer is unusable. No response to the question is correct.
@@ -109,13 +113,19 @@ class OutcomeMatcher:
     """
 
     def __init__(
-        self, equivalence: Equivalence = "canonical", workers: int | None = None, timeout_s: float = 5.0
+        self,
+        equivalence: Equivalence = "canonical",
+        workers: int | None = None,
+        timeout_s: float = 5.0,
+        *,
+        gold_tolerance: bool = False,
     ) -> None:
         if not callable(equivalence) and equivalence not in ("canonical", "math_verify"):
             raise ValueError(
                 f"equivalence must be 'canonical', 'math_verify' or a function (a, b) -> bool; got {equivalence!r}."
             )
         self._canonical = equivalence == "canonical"
+        self._tolerant = gold_tolerance
         self._judge = equivalence if callable(equivalence) else None
         name = "custom" if callable(equivalence) else equivalence
         self.rule = OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}"
@@ -191,6 +201,9 @@ class OutcomeMatcher:
             gold_keys = [q.key_of.get(q.gold.identity, NO_ANSWER) for q in questions]
         keys_N = np.array(keys, dtype=np.int64)
         correct_N = (keys_N == np.array(gold_keys, dtype=np.int64)) & (keys_N != NO_ANSWER)
+        if self._tolerant:
+            rows = zip(questions, texts, strict=True)
+            correct_N |= [bool(t and t.identity and q.gold.identity) and _tolerated(q, t) for q, t in rows]
         return Outcomes(keys_N, correct_N, answers, unresolved)
 
     def _text(self, answer: str) -> _Text:
@@ -273,7 +286,12 @@ class OutcomeMatcher:
 
     def _compare(self, pairs: Sequence[tuple[str, str]], progress: Progress | None) -> list[Verdict]:
         if self._judge is None:
-            return self._pool.compare(pairs, progress)
+            verdicts = self._pool.compare(pairs, progress)
+            if not self._canonical:
+                return verdicts
+            # math-verify drops words and dots: what the texts or their values refute is no equality.
+            checked = zip(pairs, verdicts, strict=True)
+            return ["different" if verdict == "equal" and refuted(*pair) else verdict for pair, verdict in checked]
         return ["equal" if self._judge(a, b) else "different" for a, b in pairs]
 
     def forget(self, question_ids: Iterable[str]) -> None:
@@ -393,6 +411,10 @@ def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
         if isinstance(value, Hashable) and value not in known:
             known[value] = call(value)
     return [known[value] if isinstance(value, Hashable) else call(value) for value in values]
+
+
+def _tolerated(question: _Question, text: _Text | None) -> bool:
+    return text is not None and within_tolerance(question.gold.form, text.form)
 
 
 def _needs_judge(a: _Text, b: _Text) -> bool:

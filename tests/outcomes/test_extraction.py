@@ -52,6 +52,21 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("### Final Answer:\n\\[\n 17. \n\\]", "17", "phrase"),
         ("The answer is $5 per head.", "$5 per head", "phrase"),
         ("The answer is B", "B", "phrase"),
+        ("The answer is **10**.", "10", "phrase"),
+        ("The answer is 42 because 6 times 7 is 42.", "42", "phrase"),
+        ("Answer: $9$", "9", "phrase"),
+        ("La réponse est 12.", "12", "phrase"),
+        ("答案是：12。", "12", "phrase"),
+        # Special tokens of a plain `batch_decode` are no part of an answer.
+        ("The answer is 5.<|im_end|>\n<|endoftext|><|endoftext|>", "5", "phrase"),
+        ("The answer is 5<|im_end|> and more", "5", "phrase"),
+        ("so\n#### 5</s>", "5", "hash"),
+        ("so\n#### 5 <｜end▁of▁sentence｜>", "5", "hash"),
+        ("Q: 1+1?\nA: 2<eos><pad><pad>", "2", "line"),
+        # A last sentence that concludes.
+        ("We get 3 and 4.\nTherefore, the number of ways is **12**.", "12", "conclusion"),
+        ("Hence $x \\geq 5$ is the solution.", r"x \geq 5", "conclusion"),
+        ("因此，杰西开始慢跑前的体重是192公斤。", "192", "conclusion"),
         ("Q: 1+1?\nA: 2\n", "2", "line"),
     ],
 )
@@ -67,6 +82,8 @@ def test_rules(response: str, text: str, source: str) -> None:
     [
         "",
         "x = 5, hence 17",  # no "last number" rule
+        "7 - 2 = 5. So Tom has 5 apples in 3 bags.",  # nobody can tell which
+        "Therefore, the number of ways is 12",  # cut off
         r"The answer is \boxed{12",  # a truncated box: the phrase would read a fragment of it
         r"\boxed{}",
         r"\boxed{   }",

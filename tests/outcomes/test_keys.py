@@ -84,6 +84,7 @@ SPELLINGS = [
     [r"\arcsin \frac{x}{2}", "asin(x/2)"],
     [r"\frac{\sqrt{x+1}}{y}", "sqrt(x+1)/y"],
     ["2024-07-04", "July 4, 2024", "4 July 2024"],
+    ["②③", r"\{3, 2\}"],
     ["5 million", r"5\text{ million}", r"\$5,000,000"],
     ["y = 3x + 2", "3x - y + 2 = 0", "6x + 4 = 2y"],
     [r"\sum_{k=1}^{4} k^3", "100"],

@@ -266,7 +266,10 @@ UNIT_WORDS = (
     r"|grade|mph|km/hr?|miles ?per ?hour|miles/hour"
 )
 UNIT_WORDS_IN_TEXT = rf"(?:{UNIT_WORDS}|[mgsLhJNWVK]|in|yd|mi|Hz|m/s|ft/s)"
-_UNIT = re.compile(rf"(?<=[0-9}}])(?:%|\^\\circ|(?:{UNIT_WORDS})|\\text\{{ ?{UNIT_WORDS_IN_TEXT}\.? ?\}})(?:\^[23])?$")
+_COUNTER = "(?![万亿千百十])[\u4e00-\u9fff]{1,4}"  # a Chinese or Japanese unit
+_UNIT = re.compile(
+    rf"(?<=[0-9}}])(?:%|{_COUNTER}|\^\\circ|(?:{UNIT_WORDS})|\\text\{{ ?{UNIT_WORDS_IN_TEXT}\.? ?\}})(?:\^[23])?$"
+)
 
 
 def strip_unit(text: str) -> str:

@@ -6,6 +6,7 @@ All take plain LaTeX, whose spaces are gone except between digits; `marked_choic
 
 import re
 
+from outcome_rl.outcomes.canonical.intervals import list_key
 from outcome_rl.outcomes.canonical.lexer import GREEK
 
 _TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?(?:([ap])\.?m\.?)")
@@ -18,6 +19,7 @@ _DAY = r"(?P<day>[12][0-9]|3[01]|0?[1-9])(?:st|nd|rd|th)?"
 _DATES = [re.compile(rf"{dates},?(?P<year>[0-9]{{4}})?") for dates in (_MONTH + _DAY, rf"{_DAY}(?:of)?{_MONTH}")]
 _ISO_DATE = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 _SLASHED_DATE = re.compile(r"(?:0?[1-9]|[12][0-9]|3[01])/(?:0?[1-9]|[12][0-9]|3[01])/[0-9]{4}")  # day or month first
+_CIRCLED = re.compile("[①-⑳]+")
 _NUMBER_NAMES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _NUMERALS = _NUMBER_NAMES.split()
 _DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*)\)?"
@@ -37,6 +39,8 @@ def in_notation(text: str) -> str | None:
     for pattern in _DATES:
         if date := pattern.fullmatch(folded):
             return f"date:{date['year'] or ''}-{_MONTHS.index(date['month']) + 1}-{int(date['day'])}"
+    if _CIRCLED.fullmatch(text):  # the statements that hold
+        return list_key([f"q:{ord(sign) - ord('①') + 1}/1" for sign in text])
     if date := _ISO_DATE.fullmatch(text):
         return f"date:{date[1]}-{int(date[2])}-{int(date[3])}"
     if _SLASHED_DATE.fullmatch(text):

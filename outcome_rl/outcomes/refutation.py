@@ -1,0 +1,64 @@
+r"""Refutation of an equality that math-verify claims, by what the two texts say and by their values.
+
+math-verify drops words and dots (`n^2 \text{ if } n \text{ is even}` is `n^2` to it, `\{1, 2, \ldots\}` is `\{1, 2\}`),
+and it may simplify wrongly. Where both texts have a value once whole numbers are put for their variables, the values
+decide.
+"""
+
+import re
+from collections.abc import Mapping
+
+from outcome_rl.outcomes.canonical.latex import mended, plain_latex
+from outcome_rl.outcomes.canonical.lexer import TooLarge, tokenize
+from outcome_rl.outcomes.keys import canonical_text
+
+_DOTS = re.compile(r"\.\.\.|…|\\[lc]?dots(?![A-Za-z])")
+_CONDITION = re.compile(r"\b(?:if|when|unless|except|at +(?:least|most)|(?:more|less|fewer) +than|about)\b")
+_NUMBERS = ((4, 3, 5, 7, 8, 9), (6, 2, 3, 5, 9, 11))
+_CONSTANTS = ("e", "i", "d")
+
+
+def refuted(a: str, b: str) -> bool:
+    """Return whether two answers are seen to differ: by dots or a condition in one of them, or by their values.
+
+    Args:
+        a, b: answers that a judge called equal.
+    """
+    if (_DOTS.search(a) is None) != (_DOTS.search(b) is None):
+        return True
+    if set(_CONDITION.findall(a)) != set(_CONDITION.findall(b)):
+        return True
+    names = sorted(_names(a) | _names(b))
+    if len(names) > len(_NUMBERS[0]):
+        return False
+    for numbers in _NUMBERS:
+        at = dict(zip(names, numbers, strict=False))
+        values = _value(a, at), _value(b, at)
+        if None not in values and values[0] != values[1]:
+            return True
+    return False
+
+
+def _names(text: str) -> set[str]:
+    try:
+        tokens = tokenize(plain_latex(mended(text)))
+    except TooLarge:
+        return set()
+    # `\sum_{k = 1}`: k is bound
+    bound = {tokens[i + 3].text for i in range(len(tokens) - 3) if tokens[i].text in (r"\sum", r"\prod")}
+    return {token.text for token in tokens if token.kind == "name"} - bound - set(_CONSTANTS)
+
+
+def _value(text: str, numbers: Mapping[str, int]) -> str | None:
+    """Return the canonical text of the number that an answer is for these values of its variables, if it is one."""
+    try:
+        tokens = tokenize(plain_latex(mended(text)))
+    except TooLarge:
+        return None
+    parts = [rf"\text{{{t.text}}}" if t.kind == "text" else f"{t.text} " for t in tokens]
+    parts = [
+        f"({numbers[token.text]})" if token.kind == "name" and token.text in numbers else part
+        for token, part in zip(tokens, parts, strict=True)
+    ]
+    canonical = canonical_text("".join(parts))
+    return canonical if canonical.startswith(("q:", "r:")) else None

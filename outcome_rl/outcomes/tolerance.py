@@ -1,0 +1,102 @@
+r"""Tolerant comparison with a gold answer: rounding, labels, units, and a few conventions of notation.
+
+Outcome keys are strict, because equality of outcomes has to be transitive. Whether a response is correct may be judged
+more generously: the gold answer `3, 4` accepts `p = 3, q = 4`, and `180.67` accepts `\frac{542}{3}`.
+"""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
+from outcome_rl.outcomes.keys import canonical_text
+
+_DECIMAL = re.compile(r"-?[0-9]*\.([0-9]+)")
+_DECIMAL_COMMA = re.compile(r"(-?[0-9]+),([0-9]{1,2}|[0-9]{4,})")
+_NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
+_LABEL = re.compile(rf"(?:{_NAME}(?:\({_NAME}\))?|[A-Z]{{2,3}}|\|[^|=]*\||\\text\{{[^{{}}]*\}})=(?P<value>[^=]+)")
+_TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
+_FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
+_WITH_UNIT = re.compile(r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?\\text\{[A-Za-z .]+\}")
+_DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
+_SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
+
+
+@lru_cache(maxsize=1 << 13)
+def within_tolerance(gold: str, answer: str) -> bool:
+    r"""Return whether an answer agrees with a gold answer, generously.
+
+    Beyond equal canonical texts these agree:
+
+    - a decimal gold answer of d digits, and a number that rounds to it: `180.67`, `\frac{542}{3}`;
+    - values with and without labels: `3, 4` and `p = 3, q = 4` or `(p, q) = (3, 4)`; `16` and `|r - s| = 16`;
+    - a number with and without a unit: `5` and `5\text{ apples}`;
+    - degrees and radians: `\frac{\pi}{6}` and `30^\circ`;
+    - a function under two names of its variable: `f(n) = 2n` and `f(m) = 2m`;
+    - a decimal comma of a number that is no thousand: `1000.99` and `1000,99`.
+
+    Args:
+        gold: the gold answer.
+        answer: the answer of a response.
+    """
+    gold_plain, answer_plain = plain_latex(mended(gold)), plain_latex(mended(answer))
+    return (
+        _rounds_to(answer, gold_plain)
+        or canonical_text(gold) in _readings(answer_plain)  # one side alone gives up its label or unit
+        or canonical_text(answer) in _readings(gold_plain)
+        or _same_function(gold_plain, answer_plain)
+    )
+
+
+def _same_function(gold: str, answer: str) -> bool:
+    """Whether two texts define one function, with names of its variable of their own."""
+    definitions = _FUNCTION.fullmatch(gold), _FUNCTION.fullmatch(answer)
+    values = []
+    for function in definitions:
+        if function is None:
+            return False
+        variable = rf"(?<![A-Za-z\\]){function['variable']}(?![A-Za-z])"
+        values.append(canonical_text(re.sub(variable, "x", function["value"])))
+    return values[0] == values[1]
+
+
+def _readings(plain: str) -> set[str]:
+    """The canonical texts that a text stands for without its labels or unit, or by another convention."""
+    readings: set[str] = set()
+    if labelled := _TUPLE_LABEL.fullmatch(plain):
+        readings.add(canonical_text(labelled["values"]))
+    labels = [_LABEL.fullmatch(part.strip()) for part in _SEPARATOR.split(plain)]
+    values = [label["value"] for label in labels if label is not None]
+    if len(values) == len(labels):
+        readings.add(canonical_text(", ".join(values)))
+    if number := _WITH_UNIT.fullmatch(plain):
+        readings.add(canonical_text(number["number"]))
+    if degrees := _DEGREES.fullmatch(values[0] if len(values) == len(labels) == 1 else plain):
+        readings.add(canonical_text(rf"{degrees['number']} \cdot \pi / 180"))
+    if comma := _DECIMAL_COMMA.fullmatch(plain):
+        readings.add(canonical_text(f"{comma[1]}.{comma[2]}"))
+    return readings - {""}
+
+
+def _rounds_to(answer: str, gold: str) -> bool:
+    """Whether an answer is a number that rounds to a decimal gold answer."""
+    decimal = _DECIMAL.fullmatch(unwrap_text(gold))
+    value = _number(canonical_text(answer))
+    if decimal is None or value is None:
+        return False
+    error = abs(value - Fraction(decimal[0]))
+    return error <= Fraction(1, 2 * 10 ** len(decimal[1]))
+
+
+def _number(canonical: str) -> Fraction | None:
+    """The real number of a canonical text."""
+    kind, _, digits = canonical.partition(":")
+    try:
+        if kind == "q":
+            return Fraction(digits)
+        if kind == "r":
+            mantissa, _, exponent = digits.partition("p")
+            return int(mantissa, 16) * Fraction(2) ** int(exponent)
+    except ValueError:  # a digest, or hexadecimal
+        return None
+    return None

@@ -1,0 +1,47 @@
+"""Refutation: what math-verify calls equal and is not, and what must stay equal."""
+
+import pytest
+
+from outcome_rl import OutcomeMatcher
+from outcome_rl.outcomes.grader import MathVerifyPool
+from outcome_rl.outcomes.refutation import refuted
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (r"\{1, 2\}", r"\{1, 2, \ldots\}"),
+        ("n^2", r"n^2 \text{ if } n \text{ is even}"),
+        ("5", r"\text{about } 5"),
+        (r"\frac{n(n-1)}{2}", r"\sum_{k=1}^n k"),
+        (r"\sum_{k=1}^n k^2", r"\sum_{k=1}^n k"),
+        (r"\prod_{k=1}^n k", "n"),
+        ("1/2", "1/3"),
+    ],
+)
+def test_what_differs_is_refuted(a: str, b: str) -> None:
+    assert refuted(a, b)
+    assert refuted(b, a)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (r"\frac{n(n+1)}{2}", r"\sum_{k=1}^n k"),
+        ("n!", r"\prod_{k=1}^n k"),
+        ("1/2", r"\int_0^1 x dx"),
+        ("5", r"5 \text{ apples}"),
+        (r"\lim_{x \to 0} \frac{\sin x}{x}", "1"),
+        ("9^{9^{9}}", "1+" * 300),
+    ],
+)
+def test_what_cannot_be_told_apart_is_left_to_the_judge(a: str, b: str) -> None:
+    assert not refuted(a, b)
+    assert not refuted(b, a)
+
+
+def test_the_matcher_believes_no_equality_that_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MathVerifyPool, "compare", lambda self, pairs, progress=None: ["equal"] * len(pairs))
+    answers, golds = [r"\sum_{k=1}^n k", r"\sum_{k=1}^n 2k"], [r"\frac{n(n+1)}{2}"] * 2
+    assert OutcomeMatcher().classify_answers(["q", "q"], answers, golds).correct.tolist() == [True, False]
+    assert OutcomeMatcher("math_verify").classify_answers(["q", "q"], answers, golds).correct.all()

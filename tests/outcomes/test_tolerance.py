@@ -1,0 +1,51 @@
+"""Tolerance: what a generous comparison with the gold answer accepts, what it does not, and that keys stay strict."""
+
+import pytest
+
+from outcome_rl import OutcomeMatcher, equivalent
+from outcome_rl.outcomes.tolerance import within_tolerance
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("180.67", r"\frac{542}{3}"),
+        ("1.41", r"\sqrt{2}"),
+        ("3, 4", "p = 3, q = 4"),
+        ("x = -5, p = 14/3", "-5, 14/3"),
+        ("1, 2, 3", "(x, y, z) = (1, 2, 3)"),
+        ("16", "|r - s| = 16"),
+        ("5", r"5 \text{ apples}"),
+        (r"12 \text{ marbles}", "12"),
+        (r"C = \frac{2\pi}{3}", r"120^\circ"),
+        ("f(n) = 2n + 1007", "f(m) = 2m + 1007"),
+        ("1000.99", "1000,99"),
+    ],
+)
+def test_agreement(gold: str, answer: str) -> None:
+    assert within_tolerance(gold, answer)
+    assert not equivalent(gold, answer)
+    with OutcomeMatcher(gold_tolerance=True) as matcher:
+        outcomes = matcher.classify_answers(["q", "q"], [answer, gold], [gold, gold])
+    assert outcomes.correct.tolist() == [True, True]
+    assert outcomes.keys[0] != outcomes.keys[1] or "text" in answer + gold  # which math-verify may drop
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("180.67", "180.6"),
+        ("180.67", r"\frac{541}{3}"),
+        ("542/3", "180.67"),  # a rounded answer to an exact question
+        ("5", "5.2"),
+        ("3, 4", "p = 3, q = 5"),
+        ("x^2 + y^2 = 16", "16"),
+        (r"5 \text{ apples}", r"5 \text{ pears}"),
+        (r"\frac{\pi}{6}", "30"),
+        ("f(n) = 2n", "f(m) = 3m"),
+        ("1234", "1.234"),
+        ("", "5"),
+    ],
+)
+def test_difference(gold: str, answer: str) -> None:
+    assert not within_tolerance(gold, answer)
