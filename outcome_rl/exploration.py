@@ -83,6 +83,11 @@ class ExplorationConfig:
         None, "Number of math-verify processes; null starts one per CPU core.", gt=0, affects_results=False
     )
     timeout_s: float = setting(5.0, "Seconds that one comparison by math-verify may take.", gt=0)
+    gold_tolerance: bool = setting(
+        False,
+        "Whether an answer that differs from the gold answer in rounding, labels or units alone is correct; outcomes "
+        "stay strict.",
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -92,6 +97,10 @@ class ExplorationConfig:
                 f"coef must be one number, or one for each method of bonus={self.bonus!r}, {len(methods)} in all; got "
                 f"{self.coef}"
             )
+
+    def matcher(self) -> OutcomeMatcher:
+        """Return a new matcher with these settings."""
+        return OutcomeMatcher(self.equivalence, self.workers, self.timeout_s, gold_tolerance=self.gold_tolerance)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any], origin: str) -> Self:
@@ -302,7 +311,7 @@ class Explorer:
     ) -> None:
         self.config = ExplorationConfig.from_mapping((vars(config) if config else {}) | settings, "Explorer")
         self.process_group = process_group
-        self.matcher = OutcomeMatcher(self.config.equivalence, self.config.workers, self.config.timeout_s)
+        self.matcher = self.config.matcher()
         self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
         self.solved: dict[str, bool] = {}
         self.id_source = ""

@@ -25,6 +25,7 @@ from outcome_rl.bench.record import add_out, write_result
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 
+TOLERANT = "outcome_rl, `gold_tolerance`"
 OURS, KEYS = "outcome_rl", "outcome_rl, keys alone"
 STEP = 2048
 # Where our verdict and math-verify's differ, the first rule whose sign is in one of the texts is the reason.
@@ -86,8 +87,11 @@ def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
     rows = [row for row in read(path) if not row.get("suspect") and not row.get("convention")]
     golds, predictions = ([answer_in(row[side]) for row in rows] for side in ("gold", "pred"))
     expected = np.array([row["expected"] for row in rows])
-    with OutcomeMatcher() as matcher:
-        verdicts = {OURS: matcher.classify_answers([str(i) for i in range(len(rows))], predictions, golds).correct}
+    verdicts = {}
+    for name, tolerance in ((OURS, False), (TOLERANT, True)):
+        with OutcomeMatcher(gold_tolerance=tolerance) as matcher:
+            ids = [str(i) for i in range(len(rows))]
+            verdicts[name] = matcher.classify_answers(ids, predictions, golds).correct
     verdicts[KEYS] = np.array([equivalent(a, b) for a, b in zip(golds, predictions, strict=True)])
     verdicts["math-verify, as published with the pairs"] = np.array([bool(row["math_verify_0_9_0"]) for row in rows])
     for name, grade in PEERS.items():

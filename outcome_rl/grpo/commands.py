@@ -182,15 +182,13 @@ def hard_set(
     from outcome_rl.files import write_rows
     from outcome_rl.grpo.hard_set import find_hard
     from outcome_rl.grpo.sample import open_sampler, sampling_config
-    from outcome_rl.outcomes.matcher import OutcomeMatcher
 
     only_our_progress()
     settings = sampling_config(model, data, config, overrides)
     out = out or Path("hard-set") / Path(model).name
-    outcomes = settings.exploration
     with (
         open_sampler(settings, [settings.data.test_files], out, with_text=False, k=k) as (sampler, sets),
-        OutcomeMatcher(outcomes.equivalence, outcomes.workers, outcomes.timeout_s) as matcher,
+        settings.exploration.matcher() as matcher,
     ):
         ((_, prompts),) = sets
         statistics, hard = find_hard(sampler, matcher, prompts, k, out, show_progress)

@@ -44,7 +44,6 @@ from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
 from outcome_rl.grpo.update.microbatches import ScoredRollouts
 from outcome_rl.grpo.update.stats import UpdateStats
 from outcome_rl.grpo.update.updater import Updater
-from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl_kernels import OutcomeCounts
 
 logger = logging.getLogger(__name__)
@@ -108,9 +107,7 @@ class Trainer:
             config.trainer.total_training_steps or config.trainer.total_epochs * self.order.steps_per_epoch
         )
         self.plan = EvaluationPlan(config, self.policy.tokenizer)
-        self.matcher = self._resources.enter_context(
-            OutcomeMatcher(config.exploration.equivalence, config.exploration.workers, config.exploration.timeout_s)
-        )
+        self.matcher = self._resources.enter_context(config.exploration.matcher())
         self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
         self.counts = OutcomeCounts(rule=self.matcher.rule)
         self.solved: set[str] = set()
