@@ -1,4 +1,4 @@
-"""Host latency of what a training step does besides the model, for pytest-benchmark.
+"""Host latency of the parts of a training step besides the model, for pytest-benchmark.
 
 python -m pytest bench
 """
@@ -25,14 +25,14 @@ Benchmark = Callable[..., Any]
 
 
 def step_keys(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Questions of one step, and outcomes of which a few repeat within each group."""
+    """Return questions of one step, and outcomes with a few repeats in each group."""
     g = torch.Generator().manual_seed(seed)
     return torch.randint(1 << 40, (B,), generator=g), torch.randint(1, 6, (B, N), generator=g)
 
 
 @pytest.fixture(params=["native", "reference"])
 def counts(request: pytest.FixtureRequest) -> OutcomeCounts:
-    """A table that has half a million entries already."""
+    """Return a table with half a million entries."""
     if request.param == "native" and not native_status()[0]:
         pytest.skip(native_status()[1])
     table = OutcomeCounts(impl=request.param)
@@ -75,7 +75,7 @@ def test_small_group_advantages(benchmark: Benchmark) -> None:
 
 
 class Head:
-    """A batch so small that calling the loss costs more than computing it."""
+    """Inputs so small that calling the loss costs more than computing it."""
 
     def __init__(self) -> None:
         g = torch.Generator().manual_seed(0)
@@ -98,7 +98,7 @@ class TestCallOverhead:
         benchmark(lambda: policy_loss(head.logits, *head.per_token).loss.backward())
 
     def test_plain_pytorch(self, benchmark: Benchmark) -> None:
-        """What the same tensors cost without us."""
+        """Time the same tensors in plain PyTorch."""
         head = Head()
         labels, advantages, _ = head.per_token
 

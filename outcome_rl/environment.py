@@ -1,4 +1,4 @@
-"""What this installation is: versions, devices, and for each operation which implementation runs and why."""
+"""Description of this installation: versions, devices, and the implementation of each operation with its reason."""
 
 import os
 import platform
@@ -29,7 +29,7 @@ class Implementation(TypedDict):
 
 
 class Environment(TypedDict):
-    """What `outcome-rl env` reports; all of it is plain JSON."""
+    """Report of `outcome-rl env`, in plain JSON."""
 
     versions: dict[str, str]
     devices: list[str]
@@ -50,12 +50,12 @@ def describe_environment() -> Environment:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of outcome-rl, Python and the packages that matter to it, without importing any of them."""
+    """Return the versions of outcome-rl, Python and the packages that matter to it, without importing any of them."""
     return {"outcome-rl": __version__, "python": platform.python_version(), **versions_of(_PACKAGES)}
 
 
 def versions_of(modules: Mapping[str, str]) -> dict[str, str]:
-    """Versions of the packages that own the modules, "not installed" where there is none; name -> import name."""
+    """Return the versions of the packages that own modules (name -> import name); "not installed" if none does."""
     owners = packages_distributions()
     return {
         name: version(owners[module][0]) if owners.get(module) else "not installed" for name, module in modules.items()
@@ -85,7 +85,7 @@ def _devices() -> list[str]:
 
 
 def _usable_cores() -> int:
-    """Cores this process may run on, which in a container are fewer than the machine has."""
+    """Return the number of cores that this process may run on; a container may have fewer than the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What `outcome-rl env` reports must be what is here."""
+"""`outcome-rl env` reports this installation."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The theory behind outcome-based exploration, simulated: bandits whose arms are partitioned into outcomes.
+"""Simulation of the theory behind outcome-based exploration: bandits whose arms are partitioned into outcomes.
 
 An arm stands for a chain of thought, an outcome for its final answer: many arms, few outcomes, and the reward depends
 on the outcome alone. `experiments/bandits/README.md` has the statements; `python -m experiments.bandits --check` tests

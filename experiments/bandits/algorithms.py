@@ -1,11 +1,11 @@
-"""Three algorithms that are one: look for outcomes until each was seen once, then UCB1 over outcomes.
+"""Three algorithms with one scheme: search until each outcome was seen once, then play UCB1 over outcomes.
 
-They differ in how they look for what they have not seen, which is a weight for every outcome at each draw:
+They differ in the search, that is in the weight of every outcome at each draw:
 
 - partition-aware outcome UCB knows which arm has which outcome and draws an unseen outcome;
 - balanced outcome UCB draws arms uniformly, so an outcome with more arms comes up more often;
 - soft-exclusion outcome UCB draws arms that are less likely the more often their outcome was seen, by a factor
-  1 - rho each time. rho says how far what is learned from one arm carries over to others with the same outcome:
+  1 - rho each time. rho is the generalisation from one arm to others with the same outcome:
   rho = 0 is balanced outcome UCB, rho = 1 never draws an outcome twice.
 
 Plain UCB over arms is partition-aware UCB on `instance.singletons()`.
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 
 class Algorithm(Protocol):
-    """How outcomes are looked for: weights (S, M) >= 0 from `size_M` and `count_SM`, positive for the unseen."""
+    """Search rule: weights (S, M) >= 0 from `size_M` and `count_SM`, positive for unseen outcomes."""
 
     def weights(self, size_M: NDArray[np.float64], count_SM: NDArray[np.float64]) -> NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True)
 class PartitionAware:
-    """Draws an outcome that was not seen, each with the same probability."""
+    """Draw an unseen outcome, each with the same probability."""
 
     def weights(self, size_M: NDArray[np.float64], count_SM: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(count_SM == 0, 1.0, 0.0)
@@ -34,7 +34,7 @@ class PartitionAware:
 
 @dataclass(frozen=True)
 class SoftExclusion:
-    """Draws an arm of outcome i with probability proportional to size_i * (1 - rho)^count_i.
+    """Draw an arm of outcome i with probability proportional to size_i * (1 - rho)^count_i.
 
     Raises:
         ValueError: `rho` is outside [0, 1].
@@ -44,7 +44,7 @@ class SoftExclusion:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.rho <= 1.0:
-            raise ValueError(f"rho must be in [0, 1]: 0 excludes nothing, 1 excludes what was seen; got {self.rho}.")
+            raise ValueError(f"rho must be in [0, 1]: 0 excludes nothing, 1 excludes seen outcomes; got {self.rho}.")
 
     def weights(self, size_M: NDArray[np.float64], count_SM: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(size_M * (1.0 - self.rho) ** count_SM)
@@ -54,7 +54,7 @@ BALANCED = SoftExclusion(rho=0.0)
 
 
 def ucb(count_SM: NDArray[np.float64], sum_SM: NDArray[np.float64], step: int) -> NDArray[np.float64]:
-    """The UCB1 index of outcomes that were all seen: `sum / count + sqrt(2 ln(step) / count)`, shape (S, M).
+    """Return the UCB1 index of outcomes that were all seen: `sum / count + sqrt(2 ln(step) / count)`, shape (S, M).
 
     Source: Auer, Cesa-Bianchi and Fischer 2002, "Finite-time analysis of the multiarmed bandit problem", figure 1.
     """

@@ -1,4 +1,4 @@
-"""What is proved of outcome-partition bandits, as functions; `experiments/bandits/README.md` has the proofs.
+"""Exact values and bounds for outcome-partition bandits; `experiments/bandits/README.md` has the proofs.
 
 Throughout `p_i = sizes[i] / K` is the share of outcome i, and `q = 1 - rho`.
 """
@@ -12,7 +12,7 @@ from experiments.bandits.instances import Instance
 
 
 def first_hit_mean(instance: Instance, rho: float) -> NDArray[np.float64]:
-    """The exact mean of the draw at which soft exclusion first sees each outcome, shape (M,).
+    """Return the exact mean of the draw at which soft exclusion first sees each outcome, shape (M,).
 
     `1 + sum_{j != i} sum_{k >= 1} prod_{n < k} p_j q^n / (p_j q^n + p_i)`, which is `1 / p_i` at `rho = 0` and
     `1 + sum_{j != i} p_j / (p_i + p_j)` at `rho = 1`. The series is summed until its terms no longer count in float64.
@@ -20,7 +20,7 @@ def first_hit_mean(instance: Instance, rho: float) -> NDArray[np.float64]:
     p_M = _shares(instance)
     if rho == 0.0:
         return 1.0 / p_M
-    rate_MM = np.where(np.eye(len(p_M), dtype=bool), 0.0, p_M[None, :])  # (i, j): that of j, while i is waited for
+    rate_MM = np.where(np.eye(len(p_M), dtype=bool), 0.0, p_M[None, :])  # (i, j): rate of j before the first i
     term_MM = np.ones_like(rate_MM)
     mean_M = np.ones_like(p_M)
     while term_MM.max() > 1e-17:
@@ -31,7 +31,7 @@ def first_hit_mean(instance: Instance, rho: float) -> NDArray[np.float64]:
 
 
 def first_hit_bound(instance: Instance, rho: float) -> NDArray[np.float64]:
-    """No mean first hit of soft exclusion is above this, shape (M,); at `rho` 0 and 1 it is the mean.
+    """Bound the mean first hits of soft exclusion from above, shape (M,); exact at `rho` 0 and 1.
 
     `1 + sum_{j != i} p_j (p_i + q p_j) / (p_i (p_i + p_j))`; for m outcomes of one size `1 + (m - 1)(1 - rho/2)`.
     """
@@ -43,7 +43,7 @@ def first_hit_bound(instance: Instance, rho: float) -> NDArray[np.float64]:
 
 
 def discovery_bound(instance: Instance, rho: float) -> float:
-    """Soft exclusion has seen every outcome after at most this many draws on average.
+    """Bound the mean number of draws after which soft exclusion has seen every outcome.
 
     `m + (1 - rho) (H_m / p_min - m)` with `H_m = 1 + 1/2 + ... + 1/m`; equal to the mean at `rho = 1`, and for outcomes
     of one size at `rho = 0`.
@@ -54,7 +54,7 @@ def discovery_bound(instance: Instance, rho: float) -> float:
 
 
 def search_bound(arms: int, horizon: int) -> float:
-    """No learner that knows nothing of unpulled arms has less mean regret on `needle(arms)` with its arms shuffled.
+    """Bound from below the mean regret on `needle(arms)`, arms shuffled, without knowledge of unpulled arms.
 
     `sum_{t=1}^{T} max(0, 1 - t/K)`, at least `(1 - 1/K)/2 * min(T, K)`; reached by never pulling a bad arm twice.
     """
@@ -63,7 +63,7 @@ def search_bound(arms: int, horizon: int) -> float:
 
 
 def ucb_bound(instance: Instance, horizon: int) -> float:
-    """UCB1 over outcomes has at most this mean pseudo-regret after the outcomes were found.
+    """Bound the mean pseudo-regret of UCB1 over outcomes after all outcomes were found.
 
     `sum_{gap_i > 0} 8 ln(T) / gap_i + (1 + pi^2/3) gap_i` (Auer et al. 2002, theorem 1).
     """
@@ -72,12 +72,12 @@ def ucb_bound(instance: Instance, horizon: int) -> float:
 
 
 def gap_free_bound(outcomes: int, horizon: int) -> float:
-    """`ucb_bound` whatever the gaps: `sqrt(32 m T ln T) + (1 + pi^2/3) m`."""
+    """Bound as `ucb_bound`, for all gaps: `sqrt(32 m T ln T) + (1 + pi^2/3) m`."""
     return math.sqrt(32 * outcomes * horizon * math.log(horizon)) + (1 + math.pi**2 / 3) * outcomes
 
 
 def soft_exclusion_bound(instance: Instance, rho: float, horizon: int) -> float:
-    """Soft-exclusion outcome UCB has at most this mean pseudo-regret; each draw of the search costs a whole gap."""
+    """Bound the mean pseudo-regret of soft-exclusion outcome UCB; each draw of the search costs a whole gap."""
     return float(instance.gaps.max()) * discovery_bound(instance, rho) + ucb_bound(instance, horizon)
 
 

@@ -1,7 +1,7 @@
-"""The statements of `experiments/bandits/README.md`, tested by simulation, and two of the paper that do not hold.
+"""Tests by simulation of the statements of `experiments/bandits/README.md`, and of two of the paper that do not hold.
 
-A mean over seeds counts as equal to its exact value within five of its standard errors, and as within a bound when it
-does not pass it by more. Seeds are fixed, so that a check gives the same answer at every run.
+A mean over seeds is equal to its exact value within five standard errors, and within a bound if it exceeds the bound by
+at most as much. Seeds are fixed, so that a check gives the same answer at every run.
 """
 
 import math
@@ -18,7 +18,7 @@ from experiments.bandits.simulate import discovery_times, simulate
 
 STANDARD_ERRORS = 5.0
 RHOS = (0.0, 0.25, 0.5, 0.9, 1.0)
-# Means play no role in discovery.
+# Means have no effect on discovery.
 TEN_EQUAL = balanced(arms=100, outcomes=10, gap=0.5)
 DOUBLING = Instance(sizes=(1, 2, 4, 8, 16), means=(0.5,) * 5)
 NEEDLE = needle(30)
@@ -26,7 +26,7 @@ ROUNDS = (15, 30, 60)  # K/2, K and 2 K of the needle
 
 
 class Check(NamedTuple):
-    """A statement and what was seen of it; `refutes` marks a statement of the paper that is shown not to hold."""
+    """A statement with its expected and simulated values; `refutes` marks one of the paper that does not hold."""
 
     statement: str
     expected: str
@@ -42,7 +42,7 @@ class Check(NamedTuple):
 
 
 def run_checks(seeds: int) -> Iterator[Check]:
-    """Every check, each with `seeds` runs, which must be at least 100 for standard errors to mean something.
+    """Run every check, each with `seeds` runs, at least 100 so that standard errors are meaningful.
 
     Raises:
         ValueError: `seeds` is below 100.
@@ -148,7 +148,7 @@ def _lower_bound(runs: NDArray[np.int64]) -> Iterator[Check]:
         )
     regret_SR = simulate(NEEDLE, SoftExclusion(1.0), ROUNDS, runs).regret
     yield Check(
-        f"generalisation takes K out: soft exclusion, rho = 1, K = {K}",
+        f"no K with generalisation: soft exclusion, rho = 1, K = {K}",
         f"regret < {_row(bound_R)}",
         _row(regret_SR.mean(axis=0)),
         bool(np.all(regret_SR.mean(axis=0) < bound_R - STANDARD_ERRORS * _standard_error(regret_SR))),
@@ -188,7 +188,7 @@ def _soft_exclusion(runs: NDArray[np.int64]) -> Check:
 
 
 def _standard_error(values: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of the mean over the first axis."""
+    """Return the standard error of the mean over the first axis."""
     return np.asarray(values.std(axis=0, ddof=1) / math.sqrt(len(values)))
 
 

@@ -1,4 +1,4 @@
-"""Bandits with K arms in m outcomes, the reward of an arm being that of its outcome.
+"""Bandits with K arms in m outcomes; the reward of an arm is that of its outcome.
 
 Letters in names and shapes: K arms, M outcomes, S seeds, R rounds that are recorded.
 """
@@ -14,7 +14,7 @@ class Instance:
     """An outcome-partition bandit: outcome `i` has `sizes[i]` arms, each paying 1 with probability `means[i]`, else 0.
 
     Args:
-        sizes: arms of each outcome, m integers >= 1; they add up to K.
+        sizes: number of arms of each outcome, m integers >= 1 with sum K.
         means: mean reward of each outcome, m numbers in [0, 1]; 0 and 1 are rewards without noise.
 
     Raises:
@@ -28,7 +28,7 @@ class Instance:
     def __post_init__(self) -> None:
         if len(self.sizes) == 0 or len(self.sizes) != len(self.means):
             raise ValueError(
-                f"sizes and means must have one entry an outcome, and at least one; got {len(self.sizes)} sizes and "
+                f"sizes and means must have one entry per outcome, and at least one; got {len(self.sizes)} sizes and "
                 f"{len(self.means)} means."
             )
         for size in self.sizes:
@@ -50,26 +50,26 @@ class Instance:
 
     @property
     def gaps(self) -> NDArray[np.float64]:
-        """How far each outcome's mean lies below the best, shape (M,)."""
+        """Distance of each outcome's mean from the best, shape (M,)."""
         mean_M = np.array(self.means, dtype=np.float64)
         return np.asarray(mean_M.max() - mean_M)
 
     def singletons(self) -> "Instance":
-        """The same arms with an outcome each: what a learner sees that makes no use of outcomes."""
+        """Return the same arms with an outcome each: the view of a learner that ignores outcomes."""
         means = tuple(mean for size, mean in zip(self.sizes, self.means, strict=True) for _ in range(size))
         return Instance(sizes=(1,) * self.arms, means=means)
 
 
 def balanced(arms: int, outcomes: int, gap: float) -> Instance:
-    """Outcomes of K/m arms each: the first has mean (1 + gap)/2, the others (1 - gap)/2.
+    """Make m outcomes of K/m arms each; the first has mean (1 + gap)/2, the others (1 - gap)/2.
 
     Args:
         arms: K, a multiple of `outcomes`.
         outcomes: m >= 1.
-        gap: how much better the first outcome is, in [0, 1].
+        gap: distance of the first mean from the others, in [0, 1].
 
     Raises:
-        ValueError: `arms` is no positive multiple of `outcomes`, or `gap` is outside [0, 1].
+        ValueError: `arms` is not a positive multiple of `outcomes`, or `gap` is outside [0, 1].
     """
     if outcomes < 1 or arms < 1 or arms % outcomes != 0:
         raise ValueError(f"arms must be a positive multiple of outcomes; got arms={arms} and outcomes={outcomes}.")
@@ -78,7 +78,7 @@ def balanced(arms: int, outcomes: int, gap: float) -> Instance:
 
 
 def needle(arms: int, gap: float = 1.0) -> Instance:
-    """The lower-bound instance: one good arm is an outcome of its own, the other K - 1 arms share the other outcome.
+    """Make the lower-bound instance: one good arm with its own outcome, and K - 1 arms that share the other outcome.
 
     Means are (1 + gap)/2 and (1 - gap)/2, so that `gap=1` pays 1 for the good arm and 0 for all others, without noise.
 

@@ -1,4 +1,4 @@
-"""The panels of a sweep as one PNG."""
+"""Plot of the panels of a sweep."""
 
 import math
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from matplotlib.ticker import NullLocator
 
 from experiments.bandits.sweeps import Panel
 
-# Colour and width: where curves lie on one another, the thinner ones are drawn on the thicker.
+# Colour and width: where curves coincide, the thinner ones are drawn over the thicker.
 SIMULATED = [("#d1495b", 2.0), ("#e9a03b", 6.0), ("#4f9d69", 4.0), ("#0b6e99", 1.5)]
 LINE_STYLES = ["--", ":", "-."]
 
 
 def plot(panels: Sequence[Panel], path: Path) -> None:
-    """Simulated means in colour, with bars of two standard errors; exact values and bounds as grey lines."""
+    """Draw simulated means in colour, with bars of two standard errors, and exact values and bounds in grey."""
     figure = Figure(figsize=(15, 8.6), layout="constrained")
     for axes, panel in zip(figure.subplots(2, math.ceil(len(panels) / 2)).flat, panels, strict=False):
         _draw(axes, panel)

@@ -1,7 +1,6 @@
-"""Many seeds of an algorithm on an instance at once, as rows of arrays.
+"""Simulation of many seeds of an algorithm at once, as rows of arrays.
 
-A seed's random numbers are a function of the seed and the round alone, so that one seed by itself takes the very path
-that it takes among thousands.
+Random numbers are a function of seed and round alone, so that a seed takes the same path by itself and among thousands.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from experiments.bandits.instances import Instance
 
 
 class Simulation(NamedTuple):
-    """What `simulate` saw; S seeds, R recorded rounds, M outcomes."""
+    """Result of `simulate`: S seeds, R recorded rounds, M outcomes."""
 
     rounds: NDArray[np.int64]  # (R,) ascending, the first round is 1
     regret: NDArray[np.float64]  # (S, R) pseudo-regret up to and with each recorded round
@@ -25,20 +24,20 @@ class Simulation(NamedTuple):
 def simulate(instance: Instance, algorithm: Algorithm, rounds: Sequence[int], seeds: ArrayLike) -> Simulation:
     """Run an algorithm until the last of `rounds`, recording its pseudo-regret at each of them.
 
-    Pseudo-regret is `sum over pulls of (best mean - mean of the outcome pulled)`: the noise of rewards is not in it.
+    Pseudo-regret is `sum over pulls of (best mean - mean of the outcome pulled)`: without the noise of rewards.
 
     Args:
         instance: the bandit.
-        algorithm: how outcomes are looked for; after each was seen once, UCB1 over outcomes with all samples so far.
+        algorithm: the search; after each outcome was seen once, UCB1 over outcomes with all samples so far.
         rounds: rounds to record at, integers >= 1, ascending.
         seeds: distinct runs, integers >= 0, shape (S,).
 
     Returns:
-        A `Simulation`. The rows of `seeds` do not depend on one another.
+        A `Simulation` whose rows are independent of one another.
 
     Raises:
-        ValueError: `rounds` is empty, does not ascend or begins below 1; `seeds` is empty or has a negative.
-        TypeError: `seeds` or `rounds` is not made of integers.
+        ValueError: `rounds` is empty, does not ascend or begins below 1; `seeds` is empty or has a negative entry.
+        TypeError: `seeds` or `rounds` has entries that are not integers.
     """
     round_R, stream_S = _integers("rounds", rounds), _streams(seeds)
     if round_R[0] < 1 or np.any(np.diff(round_R) <= 0):
@@ -68,20 +67,20 @@ def simulate(instance: Instance, algorithm: Algorithm, rounds: Sequence[int], se
 
 
 def discovery_times(instance: Instance, algorithm: Algorithm, seeds: ArrayLike) -> NDArray[np.int64]:
-    """The draw, counted from 1, at which each outcome is first seen when an algorithm only looks for outcomes.
+    """Return the draw, counted from 1, at which each outcome is first seen by the search of an algorithm.
 
     Args:
-        instance: the bandit; its means play no role.
-        algorithm: how outcomes are looked for.
+        instance: the bandit; its means have no effect.
+        algorithm: the search.
         seeds: distinct runs, integers >= 0, shape (S,).
 
     Returns:
-        First hits, int64, shape (S, M). Their maximum over M is when everything was discovered. The first hits of
-        `simulate` with the same seeds are the same.
+        First hits, int64, shape (S, M). Their maximum over M is the draw after which all outcomes are seen. `simulate`
+        with the same seeds has the same first hits.
 
     Raises:
-        ValueError: `seeds` is empty or has a negative.
-        TypeError: `seeds` is not made of integers.
+        ValueError: `seeds` is empty or has a negative entry.
+        TypeError: `seeds` has entries that are not integers.
     """
     stream_S = _streams(seeds)
     size_M = np.array(instance.sizes, np.float64)
@@ -100,7 +99,7 @@ def discovery_times(instance: Instance, algorithm: Algorithm, seeds: ArrayLike) 
 
 
 def _draw(weight_SM: NDArray[np.float64], uniform_S: NDArray[np.float64]) -> NDArray[np.int64]:
-    """One outcome a row, with probability proportional to its weight."""
+    """Draw one outcome per row, with probability proportional to its weight."""
     cumulative_SM = weight_SM.cumsum(axis=1)
     return np.asarray((cumulative_SM > (uniform_S * cumulative_SM[:, -1])[:, None]).argmax(axis=1), np.int64)
 
@@ -117,18 +116,18 @@ def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must be a list of at least one integer; got {values!r}.")
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be made of integers; got dtype {array.dtype}.")
+        raise TypeError(f"{name} must contain integers; got dtype {array.dtype}.")
     return array.astype(np.int64)
 
 
 def _uniforms(stream_S: NDArray[np.uint64], index: int) -> NDArray[np.float64]:
-    """The number at `index` of every stream, uniform in [0, 1)."""
+    """Return the number at `index` of every stream, uniform in [0, 1)."""
     bits_S = _mix(stream_S ^ _mix(np.array([index]).astype(np.uint64))) >> np.uint64(11)
     return bits_S.astype(np.float64) * 2.0**-53
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64 (Steele, Lea and Flood 2014): a bijection whose outputs for near inputs look independent."""
+    """Mix by SplitMix64 (Steele, Lea and Flood 2014): a bijection with independent-looking outputs for near inputs."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

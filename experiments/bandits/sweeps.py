@@ -23,14 +23,14 @@ RHOS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 class Curve(TypedDict):
-    """Means over seeds with their standard errors; what is exact or a bound has none. None: not defined there."""
+    """Means over seeds with standard errors; exact values and bounds have none. A mean of None is not defined."""
 
     mean: list[float | None]
     standard_error: list[float] | None
 
 
 class Panel(TypedDict):
-    """What was varied along the axis `x`, and the curves over it."""
+    """Curves over the axis `x`, the quantity that is varied."""
 
     title: str
     x: str
@@ -40,11 +40,11 @@ class Panel(TypedDict):
 
 
 def sweep(seeds: int, progress: Callable[[str], None] = lambda title: None) -> list[Panel]:
-    """Simulate every panel; `progress` is called with the title of each when it is done.
+    """Simulate every panel.
 
     Args:
         seeds: runs of each point, at least 2; discovery, which is cheap and noisy, gets twenty times as many.
-        progress: called after each panel.
+        progress: called with the title of each panel after it.
 
     Raises:
         ValueError: `seeds` is below 2, which has no standard error.
@@ -66,7 +66,7 @@ def sweep(seeds: int, progress: Callable[[str], None] = lambda title: None) -> l
 
 
 def table(panels: list[Panel]) -> str:
-    """Every panel as a table in Markdown, a row a curve."""
+    """Return every panel as a table in Markdown, one row per curve."""
     blocks = []
     for panel in panels:
         heads = " | ".join(f"{value:,g}" for value in panel["values"])
@@ -158,5 +158,5 @@ def _cells(curve: Curve) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """Three digits, or all before the point."""
+    """Format with three digits, or with all digits before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

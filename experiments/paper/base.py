@@ -1,4 +1,4 @@
-"""What exists before training: questions of each split, base policies, and samples of those policies alone."""
+"""Inputs of the trainings: questions of each split, base policies, and samples of the base policies alone."""
 
 import os
 import subprocess
@@ -41,9 +41,9 @@ class Base:
         self.folder = folder
 
     def prepare(self, cell: Cell) -> None:
-        """Make what the runs of a cell start from; it may be called in a process of its own."""
+        """Make the inputs of the runs of a cell; it may run in a separate process."""
         only_our_progress()
-        torch.set_num_threads(1)  # models this small run slower on two, and much slower where the second core is busy
+        torch.set_num_threads(1)  # such small models are slower on two, and much slower where the second core is busy
         for seed in self.plan.seeds:
             self.samples(cell, seed)
 
@@ -51,26 +51,26 @@ class Base:
         return all(self._samples_file(cell, seed).exists() for seed in self.plan.seeds)
 
     def policy(self, instance: int, name: str) -> str:
-        """`model.path` of a base policy, which is made if it is not there."""
+        """Return `model.path` of a base policy, which is made if it does not exist."""
         if (instance, name) == SHIPPED:
             return "toy"
         place = self.folder / "policies" / f"{instance}-{name}"
         if not (place / "policy_card.json").exists():  # the last file that is written
             options = {"--out": place, "--steps": POLICIES[name], "--instance": instance, "--questions": 64}
             command = [sys.executable, "-m", "experiments.toy.make_policy", *map(str, _flat(options))]
-            print(f"makes the {name} base policy of instance {instance}: {POLICIES[name]} steps", flush=True)
+            print(f"making the {name} base policy of instance {instance}: {POLICIES[name]} steps", flush=True)
             # Its two threads wait for each other: busily, that takes ten times as long where others use a core.
             environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
         return str(place)
 
     def problems(self, instance: int, split: Split, count: int) -> Path:
-        """The file of a validation or test set."""
+        """Return the file of a validation or test set."""
         path = self.folder / "data" / str(instance) / f"{split}.jsonl"
         return _written(path, DialectTask(instance).problems(split, count))
 
     def training_file(self, cell: Cell) -> Path:
-        """The file of a training split.
+        """Return the file of a training split.
 
         Raises:
             ValueError: the base policy fails fewer questions than a batch holds.
@@ -97,16 +97,16 @@ class Base:
         return _written(path, rows[:kept])
 
     def samples(self, cell: Cell, seed: int) -> Samples:
-        """As many samples of the base policy for each training question as a run draws in all its steps.
+        """Return as many base samples of each training question as a run draws in all its steps.
 
-        They are fresh: those that chose the hard questions cannot tell how often the policy fails them.
+        They are new: the samples that selected the hard questions contain no success.
         """
         path = self._samples_file(cell, seed)
         if not path.exists():
             source = self.training_file(cell)
             questions = len(read_problems(source))
             count = self.plan.steps * self.plan.batch * self.plan.n // questions
-            print(f"samples the base policy: {cell.name}, {questions} questions x {count}", flush=True)
+            print(f"sampling the base policy: {cell.name}, {questions} questions x {count}", flush=True)
             folder = path.with_suffix("")
             with self._sampler(cell, source, folder, seed) as (sampler, prompts), OutcomeMatcher() as matcher:
                 sampler.fill(folder / "samples.jsonl", prompts, SamplingConfig(n=count), "base policy", _ignore)

@@ -1,14 +1,14 @@
-"""The paper's claims, what it measured, and what the records say of each, by one rule.
+"""The claims of the paper, its measurements, and the verdict of the records on each, by one rule.
 
 The rule, fixed beforehand: two methods are compared run by run, on the same rule table, base policy, split and seed.
 Let d be the mean of those differences in the direction of the claim and s its standard error. The claim is **seen** if
 d > 2 s, **not seen** if d < -2 s, which is the opposite, and **inconclusive** otherwise or with fewer than four pairs.
 A claim that there is no reliable gain is seen if d + 2 s < 0.01 for the gain d, and not seen if d > 2 s. Pairs of one
-split share questions and base policy, and two standard errors of a few pairs are not much: a verdict here is a hint,
-and more so the more pairs stand behind it.
+split share questions and base policy, and two standard errors of a few pairs are little evidence: a verdict is a hint,
+and a better one the more pairs it has.
 
-What the paper measured is from arXiv:2509.06941v1: numbers from its tables of entropy and of distinct answers, and of
-the figures what they are said to show.
+The measurements of the paper are from arXiv:2509.06941v1: numbers from its tables of entropy and distinct answers, and
+its descriptions of the figures.
 """
 
 from typing import Literal, NamedTuple
@@ -138,7 +138,7 @@ CLAIMS = (
 
 
 def judge(claim: Claim, results: Results) -> tuple[Estimate | None, Verdict]:
-    """The difference measured, and the verdict of the module's rule."""
+    """Return the measured difference, and the verdict of the module's rule."""
     if not {claim.left, claim.right} <= {BASE, *results.records["plan"]["methods"]}:
         return None, "not run"
     found = results.difference(claim.left, claim.right, claim.contrast)
@@ -146,7 +146,7 @@ def judge(claim: Claim, results: Results) -> tuple[Estimate | None, Verdict]:
 
 
 def verdict(found: Estimate, sign: int) -> Verdict:
-    """See the module's rule."""
+    """Apply the module's rule to a difference."""
     if found.pairs < LEAST_PAIRS:
         return "inconclusive"
     margin = STANDARD_ERRORS * found.error

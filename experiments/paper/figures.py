@@ -1,4 +1,4 @@
-"""The report's figures: lines are means over seeds, bands reach from the lowest to the highest seed."""
+"""Figures of the report: lines are means over seeds, bands reach from the lowest to the highest seed."""
 
 import statistics
 from collections.abc import Sequence
@@ -40,17 +40,17 @@ def draw_figures(results: Results, folder: Path) -> dict[str, dict[str, Path]]:
 def _figures(results: Results, cell: Cell) -> dict[str, tuple[str, Figure]]:
     return {
         "sampling": (
-            "GRPO as a sampler beside the base policy at equal samples. Dashed: questions that the sampler itself has "
-            "not solved yet.",
+            "GRPO as a sampler, compared with the base policy at equal samples. Dashed: questions that the sampler "
+            "itself has not solved yet.",
             sampling_figure(results, cell),
         ),
-        "training": ("What training has found so far, under each bonus.", training_figure(results, cell)),
+        "training": ("Findings of training so far, under each bonus.", training_figure(results, cell)),
         "test": ("Test pass@k over training.", test_figure(results, cell)),
     }
 
 
 def sampling_figure(results: Results, cell: Cell) -> Figure:
-    """Fraction solved, and distinct answers, against samples a question."""
+    """Draw the fraction solved and the distinct answers over the samples per question."""
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
     solved, distinct = figure.subplots(1, 2)
     steps = results.runs(cell, BASE)[0]["steps"]
@@ -67,13 +67,16 @@ def sampling_figure(results: Results, cell: Cell) -> Figure:
             ]
             name = label(method) + (", unsolved" if style == "--" else "")
             draw_curve(axes, samples, rows, name, COLOURS[method], style)
-    for axes, title in ((solved, "Training questions solved so far"), (distinct, "Distinct answers a question so far")):
-        finish_axes(axes, title, f"samples a question ({n} an epoch)")
+    for axes, title in (
+        (solved, "Training questions solved so far"),
+        (distinct, "Distinct answers per question so far"),
+    ):
+        finish_axes(axes, title, f"samples per question ({n} per epoch)")
     return figure
 
 
 def training_figure(results: Results, cell: Cell) -> Figure:
-    """Fraction solved and distinct answers on unsolved questions, over the steps."""
+    """Draw the fraction solved and the distinct answers on unsolved questions over the steps."""
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
     for axes, curve, title in zip(
         figure.subplots(1, 2),
@@ -89,7 +92,7 @@ def training_figure(results: Results, cell: Cell) -> Figure:
 
 
 def test_figure(results: Results, cell: Cell) -> Figure:
-    """Test pass@k over the steps, a panel for each k."""
+    """Draw test pass@k over the steps, one panel for each k."""
     plan = results.records["plan"]
     first = evaluations(results.runs(cell, plan["methods"][0])[0], TEST)
     ks = list(first[0]["pass_at_k"])
@@ -106,7 +109,7 @@ def test_figure(results: Results, cell: Cell) -> Figure:
 def draw_curve(
     axes: Axes, x: Sequence[int], rows: Sequence[Sequence[float | None]], name: str, colour: str, style: str
 ) -> None:
-    """Where no run has a value, no question is left unsolved, say, the line ends."""
+    """Draw the mean and the range of runs; the line ends where no run has a value, such as no unsolved question."""
     columns = [[value for value in column if value is not None] for column in zip(*rows, strict=True)]
     points = [(place, column) for place, column in zip(x, columns, strict=True) if column]
     if not points:

@@ -1,4 +1,4 @@
-"""Questions that the report asks of the records: figures of a run, and paired differences of two methods."""
+"""Measures of the records: metrics of a run, and paired differences of two methods."""
 
 import math
 import statistics
@@ -33,21 +33,20 @@ class Results:
         for cell in records["cells"]:
             for seed, base in zip(records["plan"]["seeds"], cell["base"], strict=True):
                 place = cell_of(cell)
-                # What the base policy scores on the test questions every run measures at step 0, from the same seed.
+                # Every run evaluates the base policy at step 0, from the same seed.
                 untrained = next(run for run in records["runs"] if cell_of(run) == place and run["seed"] == seed)
                 at_start = [row for row in untrained["evaluations"] if row["step"] == 0]
                 self._runs[place, BASE, seed] = {**base, "evaluations": at_start}
 
     def runs(self, cell: Cell, method: str) -> list[Record]:
-        """A method's runs in a cell, by seed; `BASE` is sampling from the base policy."""
+        """Return a method's runs in a cell, by seed; `BASE` is sampling from the base policy."""
         seeds = self.records["plan"]["seeds"]
         return [self._runs[cell, method, seed] for seed in seeds if (cell, method, seed) in self._runs]
 
     def difference(self, left: str, right: str, contrast: Contrast, split: str | None = None) -> Estimate | None:
-        """Mean over the cells (of a split) and seeds of what `contrast` makes of two methods' runs there; None without
-        a pair.
+        """Return the mean of `contrast` over the paired runs of two methods, in all cells or those of a split.
 
-        Pairs for which it has no value are left out: where no question is left unsolved, say.
+        Pairs without a value are left out, such as those without an unsolved question; None if no pair is left.
         """
         values = [contrast(*pair) for pair in self._pairs(left, right, split)]
         known = [value for value in values if value is not None and not math.isnan(value)]
@@ -67,22 +66,22 @@ def estimate(values: Iterable[float]) -> Estimate:
 
 
 def of(measure: Measure) -> Contrast:
-    """The difference of a measure between two runs."""
+    """Return the contrast that subtracts a measure of two runs."""
     return lambda left, right: measure(left) - measure(right)
 
 
 def solved(run: Record) -> float:
-    """Share of the training questions that any sample of the run has solved."""
+    """Return the fraction of the training questions that any sample of the run has solved."""
     return float(statistics.mean(run["questions_solved"]))
 
 
 def distinct(run: Record) -> float:
-    """Different answers a training question, over all samples of the run."""
+    """Return the number of different answers per training question, over all samples of the run."""
     return float(statistics.mean(run["questions_distinct"]))
 
 
 def distinct_on_common_unsolved(left: Record, right: Record) -> float | None:
-    """Difference in answers a question over the questions that both left unsolved: each alone would leave others."""
+    """Return the difference in answers per question, over the questions that both runs left unsolved."""
     both = zip(left["questions_solved"], right["questions_solved"], strict=True)
     common = [not (a or b) for a, b in both]
     if not any(common):
@@ -97,7 +96,7 @@ def distinct_on(run: Record, chosen: list[bool]) -> float:
 
 
 def late(curve: str) -> Measure:
-    """A curve's mean over the last quarter of training."""
+    """Return the measure of a curve's mean over the last quarter of training."""
 
     def mean(run: Record) -> float:
         values = run["curves"][curve]
@@ -112,13 +111,15 @@ def evaluations(run: Record, dataset: str) -> list[Record]:
 
 
 def final(k: int) -> Measure:
-    """Test pass@k of the last checkpoint."""
+    """Return the measure of test pass@k of the last checkpoint."""
     return lambda run: float(evaluations(run, TEST)[-1]["pass_at_k"][str(k)])
 
 
 def best(k: int) -> Measure:
-    """Test pass@k of the checkpoint whose validation pass@k is highest, the earliest of equals; the untrained policy
-    is not one."""
+    """Return the measure of test pass@k of the checkpoint with the highest validation pass@k.
+
+    Ties go to the earliest; the untrained policy is not a checkpoint.
+    """
 
     def chosen(run: Record) -> float:
         validation = [row for row in evaluations(run, VALIDATION) if row["step"] > 0]
@@ -129,7 +130,7 @@ def best(k: int) -> Measure:
 
 
 def frontier(run: Record) -> float:
-    """Test pass@k of the last checkpoint, averaged over k = 1, 2, 4, ..."""
+    """Return test pass@k of the last checkpoint, averaged over k = 1, 2, 4, ..."""
     return float(statistics.mean(evaluations(run, TEST)[-1]["pass_at_k"].values()))
 
 

@@ -1,6 +1,6 @@
-"""The plans, fixed before any run: every setting of `python -m experiments.paper` stands in this file.
+"""The plans, fixed before any run: every setting of `python -m experiments.paper`.
 
-Nothing here was chosen by looking at results of these runs. Learning rate and KL are those of the toy preset; the
+No setting was chosen by looking at results of these runs. Learning rate and KL are those of the toy preset; the
 coefficients are the paper's (c = 0.2, b0 = 1 on easy and 0.5 on medium questions; we use 0.5 on hard ones too). All
 methods, plain GRPO included, keep the answer tokens out of the policy term, so that they differ by the bonus alone; the
 ablation of the mask changes it for GRPO and for UCB-Con alike.
@@ -14,18 +14,18 @@ from typing import NamedTuple
 BASELINES = {"easy": 1.0, "medium": 0.5, "hard": 0.5}  # b0 of UCB-Con
 # Steps of imitation that make a base policy. The strong one of instance 0 is the policy that the package ships.
 POLICIES = {"strong": 800, "weak": 400}
-HARD_SAMPLES = 512  # the base policy fails a hard question so often, as in the paper
+HARD_SAMPLES = 512  # samples that the base policy fails on a hard question, as in the paper
 SHIPPED = (0, "strong")
 
 
 @dataclass(frozen=True)
 class Method:
-    """One way to train; `settings` are those of the driver that differ from the preset."""
+    """One way to train; `settings` are those that differ from the preset."""
 
     label: str
     bonus: str
     coef: tuple[float, ...] = (0.2,)
-    baseline: float | None = None  # None takes that of the split
+    baseline: float | None = None  # None: the value of the split
     settings: tuple[str, ...] = ()
 
     def overrides(self, split: str) -> list[str]:
@@ -68,7 +68,7 @@ ABLATION_SPLIT, ABLATION_POLICY = "medium", "strong"
 
 
 class Cell(NamedTuple):
-    """What runs share that are compared: a rule table of the task, a base policy, and questions to train on."""
+    """Common inputs of the runs that are compared: a rule table of the task, a base policy, and a training split."""
 
     instance: int
     policy: str
@@ -103,19 +103,19 @@ class Plan:
     ablations: tuple[str, ...]
     seeds: tuple[int, ...]
     steps: int
-    # Questions and samples a step.
+    # Questions per step, and samples per question.
     batch: int
     n: int
-    # Evaluations on the validation and the test questions come every so many steps.
+    # Steps between evaluations on the validation and test questions.
     test_freq: int
     train_questions: int
     validation_questions: int
     test_questions: int
-    # Samples a question in evaluation.
+    # Samples per question in evaluation.
     test_samples: int
-    # Hard questions are looked for among so many.
+    # Questions among which hard ones are searched.
     hard_pool: int
-    # At most so many of them are trained on.
+    # Upper limit of hard questions to train on.
     hard_questions: int
     hard_samples: int = HARD_SAMPLES
 
@@ -123,7 +123,7 @@ class Plan:
         return [Cell(*place) for place in product(self.instances, self.policies, self.splits)]
 
     def runs(self) -> Iterator[Run]:
-        """Seed by seed, so that a plan that is stopped early has compared all methods on some seeds."""
+        """Yield the runs seed by seed, so that a plan that is stopped early has compared all methods on some seeds."""
         for seed in self.seeds:
             for cell in self.cells():
                 yield from (Run(cell, method, seed) for method in self.methods)
@@ -189,7 +189,7 @@ TOY = Plan(
     hard_pool=0,
     hard_questions=0,
 )
-# Whether the machinery works; it is far too little to say anything of the claims.
+# A test of the machinery, far too small for the claims.
 SMOKE = Plan(
     name="smoke",
     instances=(0,),

@@ -1,4 +1,4 @@
-"""records.json: all that the report needs to know of the runs, so that it can be written again without them."""
+"""records.json: the data of the runs that the report needs, so that it can be written again without the runs."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ CURVES = {
 
 
 def collect(plan: Plan, base: Base, folder: Path) -> dict[str, Any]:
-    """The records of the cells whose runs are all done."""
+    """Return the records of the cells whose runs are all done."""
     runs = list(plan.runs())
     left_out = dict.fromkeys(run.cell for run in runs if not is_done(folder, run, plan.steps))
     return {
@@ -51,7 +51,7 @@ def _cell(plan: Plan, base: Base, cell: Cell) -> dict[str, Any]:
 
 
 def _base(samples: Samples, plan: Plan, epoch: int) -> dict[str, Any]:
-    """Sampling from the base policy as a training would: after each epoch, every question has n samples more."""
+    """Return the curves of sampling from the base policy, with n more samples per question after each epoch."""
     steps = range(epoch, plan.steps + 1, epoch)
     curve = [_coverage(samples, plan.n * step // epoch) for step in steps]
     solved, distinct = curve[-1]
@@ -66,7 +66,7 @@ def _base(samples: Samples, plan: Plan, epoch: int) -> dict[str, Any]:
 
 
 def _coverage(samples: Samples, count: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Of each question's first samples: whether one is correct, and how many different answers they have."""
+    """Return, for the first samples of each question, whether one is correct, and the number of different answers."""
     answers = [len(set(row) - {NO_ANSWER}) for row in samples.keys[:, :count].tolist()]
     return np.array(samples.correct[:, :count].any(axis=1)), np.array(answers)
 

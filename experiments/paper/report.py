@@ -1,4 +1,4 @@
-"""The report, from the records alone: Markdown with figures beside it, and the same page as one HTML file."""
+"""The report, from the records alone: Markdown with figures in files, and the same page as one HTML file."""
 
 import base64
 import re
@@ -13,8 +13,7 @@ from experiments.paper.tables import CELL_SECTIONS, ablation_table, claims_table
 
 TITLE = "Outcome-based exploration in miniature"
 OVERVIEW = """\
-Each method's figure less that of GRPO on the same rule table, base policy, split and seed: the mean of these
-differences ± its standard error."""
+Difference from GRPO on the same rule table, base policy, split and seed: mean ± standard error."""
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
@@ -29,7 +28,7 @@ code { background: var(--soft); padding: .1em .3em; border-radius: 4px; }
 
 
 def write_report(records: dict[str, Any], folder: Path) -> list[Path]:
-    """Write `report.md`, its figures and `report.html` into a folder; returns the two pages."""
+    """Write `report.md`, its figures and `report.html` into a folder, and return the two pages."""
     results = Results(records)
     figures = draw_figures(results, folder)
     markdown = compose(results, figures)
@@ -40,10 +39,10 @@ def write_report(records: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     plan = results.records["plan"]
     parts = [f"# {TITLE}", _preamble(results.records), "## Claims", _rule(), claims_table(results)]
-    parts += ["## Methods beside GRPO", OVERVIEW]
+    parts += ["## Methods compared with GRPO", OVERVIEW]
     for split in (None, *plan["splits"]):
         parts += [f"### {'All' if split is None else split.capitalize()} questions", overview_table(results, split)]
     for cell in results.cells:
@@ -62,8 +61,8 @@ def compose(results: Results, figures: dict[str, dict[str, Path]]) -> str:
         ablations or f"The plan `{plan['name']}` has none; `python -m experiments.paper full` does.",
     ]
     parts.append(
-        "Counting after the batch is not among them: `group_advantages` shows every sample of a batch the counts "
-        "before it, so that the bonus does not depend on the order within a batch, and has no option to do otherwise."
+        "Counting after the batch is not an ablation: `group_advantages` takes the counts before the batch for all "
+        "samples, so that the bonus does not depend on the order within a batch, and has no other option."
     )
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -82,15 +81,15 @@ policy of half a million parameters: `python -m experiments.paper {plan["name"]}
 rule tables {_list(plan["instances"])}; base policies: {policies}; seeds {_list(plan["seeds"])}.
 Test: {plan["test_questions"]} questions with {plan["test_samples"]} samples each, the same for all.
 
-The settings stand in `experiments/paper/plan.py` and were fixed before the runs. "Best" is the checkpoint that the
-{plan["validation_questions"]} validation questions choose. Hard questions are those that the base policy fails in
-{plan["hard_samples"]} samples. The base policy beside RL draws as many samples as RL does, fresh ones.
+The settings are in `experiments/paper/plan.py` and were fixed before the runs. "Best" is the checkpoint that the
+{plan["validation_questions"]} validation questions select. Hard questions are those that the base policy fails in
+{plan["hard_samples"]} samples. The base policy is compared with RL at the same number of samples, newly drawn.
 
 {left_out}Made with commit {environment["commit"]}, {environment["date"]}, {"; ".join(environment["devices"])}."""
 
 
 def _rule() -> str:
-    """The rule for verdicts, where it is kept: in the module that applies it."""
+    """Return the rule for verdicts from the module that applies it."""
     return (claims.__doc__ or "").partition("\n\n")[2].strip()
 
 
@@ -99,7 +98,7 @@ def _list(values: list[int]) -> str:
 
 
 def _as_html(markdown: str, folder: Path) -> str:
-    """The page with its figures inside it."""
+    """Return the page with its figures inside it."""
     from markdown_it import MarkdownIt
 
     body = MarkdownIt("commonmark").enable("table").render(markdown)

@@ -1,4 +1,4 @@
-"""Runs the plan: trainings of the driver, several processes of one thread at a time, continued where they stopped."""
+"""Execution of a plan: trainings in several processes of one thread at a time, continued where they stopped."""
 
 import json
 import os
@@ -39,13 +39,13 @@ def steps_done(folder: Path, run: Run) -> int:
 
 
 def is_done(folder: Path, run: Run, steps: int) -> bool:
-    """Whether the run's last evaluation, the last thing that it writes, is there."""
+    """Return whether the run has written its last evaluation, which ends it."""
     rows = read_rows(run_dir(folder, run) / "evaluations.jsonl")
     return any(row["step"] == steps and row["dataset"] == TEST for row in rows)
 
 
 def overrides(plan: Plan, base: Base, folder: Path, run: Run) -> list[str]:
-    """The settings of a run, over those of the toy preset."""
+    """Return the settings of a run that override the toy preset."""
     instance = run.cell.instance
     validation = base.problems(instance, "validation", plan.validation_questions)
     test = base.problems(instance, "test", plan.test_questions)
@@ -71,7 +71,7 @@ def overrides(plan: Plan, base: Base, folder: Path, run: Run) -> list[str]:
 
 
 def train_in_a_process(settings: Sequence[str], log: Path, stop: Event) -> None:
-    """`outcome-rl train --config toy` on one thread, its output in a file; `stop` ends it with a checkpoint.
+    """Run `outcome-rl train --config toy` on one thread, with its output in a file; `stop` ends it with a checkpoint.
 
     Raises:
         ChildProcessError: it ended with an error; the message names the log.
@@ -89,12 +89,12 @@ def train_in_a_process(settings: Sequence[str], log: Path, stop: Event) -> None:
 
 
 def carry_out(plan: Plan, base: Base, folder: Path, processes: int) -> None:
-    """Prepare `base`, which the runs start from, and run what is not done yet.
+    """Prepare the inputs of the runs, and carry out the runs that are not done yet.
 
     Raises:
         ChildProcessError: a run failed; the others are finished first.
-        Interrupted: SIGINT or SIGTERM came; the trainings under way have written checkpoints.
-        ValueError: a hard split that is too small.
+        Interrupted: SIGINT or SIGTERM came; the running trainings have written checkpoints.
+        ValueError: a hard split is too small.
     """
     check_same_plan(plan, folder)
     prepare(plan, base, processes)
@@ -132,10 +132,10 @@ def prepare(plan: Plan, base: Base, processes: int) -> None:
 
 
 def check_same_plan(plan: Plan, folder: Path) -> None:
-    """Refuse a folder of another plan, whose data and runs would be taken for this one's; it may have other seeds.
+    """Refuse the folder of another plan, whose data and runs would be mixed with this one's; seeds may differ.
 
     Raises:
-        ValueError: it is one.
+        ValueError: the folder has another plan.
     """
     path, text = folder / "plan.json", json.dumps({**asdict(plan), "seeds": None}, indent=2) + "\n"
     if path.exists() and path.read_text() != text:
@@ -147,8 +147,10 @@ def check_same_plan(plan: Plan, folder: Path) -> None:
 def _watch(
     plan: Plan, folder: Path, runs: Sequence[Run], work: dict[Run, Future[None]], received: Sequence[int]
 ) -> int:
-    """Show progress until all is done, or a signal received: a table on a terminal, a line for each run elsewhere.
-    Returns how many have finished."""
+    """Show progress until all runs end or a signal comes, and return the number of runs that ended.
+
+    Progress is a table on a terminal, and one line per run elsewhere.
+    """
     console, start = Console(), time.monotonic()
     finished: set[Run] = set()
     with Live(console=console, auto_refresh=False) as live:
@@ -167,7 +169,7 @@ def _watch(
 
 
 def progress_table(plan: Plan, folder: Path, runs: Sequence[Run]) -> Table:
-    """Share of the steps that is done, for each method and cell."""
+    """Return a table of the fraction of the steps that is done, for each method and cell."""
     cells: list[Cell] = plan.cells()
     table = Table(
         "method", *(cell.name for cell in cells), title=f"{plan.name}: {plan.steps} steps, seeds {plan.seeds}"
@@ -182,7 +184,7 @@ def progress_table(plan: Plan, folder: Path, runs: Sequence[Run]) -> Table:
 
 
 def environment_of(start: float) -> dict[str, Any]:
-    """Where and when the runs were made."""
+    """Return device, versions, commit and date of the runs."""
     from outcome_rl.bench.record import commit
     from outcome_rl.environment import describe_environment
 

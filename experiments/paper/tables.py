@@ -1,4 +1,4 @@
-"""The report's tables, in Markdown: means over seeds, and their standard deviation in brackets."""
+"""Tables of the report, in Markdown: means over seeds, and their standard deviation in brackets."""
 
 import math
 import statistics
@@ -58,14 +58,14 @@ def claims_table(results: Results) -> str:
 
 
 def overview_table(results: Results, split: str | None) -> str:
-    """Every method less GRPO, run by run as for the claims: over the cells of one split, or all."""
+    """Return the difference of every method from GRPO, run by run as for the claims, over one split or all cells."""
     rows = []
     for method in results.records["plan"]["methods"]:
         if method == "none":
             continue
         found = [results.difference(method, "none", of(measure), split) for measure in OVERVIEW.values()]
         rows.append([label(method), *map(_signed, found)])
-    return table(["less GRPO", *OVERVIEW], rows)
+    return table(["difference from GRPO", *OVERVIEW], rows)
 
 
 def _signed(found: Estimate | None) -> str:
@@ -79,23 +79,23 @@ def number(count: int, noun: str) -> str:
 
 
 def sampling_table(results: Results, cell: Cell) -> str:
-    """RL as sampling at the end of training, methods beside the base policy at equal samples."""
+    """Return coverage at the end of training, for the methods and the base policy at equal samples."""
     methods = [BASE, *results.records["plan"]["methods"]]
     common = common_unsolved(results, cell, methods)
-    columns: dict[str, Measure] = {"training questions solved": solved, "answers a question": distinct}
+    columns: dict[str, Measure] = {"training questions solved": solved, "answers per question": distinct}
     if any(common):
-        columns[f"answers a question, on the {sum(common)} that none solved"] = lambda run: distinct_on(run, common)
+        columns[f"answers per question, on the {sum(common)} that none solved"] = lambda run: distinct_on(run, common)
     return _measures(results, cell, methods, columns)
 
 
 def common_unsolved(results: Results, cell: Cell, methods: Iterable[str]) -> list[bool]:
-    """The training questions of a cell that no run of any of the methods solved."""
+    """Mark the training questions of a cell that no run of any of the methods solved."""
     runs = [run["questions_solved"] for method in methods for run in results.runs(cell, method)]
     return [not any(verdicts) for verdicts in zip(*runs, strict=True)]
 
 
 def test_table(results: Results, cell: Cell) -> str:
-    """Test pass@1 and pass@32 of the checkpoint that validation chose for that k, and of the last one."""
+    """Return test pass@1 and pass@32 of the checkpoint that validation selected for that k, and of the last one."""
     base = {column: final(int(column.rsplit("@")[-1])) for column in TEST_COLUMNS}
     methods = results.records["plan"]["methods"]
     lines = _rows(results, [cell], [BASE], base) + _rows(results, [cell], methods, TEST_COLUMNS)
@@ -103,12 +103,12 @@ def test_table(results: Results, cell: Cell) -> str:
 
 
 def late_table(results: Results, cell: Cell) -> str:
-    """Entropy and answers of the training batches in the last quarter of the steps."""
+    """Return entropy and answers of the training batches in the last quarter of the steps."""
     return _measures(results, cell, results.records["plan"]["methods"], LAST_QUARTER)
 
 
 def ablation_table(results: Results) -> str:
-    """Every setting changed beside what it was changed from; empty where the plan has none."""
+    """Return the metrics of the ablations and of the methods; empty for a plan without ablations."""
     plan = results.records["plan"]
     if not plan["ablations"]:
         return ""
@@ -143,7 +143,7 @@ def _rows(
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Mean (standard deviation); some runs may have no value, for want of an unsolved question, say."""
+    """Format mean (standard deviation) of the runs that have a value; some may lack an unsolved question, say."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return "none"

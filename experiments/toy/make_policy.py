@@ -41,7 +41,7 @@ MAX_LENGTH = 2048  # room for real mathematics problems, which this policy can r
 
 
 def new_policy(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """An untrained policy for this tokenizer, in float32, with weights drawn from `seed`."""
+    """Return an untrained policy for this tokenizer, in float32, with weights drawn from `seed`."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),

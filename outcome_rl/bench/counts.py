@@ -1,9 +1,9 @@
-"""Time of the count table and of group_advantages, against a dictionary, numpy, and copies between GPU and host.
+"""Time the count table and group_advantages, compared with a dictionary, numpy, and copies between GPU and host.
 
     outcome-rl bench counts [--quick]
 
 Every variant is compared with the dictionary, or with the reference, before it is timed. Variants take turns in every
-round; figures are medians over the rounds, in microseconds. The GPU's part runs where there is one.
+round; times are medians over the rounds, in microseconds. The GPU part runs if there is a GPU.
 """
 
 import argparse
@@ -75,13 +75,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def keys_of(indices: NDArray[np.uint64]) -> Pairs:
-    """Different random-looking pairs for different indices: eight outcomes a question."""
+    """Return a different, random-looking pair for each index: eight outcomes per question."""
     keys = [mix64(index + np.uint64(1)).view(np.int64) for index in (indices // np.uint64(8), indices)]
     return torch.from_numpy(keys[0]), torch.from_numpy(keys[1])
 
 
 def batch(entries: int, rows: int, seed: int) -> Pairs:
-    """Pairs of which nine in ten are in a table of `keys_of(range(entries))`."""
+    """Return pairs, nine in ten from a table of `keys_of(range(entries))`."""
     generator = np.random.default_rng(seed)
     return keys_of(generator.integers(0, entries + entries // 9, rows).astype(np.uint64))
 
@@ -98,7 +98,7 @@ def filled(entries: int, **kwargs: Any) -> OutcomeCounts:
 
 
 class DictTable:
-    """What one writes first."""
+    """The simplest implementation: a dictionary."""
 
     def __init__(self, keys: Pairs) -> None:
         self.counts = dict.fromkeys(zip(*(column.tolist() for column in keys), strict=True), 1)
@@ -112,7 +112,7 @@ class DictTable:
 
 
 class NumpyTable:
-    """Open addressing, one vectorised probe of all rows at a time; room for twice the pairs it is made of."""
+    """Open addressing with one vectorised probe of all rows at a time; room for twice the pairs given."""
 
     def __init__(self, keys: Pairs) -> None:
         slots = 1 << (4 * len(keys[0])).bit_length()
@@ -127,7 +127,7 @@ class NumpyTable:
         while len(seeking) > 0:
             at = place[seeking]
             empty = seeking[self.counts[at] == 0]
-            self.questions[place[empty]], self.outcomes[place[empty]] = q[empty], o[empty]  # of several the last wins
+            self.questions[place[empty]], self.outcomes[place[empty]] = q[empty], o[empty]  # the last of several wins
             self.counts[place[empty]] = -1
             seeking = seeking[(self.questions[at] != q[seeking]) | (self.outcomes[at] != o[seeking])]
             place[seeking] = (place[seeking] + 1) % len(self.counts)
@@ -162,7 +162,7 @@ class DictSteps:
 
 
 def observe(tables: Iterable[int], batches: Iterable[int], rounds: int) -> list[Row]:
-    """The native table, numpy and a dictionary on batches of several lengths."""
+    """Time the native table, numpy and a dictionary on batches of several lengths."""
     results = []
     for entries in tables:
         keys = keys_of(np.arange(entries, dtype=np.uint64))
@@ -189,7 +189,7 @@ def _observe(table: Any, pairs: Pairs) -> Any:
 
 
 def observe_by_load(load: float, log2_slots: int, rounds: int) -> Row:
-    """The native table on known pairs, at a load of up to where it grows."""
+    """Time the native table on known pairs, at a load of up to where it grows."""
     entries = int(load * 2**log2_slots)
     counts = filled(entries, capacity=2**log2_slots, impl="native")
     seeds = itertools.count()
@@ -202,7 +202,7 @@ def observe_by_load(load: float, log2_slots: int, rounds: int) -> Row:
 
 
 def step_of(entries: int, generator: np.random.Generator) -> Step:
-    """One step, with a table of `entries`: of nine outcomes one is new."""
+    """Return the inputs of one step for a table of `entries`; one outcome in nine is new."""
     questions, outcomes = generator.integers(0, entries // 8, B), generator.integers(0, 9, (B, N))
     rewards = torch.from_numpy((generator.random((B, N)) < 0.4).astype(np.float32))
     question_keys, _ = keys_of(questions.astype(np.uint64) * np.uint64(8))
@@ -211,13 +211,13 @@ def step_of(entries: int, generator: np.random.Generator) -> Step:
 
 
 def advantages(step: Step, counts: OutcomeCounts, impl: Impl = "auto") -> tuple[Tensor, Tensor]:
-    """Of one step, with bonuses, counting its outcomes."""
+    """Return advantages and bonuses of one step, counting its outcomes."""
     result = group_advantages(step.rewards, step.questions, step.outcomes, counts, impl=impl, **SETTINGS)
     return result.advantages, result.bonuses
 
 
 def group_step(entries: int, rounds: int) -> Row:
-    """One step's advantages: one call of C++, PyTorch with the native table, and a loop over a dictionary."""
+    """Time one step's advantages: one call of C++, PyTorch with the native table, and a loop over a dictionary."""
     tables = [filled(entries, impl="native") for _ in range(2)]
     calls: dict[str, Callable[[Any], Any]] = {
         "native": lambda step: advantages(step, tables[0], "native"),
@@ -234,7 +234,7 @@ def group_step(entries: int, rounds: int) -> Row:
 
 
 def whole_table(entries: int, rounds: int) -> Row:
-    """What touches every entry: growth, sorting, snapshots, and synchronising a step's counts."""
+    """Time the operations on every entry: growth, sorting, snapshots, and synchronising a step's counts."""
     counts = filled(entries, capacity=2 * entries, impl="native")
     counts.sync()
     questions, outcomes, ones = counts.items()
@@ -270,7 +270,7 @@ def whole_table(entries: int, rounds: int) -> Row:
 
 
 def gpu_observe(tables: Iterable[int], batches: Iterable[int]) -> list[Row]:
-    """Device time of `observe`, against moving the same 32-byte sectors once and against copying keys to the host."""
+    """Measure device time of `observe`, of moving the same 32-byte sectors once, and of copying keys to the host."""
     results, rate = [], gpu_copy_rate()
     for entries in tables:
         counts = filled(entries, capacity=4 * entries, device="cuda")
@@ -297,7 +297,7 @@ def gpu_observe_batches(entries: int, counts: OutcomeCounts, rows: int, bytes_a_
 
 
 def gpu_group_step(entries: int) -> Row:
-    """Device time of the fused launch in a CUDA graph; time to launch one; the way over the host that it avoids."""
+    """Measure device time of the fused launch in a CUDA graph, time to launch one, and the way over the host."""
     counts, twin = filled(entries, capacity=4 * entries, device="cuda"), filled(entries, impl="native")
     generator = np.random.default_rng(0)
     steps = [step_of(entries, generator) for _ in range(32)]
@@ -315,7 +315,7 @@ def gpu_group_step(entries: int) -> Row:
 
 
 def gpu_growth(entries: int) -> Row:
-    """Growth of a table, the allocation included; the host waits for the end."""
+    """Time the growth of a table, allocation included; the host waits for the end."""
     slots = 1 << (5 * entries // 3).bit_length()
     counts = filled(entries, capacity=slots, device="cuda")
 
@@ -330,7 +330,7 @@ def gpu_growth(entries: int) -> Row:
 
 
 def gpu_us(calls: Sequence[Callable[[], Any]], rounds: int = 50) -> float:
-    """Device microseconds of a call: the median over replays of a CUDA graph of all of them, by their number."""
+    """Return device microseconds per call: the median over replays of a CUDA graph of all calls."""
     for call in calls:
         call()
     graph = torch.cuda.CUDAGraph()
@@ -343,7 +343,7 @@ def gpu_us(calls: Sequence[Callable[[], Any]], rounds: int = 50) -> float:
 
 
 def gpu_copy_rate() -> float:
-    """Bytes read and written a microsecond by a copy of 4 GiB."""
+    """Return bytes read and written per microsecond by a copy of 4 GiB."""
     source = torch.empty(2**32, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * 2**32 / gpu_us([lambda: target.copy_(source)], rounds=10)
@@ -359,7 +359,7 @@ def to_gpu(columns: Iterable[Tensor]) -> tuple[Tensor, ...]:
 def medians(
     calls: Mapping[str, Callable[[Any], Any]], rounds: int, prepare: Callable[[], Any] = lambda: None
 ) -> dict[str, float]:
-    """Median microseconds of each call on what `prepare` gives each round; it is not timed, nor is the first round."""
+    """Return median microseconds of each call on the argument of `prepare`, without the first round."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         argument = prepare()
@@ -374,7 +374,7 @@ def medians(
 
 
 def against_first(times: dict[str, float]) -> Row:
-    """The times, and how many times that of the first each other takes."""
+    """Return the times, and the ratio of each other time to the first."""
     first, *others = times
     ratios = {f"{name}/{first}": times[name] / times[first] for name in others}
     return {f"{name}_us": value for name, value in times.items()} | ratios

@@ -1,4 +1,4 @@
-"""How others grade an answer, written anew from the rules they publish: what `outcome-rl bench outcomes` compares with.
+"""Other graders of answers, reimplemented from their published rules, for `outcome-rl bench outcomes`.
 
 - `hendrycks`: string rules of the MATH dataset (hendrycks/math, modeling/math_equivalence.py), which verl's
   verl/utils/reward_score/math_reward.py uses: normalise both texts, compare strings.

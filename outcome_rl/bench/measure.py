@@ -14,7 +14,7 @@ import torch
 from outcome_rl.process_memory import status_kib
 
 Call = Callable[[], object]
-LEAST_ROUNDS = 5  # of a call that is too slow for its share of the time
+LEAST_ROUNDS = 5  # rounds of a call that is too slow for its share of the time
 
 
 class Times(TypedDict):
@@ -29,9 +29,9 @@ class Times(TypedDict):
 def interleaved_times(
     calls: Mapping[str, Call], device: torch.device, *, warmups: int, rounds: int, seconds: float
 ) -> dict[str, Times]:
-    """Time `calls` in rounds, in another order each round, so that all of them meet the same state of the machine.
+    """Time `calls` in rounds, in another order each round, so that all calls meet the same state of the machine.
 
-    Each call gets an equal share of `seconds`; one that has used its share sits out once it has `LEAST_ROUNDS`.
+    Each call gets an equal share of `seconds`; a call that has used its share stops after `LEAST_ROUNDS` rounds.
     """
     milliseconds: dict[str, list[float]] = {name: [] for name in calls}
     share_ms = 1e3 * seconds / len(calls)
@@ -53,7 +53,7 @@ def interleaved_times(
 
 
 def summary(milliseconds: list[float]) -> Times:
-    """Median and the 20th and 80th percentile."""
+    """Return the median and the 20th and 80th percentile."""
     low = high = milliseconds[0]
     if len(milliseconds) > 1:
         low, _, _, high = statistics.quantiles(milliseconds, n=5, method="inclusive")
@@ -61,12 +61,12 @@ def summary(milliseconds: list[float]) -> Times:
 
 
 def peak_mib(call: Call, device: torch.device) -> float | None:
-    """MiB that `call` needs at its peak beyond what is there before it; None where the system does not tell.
+    """Return the peak memory of `call` beyond that before it, in MiB; None if the system does not tell.
 
-    On a GPU what PyTorch's allocator handed out. On Linux the growth of the process's resident memory, whose high-water
-    mark the kernel resets on request; that includes what libraries allocate behind PyTorch's back.
+    On a GPU it is the memory of PyTorch's allocator. On Linux it is the growth of the process's resident memory, whose
+    high-water mark the kernel resets on request; that includes allocations of other libraries.
     """
-    call()  # compiles, and allocates what stays
+    call()  # compiles, and allocates permanent memory
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -87,7 +87,7 @@ def peak_mib(call: Call, device: torch.device) -> float | None:
 
 
 def time_ms(call: Call, device: torch.device) -> float:
-    """Milliseconds of one call: of the device, for a GPU."""
+    """Return the milliseconds of one call; on a GPU, device time."""
     if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()

@@ -3,7 +3,7 @@
     outcome-rl bench outcomes --data FOLDER
 
 The data are labelled pairs of answers (pairs/pairs_tests.jsonl) and model generations (generations/*.jsonl). Throughput
-is that of one process; all graders see the same rows in turns, and start every round with empty caches.
+is that of one process; all graders take the same rows in turns, and start every round with empty caches.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 TOLERANT = "outcome_rl, `gold_tolerance`"
 OURS, KEYS = "outcome_rl", "outcome_rl, keys alone"
 STEP = 2048
-# Where our verdict and math-verify's differ, the first rule whose sign is in one of the texts is the reason.
+# The reason of a difference between our verdict and math-verify's: the first rule whose sign is in one of the texts.
 RULES = {
     "currency": r"\\\$|€",
     "percent": r"%",
@@ -77,13 +77,13 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def answer_in(text: str) -> str:
-    """The answer that a text marks, else the text."""
+    """Return the answer that a text marks, or else the text."""
     answer = extract_answer(text)
     return text if answer is None else answer.text
 
 
 def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
-    """Agreement with the labels of all rows that are neither suspect nor a matter of convention."""
+    """Measure agreement with the labels of all rows that are neither suspect nor a matter of convention."""
     rows = [row for row in read(path) if not row.get("suspect") and not row.get("convention")]
     golds, predictions = ([answer_in(row[side]) for row in rows] for side in ("gold", "pred"))
     expected = np.array([row["expected"] for row in rows])
@@ -113,7 +113,7 @@ def forget() -> None:
 
 
 def samples(path: Path) -> Iterator[tuple[str, str | None, str, dict[str, Any]]]:
-    """(question id, answer, gold, sample) of every sample."""
+    """Yield (question id, answer, gold, sample) of every sample."""
     for question in read(path):
         for sample in question["samples"]:
             answer = sample["answer"]
@@ -121,7 +121,7 @@ def samples(path: Path) -> Iterator[tuple[str, str | None, str, dict[str, Any]]]
 
 
 def measure_file(path: Path) -> dict[str, Any]:
-    """How far our verdicts on a file of generations are those it publishes, and what took math-verify to tell."""
+    """Compare our verdicts with those of a file of generations, and count the comparisons by math-verify."""
     ids, answers, golds, raw = zip(*samples(path), strict=True)
     asked = [0]
     start = time.perf_counter()
@@ -150,12 +150,12 @@ def measure_file(path: Path) -> dict[str, Any]:
 
 
 def measure_throughput(path: Path, rows: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Answers a second; ours with every cache empty, and again on answers it has seen."""
+    """Measure answers per second; ours with every cache empty, and again on answers it has seen."""
     timed = [row for row in samples(path) if row[1] is not None][:rows]
     ids, answers, golds, _ = zip(*timed, strict=True)
     rates: dict[str, list[float]] = {OURS: [], f"{OURS}, answers seen before": [], **{name: [] for name in PEERS}}
     with OutcomeMatcher() as matcher:
-        matcher.classify_answers(["q"], [r"\sum_{k=1}^n k"], [r"\sin x"])  # modules and workers are loaded once
+        matcher.classify_answers(["q"], [r"\sum_{k=1}^n k"], [r"\sin x"])  # loads modules and workers
         for round_number in range(rounds):
             forget()
             matcher._pool._cache.clear()
@@ -177,7 +177,7 @@ def measure_throughput(path: Path, rows: int, rounds: int) -> dict[str, dict[str
 
 
 def measure_step(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of CPU time from 2,048 responses to keys and verdicts, at first sight of every answer and again.
+    """Measure CPU milliseconds from 2,048 responses to keys and verdicts, at first sight of every answer and again.
 
     Responses that only math-verify can judge are left out: their number and its time are in the other tables.
     """

@@ -1,4 +1,4 @@
-"""Records of a plan that was never run, with figures drawn at will: what the report is tested with."""
+"""Records of a plan that was never run, with made-up metrics, for tests of the report."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def noise(method: str, name: str, chance: float) -> float:
 
 
 def records(figure: Figure = noise, plan: Plan = PLAN) -> dict[str, Any]:
-    """What `records.collect` would give, its rates and curves made by `figure`."""
+    """Return records like those of `records.collect`, with rates and curves made by `figure`."""
     rng = random.Random(0)
 
     def value(method: str, name: str) -> float:

@@ -49,7 +49,7 @@ def test_tables_show_the_records(folder: Path) -> None:
 
 
 def test_methods_are_set_beside_grpo_over_all_questions_and_by_split(folder: Path) -> None:
-    page = (folder / "report.md").read_text().split("## Methods beside GRPO")[1].split("\n## ")[0]
+    page = (folder / "report.md").read_text().split("## Methods compared with GRPO")[1].split("\n## ")[0]
     results = Results(json.loads((folder / "records.json").read_text()))
     for heading, split in (("All", None), *((split.capitalize(), split) for split in PLAN.splits)):
         section = page.split(f"### {heading} questions")[1].split("###")[0]
