@@ -16,10 +16,9 @@ from experiments.paper.plan import POLICIES, SHIPPED, Cell, Plan
 from outcome_rl.analyze import classify_samples, read_samples
 from outcome_rl.files import atomic_file, read_rows, write_rows
 from outcome_rl.grpo.config.schema import SamplingConfig
-from outcome_rl.grpo.data.problems import Problem
-from outcome_rl.grpo.data.prompts import Prompts
 from outcome_rl.grpo.hard_set import find_hard
 from outcome_rl.grpo.sample import Sampler, open_sampler, sampling_config
+from outcome_rl.grpo.types import Problem, ProblemSet
 from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
 from outcome_rl.terminal import only_our_progress
 from outcome_rl.toy import DialectTask
@@ -136,12 +135,12 @@ class Base:
         return [row for row in rows if row["id"] in set(hard)]
 
     @contextmanager
-    def _sampler(self, cell: Cell, source: Path, out: Path, seed: int) -> Iterator[tuple[Sampler, Prompts]]:
+    def _sampler(self, cell: Cell, source: Path, out: Path, seed: int) -> Iterator[tuple[Sampler, ProblemSet]]:
         """Open the sampler of a base policy for the questions of a file."""
         model = self.policy(cell.instance, cell.policy)
         config = sampling_config(model, [str(source)], "toy", [f"trainer.seed={seed}"])
-        with open_sampler(config, [[str(source)]], out, with_text=False) as (sampler, ((_, prompts),)):
-            yield sampler, prompts
+        with open_sampler(config, [[str(source)]], out, with_text=False) as (sampler, (dataset,)):
+            yield sampler, dataset
 
 
 def read_problems(path: Path) -> list[Problem]:

@@ -131,7 +131,7 @@ def table(figures: dict[str, list[dict[str, Any]]]) -> str:
     rows = {"base policy": [{"test": run["base"]} for run in next(iter(figures.values()))]}
     for method, runs in figures.items():
         rows[name_of(method)] = [
-            {"test": run["trained"], "solved": run["last_step"]["train/solved_fraction"]} for run in runs
+            {"test": run["trained"], "solved": run["last_step"]["exploration/solved_fraction"]} for run in runs
         ]
     lines = ["| | pass@1 | pass@8 | pass@32 | diff@32 | training questions solved |", "|---|---|---|---|---|---|"]
     for label, runs in rows.items():

@@ -9,16 +9,15 @@ from numpy.typing import NDArray
 from experiments.paper.base import Base, Samples, read_problems
 from experiments.paper.plan import Cell, Plan, Run
 from experiments.paper.runs import is_done, run_dir
+from outcome_rl.exploration import Explorer
 from outcome_rl.files import read_rows
-from outcome_rl.grpo.rollout.scoring import distinct_answers, question_keys
-from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_state
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl_kernels import OutcomeCounts
 
 CURVES = {
-    "solved": "train/solved_fraction",
-    "distinct": "train/distinct_answers",
-    "distinct_unsolved": "train/distinct_answers_unsolved",
+    "solved": "exploration/solved_fraction",
+    "distinct": "exploration/distinct_answers",
+    "distinct_unsolved": "exploration/distinct_answers_unsolved",
     "entropy_correct": "entropy/correct",
     "entropy_incorrect": "entropy/incorrect",
     "entropy_all": "entropy/all",
@@ -77,8 +76,8 @@ def _run(base: Base, folder: Path, run: Run) -> dict[str, Any]:
     checkpoint = latest_checkpoint(place / "checkpoints")
     assert checkpoint is not None
     problems = read_problems(base.training_file(run.cell))
-    state = read_state(checkpoint)
-    counts = OutcomeCounts.load(checkpoint / "counts.safetensors", rule=state["identity"]["outcome rule"])
+    explorer = Explorer.load(checkpoint / "exploration")
+    answers = [[answer for answer, _ in explorer.seen(problem.id) if answer is not None] for problem in problems]
     return {
         **run.cell._asdict(),
         "method": run.method,
@@ -88,8 +87,8 @@ def _run(base: Base, folder: Path, run: Run) -> dict[str, Any]:
             {key: row[key] for key in ("step", "dataset", "pass_at_k", "diff_at_k", "no_answer_rate")}
             for row in evaluations
         ],
-        "questions_solved": [problem.id in set(state["solved"]) for problem in problems],
-        "questions_distinct": distinct_answers(counts, question_keys(problems)).tolist(),
+        "questions_solved": [explorer.solved.get(problem.id, False) for problem in problems],
+        "questions_distinct": [len(own) for own in answers],
     }
 
 

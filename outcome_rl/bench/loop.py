@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outcome_rl.bench.measure import interleaved_times
+from outcome_rl.bench.padding import Padded, answer_mask, pad_rollouts
 from outcome_rl.bench.record import add_out, write_result
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.rollout.engine import Rollouts
 from outcome_rl.grpo.trainer import Trainer
-from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.types import Rollout, Sample
 
 PARTS = ("rollout", "outcomes", "reference", "update")
 LOOPS = {"outcome_rl": "outcome_rl", "plain": "model.generate, eager loss and reference"}
@@ -45,25 +45,26 @@ class PlainLoop:
         trainer, actor = self.trainer, self.config.actor
         chosen = trainer.order.batch(number)
         marks = [time.perf_counter()]
-        rollouts = self.generate([trainer.prompts.ids[i] for i in chosen])
+        rollouts = self.generate([trainer.train_set.prompts[i] for i in chosen])
         marks.append(time.perf_counter())
-        batch = trainer.collector.scorer.score([trainer.prompts.problems[i] for i in chosen], rollouts).batch
+        batch, _ = trainer.collector.score([trainer.train_set.problems[i] for i in chosen], rollouts)
         marks.append(time.perf_counter())
+        padded = self.pad(rollouts)
         with torch.no_grad():
             size = actor.ppo_micro_batch_size_per_gpu
-            starts = range(0, len(batch.advantages), size)
-            ref_logps = [self.logps(self.reference.model, rollouts, slice(i, i + size)) for i in starts]
+            starts = range(0, len(batch), size)
+            ref_logps = [self.logps(self.reference.model, padded, slice(i, i + size)) for i in starts]
         marks.append(time.perf_counter())
         self.optimizer.zero_grad(set_to_none=True)
         for start, ref in zip(starts, ref_logps, strict=True):
-            self.loss(batch, slice(start, start + size), ref).backward()  # type: ignore[no-untyped-call]
+            self.loss(batch, padded, slice(start, start + size), ref).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), actor.grad_clip)
         self.optimizer.step()
         marks.append(time.perf_counter())
         return {part: end - start for part, start, end in zip(PARTS, marks, marks[1:], strict=False)}
 
     @torch.no_grad()
-    def generate(self, prompts: Sequence[Sequence[int]]) -> Rollouts:
+    def generate(self, prompts: Sequence[Sequence[int]]) -> list[Rollout]:
         model, tokenizer = self.policy.model, self.policy.tokenizer
         inputs = tokenizer.pad({"input_ids": list(prompts)}, return_tensors="pt").to(self.policy.device)
         n, width = self.config.rollout.n, inputs.input_ids.shape[1]
@@ -76,30 +77,32 @@ class PlainLoop:
         # Up to and including the first end token.
         ends_before = (sampled == tokenizer.eos_token_id).cumsum(dim=1).roll(1, dims=1)
         ends_before[:, 0] = 0
-        return Rollouts(
-            prompt_ids=inputs.input_ids.repeat_interleave(n, dim=0),
-            prompt_mask=inputs.attention_mask.bool().repeat_interleave(n, dim=0),
-            completion_ids=sampled,
-            completion_mask=ends_before == 0,
-            texts=tokenizer.batch_decode(sampled, skip_special_tokens=True),
-        )
+        lengths = (ends_before == 0).sum(dim=1).tolist()
+        texts = tokenizer.batch_decode(sampled, skip_special_tokens=True)
+        columns = zip(sampled.tolist(), lengths, texts, strict=True)
+        return [Rollout(prompts[row // n], ids[:length], text) for row, (ids, length, text) in enumerate(columns)]
 
-    def logps(self, model: Any, rollouts: Rollouts, rows: slice) -> Tensor:
+    def pad(self, rollouts: Sequence[Rollout]) -> Padded:
+        return pad_rollouts(rollouts, self.policy.tokenizer.pad_token_id, self.policy.device)
+
+    def logps(self, model: Any, rollouts: Padded, rows: slice) -> Tensor:
         ids = torch.cat([rollouts.prompt_ids[rows], rollouts.completion_ids[rows]], dim=1)
         mask = torch.cat([rollouts.prompt_mask[rows], rollouts.completion_mask[rows]], dim=1).long()
         width = rollouts.prompt_ids.shape[1]
         logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, width - 1 : -1]
-        return F.log_softmax(logits, dim=-1).gather(-1, rollouts.completion_ids[rows, :, None])[..., 0]
+        found: Tensor = F.log_softmax(logits, dim=-1).gather(-1, rollouts.completion_ids[rows, :, None])[..., 0]
+        return found
 
-    def loss(self, batch: ScoredRollouts, rows: slice, ref: Tensor) -> Tensor:
+    def loss(self, batch: Sequence[Sample], padded: Padded, rows: slice, ref: Tensor) -> Tensor:
         """Of some rows, so that the rows' losses add up to the token mean of the batch."""
-        mask = batch.rollouts.completion_mask[rows]
-        logps = self.logps(self.policy.model, batch.rollouts, rows)
-        advantages = (batch.advantages + batch.bonuses)[rows, None] * ~batch.answer_mask[rows]
+        mask = padded.completion_mask[rows]
+        logps = self.logps(self.policy.model, padded, rows)
+        coefficients = torch.tensor([sample.advantage + sample.bonus for sample in batch[rows]], device=mask.device)
+        advantages = coefficients[:, None] * ~answer_mask(batch[rows], mask.shape[1], mask.device)
         ratio = torch.exp(logps - logps.detach())
         k3 = torch.exp(ref - logps) - (ref - logps) - 1
         per_token = self.config.actor.kl_loss_coef * k3 - ratio * advantages
-        return (per_token * mask).sum() / batch.rollouts.completion_mask.sum()
+        return (per_token * mask).sum() / padded.completion_mask.sum()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -132,7 +135,7 @@ def measure(rounds: int, threads: int, settings: Sequence[str]) -> dict[str, Any
             parts: dict[str, list[dict[str, float]]] = {name: [] for name in LOOPS}
 
             def ours() -> None:
-                row = trainer._train_step(1)[1]
+                row = trainer._train_step()[1]
                 parts["outcome_rl"].append({part: row[f"time/{part}_s"] for part in PARTS})
 
             times = interleaved_times(
@@ -161,20 +164,21 @@ def compare(trainer: Trainer, plain: PlainLoop) -> float:
         ArithmeticError: it is beyond rounding, so that the loops do not do the same.
     """
     chosen = trainer.order.batch(1)
-    rollouts = plain.generate([trainer.prompts.ids[i] for i in chosen])
-    batch = trainer.collector.scorer.score([trainer.prompts.problems[i] for i in chosen], rollouts).batch
-    rows = slice(0, len(batch.advantages))
+    rollouts = plain.generate([trainer.train_set.prompts[i] for i in chosen])
+    batch, _ = trainer.collector.score([trainer.train_set.problems[i] for i in chosen], rollouts)
+    padded = plain.pad(rollouts)
+    rows = slice(0, len(batch))
     plain.optimizer.zero_grad(set_to_none=True)
     for reference in (plain.reference, trainer.updater.reference):
         assert reference is not None
         reference.model.load_state_dict(_moved(trainer.policy.model.state_dict()))
     with torch.no_grad():
-        reference_logps = plain.logps(plain.reference.model, rollouts, rows)
-    loss = plain.loss(batch, rows, reference_logps)
+        reference_logps = plain.logps(plain.reference.model, padded, rows)
+    loss = plain.loss(batch, padded, rows, reference_logps)
     loss.backward()  # type: ignore[no-untyped-call]
     norm = torch.nn.utils.get_total_norm([p.grad for p in plain.policy.model.parameters() if p.grad is not None])
-    stats = trainer.updater.step(batch)
-    pairs = ((loss.item(), stats.loss), (norm.item(), stats.grad_norm))
+    metrics = trainer.updater.step(batch)
+    pairs = ((loss.item(), metrics["actor/loss"]), (norm.item(), metrics["actor/grad_norm"]))
     error = max(abs(a - b) / max(abs(a), 1e-6) for a, b in pairs)
     if error > WORST_ERROR:
         raise ArithmeticError(f"loss and gradient norm of the plain loop and of ours differ: {pairs}")

@@ -26,17 +26,15 @@ import torch
 from outcome_rl.bench.measure import interleaved_times, peak_mib
 from outcome_rl.bench.record import add_out, write_result
 from outcome_rl.bench.step_trl import INSTALL, TrlStep
+from outcome_rl.exploration import Explorer
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
-from outcome_rl.grpo.data.problems import Problem, load_problems
+from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts
-from outcome_rl.grpo.rollout.scoring import Scorer
+from outcome_rl.grpo.rollout.collector import Collector
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
 from outcome_rl.grpo.update.updater import Updater
-from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl_kernels import OutcomeCounts
 
 OURS, TRL = "outcome_rl", "TRL"
 LR = 1e-6
@@ -96,12 +94,12 @@ def measure(name: str, device: str, rounds: int) -> dict[str, dict[str, Any]]:
         generation: dict[str, Callable[[], object]] = {
             OURS: partial(engine.generate, prompts, config.rollout, workload.response_tokens, seed=0)
         }
-        sampled = {OURS: rollouts.num_tokens}
+        sampled = {OURS: _num_tokens(rollouts)}
         if find_spec("trl") is not None:
             trl = TrlStep(Policy.load(settings), batch, n=workload.n, micro_batch_size=workload.micro_batch_size, lr=LR)
             steps[TRL], generation[TRL] = trl, partial(trl.generate, prompts, workload.n)
             first, (loss, norm) = updater.step(batch), trl()
-            check_agreement((first.loss, first.grad_norm), (loss, norm))
+            check_agreement((first["actor/loss"], first["actor/grad_norm"]), (loss, norm))
             sampled[TRL] = trl.generate(prompts, workload.n)
         timed = partial(interleaved_times, device=policy.device, warmups=1, rounds=rounds, seconds=600)
         step_times, rollout_times = timed(steps), timed(generation)
@@ -109,14 +107,14 @@ def measure(name: str, device: str, rounds: int) -> dict[str, dict[str, Any]]:
             trainer: {
                 "step": step_times[trainer],
                 "rollout": rollout_times[trainer],
-                "trained_tokens": rollouts.num_tokens,
+                "trained_tokens": _num_tokens(rollouts),
                 "sampled_tokens": sampled[trainer],
                 "peak_mib": peak_mib(step, policy.device),
             }
             for trainer, step in steps.items()
         }
         whole_ms = step_times[OURS]["median_ms"] + rollout_times[OURS]["median_ms"]
-        scored = rollouts if name == "toy" else _with_answers(policy, prompts, rollouts)
+        scored = rollouts if name == "toy" else _with_answers(policy, rollouts)
         figures[OURS]["outcomes_ms"] = _outcomes_ms(policy, config, problems, scored, rounds)
         figures[OURS]["outcomes_share"] = figures[OURS]["outcomes_ms"] / (whole_ms + figures[OURS]["outcomes_ms"])
         return figures
@@ -201,43 +199,44 @@ def _prompts(policy: Policy, workload: Workload) -> tuple[list[list[int]], list[
     return [(ids * workload.prompt_tokens)[: workload.prompt_tokens] for ids in prompts], problems
 
 
-def _scored(rollouts: Rollouts) -> ScoredRollouts:
-    total = len(rollouts.texts)
+def _num_tokens(rollouts: Sequence[Rollout]) -> int:
+    return sum(len(rollout.token_ids) for rollout in rollouts)
+
+
+def _scored(rollouts: Sequence[Rollout]) -> list[Sample]:
     generator = torch.Generator().manual_seed(0)
-    device = rollouts.completion_ids.device
-    return ScoredRollouts(
-        rollouts=rollouts,
-        advantages=torch.randn(total, generator=generator).to(device),
-        bonuses=torch.rand(total, generator=generator).to(device),
-        answer_mask=torch.zeros_like(rollouts.completion_mask),
-        correct=(torch.rand(total, generator=generator) < 0.5).to(device),
-        trained=torch.ones(total, dtype=torch.bool),
-    )
+    advantages = torch.randn(len(rollouts), generator=generator).tolist()
+    bonuses = torch.rand(len(rollouts), generator=generator).tolist()
+    correct = (torch.rand(len(rollouts), generator=generator) < 0.5).tolist()
+    question = Problem("", "", "")
+    rows = zip(rollouts, correct, advantages, bonuses, strict=True)
+    return [Sample(question, rollout, None, right, 0, a, b) for rollout, right, a, b in rows]
 
 
-def _with_answers(policy: Policy, prompts: Sequence[Sequence[int]], rollouts: Rollouts) -> Rollouts:
+def _with_answers(policy: Policy, rollouts: Sequence[Rollout]) -> list[Rollout]:
     """Responses of the same lengths, each of them another number in a box behind numbers."""
-    lengths = rollouts.completion_mask.sum(dim=1).tolist()
-    n = len(lengths) // len(prompts)
     completions = []
-    for row, length in enumerate(lengths):
+    for row, rollout in enumerate(rollouts):
+        length = len(rollout.token_ids)
         answer = policy.tokenizer(f"\\boxed{{ {row % 50} }}")["input_ids"]
         before = policy.tokenizer(" ".join(str((row + place) % 50) for place in range(length)))["input_ids"]
-        completions.append([*before, *answer][-length:])
-    return Rollouts.assemble(policy, [ids for ids in prompts for _ in range(n)], completions)
+        completions.append(Rollout.decoded(policy.tokenizer, rollout.prompt_ids, [*before, *answer][-length:]))
+    return completions
 
 
 def _outcomes_ms(
-    policy: Policy, config: TrainConfig, problems: Sequence[Problem], rollouts: Rollouts, rounds: int
+    policy: Policy, config: TrainConfig, problems: Sequence[Problem], rollouts: Sequence[Rollout], rounds: int
 ) -> float:
     """Median milliseconds from responses to advantages, with a new count table each time."""
     config = replace(config, exploration=replace(config.exploration, answer_mask_mode="policy"))
     milliseconds = []
-    with OutcomeMatcher() as matcher:
-        for _ in range(rounds + 1):  # the first fills caches
-            scorer = Scorer(config, policy.tokenizer, policy.end_token_ids, matcher, OutcomeCounts(rule=matcher.rule))
+    for _ in range(rounds + 1):  # the first fills caches
+        with Explorer() as explorer:
+            order = BatchOrder(len(problems), len(problems), shuffle=False, seed=0)
+            engine = TransformersEngine(policy, len(rollouts))
+            collector = Collector(config, ProblemSet("toy", tuple(problems), ""), order, policy, engine, explorer)
             begin = time.perf_counter()
-            scorer.score(problems, rollouts)
+            collector.score(problems, rollouts)
             milliseconds.append(1e3 * (time.perf_counter() - begin))
     return float(torch.tensor(milliseconds[1:]).median())
 

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from outcome_rl.bench.padding import pad_rollouts
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.types import Sample
 
 INSTALL = "pip install 'trl>=1.16,<1.17' accelerate"
 
@@ -16,7 +17,7 @@ INSTALL = "pip install 'trl>=1.16,<1.17' accelerate"
 class TrlStep:
     """One training step of TRL on `batch`: forward and backward passes in micro-batches, clipping, AdamW."""
 
-    def __init__(self, policy: Policy, batch: ScoredRollouts, *, n: int, micro_batch_size: int, lr: float) -> None:
+    def __init__(self, policy: Policy, batch: Sequence[Sample], *, n: int, micro_batch_size: int, lr: float) -> None:
         """Args:
         policy: its weights are trained.
         batch: what is learnt from; bonuses are added to the advantages, answers are not masked.
@@ -30,15 +31,15 @@ class TrlStep:
         import datasets
         from trl import GRPOConfig, GRPOTrainer
 
-        rollouts = batch.rollouts
-        parts = len(batch.advantages) // micro_batch_size
+        padded = pad_rollouts([sample.rollout for sample in batch], policy.tokenizer.pad_token_id, policy.device)
+        parts = len(batch) // micro_batch_size
         self._folder = tempfile.TemporaryDirectory()
         settings = GRPOConfig(
             output_dir=self._folder.name,
             per_device_train_batch_size=micro_batch_size,
             gradient_accumulation_steps=parts,
             num_generations=n,
-            max_completion_length=rollouts.completion_ids.shape[1],
+            max_completion_length=padded.completion_ids.shape[1],
             learning_rate=lr,
             optim="adamw_torch",
             beta=0.0,
@@ -58,20 +59,20 @@ class TrlStep:
             processing_class=policy.tokenizer,
             reward_funcs=lambda completions, **_: [0.0] * len(completions),
             args=settings,
-            train_dataset=datasets.Dataset.from_dict({"prompt": ["x"] * len(batch.advantages)}),
+            train_dataset=datasets.Dataset.from_dict({"prompt": ["x"] * len(batch)}),
         )
         self.trainer.current_gradient_accumulation_steps = parts
         self.trainer.create_optimizer()
         self.trainer.model.train()
         whole: dict[str, Tensor] = {
-            "prompt_ids": rollouts.prompt_ids,
-            "prompt_mask": rollouts.prompt_mask.long(),
-            "completion_ids": rollouts.completion_ids,
-            "completion_mask": rollouts.completion_mask.long(),
-            "advantages": batch.advantages + batch.bonuses,
+            "prompt_ids": padded.prompt_ids,
+            "prompt_mask": padded.prompt_mask.long(),
+            "completion_ids": padded.completion_ids,
+            "completion_mask": padded.completion_mask.long(),
+            "advantages": torch.tensor([sample.advantage + sample.bonus for sample in batch], device=policy.device),
         }
         split = {name: torch.split(value, micro_batch_size) for name, value in whole.items()}
-        tokens = rollouts.completion_mask.sum()
+        tokens = padded.completion_mask.sum()
         self._inputs = [
             {**{name: values[part] for name, values in split.items()}, "num_items_in_batch": tokens}
             for part in range(parts)

@@ -134,10 +134,10 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     reports: dict[str, Report] = {}
     groups = [[source] for source in dict.fromkeys(settings.data.test_files)]
     with open_sampler(settings, groups, out, with_text=True) as (sampler, sets):
-        for dataset, prompts in sets:
+        for dataset in sets:
             path = out / f"{dataset.name}.jsonl"
             with show_progress(dataset.name, "questions") as progress:
-                sampler.fill(path, prompts, settings.rollout.val_kwargs, dataset.name, progress)
+                sampler.fill(path, dataset, settings.rollout.val_kwargs, dataset.name, progress)
             reports[path.name] = analyze_file(
                 path, equivalence=settings.exploration.equivalence, workers=settings.exploration.workers
             )
@@ -158,7 +158,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
 
 def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32"]) -> None:
     """Write a checkpoint as a Hugging Face folder, with tokenizer, for transformers and vLLM."""
-    from outcome_rl.grpo.model.export import export_model
+    from outcome_rl.grpo.run.export import export_model
 
     only_our_progress()
     print(f"{out}/ holds {export_model(model, out, dtype):,} parameters in {dtype}")
@@ -190,9 +190,9 @@ def hard_set(
         open_sampler(settings, [settings.data.test_files], out, with_text=False, k=k) as (sampler, sets),
         settings.exploration.matcher() as matcher,
     ):
-        ((_, prompts),) = sets
-        statistics, hard = find_hard(sampler, matcher, prompts, k, out, show_progress)
-    problems = [problem._asdict() for problem in prompts.problems if problem.id in set(hard)]
+        (dataset,) = sets
+        statistics, hard = find_hard(sampler, matcher, dataset, k, out, show_progress)
+    problems = [problem._asdict() for problem in dataset.problems if problem.id in set(hard)]
     for name, rows in (("statistics", [one._asdict() for one in statistics]), ("hard", problems)):
         write_rows(out / f"{name}.jsonl", rows)
     drawn = sum(one.n for one in statistics)

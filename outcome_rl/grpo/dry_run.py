@@ -1,8 +1,7 @@
-"""What a run will need, told before any weight is loaded: memory by part, and steps.
+"""Memory and steps of a run, for `--dry-run`, without loading weights.
 
-Nothing is guessed that PyTorch can be asked: the model is built of tensors without storage and sent one micro-batch,
-and what autograd would keep of it for the backward pass is added up. It is PyTorch's CPU kernels that are asked; those
-of a GPU keep much the same.
+The model is built of fake tensors and passes one micro-batch; the tensors that autograd saves for the backward pass are
+summed. These are those of PyTorch's CPU kernels; GPU kernels save nearly the same.
 """
 
 from collections.abc import Iterator
@@ -18,27 +17,27 @@ from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.toy import policy_dir
 
-MOST_LOGITS = 2 * 2**30  # bytes of logits that the loss holds at a time on a GPU, docs/losses.md
+MAX_LOGITS_BYTES = 2 * 2**30  # workspace of the loss on a GPU, docs/losses.md
 FLOAT32 = 4
 
 
 class Part(NamedTuple):
-    """Bytes of one kind, and when they are there: "always", or in one of two phases that take turns."""
+    """Bytes of one kind, and the phase that holds them."""
 
     name: str
     num_bytes: int
-    phase: str  # always, update, rollout
+    phase: str  # "always", or one of two phases that alternate: "update", "rollout"
 
 
 class Estimate(NamedTuple):
-    """Memory of one process, without what the CUDA context and fragmentation add."""
+    """Memory of one process, without the CUDA context and fragmentation."""
 
     num_parameters: int
     parts: list[Part]
 
     @property
     def peak(self) -> int:
-        """Bytes of what is always there and of the larger phase."""
+        """Bytes that are always held, and those of the larger phase."""
         total = {phase: sum(part.num_bytes for part in self.parts if part.phase == phase) for phase in PHASES}
         return total["always"] + max(total["update"], total["rollout"])
 
@@ -47,11 +46,12 @@ PHASES = ("always", "update", "rollout")
 
 
 def estimate_memory(config: TrainConfig) -> Estimate:
-    """Bytes of weights, gradients, optimizer, reference, activations, loss and rollouts, for prompts and responses of
-    their largest length, in one of the processes that torchrun has started.
+    """Estimate the memory of one process, for prompts and responses of maximum length.
+
+    The parts are weights, gradients, optimizer, reference, activations, loss and rollouts.
 
     Raises:
-        OSError, ValueError: the configuration of `model.path` is neither here nor to be had from the hub.
+        OSError, ValueError: the configuration of `model.path` is neither a local folder nor on the hub.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -71,7 +71,7 @@ def estimate_memory(config: TrainConfig) -> Estimate:
         if config.model.enable_gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             inputs = kept_for_backward(policy, batch, length)
-            kept = inputs + (kept - inputs) // shape.num_hidden_layers  # a layer at a time is computed anew
+            kept = inputs + (kept - inputs) // shape.num_hidden_layers  # one layer at a time is recomputed
         vocabulary, hidden = policy.head_weight.shape
         in_layers = [sum(parameter.numel() for parameter in layer.parameters()) for layer in policy.layers]
     trained = num_parameters
@@ -83,9 +83,9 @@ def estimate_memory(config: TrainConfig) -> Estimate:
     size = dtype.itemsize
     responses = batch * config.data.max_response_length
     loss = (
-        min(MOST_LOGITS, responses * vocabulary * size)
+        min(MAX_LOGITS_BYTES, responses * vocabulary * size)
         + 2 * responses * hidden * size
-        + vocabulary * hidden * FLOAT32  # the gradient of the head, before it is added to what is there
+        + vocabulary * hidden * FLOAT32  # the head's gradient, before it is accumulated
     )
     weights = num_parameters * size
     adapter = (trained if config.model.lora_rank else 0) * size
@@ -111,7 +111,7 @@ def estimate_memory(config: TrainConfig) -> Estimate:
         cache = _cache_numbers_per_token(shape) * size * sequences * length
         parts.append(Part(f"cache of {sequences} x {length} tokens", cache, "rollout"))
     if sharded:
-        # With their gradients: what is in no layer, the layer that computes, and the next, which is on its way.
+        # With gradients: all that is in no layer, the layer that computes, and the next, which is prefetched.
         gathered = num_parameters - sum(in_layers) + 2 * max(in_layers, default=0)
         parts.append(Part("gathered weights and gradients", 2 * gathered * size, "update"))
         if config.rollout.engine == "transformers":
@@ -120,9 +120,9 @@ def estimate_memory(config: TrainConfig) -> Estimate:
 
 
 def kept_for_backward(policy: Policy, batch: int, length: int) -> int:
-    """Bytes that autograd keeps of the hidden states of `batch` sequences, besides the weights; each storage once."""
+    """Return the bytes, without weights, that autograd saves for the hidden states of `batch` sequences."""
     weights = {parameter.untyped_storage()._cdata for parameter in policy.model.parameters()}
-    kept: dict[int, torch.UntypedStorage] = {}  # held, for the address of one that is gone may be used again
+    kept: dict[int, torch.UntypedStorage] = {}  # by address; held, so that no address is reused
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -132,7 +132,7 @@ def kept_for_backward(policy: Policy, batch: int, length: int) -> int:
 
     ids = torch.zeros(batch, length, dtype=torch.long)
     mask = torch.ones_like(ids)
-    mask[:, 0] = 0  # sequences of unlike length are padded, and attention then keeps a mask
+    mask[:, 0] = 0  # sequences of different lengths are padded, and attention then saves a mask
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden = policy.hidden(ids, mask)
     del hidden
@@ -140,8 +140,9 @@ def kept_for_backward(policy: Policy, batch: int, length: int) -> int:
 
 
 def steps_per_epoch(config: TrainConfig) -> int | None:
-    """Updates an epoch, or None where counting the problems would mean a download. Prompts that are left out because
-    they are too long count here.
+    """Return the updates of an epoch, or None if counting the problems would need a download.
+
+    Prompts that will be left out because they are too long are counted.
 
     Raises:
         FileNotFoundError, ValueError: bad data, or fewer problems than a batch.
@@ -153,12 +154,12 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
 
 
 def describe(config: TrainConfig) -> Iterator[str]:
-    """The lines of `outcome-rl train --dry-run` after the settings."""
+    """Yield the lines that `outcome-rl train --dry-run` prints after the settings."""
     try:
         yield from _memory_lines(estimate_memory(config), config)
     except (OSError, ValueError) as error:
         reason = str(error).split("\n")[0]
-        yield f"Memory: unknown, for the configuration of model.path={config.model.path!r} cannot be read: {reason}"
+        yield f"Memory: unknown, because the configuration of model.path={config.model.path!r} cannot be read: {reason}"
     steps = steps_per_epoch(config)
     if steps is None:
         yield f"Steps: unknown until {', '.join(config.data.train_files)} is loaded"
@@ -187,7 +188,7 @@ def _shown(num_bytes: int) -> str:
 
 
 def _cache_numbers_per_token(shape: Any) -> int:
-    """Numbers that keys and values of one token are."""
+    """Return the KV-cache elements per token."""
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     return int(2 * shape.num_hidden_layers * heads * width)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from outcome_rl.analyze import Question, classify_samples, read_samples
-from outcome_rl.grpo.data.prompts import Prompts
 from outcome_rl.grpo.sample import Sampler
+from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
 
@@ -36,7 +36,7 @@ class Statistics(NamedTuple):
 def find_hard(
     sampler: Sampler,
     matcher: OutcomeMatcher,
-    prompts: Prompts,
+    dataset: ProblemSet,
     k: int,
     out: Path,
     show: Callable[[str, str], AbstractContextManager[Progress]],
@@ -53,8 +53,8 @@ def find_hard(
         (`matcher.bad_golds`) is not hard; it is dropped after the first round.
     """
     statistics: dict[str, Statistics] = {}
-    questions = {problem.id: Question(problem.id, problem.answer, []) for problem in prompts.problems}
-    left, drawn = prompts, 0
+    questions = {problem.id: Question(problem.id, problem.answer, []) for problem in dataset.problems}
+    left, drawn = dataset, 0
     while left.problems and drawn < k:
         total = min(k, 2 * drawn or FIRST_ROUND)
         path = out / f"samples-{total}.jsonl"
@@ -67,7 +67,7 @@ def find_hard(
         statistics.update(_judged(matcher, [questions[problem.id] for problem in left.problems]))
         left = _unsolved(left, statistics, matcher)
         drawn = total
-    return [statistics[problem.id] for problem in prompts.problems], [problem.id for problem in left.problems]
+    return [statistics[problem.id] for problem in dataset.problems], [problem.id for problem in left.problems]
 
 
 def _judged(matcher: OutcomeMatcher, questions: Sequence[Question]) -> dict[str, Statistics]:
@@ -81,10 +81,10 @@ def _judged(matcher: OutcomeMatcher, questions: Sequence[Question]) -> dict[str,
     return statistics
 
 
-def _unsolved(prompts: Prompts, statistics: dict[str, Statistics], matcher: OutcomeMatcher) -> Prompts:
+def _unsolved(dataset: ProblemSet, statistics: dict[str, Statistics], matcher: OutcomeMatcher) -> ProblemSet:
     kept = [
-        (problem, ids)
-        for problem, ids in zip(prompts.problems, prompts.ids, strict=True)
+        row
+        for row, problem in enumerate(dataset.problems)
         if not statistics[problem.id].correct and problem.id not in matcher.bad_golds
     ]
-    return Prompts(tuple(problem for problem, _ in kept), [ids for _, ids in kept])
+    return dataset.select(kept)

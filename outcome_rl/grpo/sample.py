@@ -13,12 +13,13 @@ from typing import Any
 from outcome_rl.files import drop_partial_row, read_rows, write_json
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
-from outcome_rl.grpo.data.problems import ProblemSet, derive_seed, load_problems
-from outcome_rl.grpo.data.prompts import Prompts, build_prompts
+from outcome_rl.grpo.data.problems import derive_seed, load_problems
+from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, choose_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run, find_model
 from outcome_rl.grpo.run.run_lock import only_run_in
+from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.matcher import Progress
 
@@ -63,7 +64,7 @@ class Sampler:
         self.config = config
         self.with_text = with_text
 
-    def fill(self, path: Path, prompts: Prompts, sampling: SamplingConfig, name: str, progress: Progress) -> None:
+    def fill(self, path: Path, dataset: ProblemSet, sampling: SamplingConfig, name: str, progress: Progress) -> None:
         """Append to `path` a row for each question that it lacks, with `sampling.n` samples.
 
         Args:
@@ -71,24 +72,24 @@ class Sampler:
             progress: called as `progress(questions done, questions)`.
         """
         drop_partial_row(path)
-        done, total = {row["question_id"] for row in read_rows(path)}, len(prompts.problems)
+        done, total = {row["question_id"] for row in read_rows(path)}, len(dataset.problems)
         # A few batches of the engine: enough to keep it busy, and little to lose in a kill.
         width = max(1, 4 * self.config.rollout.micro_batch_size // sampling.n)
         progress(len(done), total)
         with path.open("a", encoding="utf-8") as file:
             for start in range(0, total, width):
-                problems = prompts.problems[start : start + width]
+                problems = dataset.problems[start : start + width]
                 if all(problem.id in done for problem in problems):
                     continue
-                texts = self.engine.generate(
-                    prompts.ids[start : start + width],
+                rollouts = self.engine.generate(
+                    dataset.prompts[start : start + width],
                     sampling,
                     self.config.data.max_response_length,
                     derive_seed(self.config.trainer.seed, "samples", name, start),
-                ).texts
+                )
                 for number, problem in enumerate(problems):
                     if problem.id not in done:
-                        own = texts[number * sampling.n : (number + 1) * sampling.n]
+                        own = [rollout.text for rollout in rollouts[number * sampling.n : (number + 1) * sampling.n]]
                         row = {"question_id": problem.id, "gold": problem.answer, "samples": [*map(self._stored, own)]}
                         file.write(json.dumps(row) + "\n")
                 file.flush()
@@ -104,7 +105,7 @@ class Sampler:
 @contextmanager
 def open_sampler(
     config: TrainConfig, groups: Sequence[Sequence[str]], out: Path, *, with_text: bool, **more: object
-) -> Iterator[tuple[Sampler, list[tuple[ProblemSet, Prompts]]]]:
+) -> Iterator[tuple[Sampler, list[ProblemSet]]]:
     """Read problems and model, open the engine, and claim the folder of samples.
 
     Args:
@@ -125,9 +126,9 @@ def open_sampler(
     with only_run_in(out):
         _claim(out, identity)
         policy = Policy.load(config.model)
-        prompts = [(dataset, build_prompts(dataset, policy.tokenizer, config.data)) for dataset in sets]
+        sets = [tokenize(dataset, policy.tokenizer, config.data) for dataset in sets]
         with open_engine(policy) as engine:
-            yield Sampler(engine, config, with_text=with_text), prompts
+            yield Sampler(engine, config, with_text=with_text), sets
 
 
 def _identity(config: TrainConfig) -> dict[str, Any]:

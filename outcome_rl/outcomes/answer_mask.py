@@ -60,24 +60,54 @@ def answer_mask(
     import torch
 
     device = completion_ids.device if isinstance(completion_ids, torch.Tensor) else torch.device("cpu")
-    rows = completion_ids.tolist() if isinstance(completion_ids, torch.Tensor) else list(map(list, completion_ids))
-    if len(rows) != len(answers):
-        raise ValueError(f"answers must have one entry per completion; got {len(answers)} for {len(rows)} completions.")
+    rows = completion_ids.tolist() if isinstance(completion_ids, torch.Tensor) else completion_ids
+    spans = answer_spans(tokenizer, rows, answers)
     mask = torch.zeros(len(rows), max(map(len, rows), default=0), dtype=torch.bool)
-    spans: dict[tuple[Answer, tuple[int, ...]], tuple[int, int]] = {}  # samples of one question are often identical
-    for i, (ids, answer) in enumerate(zip(rows, answers, strict=True)):
-        if answer is not None:
-            known = (answer, tuple(ids))
-            if known not in spans:
-                spans[known] = _token_span(tokenizer, ids, answer, row=i)
-            first, stop = spans[known]
-            mask[i, first:stop] = True
+    for i, (first, stop) in enumerate(spans):
+        mask[i, first:stop] = True
     return mask.to(device)
 
 
-def _token_span(tokenizer: Tokenizer, ids: list[int], answer: Answer, row: int) -> tuple[int, int]:
+def answer_spans(
+    tokenizer: Tokenizer,
+    completion_ids: Sequence[Sequence[int]],
+    answers: Sequence[Answer | None],
+    texts: Sequence[str] | None = None,
+) -> list[tuple[int, int]]:
+    """Find the range of tokens of each completion that overlap its final answer; see `answer_mask`.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer.
+        completion_ids: N sequences of sampled ids without the prompt.
+        answers: N answers, extracted from `decode_completion(tokenizer, completion_ids[i])`; None gives (0, 0).
+        texts: these decoded completions where they are at hand, so that they are not decoded again.
+
+    Returns:
+        N pairs: the first token of the answer, and the first after it.
+
+    Raises:
+        ValueError: as `answer_mask`.
+    """
+    if len(completion_ids) != len(answers):
+        raise ValueError(
+            f"answers must have one entry per completion; got {len(answers)} for {len(completion_ids)} completions."
+        )
+    known: dict[tuple[Answer, tuple[int, ...]], tuple[int, int]] = {}  # samples of one question are often identical
+    spans = []
+    for i, (ids, answer) in enumerate(zip(completion_ids, answers, strict=True)):
+        span = (0, 0)
+        if answer is not None:
+            key = (answer, tuple(ids))
+            if key not in known:
+                text = decode_completion(tokenizer, ids) if texts is None else texts[i]
+                known[key] = _token_span(tokenizer, list(ids), text, answer, row=i)
+            span = known[key]
+        spans.append(span)
+    return spans
+
+
+def _token_span(tokenizer: Tokenizer, ids: list[int], text: str, answer: Answer, row: int) -> tuple[int, int]:
     """Return the range of tokens that overlap the answer's characters."""
-    text = decode_completion(tokenizer, ids)
     if text[answer.start : answer.end] != answer.text or not answer.text:
         raise ValueError(
             f"answers[{row}] must be {answer.text!r} at characters [{answer.start}, {answer.end}) of its completion; "

@@ -11,7 +11,7 @@ from outcome_rl.bench import step
 from outcome_rl.bench.step import Workload, main, table
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts
+from outcome_rl.grpo.types import Rollout
 from outcome_rl.outcomes.extraction import extract_answer
 
 
@@ -43,8 +43,9 @@ def test_our_step_is_measured_and_recorded(tmp_path: Path, capsys: pytest.Captur
 def test_a_random_models_responses_are_given_answers() -> None:
     policy = Policy.load(ModelConfig(path="toy", device="cpu"))
     prompts = [[5, 6, 7], [8, 9, 10]]
-    drawn = Rollouts.assemble(policy, [prompts[0]] * 2 + [prompts[1]] * 2, [[11] * 9, [12] * 7, [13] * 9, [14]])
-    answered = step._with_answers(policy, prompts, drawn)
-    assert torch.equal(answered.completion_mask, drawn.completion_mask)
-    answers = [extract_answer(text) for text in answered.texts]
+    responses = [[11] * 9, [12] * 7, [13] * 9, [14]]
+    drawn = [Rollout(prompts[row // 2], ids, "") for row, ids in enumerate(responses)]
+    answered = step._with_answers(policy, drawn)
+    assert [len(rollout.token_ids) for rollout in answered] == [9, 7, 9, 1]
+    answers = [extract_answer(rollout.text) for rollout in answered]
     assert [answer and answer.text for answer in answers] == ["0", "1", "2", None]  # one token is no box

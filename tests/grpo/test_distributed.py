@@ -1,5 +1,6 @@
 """Several processes are one run: what they sample, learn, count and write is what a single one does."""
 
+import math
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from grpo_runs import (
     rows,
     scored_batch,
     updates_together_and_alone,
+    with_logps,
 )
 
 from outcome_rl.grpo import distributed
@@ -32,7 +34,7 @@ from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import Trainer, train
-from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
 needs_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
@@ -138,7 +140,7 @@ def run_rank(rank: int, port: int) -> None:
         # Mini-batches of 2, 2, 2 and 1 responses, the last of which leaves a process without work.
         for settings in ([], ["actor.ppo_mini_batch_size=1"]):
             check_updates(two_policies(), batch, load_config("toy", [*CONFIG, *settings]), rank)
-        of_vllm = batch._replace(rollouts=batch.rollouts._replace(logps=batch.rollouts.completion_mask * -2.0))
+        of_vllm = with_logps(batch, [[-2.0] * len(sample.rollout.token_ids) for sample in batch])
         vllm = load_config("toy", [*CONFIG, "rollout.engine=vllm", "rollout.importance_cap=1.5"])
         check_updates(two_policies(), of_vllm, vllm, rank)
         check_updates(two_policies(lora_rank=2), batch, config, rank)
@@ -160,6 +162,9 @@ def two_policies(**settings: Any) -> list[Policy]:
 def check_calls(rank: int) -> None:
     assert distributed.all_gather_object(lambda: 10 * rank) == [0, 10]
     assert distributed.all_reduce_max(rank * signal.SIGTERM) == signal.SIGTERM
+    largest = torch.tensor([float(rank), -float(rank)])
+    distributed.all_reduce_max_(largest)
+    assert largest.tolist() == [1, 0]
     called = []
     assert distributed.on_rank_zero(lambda: called.append(rank) or "result") == "result"
     assert called == ([0] if rank == 0 else [])
@@ -188,14 +193,10 @@ def check_rollouts(policy: Policy) -> None:
     engine = TransformersEngine(policy, 64)
     for prompts in (ids, ids[:1], ids[:3]):
         sampling = SamplingConfig(n=3)
-        together = DataParallelEngine(engine, policy.device).generate(prompts, sampling, 12, seed=5)
+        together = DataParallelEngine(engine).generate(prompts, sampling, 12, seed=5)
         alone = engine.generate(prompts, sampling, 12, seed=5)
-        assert together.texts == alone.texts
-        assert len(set(together.texts)) > 1
-        for name in ("prompt", "completion"):
-            mask = getattr(alone, f"{name}_mask")
-            assert torch.equal(getattr(together, f"{name}_mask"), mask)
-            assert torch.equal(getattr(together, f"{name}_ids")[mask], getattr(alone, f"{name}_ids")[mask])
+        assert together == alone
+        assert len({rollout.text for rollout in together}) > 1
 
 
 def check_weights(rank: int) -> None:
@@ -205,24 +206,23 @@ def check_weights(rank: int) -> None:
     assert model.weight.tolist() == [[0, 0], [0, 0]]
 
 
-def check_updates(policies: Sequence[Policy], batch: ScoredRollouts, config: TrainConfig, rank: int) -> None:
+def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
     """Updates together and alone: one gradient, and the same bits in all processes."""
     together, alone, stats = updates_together_and_alone(policies, batch, config, rank, RANKS)
     for parameter, same in zip(together, alone, strict=True):
         torch.testing.assert_close(parameter.grad, same.grad, rtol=1e-4, atol=1e-7)
-    assert stats.grad_norm > 0.01
+    assert stats["actor/grad_norm"] > 0.01
     first, second = distributed.all_gather_object(lambda: [parameter.detach() for parameter in together])
     assert all(map(torch.equal, first, second))
 
 
-def check_bad_gradient(policy: Policy, batch: ScoredRollouts, config: TrainConfig) -> None:
+def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig) -> None:
     """One process alone meets it, and no process takes the step."""
-    advantages = batch.advantages.clone()
-    advantages[0] = torch.nan
+    broken = [replace(batch[0], advantage=math.nan), *batch[1:]]
     updater = Updater(policy, config, total_steps=10)
     before = [parameter.clone() for parameter in updater.weights.parameters]
     with pytest.raises(FloatingPointError, match="the gradient is not finite"):
-        updater.step(batch._replace(advantages=advantages))
+        updater.step(broken)
     assert all(map(torch.equal, before, updater.weights.parameters))
 
 

@@ -182,5 +182,5 @@ def test_of_several_processes_the_first_prints(tmp_path: Path, small: MakeOverri
 def test_a_model_that_is_not_there_is_told(tmp_path: Path, small: MakeOverrides) -> None:
     result = invoke("--config", "toy", "--dry-run", *small(tmp_path, "model.path=no/such/model"))
     assert result.exit_code == 0, result.output
-    assert "# Memory: unknown, for the configuration of model.path='no/such/model' cannot be read" in result.stdout
+    assert "# Memory: unknown, because the configuration of model.path='no/such/model' cannot be read" in result.stdout
     assert "# Steps: 2 an epoch" in result.stdout

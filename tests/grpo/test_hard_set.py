@@ -7,25 +7,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from command_line import invoke
 
 from outcome_rl import cli
 from outcome_rl.analyze import read_samples
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
-from outcome_rl.grpo.data.problems import Problem
-from outcome_rl.grpo.data.prompts import Prompts
 from outcome_rl.grpo.hard_set import Statistics, find_hard
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts
 from outcome_rl.grpo.sample import Sampler
+from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
 from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
 
 # Question i is solved by its sample number SOLVED_AT[i], from 1; "never" is hard.
 NEVER = 10**9
 SOLVED_AT = {"first": 1, "eighth": 8, "ninth": 9, "late": 20, "never": NEVER}
-PROMPTS = Prompts(tuple(Problem(name, "?", "4") for name in SOLVED_AT), [[i] for i in range(len(SOLVED_AT))])
+DATASET = ProblemSet(
+    "scripted", tuple(Problem(name, "?", "4") for name in SOLVED_AT), "", tuple([i] for i in range(len(SOLVED_AT)))
+)
 
 
 class Scripted:
@@ -36,16 +35,16 @@ class Scripted:
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Rollouts:
-        texts = []
+    ) -> list[Rollout]:
+        rollouts = []
         for (question,) in prompts:
             for _ in range(sampling.n):
                 self.drawn[question] += 1
                 number = self.drawn[question]
                 right = number == list(SOLVED_AT.values())[question]
-                texts.append(r"\boxed{4}" if right else ["none", r"\boxed{5}", r"\boxed{6}"][number % 3])
-        ids = torch.ones(len(texts), 1, dtype=torch.long)
-        return Rollouts(ids, ids.bool(), ids, ids.bool(), texts)
+                text = r"\boxed{4}" if right else ["none", r"\boxed{5}", r"\boxed{6}"][number % 3]
+                rollouts.append(Rollout([question], [1], text))
+        return rollouts
 
     def update_weights(self, policy: Policy) -> None:
         raise AssertionError("a search changes no weights")
@@ -56,9 +55,9 @@ def silent(label: str, unit: str) -> Iterator[Progress]:
     yield lambda done, total: None
 
 
-def search(out: Path, engine: Scripted, k: int, prompts: Prompts = PROMPTS) -> tuple[list[Statistics], list[str]]:
+def search(out: Path, engine: Scripted, k: int, dataset: ProblemSet = DATASET) -> tuple[list[Statistics], list[str]]:
     with OutcomeMatcher() as matcher:
-        return find_hard(Sampler(engine, load_config("toy"), with_text=False), matcher, prompts, k, out, silent)
+        return find_hard(Sampler(engine, load_config("toy"), with_text=False), matcher, dataset, k, out, silent)
 
 
 def test_a_solved_problem_is_not_sampled_again(tmp_path: Path) -> None:
@@ -102,10 +101,10 @@ def test_a_search_continues_from_its_files(tmp_path: Path) -> None:
 
 
 def test_a_gold_that_cannot_be_judged_is_not_hard(tmp_path: Path) -> None:
-    prompts = Prompts((Problem("bad", "?", r"\boxed{}"), Problem("good", "?", "9")), [[4], [4]])
+    dataset = ProblemSet("two", (Problem("bad", "?", r"\boxed{}"), Problem("good", "?", "9")), "", ([4], [4]))
     engine = Scripted()
     with pytest.warns(UserWarning, match="question 'bad': the gold answer .* is empty"):
-        statistics, hard = search(tmp_path, engine, 9, prompts)
+        statistics, hard = search(tmp_path, engine, 9, dataset)
     assert hard == ["good"]
     assert [one.n for one in statistics] == [8, 9]
 

@@ -220,7 +220,7 @@ def test_a_full_disk_at_a_checkpoint(
     save = OutcomeCounts.save
 
     def full(self: OutcomeCounts, path: Any) -> None:
-        if ".unfinished-4" in str(path):
+        if "global_step_4" in str(path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         save(self, path)
 
@@ -309,7 +309,7 @@ def test_a_reward_worker_that_hangs_holds_up_no_step(small_config: MakeConfig, t
     train(config)
     (row,) = rows(config.run_dir, "metrics")
     assert row["outcomes/unresolved"] > 0
-    assert row["reward/mean"] == 0
+    assert row["outcomes/correct_rate"] == 0
 
 
 def test_a_finished_run_shows_its_table_again(finished: Path, small: MakeOverrides, tmp_path: Path) -> None:
@@ -320,6 +320,15 @@ def test_a_finished_run_shows_its_table_again(finished: Path, small: MakeOverrid
         assert shown in result.stdout
     assert "step 6/6" not in result.stdout
     assert_same_run(tmp_path / "run", finished)
+
+
+def test_a_checkpoint_of_an_older_version_is_refused(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    checkpoint = tmp_path / "run" / "checkpoints" / "global_step_6"
+    (checkpoint / "exploration" / "counts.safetensors").rename(checkpoint / "counts.safetensors")
+    shutil.rmtree(checkpoint / "exploration")
+    with pytest.raises(ValueError, match=r"global_step_6 was written by an older version .* trainer\.experiment_name"):
+        Trainer(small_config(tmp_path))
 
 
 def test_one_process_a_folder(small_config: MakeConfig, tmp_path: Path) -> None:

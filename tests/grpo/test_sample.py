@@ -12,11 +12,11 @@ from outcome_rl.analyze import read_samples
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
-from outcome_rl.grpo.data.prompts import Prompts, build_prompts
+from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.sample import Sampler, open_sampler, sampling_config
+from outcome_rl.grpo.types import ProblemSet, Rollout
 from outcome_rl.outcomes.extraction import extract_answer
 
 N = SamplingConfig(n=4)
@@ -33,8 +33,8 @@ def config() -> TrainConfig:
 
 
 @pytest.fixture(scope="module")
-def prompts(config: TrainConfig, shared_policy: Policy) -> Prompts:
-    return build_prompts(load_problems(["toy:test"], config.data, 7), shared_policy.tokenizer, config.data)
+def dataset(config: TrainConfig, shared_policy: Policy) -> ProblemSet:
+    return tokenize(load_problems(["toy:test"], config.data, 7), shared_policy.tokenizer, config.data)
 
 
 class Killed(BaseException):
@@ -51,7 +51,7 @@ class Engine(TransformersEngine):
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Rollouts:
+    ) -> list[Rollout]:
         self.calls += 1
         if self.calls == self.killed_in:
             raise Killed
@@ -60,47 +60,53 @@ class Engine(TransformersEngine):
 
 @pytest.fixture(scope="module")
 def whole(
-    config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path_factory: pytest.TempPathFactory
+    config: TrainConfig, dataset: ProblemSet, shared_policy: Policy, tmp_path_factory: pytest.TempPathFactory
 ) -> bytes:
     path = tmp_path_factory.mktemp("whole") / "test.jsonl"
     shown: list[tuple[int, int]] = []
     Sampler(Engine(shared_policy), config, with_text=True).fill(
-        path, prompts, N, "test", lambda done, total: shown.append((done, total))
+        path, dataset, N, "test", lambda done, total: shown.append((done, total))
     )
     assert shown == [(0, 7), (2, 7), (4, 7), (6, 7), (7, 7)]
     return path.read_bytes()
 
 
-def test_the_file_is_one_that_analyze_reads(whole: bytes, prompts: Prompts, tmp_path: Path) -> None:
+def test_the_file_is_one_that_analyze_reads(whole: bytes, dataset: ProblemSet, tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_bytes(whole)
     questions = read_samples(tmp_path / "test.jsonl")
-    assert [question.question_id for question in questions] == [problem.id for problem in prompts.problems]
-    assert [question.gold for question in questions] == [problem.answer for problem in prompts.problems]
+    assert [question.question_id for question in questions] == [problem.id for problem in dataset.problems]
+    assert [question.gold for question in questions] == [problem.answer for problem in dataset.problems]
     assert {len(question.answers) for question in questions} == {4}
 
 
 @pytest.mark.parametrize("cut", [0, 1, 30])
 @pytest.mark.parametrize("killed_in", [1, 3, 4])
 def test_a_kill_loses_nothing(
-    killed_in: int, cut: int, whole: bytes, config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path: Path
+    killed_in: int,
+    cut: int,
+    whole: bytes,
+    config: TrainConfig,
+    dataset: ProblemSet,
+    shared_policy: Policy,
+    tmp_path: Path,
 ) -> None:
     path = tmp_path / "test.jsonl"
     with pytest.raises(Killed):
-        Sampler(Engine(shared_policy, killed_in), config, with_text=True).fill(path, prompts, N, "test", ignore)
+        Sampler(Engine(shared_policy, killed_in), config, with_text=True).fill(path, dataset, N, "test", ignore)
     path.write_bytes(path.read_bytes()[: -cut or None])  # a row that was being written
     engine = Engine(shared_policy)
-    Sampler(engine, config, with_text=True).fill(path, prompts, N, "test", ignore)
+    Sampler(engine, config, with_text=True).fill(path, dataset, N, "test", ignore)
     assert path.read_bytes() == whole
     assert engine.calls == 4 - (killed_in - 1) + (cut > 0 and killed_in > 1)
-    Sampler(engine, config, with_text=True).fill(path, prompts, N, "test", ignore)
+    Sampler(engine, config, with_text=True).fill(path, dataset, N, "test", ignore)
     assert path.read_bytes() == whole
 
 
 def test_answers_alone_are_those_of_the_texts(
-    whole: bytes, config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path: Path
+    whole: bytes, config: TrainConfig, dataset: ProblemSet, shared_policy: Policy, tmp_path: Path
 ) -> None:
     path = tmp_path / "test.jsonl"
-    Sampler(Engine(shared_policy), config, with_text=False).fill(path, prompts, N, "test", ignore)
+    Sampler(Engine(shared_policy), config, with_text=False).fill(path, dataset, N, "test", ignore)
     for line, other in zip(path.read_text().splitlines(), whole.decode().splitlines(), strict=True):
         texts = [extract_answer(sample["text"]) for sample in json.loads(other)["samples"]]
         assert [sample["answer"] for sample in json.loads(line)["samples"]] == [
@@ -109,10 +115,10 @@ def test_answers_alone_are_those_of_the_texts(
 
 
 def test_names_and_seeds_give_other_samples(
-    whole: bytes, config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path: Path
+    whole: bytes, config: TrainConfig, dataset: ProblemSet, shared_policy: Policy, tmp_path: Path
 ) -> None:
     path = tmp_path / "test.jsonl"
-    Sampler(Engine(shared_policy), config, with_text=True).fill(path, prompts, N, "other", ignore)
+    Sampler(Engine(shared_policy), config, with_text=True).fill(path, dataset, N, "other", ignore)
     assert path.read_bytes() != whole
 
 
@@ -190,10 +196,10 @@ def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_random_state_of_the_caller_is_left_alone(
-    config: TrainConfig, prompts: Prompts, shared_policy: Policy, tmp_path: Path
+    config: TrainConfig, dataset: ProblemSet, shared_policy: Policy, tmp_path: Path
 ) -> None:
     before = torch.get_rng_state()
-    Sampler(Engine(shared_policy), config, with_text=False).fill(tmp_path / "a.jsonl", prompts, N, "a", ignore)
+    Sampler(Engine(shared_policy), config, with_text=False).fill(tmp_path / "a.jsonl", dataset, N, "a", ignore)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -201,5 +207,5 @@ def test_columns_named_for_the_training_data_may_be_missing(tmp_path: Path) -> N
     source = tmp_path / "test.jsonl"
     source.write_text('{"unique_id": "a", "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}')
     config = sampling_config("toy", [str(source)], None, ["data.answer_key=reward_model.ground_truth"])
-    with open_sampler(config, [[str(source)]], tmp_path / "out", with_text=True) as (_, ((dataset, _),)):
+    with open_sampler(config, [[str(source)]], tmp_path / "out", with_text=True) as (_, (dataset,)):
         assert [problem.answer for problem in dataset.problems] == ["1"]

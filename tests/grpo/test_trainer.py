@@ -12,6 +12,7 @@ import torch
 from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
 from rich.console import Console
 
+from outcome_rl.exploration import Explorer
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -95,7 +96,7 @@ def test_the_trained_model_is_a_model(finished: Path) -> None:
 
 
 def test_every_sample_was_counted_once(finished: Path) -> None:
-    counts = OutcomeCounts.load(finished / "checkpoints" / "global_step_6" / "counts.safetensors")
+    counts = OutcomeCounts.load(finished / "checkpoints" / "global_step_6" / "exploration/counts.safetensors")
     questions, _, numbers = counts.items()
     assert int(numbers.sum()) == 6 * 8 * 4
     assert len(set(questions.tolist())) == 16
@@ -105,14 +106,15 @@ def test_metrics_agree_with_one_another(finished: Path) -> None:
     metrics = rows(finished, "metrics")
     assert [row["step"] for row in metrics] == [1, 2, 3, 4, 5, 6]
     assert [row["epoch"] for row in metrics] == [0, 0, 1, 1, 2, 2]
-    solved = [row["train/solved_fraction"] for row in metrics]
-    distinct = [row["train/distinct_answers"] for row in metrics[1:]]
+    solved = [row["exploration/solved_fraction"] for row in metrics[1:]]  # after one epoch all questions are sampled
+    distinct = [row["exploration/distinct_answers"] for row in metrics[1:]]
     assert solved == sorted(solved)
     assert distinct == sorted(distinct)
-    state = json.loads((finished / "checkpoints" / "global_step_6" / "state.json").read_text())
-    assert solved[-1] == len(state["solved"]) / 16
+    explorer = Explorer.load(finished / "checkpoints" / "global_step_6" / "exploration")
+    assert len(explorer.solved) == 16
+    assert solved[-1] == sum(explorer.solved.values()) / 16
     for row in metrics:
-        assert 0 < row["reward/mean"] < 1
+        assert 0 < row["outcomes/correct_rate"] < 1
         assert row["outcomes/unresolved"] == 0
         assert row["actor/grad_norm"] > 0
     assert metrics[0]["actor/kl"] == pytest.approx(0, abs=1e-9)
@@ -244,7 +246,7 @@ class Poison:
         trainer.policy.head_weight.register_hook(self.gradient)
 
     def gradient(self, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient * torch.nan if self.trainer.step + 1 in self.steps else gradient
+        return gradient * torch.nan if self.trainer.state.step + 1 in self.steps else gradient
 
 
 def test_an_update_that_is_not_finite_is_skipped_and_counted(
@@ -265,7 +267,9 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
         for step in range(1, 6)
     ]
     assert [before == after for before, after in pairwise(models)] == [True, False, True, False]
-    _, _, numbers = OutcomeCounts.load(config.run_dir / "checkpoints" / "global_step_5" / "counts.safetensors").items()
+    _, _, numbers = OutcomeCounts.load(
+        config.run_dir / "checkpoints" / "global_step_5" / "exploration/counts.safetensors"
+    ).items()
     assert int(numbers.sum()) == 5 * 8 * 4  # what was sampled is counted all the same
 
 
@@ -274,7 +278,7 @@ def test_updates_that_stay_not_finite_end_the_run(small_config: MakeConfig, tmp_
     config = small_config(tmp_path, *bare)
     for first_step in (0, 3):  # the run that goes on remembers what was skipped before
         trainer = Trainer(config)
-        assert trainer.step == first_step
+        assert trainer.state.step == first_step
         Poison(trainer, range(2, 7))
         with pytest.raises(FloatingPointError, match="the gradient is not finite"):
             trainer.run()
@@ -293,7 +297,7 @@ def test_dynamic_sampling_goes_on_where_it_stopped(small_config: MakeConfig, tmp
     assert rows(tmp_path / "parts" / "run", "metrics") == metrics
     assert sum(row["sampling/batches"] for row in metrics) > 3
     state = json.loads((whole.run_dir / "checkpoints" / "global_step_3" / "state.json").read_text())
-    assert state["drawn"] == sum(row["sampling/batches"] for row in metrics)
+    assert state["run"]["drawn"] == sum(row["sampling/batches"] for row in metrics)
 
 
 @pytest.mark.skipif(not PROBLEMS.is_dir(), reason=f"needs the problem sets in {PROBLEMS}")

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,8 +23,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_best
-from outcome_rl.grpo.update.microbatches import ScoredRollouts
-from outcome_rl.grpo.update.stats import UpdateStats
+from outcome_rl.grpo.types import Problem, Rollout, Sample
 from outcome_rl.grpo.update.updater import Updater
 
 STREAMS = ("metrics", "evaluations", "samples")
@@ -39,18 +39,17 @@ def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
 
 
 def updates_together_and_alone(
-    policies: Sequence[Policy], batch: ScoredRollouts, config: TrainConfig, rank: int, world_size: int
-) -> tuple[list[nn.Parameter], list[nn.Parameter], UpdateStats]:
+    policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int, world_size: int
+) -> tuple[list[nn.Parameter], list[nn.Parameter], dict[str, float]]:
     """What two equal policies learn, one as all processes and one as a single one: their parameters, and the latter's
-    statistics, which those of the former equal."""
+    metrics, which those of the former equal."""
     parameters, found = [], []
     for policy, environment in zip(policies, (as_rank(rank, world_size), as_rank(0, 1)), strict=True):
         with environment:
             updater = Updater(policy, config, total_steps=10)
-            found.append(updater.step(batch)._replace(reference_s=0, update_s=0))
+            found.append(untimed(updater.step(batch)))
         parameters.append(updater.weights.parameters)
-    for name, value in found[0]._asdict().items():
-        assert value == pytest.approx(getattr(found[1], name), rel=1e-5, abs=1e-7), name
+    assert found[0] == pytest.approx(found[1], rel=1e-5, abs=1e-7)
     return parameters[0], parameters[1], found[1]
 
 
@@ -66,7 +65,8 @@ def rows(run_dir: Path, stream: str) -> list[dict[str, Any]]:
 
 
 def files(checkpoint: Path) -> dict[str, bytes]:
-    return {name: (checkpoint / name).read_bytes() for name in ("model/model.safetensors", "counts.safetensors")}
+    names = ("model/model.safetensors", "exploration/counts.safetensors", "exploration/state.json")
+    return {name: (checkpoint / name).read_bytes() for name in names}
 
 
 def assert_same_run(run_dir: Path, other: Path) -> None:
@@ -98,7 +98,8 @@ def assert_equal_run(run_dir: Path, alone: Path) -> None:
     places = [latest_checkpoint(folder / "checkpoints") for folder in (run_dir, alone)]
     left, right = (place for place in places if place is not None)
     assert left.name == right.name
-    assert (left / "counts.safetensors").read_bytes() == (right / "counts.safetensors").read_bytes()
+    for name in ("counts.safetensors", "state.json"):
+        assert (left / "exploration" / name).read_bytes() == (right / "exploration" / name).read_bytes()
     states = [json.loads((place / "state.json").read_text()) for place in (left, right)]
     assert states[0] == states[1]
 
@@ -107,22 +108,50 @@ def on_file(folder: Path) -> list[str]:
     return [f"data.train_files={folder / 'problems.jsonl'}", "data.val_files=[]", "trainer.total_training_steps=2"]
 
 
-def scored_batch(policy: Policy) -> ScoredRollouts:
+def scored(
+    rollouts: Sequence[Rollout],
+    advantages: Sequence[float],
+    bonuses: Sequence[float],
+    correct: Sequence[bool],
+    answer_spans: Sequence[tuple[int, int]],
+) -> list[Sample]:
+    """Rollouts with made-up scores."""
+    rows = zip(rollouts, correct, advantages, bonuses, answer_spans, strict=True)
+    question = Problem("question", "?", "1")
+    return [Sample(question, rollout, None, right, 0, a, b, span) for rollout, right, a, b, span in rows]
+
+
+def random_spans(rollouts: Sequence[Rollout], generator: torch.Generator) -> list[tuple[int, int]]:
+    """For each response a range of its tokens, sometimes empty."""
+    width = max(len(rollout.token_ids) for rollout in rollouts)
+    spans = []
+    for rollout, chances in zip(rollouts, torch.rand(len(rollouts), width, generator=generator).tolist(), strict=True):
+        chosen = [position for position in range(len(rollout.token_ids)) if chances[position] < 0.3]
+        spans.append((chosen[0], chosen[-1] + 1) if chosen and chosen[-1] - chosen[0] < 4 else (0, len(chosen)))
+    return spans
+
+
+def with_logps(batch: Sequence[Sample], logps: Sequence[Sequence[float]]) -> list[Sample]:
+    """The batch as an engine with its own arithmetic would have sampled it."""
+    pairs = zip(batch, logps, strict=True)
+    return [replace(sample, rollout=sample.rollout._replace(logps=list(own))) for sample, own in pairs]
+
+
+def untimed(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
+def scored_batch(policy: Policy) -> list[Sample]:
     """Seven responses of unlike length to prompts of unlike length, with made-up scores."""
     prompts = policy.tokenizer(["D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9", "2", "D03 1 1 1 1 =>", "1 2 3", "D02"])
     sampling = SamplingConfig(n=1, temperature=1.5)
     rollouts = TransformersEngine(policy, 64).generate(prompts["input_ids"], sampling, 14, 3)
-    assert len(set(rollouts.completion_mask.sum(dim=1).tolist())) > 2
+    assert len({len(rollout.token_ids) for rollout in rollouts}) > 2
     generator = torch.Generator().manual_seed(0)
-    answer = (torch.rand(rollouts.completion_ids.shape, generator=generator) < 0.3) & rollouts.completion_mask
-    return ScoredRollouts(
-        rollouts=rollouts,
-        advantages=torch.randn(7, generator=generator),
-        bonuses=torch.rand(7, generator=generator),
-        answer_mask=answer,
-        correct=torch.tensor([True, False, False, True, False, False, True]),
-        trained=torch.ones(7, dtype=torch.bool),
-    )
+    spans = random_spans(rollouts, generator)
+    advantages = torch.randn(7, generator=generator).tolist()
+    bonuses = torch.rand(7, generator=generator).tolist()
+    return scored(rollouts, advantages, bonuses, [True, False, False, True, False, False, True], spans)
 
 
 class Process:

@@ -8,8 +8,8 @@ import torch
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts
 from outcome_rl.grpo.rollout.vllm_engine import SHARED_MEMORY, VllmEngine
+from outcome_rl.grpo.types import Rollout
 
 TEXTS = ("D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9 ! 3 =>")
 N = 32
@@ -22,21 +22,21 @@ def prompts(policy: Policy) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def rollouts(engine: VllmEngine, prompts: list[list[int]]) -> Rollouts:
+def rollouts(engine: VllmEngine, prompts: list[list[int]]) -> list[Rollout]:
     return engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
 
 
-def largest_difference(policy: Policy, rollouts: Rollouts, temperature: float) -> float:
+def largest_difference(policy: Policy, rollouts: list[Rollout], temperature: float) -> float:
     """Between the engine's log-probabilities and those of transformers, in float32."""
-    assert rollouts.logps is not None
-    ids = torch.cat([rollouts.prompt_ids, rollouts.completion_ids], dim=1)
-    mask = torch.cat([rollouts.prompt_mask, rollouts.completion_mask], dim=1).long()
-    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    with torch.no_grad():
-        logits = policy.model(ids, attention_mask=mask, position_ids=positions).logits
-    logps = torch.log_softmax(logits[:, rollouts.prompt_ids.shape[1] - 1 : -1] / temperature, dim=-1)
-    sampled = logps.gather(2, rollouts.completion_ids[..., None])[..., 0]
-    return (sampled - rollouts.logps)[rollouts.completion_mask].abs().max().item()
+    found = 0.0
+    for rollout in rollouts:
+        assert rollout.logps is not None
+        prompt, response = rollout.prompt_ids, rollout.token_ids
+        with torch.no_grad():
+            logits = policy.model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1]
+        logps = torch.log_softmax(logits / temperature, dim=-1).gather(1, torch.tensor(response)[:, None])[:, 0]
+        found = max(found, (logps - torch.tensor(rollout.logps)).abs().max().item())
+    return found
 
 
 @pytest.fixture
@@ -61,16 +61,16 @@ def test_logps_are_the_policys(
 
 
 def test_new_weights_are_sampled_from_after_an_update(
-    engine: VllmEngine, moved: Policy, prompts: list[list[int]], rollouts: Rollouts
+    engine: VllmEngine, moved: Policy, prompts: list[list[int]], rollouts: list[Rollout]
 ) -> None:
     sampling = SamplingConfig(n=N)
     old = engine.generate(prompts, sampling, 16, seed=1)
-    assert old.texts == rollouts.texts
+    assert texts(old) == texts(rollouts)
     assert largest_difference(moved, old, 1.0) > 0.1
     engine.update_weights(moved)
     new = engine.generate(prompts, sampling, 16, seed=1)
     assert largest_difference(moved, new, 1.0) < 1e-4
-    assert new.texts != old.texts
+    assert texts(new) != texts(old)
 
 
 def test_weights_that_were_read_leave_shared_memory(
@@ -84,50 +84,52 @@ def test_weights_that_were_read_leave_shared_memory(
     assert list(folder.iterdir()) == []
 
 
-def test_the_seed_decides_and_nothing_else(engine: VllmEngine, prompts: list[list[int]], rollouts: Rollouts) -> None:
+def test_the_seed_decides_and_nothing_else(
+    engine: VllmEngine, prompts: list[list[int]], rollouts: list[Rollout]
+) -> None:
     again = engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
     other = engine.generate(prompts, SamplingConfig(n=N), 16, seed=2)
-    assert again.logps is not None
-    assert rollouts.logps is not None
-    assert torch.equal(again.completion_ids, rollouts.completion_ids)
-    assert torch.equal(again.logps, rollouts.logps)
+    assert again == rollouts  # log-probabilities too
     assert all(mine != yours for mine, yours in zip(groups(other), groups(rollouts), strict=True))
     assert all(len(set(group)) > N / 2 for group in groups(rollouts))  # samples of one prompt are independent
 
 
 def test_a_question_keeps_its_samples_in_another_batch(
-    engine: VllmEngine, prompts: list[list[int]], rollouts: Rollouts
+    engine: VllmEngine, prompts: list[list[int]], rollouts: list[Rollout]
 ) -> None:
     alone = engine.generate(prompts[2:], SamplingConfig(n=N), 16, seed=1)
-    assert alone.texts == groups(rollouts)[2]
+    assert texts(alone) == groups(rollouts)[2]
 
 
-def groups(rollouts: Rollouts) -> list[list[str]]:
-    return [rollouts.texts[start : start + N] for start in range(0, len(rollouts.texts), N)]
+def groups(rollouts: list[Rollout]) -> list[list[str]]:
+    return [texts(rollouts[start : start + N]) for start in range(0, len(rollouts), N)]
 
 
-def test_masks_end_with_the_end_token(rollouts: Rollouts, policy: Policy, prompts: list[list[int]]) -> None:
-    end, pad = policy.tokenizer.eos_token_id, policy.tokenizer.pad_token_id
+def texts(rollouts: Sequence[Rollout]) -> list[str]:
+    return [rollout.text for rollout in rollouts]
+
+
+def test_responses_end_with_the_end_token(rollouts: list[Rollout], policy: Policy, prompts: list[list[int]]) -> None:
+    end = policy.tokenizer.eos_token_id
     ended = 0
-    for row, (ids, mask) in enumerate(
-        zip(rollouts.completion_ids.tolist(), rollouts.completion_mask.tolist(), strict=True)
-    ):
-        length = ids.index(end) + 1 if end in ids else len(ids)
-        ended += end in ids
-        assert mask == [True] * length + [False] * (len(ids) - length)
-        assert set(ids[length:]) <= {pad}
-        assert rollouts.prompt_ids[row][rollouts.prompt_mask[row]].tolist() == prompts[row // N]
+    for row, rollout in enumerate(rollouts):
+        ended += rollout.token_ids[-1] == end
+        assert end not in rollout.token_ids[:-1]
+        assert rollout.token_ids[-1] == end or len(rollout.token_ids) == 16
+        assert rollout.logps is not None
+        assert len(rollout.logps) == len(rollout.token_ids)
+        assert rollout.prompt_ids == prompts[row // N]
     assert 0 < ended < 3 * N
 
 
-def test_texts_are_the_ids_without_the_end(rollouts: Rollouts, policy: Policy) -> None:
-    for ids, mask, text in zip(rollouts.completion_ids, rollouts.completion_mask, rollouts.texts, strict=True):
-        assert policy.tokenizer.decode(ids[mask], skip_special_tokens=True) == text
+def test_texts_are_the_ids_without_the_end(rollouts: list[Rollout], policy: Policy) -> None:
+    for rollout in rollouts:
+        assert policy.tokenizer.decode(rollout.token_ids, skip_special_tokens=True) == rollout.text
 
 
 def test_responses_are_cut_at_the_limit(engine: VllmEngine, prompts: list[list[int]]) -> None:
     cut = engine.generate(prompts, SamplingConfig(n=4), 3, seed=1)
-    assert cut.completion_ids.shape == (12, 3)
+    assert [len(rollout.token_ids) for rollout in cut] == [3] * 12
 
 
 @pytest.mark.parametrize("setting", [{"top_k": 1}, {"top_p": 1e-6}])
@@ -139,7 +141,12 @@ def test_sampling_settings_are_obeyed(setting: dict[str, float], engine: VllmEng
 def test_samples_follow_the_policys_probabilities(engine: VllmEngine, policy: Policy, prompts: list[list[int]]) -> None:
     n = 2000
     rollouts = engine.generate(prompts[1:2], SamplingConfig(n=n, temperature=0.7), 1, seed=0)
-    observed = torch.bincount(rollouts.completion_ids[:, 0], minlength=policy.head_weight.shape[0]) / n
+    observed = (
+        torch.bincount(
+            torch.tensor([rollout.token_ids[0] for rollout in rollouts]), minlength=policy.head_weight.shape[0]
+        )
+        / n
+    )
     with torch.no_grad():
         expected = torch.softmax(policy.model(torch.tensor(prompts[1:2])).logits[0, -1] / 0.7, dim=-1)
     # Half the sum of absolute differences; the expectation of it, from the binomial of each token:
@@ -148,15 +155,15 @@ def test_samples_follow_the_policys_probabilities(engine: VllmEngine, policy: Po
 
 
 def test_sleep_between_rollouts_changes_nothing(
-    engine: VllmEngine, prompts: Sequence[list[int]], rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, prompts: Sequence[list[int]], rollouts: list[Rollout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPU build goes through the motions of sleeping, and keeps its memory."""
     monkeypatch.setattr(engine, "_can_sleep", True)
     for _ in range(2):
         slept = engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
         assert engine._asleep
-        assert torch.equal(slept.completion_ids, rollouts.completion_ids)
+        assert slept == rollouts
     monkeypatch.setattr(engine, "_can_sleep", False)
     awake = engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
     assert not engine._asleep
-    assert torch.equal(awake.completion_ids, rollouts.completion_ids)
+    assert awake == rollouts

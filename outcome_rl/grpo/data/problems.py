@@ -1,48 +1,32 @@
-"""Problems from JSONL, parquet, Hugging Face datasets or the toy task, with stable ids, and the order of
-batches."""
+"""Loading of problems with stable ids from JSONL, parquet, Hugging Face or the toy task, and the order of batches."""
 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 
 from outcome_rl.exploration import ANSWER_COLUMNS, ID_COLUMNS
 from outcome_rl.files import read_jsonl
 from outcome_rl.grpo.config.schema import DataConfig
+from outcome_rl.grpo.types import Problem, ProblemSet
 from outcome_rl.toy import DialectTask
 
 PROMPT_COLUMNS = ("problem", "question", "prompt")
 
 
-class Problem(NamedTuple):
-    """A question with a stable id and its reference answer."""
-
-    id: str
-    problem: str
-    answer: str
-
-
-class ProblemSet(NamedTuple):
-    """Problems of one or several sources, and a digest of all their text that checkpoints are checked against."""
-
-    name: str
-    problems: tuple[Problem, ...]
-    fingerprint: str
-
-
 def load_problems(
     sources: Sequence[str], config: DataConfig, max_samples: int = -1, *, named_columns: bool = True
 ) -> ProblemSet:
-    """Read, check and join the sources.
+    """Read, check and concatenate sources.
 
     Args:
         sources: files, "toy:SPLIT" or Hugging Face datasets, see `DataConfig`.
-        config: for the column names.
-        max_samples: use only the first so many; -1 uses all.
-        named_columns: False reads rows without the columns that `config` names by the usual names.
+        config: names the columns.
+        max_samples: number of problems to use, from the start; -1 uses all.
+        named_columns: False lets rows that lack a column named by `config` use the default column names.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -75,12 +59,12 @@ def load_problems(
 
 
 def set_name(sources: Sequence[str]) -> str:
-    """What the records call the problems of these sources."""
+    """Return the name of the problems of these sources in the records."""
     return "+".join(Path(source).stem for source in sources)
 
 
 def _rows(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row of a source with words that say where it is."""
+    """Yield each row of a source after its location for errors."""
     name, _, split = source.partition(":")
     if name == "toy":
         rows: Sequence[Any] = DialectTask().problems(cast(Any, split or "train"))
@@ -154,7 +138,7 @@ def _field(row: dict[str, Any], role: str, key: str, candidates: Sequence[str], 
 
 
 def _column(row: dict[str, Any], name: str) -> Any:
-    """A column, or with a dot a field of one that holds structs, as verl's `reward_model.ground_truth`."""
+    """Return a column, or after a dot a field of a struct column, as in verl's `reward_model.ground_truth`."""
     if name in row or "." not in name:
         return row.get(name)
     outer, _, inner = name.partition(".")
@@ -162,9 +146,9 @@ def _column(row: dict[str, Any], name: str) -> Any:
 
 
 class BatchOrder:
-    """Which problems each step trains on: a pure function of seed and step, so that resuming needs no state.
+    """Order of the training problems, a pure function of seed and step, so that resuming needs no state.
 
-    Every epoch is its own permutation; the remainder of an epoch that fills no batch is left out, as verl does.
+    Every epoch has its own permutation; a remainder that fills no batch is left out, as in verl.
     """
 
     def __init__(self, num_problems: int, batch_size: int, *, shuffle: bool, seed: int) -> None:
@@ -177,7 +161,7 @@ class BatchOrder:
         self.steps_per_epoch = num_problems // batch_size
 
     def batch(self, step: int) -> list[int]:
-        """Indices of the problems of `step`, which starts at 1."""
+        """Return the indices of the problems of batch `step`, which starts at 1."""
         epoch, position = divmod(step - 1, self.steps_per_epoch)
         order = torch.arange(self.num_problems)
         if self.shuffle:
@@ -187,6 +171,6 @@ class BatchOrder:
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A seed for one purpose, such as the rollouts of one step: independent streams from the run's one seed."""
+    """Derive an independent seed for one purpose, such as the rollouts of one step, from the run's seed."""
     digest = hashlib.blake2b(json.dumps([seed, *purpose]).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

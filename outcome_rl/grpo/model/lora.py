@@ -1,8 +1,8 @@
-"""LoRA adapters through peft (Hu et al. 2021, arXiv:2106.09685): small trainable matrices beside frozen weights.
+"""LoRA adapters through peft (Hu et al. 2021, arXiv:2106.09685): small trainable matrices on top of frozen weights.
 
-Without the adapters the model is the one that training began with, so the reference of the KL term costs no second
-copy. What leaves the process, to vLLM or into a checkpoint's `model/`, is the model with the adapters merged into its
-weights, under the names and in the form of an ordinary one.
+With the adapters disabled the model is the initial one, so the reference of the KL term needs no second copy. Weights
+that leave the process, to vLLM or into a checkpoint's `model/`, have the adapters merged and the names of the original
+model.
 """
 
 from importlib.util import find_spec
@@ -14,17 +14,17 @@ from torch import Tensor
 
 from outcome_rl.grpo.config.schema import ModelConfig
 
-ADAPTER = "default"  # peft's name of the first
+ADAPTER = "default"  # peft's name of the first adapter
 
 
 def add_adapters(model: Any, config: ModelConfig) -> Any:
-    """Put adapters into a model, whose own weights are then frozen.
+    """Insert adapters into a model in place, and freeze its own weights.
 
     Returns:
-        peft's wrapper, which turns them off and writes them; the model itself is changed in place.
+        peft's wrapper, which disables and saves the adapters.
 
     Raises:
-        ValueError: peft is not installed, or the adapters would change the lm_head, whose weight alone the loss sees.
+        ValueError: peft is not installed, or an adapter is on the lm_head, of which the loss sees only the weight.
     """
     if find_spec("peft") is None:
         raise ValueError("model.lora_rank > 0 needs peft: pip install 'outcome-rl[peft]', or set model.lora_rank=0")
@@ -38,7 +38,7 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
         lora_alpha=config.lora_alpha,
         target_modules=targets[0] if targets == ["all-linear"] else targets,
     )
-    with torch.random.fork_rng():  # the adapters of every run begin alike
+    with torch.random.fork_rng():  # all runs start with the same adapters
         torch.manual_seed(0)
         adapters = get_peft_model(model, settings)
     if isinstance(model.get_output_embeddings(), BaseTunerLayer):
@@ -49,7 +49,7 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
 
 
 def load_adapters(adapters: Any, folder: Path) -> None:
-    """Replace the adapters, where they are, by those of a folder that `save_pretrained` of the wrapper wrote."""
+    """Load adapters in place from a folder that the wrapper's `save_pretrained` wrote."""
     from peft import load_peft_weights, set_peft_model_state_dict
 
     set_peft_model_state_dict(adapters, load_peft_weights(str(folder), device="cpu"))
@@ -57,7 +57,7 @@ def load_adapters(adapters: Any, folder: Path) -> None:
 
 @torch.no_grad()
 def merged_state_dict(model: Any) -> dict[str, Tensor]:
-    """The state of a model with its adapters merged, under the names that it has without them."""
+    """Return the state of a model with its adapters merged, under the names that it has without them."""
     from peft.tuners.lora import LoraLayer
 
     changes = {

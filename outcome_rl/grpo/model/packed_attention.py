@@ -1,13 +1,11 @@
 """Attention over a packed row of tokens, as an attention implementation of transformers.
 
-Each layer lays queries, keys and values out as whole sequences, attends causally in each, and takes the results back to
-the packed row. Nothing is masked but the future: padding on the right is in the future of every token. A prompt that
-several responses share is laid out with each of them, and the gradients of its keys and values add up.
+Each layer gathers queries, keys and values into sequences, attends causally within each, and scatters the results back
+to the packed row. Only the future is masked: padding on the right is in the future of every token. A prompt that
+several responses share is in the sequence of each, and the gradients of its keys and values add up.
 
-The layout is two gathers: of FlashAttention's ragged form where flash-attn is installed and can run, otherwise padded
-for PyTorch's `scaled_dot_product_attention`, which micro-batches of similar lengths waste little in.
-
-Shapes: N packed tokens, K places, S sequences of at most L tokens, A attention heads, D channels of one.
+The sequences are ragged where flash-attn is installed and can run; otherwise they are padded for PyTorch's
+`scaled_dot_product_attention`, and micro-batches of similar lengths waste little.
 """
 
 from importlib.util import find_spec
@@ -16,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from outcome_rl.grpo.model.packing import Sequences, take_rows
+from outcome_rl.grpo.model.packing import PackedBatch, take_rows
 
 NAME = "outcome_rl_packed"
 
 
 def install(model: Any) -> None:
-    """Let a model attend over packed rows; without `sequences` it attends as it did.
+    """Let a model attend over packed rows; calls without `packed_batch` attend as before.
 
     Raises:
         ValueError: its architecture does not take its attention from transformers' interface.
@@ -41,7 +39,7 @@ def install(model: Any) -> None:
 
 
 def can_use_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether flash-attn is installed and takes tensors of this kind."""
+    """Return whether flash-attn is installed and takes tensors of this kind."""
     return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and find_spec("flash_attn") is not None
 
 
@@ -52,44 +50,45 @@ def attend(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    sequences: Sequences | None = None,
+    packed_batch: PackedBatch | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls in every layer.
+    """Attend in one layer; transformers calls this.
 
     Args:
-        query, key, value: (1, A, N, D) of a packed row; keys and values may have fewer heads.
-        attention_mask: for calls without `sequences`.
-        sequences: as the model's forward was given it; None is transformers' own attention.
-        scaling, sliding_window, softcap: of the architecture. The last is FlashAttention's alone, as in transformers.
+        query, key, value: (1, A, U, D) of a packed row; keys and values may have fewer heads.
+        attention_mask: for calls without `packed_batch`.
+        packed_batch: as given to the model's forward; None is transformers' own attention.
+        scaling, sliding_window, softcap: of the architecture. Only FlashAttention takes the last, as in transformers.
 
     Returns:
-        (1, N, A, D) and None for the attention weights.
+        (1, U, A, D), and None for the attention weights.
     """
-    if sequences is None:
+    if packed_batch is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         settings |= {"scaling": scaling, "sliding_window": sliding_window, "softcap": softcap}
         output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
         return output
-    query, key, value = (take_rows(x[0].transpose(0, 1), sequences.tokens_K) for x in (query, key, value))  # (K, A, D)
-    if sequences.padded:
-        result_KAD = _padded_attention(query, key, value, sequences, scaling, sliding_window)
+    gather = packed_batch.gather_index_K
+    query, key, value = (take_rows(x[0].transpose(0, 1), gather) for x in (query, key, value))  # (K, A, D)
+    if packed_batch.padded:
+        result_KAD = _padded_attention(query, key, value, packed_batch.max_length, scaling, sliding_window)
     else:
-        result_KAD = _flash_attention(query, key, value, sequences, scaling, sliding_window, softcap)
-    return take_rows(result_KAD, sequences.places_N)[None], None
+        result_KAD = _flash_attention(query, key, value, packed_batch, scaling, sliding_window, softcap)
+    return take_rows(result_KAD, packed_batch.scatter_index_U)[None], None
 
 
 def _padded_attention(
-    query: Tensor, key: Tensor, value: Tensor, sequences: Sequences, scaling: float | None, window: int | None
+    query: Tensor, key: Tensor, value: Tensor, max_length: int, scaling: float | None, window: int | None
 ) -> Tensor:
-    query, key, value = (x.view(sequences.number, -1, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
+    query, key, value = (x.view(-1, max_length, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
     mask_LL = None
-    if window is not None and window < sequences.max_length:
-        age_LL = torch.arange(sequences.max_length, device=query.device)
+    if window is not None and window < max_length:
+        age_LL = torch.arange(max_length, device=query.device)
         age_LL = age_LL[:, None] - age_LL[None]
         mask_LL = (age_LL >= 0) & (age_LL < window)
     result = nn.functional.scaled_dot_product_attention(
@@ -108,7 +107,7 @@ def _flash_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    sequences: Sequences,
+    packed_batch: PackedBatch,
     scaling: float | None,
     window: int | None,
     softcap: float | None,
@@ -119,10 +118,10 @@ def _flash_attention(
         query,
         key,
         value,
-        cu_seqlens_q=sequences.cu_seqlens,
-        cu_seqlens_k=sequences.cu_seqlens,
-        max_seqlen_q=sequences.max_length,
-        max_seqlen_k=sequences.max_length,
+        cu_seqlens_q=packed_batch.sequence_bounds,
+        cu_seqlens_k=packed_batch.sequence_bounds,
+        max_seqlen_q=packed_batch.max_length,
+        max_seqlen_k=packed_batch.max_length,
         softmax_scale=scaling,
         causal=True,
         window_size=(-1, -1) if window is None else (window - 1, 0),

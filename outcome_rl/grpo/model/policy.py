@@ -1,4 +1,4 @@
-"""A causal language model split where the policy loss wants it: the body gives hidden states, the head is a weight."""
+"""Causal language model split for the policy loss: the body computes hidden states, the lm_head is a weight."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
-from outcome_rl.grpo.model.fsdp import ShardedModel, part_of
+from outcome_rl.grpo.model.fsdp import ShardedModel, shard_like
 from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state_dict
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
 from outcome_rl.grpo.model.packed_attention import can_use_flash_attention, install
-from outcome_rl.grpo.model.packing import PackedBatch, Sequences, take_rows
+from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack, take_rows, to_device
+from outcome_rl.grpo.types import Rollout
 from outcome_rl.toy import policy_dir
 
 
@@ -26,10 +27,12 @@ class Policy:
     """
 
     def __init__(self, model: Any, tokenizer: Any, adapters: Any = None) -> None:
-        """Args:
-        model: a causal language model of transformers.
-        tokenizer: its tokenizer.
-        adapters: peft's wrapper of `model`, where it is trained by LoRA.
+        """Wrap a model that is loaded already.
+
+        Args:
+            model: a causal language model of transformers.
+            tokenizer: its tokenizer.
+            adapters: peft's wrapper of `model`, if it is trained by LoRA.
         """
         self.model = model.eval()
         self.sharded: ShardedModel | None = None
@@ -44,12 +47,12 @@ class Policy:
 
     @classmethod
     def load(cls, config: ModelConfig) -> Self:
-        """Read model and tokenizer, and check that hidden states times lm_head are this architecture's logits.
+        """Load model and tokenizer, and check that hidden states times lm_head are this architecture's logits.
 
         Raises:
-            ValueError: there is no such model, its tokenizer lacks what generation needs, its generation settings
-                cannot be saved, its logits are processed after the head (soft-capped or scaled), which a loss from
-                hidden states would miss, or it does not keep packed sequences apart.
+            ValueError: there is no such model, its tokenizer has no end token, its generation settings cannot be saved,
+                it processes logits after the head (soft-capping, scaling), which a loss from hidden states would miss,
+                or it mixes packed sequences.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -80,7 +83,7 @@ class Policy:
         return policy
 
     def frozen_copy(self) -> Self:
-        """A copy that is never trained: the reference policy."""
+        """Return a copy without gradients: the reference policy."""
         return type(self)(copy.deepcopy(self.model).requires_grad_(False), self.tokenizer)
 
     def compile(self) -> None:
@@ -88,35 +91,38 @@ class Policy:
         self._forward = torch.compile(self._body, dynamic=True)
 
     def shard(self, device: torch.device) -> None:
-        """Share the weights out among the processes, which all hold this policy and from now on enter every pass.
+        """Shard the weights over the processes; all of them hold this policy, and must enter every pass from now on.
 
         Args:
-            device: the kind of device that each process keeps its part on.
+            device: the kind of device that holds each process's shard.
 
         Raises:
-            ValueError: the weights are of several dtypes.
+            ValueError: the weights have several dtypes.
         """
         self.sharded = ShardedModel(self.model, self._body, self.layers, device)
         self._forward = self.sharded.forward
 
-    def whole(self) -> AbstractContextManager[None]:
-        """All weights are in this process meanwhile, which then needs no other; entering waits for all processes."""
-        return nullcontext() if self.sharded is None else self.sharded.whole()
+    def summon_full_params(self) -> AbstractContextManager[None]:
+        """Hold all weights in this process, so that passes need no other process; entering is collective."""
+        return nullcontext() if self.sharded is None else self.sharded.summon_full_params()
 
-    def gathered(self, *, everywhere: bool = False) -> Self:
-        """This policy, or of a sharded one a copy to be saved by the first process, or by all; all must call it."""
+    def full_copy(self, *, everywhere: bool = False) -> Self:
+        """Return this policy if it is not sharded, or else an unsharded copy, to be saved by rank zero or everywhere.
+
+        All processes must call it.
+        """
         if self.sharded is None:
             return self
-        return type(self)(self.sharded.gathered_model(everywhere=everywhere), self.tokenizer)
+        return type(self)(self.sharded.full_model(everywhere=everywhere), self.tokenizer)
 
     @property
     def packs(self) -> bool:
-        """Whether the model takes packed rows; otherwise `packed_hidden` pads them."""
+        """Whether the model takes packed rows; if not, `packed_hidden` pads them."""
         return bool(self.model.config._attn_implementation == PACKED)
 
     @property
     def pads_attention(self) -> bool:
-        """The layout of `pack` that this policy wants."""
+        """Whether `pack` must pad the sequences of attention for this policy."""
         return not (self.packs and can_use_flash_attention(self.device, self.dtype))
 
     @property
@@ -125,17 +131,17 @@ class Policy:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights that passes compute with."""
-        return cast(torch.dtype, self._outline.dtype)
+        """The dtype of the weights in forward passes."""
+        return cast(torch.dtype, self._unsharded_model.dtype)
 
     @property
-    def _outline(self) -> Any:
-        """A model of the class and dtype of this one as it was loaded, perhaps without weights."""
-        return self.model if self.sharded is None else self.sharded.outline
+    def _unsharded_model(self) -> Any:
+        """A model of the class and dtype of this one as it was loaded, possibly without weights."""
+        return self.model if self.sharded is None else self.sharded.meta_model
 
     @property
     def layers(self) -> list[Any]:
-        """Modules of the body that compute one after another; empty where the model does not tell them."""
+        """Modules of the body that compute one after another; empty if the model does not name them."""
         from transformers.modeling_layers import GradientCheckpointingLayer
 
         return [module for module in self._body.modules() if isinstance(module, GradientCheckpointingLayer)]
@@ -151,56 +157,54 @@ class Policy:
 
     @property
     def end_token_ids(self) -> list[int]:
-        """Every token that ends a response."""
+        """All tokens that end a response."""
         end = self.model.generation_config.eos_token_id
         ends = [] if end is None else [end] if isinstance(end, int) else list(end)
         return sorted({*ends, self.tokenizer.eos_token_id})
 
     def hidden(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Last hidden states (B, L, H) of tokens (B, L), padded on either side."""
+        """Compute the last hidden states (S, L, H) of tokens (S, L), padded on either side."""
         positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
         return self._hidden(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions)
 
     def packed_hidden(self, batch: PackedBatch) -> Tensor:
-        """Last hidden states (M, H) of the tokens that predict the response tokens of a packed batch."""
-        sequences = batch.sequences
+        """Compute the last hidden states (M, H) of the tokens that predict the response tokens of a packed batch."""
         if self.packs:
-            hidden_NH = self._hidden(
-                input_ids=batch.input_ids_N[None],
-                position_ids=batch.position_ids_N[None],
-                attention_mask=batch.input_ids_N.new_empty(1, 1, 1, 1),  # of four dimensions: no other is built
-                sequences=sequences,
+            hidden_UH = self._hidden(
+                input_ids=batch.input_ids_U[None],
+                position_ids=batch.position_ids_U[None],
+                attention_mask=batch.input_ids_U.new_empty(1, 1, 1, 1),  # four dimensions: transformers builds no other
+                packed_batch=batch,
             )[0]
         else:
-            lengths_S1 = sequences.cu_seqlens.diff()[:, None]
-            mask_SL = torch.arange(sequences.max_length, device=self.device) < lengths_S1
-            ids_SL = batch.input_ids_N[sequences.tokens_K].view(mask_SL.shape)
-            hidden_NH = self.hidden(ids_SL, mask_SL.long()).flatten(0, 1)[sequences.places_N]
-        return take_rows(hidden_NH, batch.states_M)
+            lengths_S1 = batch.sequence_bounds.diff()[:, None]
+            mask_SL = torch.arange(batch.max_length, device=self.device) < lengths_S1
+            ids_SL = batch.input_ids_U[batch.gather_index_K].view(mask_SL.shape)
+            hidden_UH = self.hidden(ids_SL, mask_SL.long()).flatten(0, 1)[batch.scatter_index_U]
+        return take_rows(hidden_UH, batch.states_M)
 
     def save(self, folder: Path) -> None:
-        """Write model and tokenizer as a Hugging Face folder; adapters are merged there, and by themselves in
-        `adapter/`."""
+        """Write model and tokenizer as a Hugging Face folder, adapters merged, and adapters alone in `adapter/`."""
         self.save_weights(folder)
         self.tokenizer.save_pretrained(folder)
         if self.adapters is not None:
             self.adapters.save_pretrained(folder / "adapter", save_embedding_layers=False)
 
     def save_weights(self, folder: Path) -> None:
-        """Write the model, adapters merged, under the names that Hugging Face publishes it by and vLLM expects."""
-        # Of several processes transformers lets the first alone write; here, whichever calls.
+        """Write the model, adapters merged, under the parameter names that Hugging Face publishes and vLLM expects."""
+        # transformers lets only rank zero write; here every process that calls does.
         self.model.should_save_on_this_rank = lambda is_main_process: is_main_process
         state = None if self.adapters is None else merged_state_dict(self.model)
         self.model.save_pretrained(folder, state_dict=state)
 
     def load_weights(self, folder: Path) -> None:
-        """Replace the weights by those of a folder that `save` wrote."""
+        """Load the weights of a folder that `save` wrote."""
         if self.adapters is not None:
             load_adapters(self.adapters, folder / "adapter")
             return
-        saved = type(self._outline).from_pretrained(folder, dtype=self.dtype).state_dict()
+        saved = type(self._unsharded_model).from_pretrained(folder, dtype=self.dtype).state_dict()
         own = self.model.state_dict()
-        self.model.load_state_dict({name: part_of(tensor, own[name]) for name, tensor in saved.items()})
+        self.model.load_state_dict({name: shard_like(tensor, own[name]) for name, tensor in saved.items()})
 
     def _hidden(self, **inputs: Any) -> Tensor:
         with _checkpointing(self.layers if torch.is_grad_enabled() else []):
@@ -208,8 +212,10 @@ class Policy:
 
     @torch.no_grad()
     def _check_head(self) -> None:
-        """Replace what the head puts out by values large enough for any soft-capping to show, and see what comes out of
-        the model; and compare what the head receives with `hidden`."""
+        """Check that the model returns its head's output unchanged, and that the head receives `hidden`.
+
+        The head's output is replaced by values that are large enough for any soft-capping to show.
+        """
         vocab = self.head_weight.shape[0]
         ids = torch.arange(4, device=self.device)[None] % vocab
         probe = torch.linspace(-100, 100, vocab, device=self.device).expand(1, 4, vocab)
@@ -232,16 +238,15 @@ class Policy:
 
     @torch.no_grad()
     def _check_packing(self) -> None:
-        """Two sequences in one row must not see each other: state-space layers, say, would carry the first into the
-        second."""
-        ids = torch.arange(12, device=self.device) % self.head_weight.shape[0]
-        places = torch.arange(12, device=self.device)
-        ends = torch.tensor([0, 6, 12], device=self.device)
-        sequences = Sequences(places, places, ends.int(), number=2, max_length=6, padded=self.pads_attention)
-        row = PackedBatch(ends[:2] // 6, ids, places % 6, sequences, places, places, ends)
-        packed = self.packed_hidden(row).float()
-        apart = self.hidden(ids.view(2, 6), torch.ones_like(ids.view(2, 6))).flatten(0, 1).float()
-        if not (packed - apart).abs().max() <= 5e-2 * apart.abs().max():
+        """Check that two sequences in one row do not see each other: state-space layers, for example, would carry the
+        first into the second."""
+        ids_SL = (torch.arange(12) % self.head_weight.shape[0]).view(2, 6)
+        rollouts = [Rollout(ids[:1], [*ids[1:], 0], "") for ids in ids_SL.tolist()]  # the last token is not computed
+        row = pack(PackingPlan.of(rollouts, share_prefixes=True), [0, 1], padded=self.pads_attention)
+        packed = self.packed_hidden(to_device(row, self.device)).float()
+        ids_SL = ids_SL.to(self.device)
+        separate = self.hidden(ids_SL, torch.ones_like(ids_SL)).flatten(0, 1).float()
+        if not (packed - separate).abs().max() <= 5e-2 * separate.abs().max():
             raise ValueError(
                 f"{type(self.model).__name__} does not keep packed sequences apart; set model.use_remove_padding=false"
             )
@@ -249,9 +254,11 @@ class Policy:
 
 @contextmanager
 def _checkpointing(layers: Sequence[Any]) -> Iterator[None]:
-    """Where layers save activations by gradient checkpointing, if they were told to. transformers does so in training
-    mode alone, which generation cannot use (it would lose its cache) nor the update (it would get dropout), so it is
-    set for the layers without what they are made of."""
+    """Let layers checkpoint activations, if gradient checkpointing is enabled.
+
+    transformers checkpoints only in training mode, in which generation would lose its cache and the update would get
+    dropout. So the mode is set for the layers alone, without their submodules.
+    """
     for layer in layers:
         layer.training = layer.gradient_checkpointing
     try:
@@ -262,8 +269,10 @@ def _checkpointing(layers: Sequence[Any]) -> Iterator[None]:
 
 
 def _make_savable(model: Any, path: str) -> None:
-    """Models are published with settings that `save_pretrained` refuses, most often a temperature beside
-    do_sample=false; the first checkpoint is too late to find out."""
+    """Repair published generation settings that `save_pretrained` refuses, such as a temperature with do_sample=false.
+
+    Otherwise the first checkpoint would fail.
+    """
     settings = model.generation_config
     try:
         settings.validate(strict=True)

@@ -1,103 +1,132 @@
-"""The responses that one update learns from: sampled, scored and counted, and with dynamic sampling until enough of
-them have something to teach.
+"""Samples of one update: sampled, scored and counted, and with dynamic sampling until enough of them have a gradient.
 
 A group whose advantages and bonuses are all zero has no policy gradient. DAPO's dynamic sampling (arXiv:2503.14476,
-section 3.2) leaves such groups out and samples on until a batch of others is there. Two things differ here:
+section 3.2) leaves such groups out and continues to sample until it has a batch of others. Two things differ here:
 
-- Everything sampled is counted, scored and reported before anything is left out: a rare answer is found once.
-- The rule is the gradient, not the rewards: a group of wrong answers alone stays where its bonuses explore.
+- All samples are counted, scored and reported before any is left out: a rare answer is found only once.
+- The rule is the gradient, not the rewards: a group of only wrong answers stays if its bonuses explore.
 """
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from torch import Tensor
-
+from outcome_rl.exploration import Explorer, Scored
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.data.problems import BatchOrder, Problem, derive_seed
-from outcome_rl.grpo.data.prompts import Prompts
+from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
+from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine
-from outcome_rl.grpo.rollout.scoring import Scorer, Scores
-from outcome_rl.grpo.update.microbatches import ScoredRollouts
-from outcome_rl_kernels import GroupAdvantages
+from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
+from outcome_rl.outcomes.answer_mask import answer_spans
 
 
 class Collected(NamedTuple):
-    """What was sampled for one update, and the part of it that teaches."""
+    """The samples of one update."""
 
-    problems: list[Problem]  # B, those of several batches one after another
-    scores: Scores  # of all of them
-    batch: ScoredRollouts  # what the update learns from: all, or the groups that were chosen
+    samples: list[Sample]  # N, those of several batches one after another
+    batch: list[Sample]  # the samples of the groups that the update learns from
+    num_batches: int  # drawn from the data
     metrics: dict[str, float]
     rollout_s: float
     outcomes_s: float
 
 
 class Collector:
-    """Draws batches of questions in order, and everything that comes of them up to the advantages."""
+    """Draws batches of questions in order, samples responses and scores them."""
 
     def __init__(
         self,
         config: TrainConfig,
-        prompts: Prompts,
+        dataset: ProblemSet,
         order: BatchOrder,
+        policy: Policy,
         engine: RolloutEngine,
-        scorer: Scorer,
-        drawn: int,
+        explorer: Explorer,
     ) -> None:
-        """
-        Args:
-            drawn: batches that the run has drawn so far: the place in the data, and in the seeds of sampling.
-        """
+        """Hold all parts of a step before the update; of the policy, its tokenizer and end tokens are used."""
         self.config = config
-        self.prompts = prompts
+        self.dataset = dataset
         self.order = order
+        self.policy = policy
         self.engine = engine
-        self.scorer = scorer
-        self.drawn = drawn
-        self.torn = False  # whether some of a step that did not come to its end was counted: no state to be saved
+        self.explorer = explorer
+        self.has_partial_step = False  # whether samples of an unfinished step were counted: the state must not be saved
 
-    def collect(self) -> Collected:
-        """Sample for one update.
+    def collect(self, drawn: int) -> Collected:
+        """Collect the samples of one update.
+
+        Args:
+            drawn: number of batches drawn so far: the position in the data, and in the seeds of sampling.
 
         Raises:
-            EngineDied: the engine did; `torn` if that was between two batches of one update.
+            EngineDied: the engine died; `has_partial_step` if that was between two batches of one update.
         """
         filter_groups, wanted = self.config.algorithm.filter_groups, self.config.data.train_batch_size
         most = filter_groups.max_num_gen_batches if filter_groups.enable else 1
-        problems: list[Problem] = []
-        parts: list[Scores] = []
+        n = self.config.rollout.n
+        samples: list[Sample] = []
+        parts: list[Scored] = []
+        informative: list[Sample] = []
         rollout_s = outcomes_s = 0.0
-        found = 0
-        while len(parts) < most and found < wanted:
+        while len(parts) < most and len(informative) < wanted * n:
             start = time.perf_counter()
-            self.torn = bool(parts)
-            number = self.drawn + len(parts) + 1
+            self.has_partial_step = bool(parts)
+            number = drawn + len(parts) + 1
             chosen = self.order.batch(number)
             rollouts = self.engine.generate(
-                [self.prompts.ids[i] for i in chosen],
+                [self.dataset.prompts[i] for i in chosen],
                 self.config.rollout,
                 self.config.data.max_response_length,
                 derive_seed(self.config.trainer.seed, "rollout", number),
             )
             rolled_out = time.perf_counter()
-            of_batch = [self.prompts.problems[i] for i in chosen]
-            parts.append(self.scorer.score(of_batch, rollouts))
-            problems += of_batch
-            found += int(informative_groups(parts[-1].groups).sum())
+            new, scored = self.score([self.dataset.problems[i] for i in chosen], rollouts)
+            samples += new
+            parts.append(scored)
+            for first in range(0, len(new), n):
+                group = new[first : first + n]
+                if any(sample.advantage + sample.bonus for sample in group):
+                    informative += group
             rollout_s += rolled_out - start
             outcomes_s += time.perf_counter() - rolled_out
-        self.drawn += len(parts)
-        self.torn = False
-        scores = Scores.join(parts)
-        batch, metrics = scores.batch, {}
+        self.has_partial_step = False
+        metrics = Scored.join(parts).metrics | self._length_metrics(samples)
         if filter_groups.enable:
-            groups = informative_groups(scores.groups).nonzero()[:wanted, 0].tolist()
-            batch = batch.groups(groups, self.config.rollout.n)
-            metrics = {"sampling/batches": len(parts), "sampling/informative_groups": found / len(problems)}
-        return Collected(problems, scores, batch, metrics, rollout_s, outcomes_s)
+            metrics["sampling/batches"] = len(parts)
+            metrics["sampling/informative_groups"] = len(informative) / len(samples)
+        batch = informative[: wanted * n] if filter_groups.enable else samples
+        return Collected(samples, batch, len(parts), metrics, rollout_s, outcomes_s)
 
+    def score(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> tuple[list[Sample], Scored]:
+        """Score and count the `rollout.n` responses to each problem."""
+        algorithm = self.config.algorithm
+        repeated = [problem for problem in problems for _ in range(self.config.rollout.n)]
+        texts = [rollout.text for rollout in rollouts]
+        scored = self.explorer.score(
+            [problem.id for problem in repeated],
+            texts,
+            [problem.answer for problem in repeated],
+            group_ids=[group for group in range(len(problems)) for _ in range(self.config.rollout.n)],
+            scale="std" if algorithm.norm_adv_by_std_in_grpo else "none",
+        )
+        spans = [(0, 0)] * len(rollouts)
+        if scored.answer_mask_mode != "none":
+            ids = [rollout.token_ids for rollout in rollouts]
+            spans = answer_spans(self.policy.tokenizer, ids, scored.answers, texts)
+        ends = {*self.policy.end_token_ids}
+        trained = [
+            not algorithm.mask_truncated_completions or bool(ends.intersection(rollout.token_ids[-1:]))
+            for rollout in rollouts
+        ]
+        columns = (scored.correct, scored.counts, scored.advantages, scored.bonuses)
+        rows = zip(repeated, rollouts, scored.answers, *(x.tolist() for x in columns), spans, trained, strict=True)
+        return [Sample(*row) for row in rows], scored
 
-def informative_groups(groups: GroupAdvantages) -> Tensor:
-    """Which questions have a policy gradient, (B,) bool."""
-    return ((groups.advantages + groups.bonuses) != 0).any(dim=1)
+    def _length_metrics(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """Mean length of the responses, and the share of those that are as long as they may be."""
+        lengths = [len(sample.rollout.token_ids) for sample in samples]
+        limit = self.config.data.max_response_length
+        return {
+            "response/tokens_mean": sum(lengths) / len(lengths),
+            "response/at_limit": lengths.count(limit) / len(lengths),
+        }

@@ -1,10 +1,10 @@
-"""Responses token by token from a causal language model of transformers, leaner than its `generate`.
+"""Decode loop for a causal language model of transformers, leaner than its `generate`.
 
-- The prompt of a group is computed once, and its cache is handed to all the samples.
-- On the CPU that holds for whatever samples have drawn alike so far, until they part.
-- Rows that have ended leave the batch.
-- The cache has room to grow. `DynamicCache` concatenates, which moves all of it at every token.
-- A token costs one forward pass and one draw, on the device; the host looks whether all have ended now and then.
+- The prompt of a group is computed once, and its cache is copied to all the samples.
+- On the CPU this extends to every shared prefix: identical samples are computed once until they differ.
+- Sequences that have ended leave the batch.
+- The cache has room to grow. `DynamicCache` concatenates, which copies all of it at every token.
+- A token costs one forward pass and one draw, on the device; the host checks at intervals whether all have ended.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,9 @@ from transformers.cache_utils import DynamicLayer
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import padded
 from outcome_rl.grpo.rollout.sampling import draw, uniforms, warper
 
-LOOK_EVERY = 8  # tokens, on a GPU: it waits for the host each time; on the CPU looking is free
+CHECK_EVERY = 8  # tokens, on a GPU, because each check synchronises; on the CPU a check is free
 
 
 @torch.no_grad()
@@ -32,49 +31,49 @@ def decode(
     sampling: SamplingConfig,
     max_tokens: int,
 ) -> list[list[int]]:
-    """Sample a response of at most `max_tokens` tokens for each row, its end token included.
+    """Sample S responses of at most `max_tokens` tokens, end tokens included.
 
     Args:
-        policy: what to sample from.
-        prompts: B prompts' token ids.
-        owners: which of the prompts each of the R rows continues.
-        seeds: of each row; they alone decide what is drawn.
+        policy: the model and its tokenizer.
+        prompts: B token lists.
+        owners: index of the prompt of each of the S sequences.
+        seeds: one a sequence; sampling depends on nothing else.
         sampling: temperature, top_k and top_p; `n` is not read.
     """
     device = policy.device
     warp = warper(sampling)
     end_ids = policy.end_token_ids
     ends = torch.tensor(end_ids, device=device)
-    uniforms_RT = uniforms(seeds, max_tokens).to(device)
-    tokens_RT = torch.full((len(owners), max_tokens), policy.tokenizer.pad_token_id, device=device)
+    uniforms_ST = uniforms(seeds, max_tokens).to(device)
+    tokens_ST = torch.full((len(owners), max_tokens), policy.tokenizer.pad_token_id, device=device)
 
     stream = _TokenStream(policy, prompts, owners, max_tokens)
-    look_every = 1 if stream.shares else LOOK_EVERY  # both are free where the host need not be waited for
-    logits_RV = stream.read()
-    rows = torch.arange(len(owners), device=device)  # those still in the batch; it shrinks
+    check_every = 1 if stream.shares else CHECK_EVERY  # branches are shared where checks are free, on the CPU
+    logits_SV = stream.read_prompts()
+    rows = torch.arange(len(owners), device=device)  # the sequences still in the batch
     ended = torch.zeros(len(owners), dtype=torch.bool, device=device)
-    for place in range(max_tokens):
-        tokens = draw(warp(logits_RV.float()), uniforms_RT[rows, place])
-        tokens_RT[rows, place] = tokens
+    for position in range(max_tokens):
+        tokens = draw(warp(logits_SV.float()), uniforms_ST[rows, position])
+        tokens_ST[rows, position] = tokens
         ended |= torch.isin(tokens, ends)
-        if place % look_every == look_every - 1:
+        if position % check_every == check_every - 1:
             left = (~ended).nonzero()[:, 0]
             if len(left) == 0:
                 break
-            # Moving the cache costs about a step; but rows that have ended would part shared branches.
+            # Copying the cache costs about a step; but ended sequences would split shared branches.
             if 2 * len(left) <= len(rows) or stream.shares:
                 rows, ended, tokens = rows[left], ended[left], tokens[left]
                 stream.keep(left)
-        if place + 1 < max_tokens:
-            logits_RV = stream.feed(tokens)
-    return [_up_to_the_end(ids, end_ids) for ids in tokens_RT.tolist()]
+        if position + 1 < max_tokens:
+            logits_SV = stream.feed(tokens)
+    return [_up_to_the_end(ids, end_ids) for ids in tokens_ST.tolist()]
 
 
 class _TokenStream:
-    """The model and its cache: tokens of R rows in, logits (R, V) of the next ones out.
+    """The model and its cache: tokens of S sequences in, logits (S, V) of the next tokens out.
 
-    The model computes G branches, each followed by one row or more. Where a GPU would have to wait for the host at
-    every token to see which rows still agree, every row has a branch of its own.
+    The model computes G branches, the distinct prefixes of the sequences. On a GPU every sequence has its own branch,
+    because finding out which sequences still agree would synchronise at every token.
     """
 
     def __init__(
@@ -83,51 +82,54 @@ class _TokenStream:
         self.policy = policy
         self.cache = DynamicCache(config=policy.model.config)
         self.cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self.cache.layers]
-        ids_GP, mask_GP = padded(prompts, policy.tokenizer.pad_token_id, left=True)
-        self.length = ids_GP.shape[1]
-        self.mask: Tensor | None = None  # without padding attention needs none, and is faster
-        if not mask_GP.all():
-            room = mask_GP.new_ones(len(mask_GP), max_tokens)
-            self.mask = torch.cat([mask_GP, room], dim=1).long().to(policy.device)
-        self.positions = (mask_GP.long().cumsum(dim=1) - 1).clamp(min=0).to(policy.device)  # of what is fed
+        self.length = max(map(len, prompts))
+        gaps = [self.length - len(prompt) for prompt in prompts]
+        pad = policy.tokenizer.pad_token_id
+        ids_GP = torch.tensor([[pad] * gap + list(prompt) for gap, prompt in zip(gaps, prompts, strict=True)])
         self.prompt_ids = ids_GP.to(policy.device)
-        self.branches_R = torch.tensor(owners, device=policy.device)  # the one that each row follows
+        positions_GP = torch.arange(self.length) - torch.tensor(gaps)[:, None]
+        self.positions = positions_GP.clamp(min=0).to(policy.device)  # of the tokens fed last
+        self.mask: Tensor | None = None  # without padding, attention is faster without a mask
+        if any(gaps):
+            room = positions_GP.new_ones(len(prompts), max_tokens)
+            self.mask = torch.cat([(positions_GP >= 0).long(), room], dim=1).to(policy.device)
+        self.branches_S = torch.tensor(owners, device=policy.device)  # the branch that each sequence follows
         self.shares = policy.device.type == "cpu"
 
-    def read(self) -> Tensor:
-        """The prompts, padded on the left where their lengths differ."""
-        logits_RV = self._forward(self.prompt_ids)[self.branches_R]
-        self._part()
-        return logits_RV
+    def read_prompts(self) -> Tensor:
+        """Feed the prompts, padded on the left where their lengths differ."""
+        logits_SV = self._forward(self.prompt_ids)[self.branches_S]
+        self._split()
+        return logits_SV
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
-        self.branches_R = self.branches_R[rows]
-        self._part()
+        """Continue with these sequences alone."""
+        self.branches_S = self.branches_S[rows]
+        self._split()
 
-    def feed(self, tokens_R: Tensor) -> Tensor:
-        """One more token in every row."""
+    def feed(self, tokens_S: Tensor) -> Tensor:
+        """Feed one more token of every sequence."""
         self.length += 1
         if not self.shares:
             self.positions = self.positions[:, -1:] + 1
-            return self._forward(tokens_R[:, None])
-        stride = int(tokens_R.max()) + 1
-        pairs_G, branches_R = torch.unique(self.branches_R * stride + tokens_R, return_inverse=True)
+            return self._forward(tokens_S[:, None])
+        stride = int(tokens_S.max()) + 1
+        pairs_G, branches_S = torch.unique(self.branches_S * stride + tokens_S, return_inverse=True)
         parents_G = pairs_G // stride
         if len(parents_G) != len(self.positions) or not parents_G.equal(torch.arange(len(parents_G))):
-            self._move(parents_G)
-        self.branches_R = branches_R
+            self._select(parents_G)
+        self.branches_S = branches_S
         self.positions = self.positions[:, -1:] + 1
-        return self._forward((pairs_G % stride)[:, None])[branches_R]
+        return self._forward((pairs_G % stride)[:, None])[branches_S]
 
-    def _part(self) -> None:
-        """Give every row a branch of its own, unless branches are shared."""
+    def _split(self) -> None:
+        """Give every sequence its own branch, unless branches are shared."""
         if not self.shares:
-            self._move(self.branches_R)
-            self.branches_R = torch.arange(len(self.branches_R), device=self.branches_R.device)
+            self._select(self.branches_S)
+            self.branches_S = torch.arange(len(self.branches_S), device=self.branches_S.device)
 
-    def _move(self, branches: Tensor) -> None:
-        """Go on with these branches alone, each as often as it is named."""
+    def _select(self, branches: Tensor) -> None:
+        """Continue with these branches alone, each as often as it is listed."""
         self.cache.reorder_cache(branches)
         self.positions = self.positions[branches]
         self.mask = None if self.mask is None else self.mask[branches]
@@ -145,7 +147,7 @@ class _TokenStream:
 
 
 class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values (R, heads, length, channels) at the start of buffers that are longer by up to a quarter."""
+    """Keys and values (G, A, length, D) at the start of buffers that are longer by up to a quarter."""
 
     keys: Tensor
     values: Tensor
@@ -180,6 +182,6 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
 
 
 def _up_to_the_end(ids: list[int], ends: Sequence[int]) -> list[int]:
-    """A row goes on after its end until it leaves the batch; nothing of that is its response."""
-    first = next((place for place, token in enumerate(ids) if token in ends), len(ids))
+    """Cut the tokens after the end token, which were sampled until the sequence left the batch."""
+    first = next((position for position, token in enumerate(ids) if token in ends), len(ids))
     return ids[: first + 1]

@@ -1,9 +1,9 @@
-"""From logits to tokens, as a function of seeds alone: which rows share a batch has no part in what is drawn.
+"""Batch-invariant sampling: tokens depend on per-response seeds, never on batch composition.
 
-A generator draws in the order in which it is asked, so that samples depend on how a batch is cut. Here every response
-has a seed of its own, its t-th token takes the t-th number of that seed's SplitMix64 sequence (Steele, Lea and Flood
-2014), and the whole batch is drawn by inverting the distribution function: one uniform number a token. Samples are then
-the same however the batch is cut, as far as the logits are: products of another size may round differently.
+A generator draws numbers in the order of the calls, so samples depend on how a batch is split. Here every response has
+its own seed, its t-th token takes the t-th number of that seed's SplitMix64 sequence (Steele, Lea and Flood 2014), and
+the whole batch is drawn by inverting the distribution function: one uniform number a token. Samples are then the same
+however the batch is split, as far as the logits are: products of another size may round differently.
 """
 
 from collections import Counter
@@ -19,9 +19,9 @@ from outcome_rl_kernels.counts.entries import GOLDEN_RATIO, mix64
 
 
 def sample_seeds(prompts: Sequence[Sequence[int]], n: int, seed: int) -> list[int]:
-    """A seed for every response, a function of `seed` (that of the step), its prompt and its number among the samples.
+    """Derive a seed for each of the n responses to each prompt from `seed` (the step's), its prompt and its number.
 
-    A question keeps its seeds whatever else is in the batch. One that stands in it twice gets twice as many.
+    A question keeps its seeds whatever else is in the batch. A question that occurs twice gets twice as many.
     """
     drawn: Counter[int] = Counter()
     seeds = []
@@ -33,23 +33,23 @@ def sample_seeds(prompts: Sequence[Sequence[int]], n: int, seed: int) -> list[in
 
 
 def uniforms(seeds: Sequence[int], count: int) -> Tensor:
-    """The first `count` numbers in [0, 1) of each seed's sequence, (R, count) float64."""
-    places = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN_RATIO
-    bits = mix64(np.array(seeds, dtype=np.uint64)[:, None] + places)
+    """Return the first `count` numbers in [0, 1) of each seed's sequence, (S, count) float64."""
+    steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN_RATIO
+    bits = mix64(np.array(seeds, dtype=np.uint64)[:, None] + steps)
     return torch.from_numpy((bits >> np.uint64(11)) * 2.0**-53)
 
 
-def draw(logits_RV: Tensor, uniforms_R: Tensor) -> Tensor:
-    """A token (R,) for each row, from the softmax of its logits; none whose probability is zero.
+def draw(logits_SV: Tensor, uniforms_S: Tensor) -> Tensor:
+    """Draw a token (S,) for each sequence from the softmax of its logits, never one of probability zero.
 
     The distribution function is summed in float64: in float32 the rare tokens of a large vocabulary would be lost.
     """
-    summed_RV = logits_RV.float().softmax(dim=-1).cumsum(dim=-1, dtype=torch.float64)
-    return torch.searchsorted(summed_RV, uniforms_R[:, None] * summed_RV[:, -1:], right=True)[:, 0]
+    summed_SV = logits_SV.float().softmax(dim=-1).cumsum(dim=-1, dtype=torch.float64)
+    return torch.searchsorted(summed_SV, uniforms_S[:, None] * summed_SV[:, -1:], right=True)[:, 0]
 
 
 def warper(sampling: SamplingConfig) -> Callable[[Tensor], Tensor]:
-    """Temperature, then top-k, then top-p, as `generate` applies them: logits (R, V) to those that are sampled from."""
+    """Return the function that applies temperature, then top-k, then top-p to logits (S, V), as `generate` does."""
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     steps = [TemperatureLogitsWarper(sampling.temperature)] if sampling.temperature != 1 else []
@@ -58,9 +58,9 @@ def warper(sampling: SamplingConfig) -> Callable[[Tensor], Tensor]:
     if sampling.top_p < 1:
         steps.append(TopPLogitsWarper(sampling.top_p))
 
-    def warp(logits_RV: Tensor) -> Tensor:
+    def warp(logits_SV: Tensor) -> Tensor:
         for step in steps:
-            logits_RV = step(None, logits_RV)
-        return logits_RV
+            logits_SV = step(None, logits_SV)
+        return logits_SV
 
     return warp

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import decode
-from outcome_rl.grpo.rollout.engine import Rollouts
 from outcome_rl.grpo.rollout.sampling import sample_seeds
+from outcome_rl.grpo.types import Rollout
 
 
 class TransformersEngine:
-    """Samples with the policy itself."""
+    """Decode loop over the trained model, `micro_batch_size` sequences at a time."""
 
     def __init__(self, policy: Policy, micro_batch_size: int) -> None:
         self.policy = policy
@@ -21,20 +21,21 @@ class TransformersEngine:
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Rollouts:
+    ) -> list[Rollout]:
         seeds = sample_seeds(prompts, sampling.n, seed)
-        completions = []
-        with self.policy.whole():
+        owners = [prompt for prompt in range(len(prompts)) for _ in range(sampling.n)]
+        responses: list[list[int]] = []
+        with self.policy.summon_full_params():
             for start in range(0, len(seeds), self.micro_batch_size):
-                owners = [row // sampling.n for row in range(len(seeds))[start : start + self.micro_batch_size]]
-                first, last = owners[0], owners[-1]
-                completions += decode(
+                chosen = slice(start, start + self.micro_batch_size)
+                first, last = owners[chosen][0], owners[chosen][-1]
+                responses += decode(
                     self.policy,
                     prompts[first : last + 1],
-                    [owner - first for owner in owners],
-                    seeds[start : start + self.micro_batch_size],
+                    [owner - first for owner in owners[chosen]],
+                    seeds[chosen],
                     sampling,
                     max_tokens,
                 )
-        repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
-        return Rollouts.assemble(self.policy, repeated, completions)
+        tokenizer = self.policy.tokenizer
+        return [Rollout.decoded(tokenizer, prompts[i], ids) for i, ids in zip(owners, responses, strict=True)]

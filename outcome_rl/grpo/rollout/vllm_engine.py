@@ -1,11 +1,11 @@
-"""The vLLM engine: it samples in processes of its own, on the trainer's device, with a copy of the weights.
+"""vLLM rollout engine: it samples in its own processes, on the trainer's device, with a copy of the weights.
 
-    update_weights     new weights into a folder
-    generate           wake up -> new weights, if any -> empty prefix cache -> sample -> sleep
+    update_weights     write new weights into a folder
+    generate           wake up -> load new weights, if any -> empty the prefix cache -> sample -> sleep
 
-New weights go through a Hugging Face folder in shared memory, which `vllm_worker.PolicyWorker` reads into the running
-engine once it is awake; they are written before, by all processes at once, which may have to gather them. Samples are
-functions of weights, prompts and seed: every response has a seed of its own, no cached prefix outlives a call, and
+New weights go through a Hugging Face folder in shared memory, which `vllm_worker.PolicyWorker` loads into the running
+engine once it is awake; every process writes them in `update_weights`, because gathering shards is collective. Samples
+are functions of weights, prompts and seed: every response has its own seed, no cached prefix outlives a call, and
 sampling starts when all requests are queued, so that batches do not depend on timing.
 """
 
@@ -27,8 +27,8 @@ from outcome_rl.environment import package_versions
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import EngineDied, Rollouts
 from outcome_rl.grpo.rollout.sampling import sample_seeds
+from outcome_rl.grpo.types import EngineDied, Rollout
 
 OLDEST, NEWEST = (0, 22), (0, 33)
 SHARED_MEMORY = Path("/dev/shm")
@@ -39,10 +39,10 @@ DEATH = (
 
 
 def check_vllm() -> None:
-    """Look, without importing it, whether there is a vLLM whose interfaces this module knows.
+    """Check, without importing vLLM, that a version is installed whose interfaces this module knows.
 
     Raises:
-        ValueError: there is none, or one of another version.
+        ValueError: vLLM is missing, or has another version.
     """
     version = package_versions()["vllm"]
     wanted = f">={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
@@ -63,13 +63,13 @@ class VllmEngine:
     """A running vLLM with the weights of a policy."""
 
     def __init__(self, policy: Policy, config: TrainConfig) -> None:
-        """Start the engine; it reads its weights before the first rollout.
+        """Start the engine; it loads its weights before the first rollout.
 
         Raises:
             ValueError: vLLM refuses the model or the settings.
         """
-        # Before vLLM is imported, which reads them then. Its processes must not be forks of this one: a fork has the
-        # lock of the run's folder too, and would keep it when this process is killed.
+        # vLLM reads these variables when it is imported. Its processes must not be forks of this one: a fork inherits
+        # the lock of the run's folder, and would keep it when this process is killed.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         from vllm import LLM
@@ -91,8 +91,8 @@ class VllmEngine:
                     gpu_memory_utilization=rollout.gpu_memory_utilization,
                     enforce_eager=rollout.enforce_eager,
                     enable_sleep_mode=self._can_sleep,
-                    logprobs_mode="processed_logprobs",  # of the distribution that was sampled from
-                    generation_config="vllm",  # nothing from the model's own, of which the loss would know nothing
+                    logprobs_mode="processed_logprobs",  # of the distribution after temperature, top-k and top-p
+                    generation_config="vllm",  # ignore the model's own settings: the loss does not model them
                     worker_extension_cls="outcome_rl.grpo.rollout.vllm_worker.PolicyWorker",
                 )
             except (RuntimeError, ValueError) as error:
@@ -103,8 +103,8 @@ class VllmEngine:
                 ) from error
         self._processes = set(active_children()) - others
         self._handover = handover_folder(policy)
-        self._new_weights = Path(self._handover.name) / "new"  # there until the engine has read them
-        self._llm.collective_rpc("end_with", args=(os.getpid(), self._handover.name))
+        self._new_weights = Path(self._handover.name) / "new"  # exists until the engine has loaded them
+        self._llm.collective_rpc("exit_with", args=(os.getpid(), self._handover.name))
         self.update_weights(policy)
 
     def close(self) -> None:
@@ -114,14 +114,14 @@ class VllmEngine:
 
     def update_weights(self, policy: Policy) -> None:
         self._policy = policy
-        policy.gathered(everywhere=True).save_weights(self._new_weights)
+        policy.full_copy(everywhere=True).save_weights(self._new_weights)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Rollouts:
+    ) -> list[Rollout]:
         from vllm import SamplingParams
 
-        repeated = [list(prompt) for prompt in prompts for _ in range(sampling.n)]
+        repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
         settings = [
             SamplingParams(
                 temperature=sampling.temperature,
@@ -130,22 +130,21 @@ class VllmEngine:
                 max_tokens=max_tokens,
                 stop_token_ids=self._policy.end_token_ids,
                 seed=own_seed,
-                logprobs=0,  # of the sampled token alone
+                logprobs=0,  # log-probabilities of the sampled token alone
                 flat_logprobs=True,
                 detokenize=False,
             )
             for own_seed in sample_seeds(prompts, sampling.n, seed)
         ]
         outputs = self._while_alive(lambda: self._sample(repeated, settings))
-        return Rollouts.assemble(
-            self._policy,
-            repeated,
-            [list(output.token_ids) for output in outputs],
-            [output.logprobs.logprobs for output in outputs],
-        )
+        tokenizer = self._policy.tokenizer
+        return [
+            Rollout.decoded(tokenizer, prompt, list(output.token_ids), list(output.logprobs.logprobs))
+            for prompt, output in zip(repeated, outputs, strict=True)
+        ]
 
     def _sample(self, prompts: list[list[int]], settings: list[Any]) -> list[Any]:
-        """vLLM's output for each prompt."""
+        """Return vLLM's output for each prompt."""
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
@@ -163,7 +162,7 @@ class VllmEngine:
         return [request.outputs[0] for request in requests]
 
     def _while_alive(self, call: Callable[[], list[Any]]) -> list[Any]:
-        """The result of calls of vLLM, made in a thread: they would wait for ever for a process that was killed."""
+        """Run calls of vLLM in a thread and return their result; calls would wait forever for a killed process."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         future: Future[list[Any]] = Future()
@@ -171,7 +170,7 @@ class VllmEngine:
         def run() -> None:
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+            except BaseException as error:  # noqa: BLE001 - raised again by future.result()
                 future.set_exception(error)
 
         threading.Thread(target=run, name="vLLM", daemon=True).start()
@@ -185,8 +184,7 @@ class VllmEngine:
 
 
 def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
-    """Where the weights are handed over: in shared memory if there is room for them, which in a container is often but
-    64 MiB."""
+    """Make the folder for handing over weights, in shared memory if they fit; a container often has only 64 MiB."""
     size = sum(parameter.numel() * policy.dtype.itemsize for parameter in policy.model.parameters())
     fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
     return TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None)
@@ -194,8 +192,10 @@ def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
 
 @contextmanager
 def _unwound_by_sigterm() -> Iterator[None]:
-    """SIGTERM unwinds this process instead of ending it at once: until the engine knows whom to end with, vLLM has to
-    end it."""
+    """Let SIGTERM raise SystemExit instead of ending this process at once.
+
+    Until `exit_with` was called, vLLM's processes end only if vLLM ends them.
+    """
 
     def leave(signum: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + signum)
@@ -209,8 +209,10 @@ def _unwound_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _hidden_from_ctrl_c() -> Iterator[None]:
-    """Processes started here never get SIGINT. A terminal sends it to all, and the step under way, which the trainer
-    finishes, needs its engine."""
+    """Block SIGINT in processes started here.
+
+    A terminal sends it to the whole process group, but the trainer finishes its step, and needs the engine for that.
+    """
     resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,4 +1,4 @@
-"""What vLLM's worker is taught: to take weights from a folder, and to end with the trainer.
+"""vLLM worker extension: load weights from a folder, and exit when the trainer exits.
 
 vLLM mixes the class into its own worker (`worker_extension_cls`) and calls its methods through `collective_rpc`, which
 carries no tensors: the trainer sends the name of a folder in shared memory.
@@ -25,46 +25,48 @@ class PolicyWorker:
     model_runner: Any
     reload_weights: Any
 
-    def end_with(self, trainer: int, folder: str) -> None:
-        """End vLLM's processes, and remove `folder`, when process `trainer` ends: they would outlive a killed one, with
-        the GPU's memory."""
-        import psutil  # vLLM needs it itself
+    def exit_with(self, trainer: int, folder: str) -> None:
+        """End vLLM's processes and remove `folder` when process `trainer` ends, even if it is killed.
 
-        parent = os.getppid()  # vLLM's engine core, unless the worker is a part of that: then it is the trainer
+        Otherwise they would stay, with the GPU's memory.
+        """
+        import psutil  # a dependency of vLLM
+
+        parent = os.getppid()  # vLLM's engine core; the trainer, if the worker runs inside the core
         ours = [os.getpid()] if parent == trainer else [parent, os.getpid()]
 
         process = psutil.Process(trainer)
 
         def lives() -> bool:
             try:
-                return bool(process.status() != psutil.STATUS_ZOMBIE)  # dead, and nobody has asked for its status
+                return bool(process.status() != psutil.STATUS_ZOMBIE)  # dead, but its parent has not read its status
             except psutil.NoSuchProcess:
                 return False
 
         def watch() -> None:
             while lives():
                 time.sleep(1)
-            shutil.rmtree(folder, ignore_errors=True)  # gone already after an orderly end
+            shutil.rmtree(folder, ignore_errors=True)  # an orderly end has removed it
             for pid in ours:
                 os.kill(pid, signal.SIGKILL)
 
         threading.Thread(target=watch, name="watch trainer", daemon=True).start()
 
     def load_policy(self, folder: str) -> None:
-        """Replace the weights, where they are, by those of a Hugging Face folder.
+        """Replace the weights in place by those of a Hugging Face folder.
 
-        `reload_weights` rather than `model.load_weights`: the latter knows nothing of weights that were packed for the
-        CPU or quantised after loading.
+        `reload_weights` rather than `model.load_weights`, which ignores that weights were packed for the CPU or
+        quantised after loading.
         """
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, UnquantizedEmbeddingMethod
 
-        # It warns of every layer without weights, such as rotary embeddings. Parameters that a folder lacks are told
-        # by another logger.
+        # It warns of every layer without weights, such as rotary embeddings. Another logger reports parameters that the
+        # folder lacks.
         logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
         with set_current_vllm_config(self.vllm_config):
             self.reload_weights(weights_iterator=_tensors(Path(folder)))
-            # A head that is tied to the embedding is in no checkpoint, so vLLM does not pack it anew.
+            # A head that is tied to the embedding is in no checkpoint, so vLLM does not repack it.
             for layer in self.model_runner.get_model().modules():
                 if isinstance(layer, ParallelLMHead) and isinstance(layer.quant_method, UnquantizedEmbeddingMethod):
                     layer.quant_method.process_weights_after_loading(layer)

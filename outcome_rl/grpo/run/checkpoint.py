@@ -3,8 +3,8 @@
     <run>/checkpoints/global_step_<N>/
         model/               Hugging Face folder: weights, config, tokenizer
         optimizer.pt         AdamW and schedule
-        counts.safetensors   historical counts, stamped with the outcome rule
-        state.json           step, configuration, data fingerprint, solved questions, outcome classes
+        exploration/         counts, outcome classes and solved questions, see `Explorer.save`
+        state.json           position of the run, configuration, data fingerprint
     <run>/checkpoints/best.json   best checkpoint by each watched metric
 
 Sampling and batch order are functions of seed and step, so no generator state is saved.

@@ -1,5 +1,4 @@
-"""What a run shows: one progress bar on a terminal, plain lines elsewhere, tables of samples and of base against
-trained."""
+"""Console output of a run: a progress bar on a terminal, plain lines elsewhere, and tables at the end."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-_PLAIN_LINES = 30  # about so many step lines a run where there is no terminal
+_PLAIN_LINES = 30  # approximate number of step lines of a run without a terminal
 
 
 class Display:
-    """Progress of one run; a context manager, so that the bar never outlives it."""
+    """Progress of one run; a context manager, which stops the progress bar."""
 
     def __init__(self, total_steps: int, first_step: int, *, quiet: bool = False) -> None:
         self.console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty(), quiet=quiet)
@@ -51,8 +50,8 @@ class Display:
     def step(self, row: Mapping[str, Any]) -> None:
         """Show a row of the metrics."""
         facts = (
-            f"reward {row['reward/mean']:.3f}  solved {row['train/solved_fraction']:.1%}  "
-            f"distinct {row['train/distinct_answers']:.2f}  {row['perf/tokens_per_s']:,.0f} tok/s"
+            f"correct {row['outcomes/correct_rate']:.3f}  solved {row['exploration/solved_fraction']:.1%}  "
+            f"distinct {row['exploration/distinct_answers']:.2f}  {row['perf/tokens_per_s']:,.0f} tok/s"
         )
         if self._bar is not None:
             self._bar.update(self._task, completed=row["step"], facts=facts)
@@ -69,7 +68,7 @@ class Display:
         )
 
     def samples(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show sample completions, each under its question, with what they earned."""
+        """Show sample completions below their questions, with reward, count, bonus and advantage."""
         table = Table(
             title=f"samples of step {rows[0]['step']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
         )
@@ -91,7 +90,7 @@ class Display:
         self.console.print(table)
 
     def comparison(self, base: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
-        """Show base against trained policy on one dataset."""
+        """Show base against trained policy on one data set."""
         self.say(f"{trained['dataset']}: {trained['n_questions']} questions, base against step {trained['step']}")
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("")
@@ -114,7 +113,7 @@ class Display:
 
 
 def _shortened(text: str, limit: int = 120, *, end: bool = False) -> str:
-    """At most `limit` characters on one line, from the beginning or from the end."""
+    """Return at most `limit` characters on one line, from the start or from the end."""
     line = " ".join(text.split())
     if len(line) <= limit:
         return line

@@ -1,4 +1,4 @@
-"""Evaluation of a policy on problems: sample, classify, summarise; averages over data sets, and the best step."""
+"""Evaluation of a policy: sample, classify and summarise; averages over data sets, and the best step."""
 
 import math
 import time
@@ -7,18 +7,18 @@ from typing import Any, NamedTuple, cast
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig
-from outcome_rl.grpo.data.problems import ProblemSet, derive_seed
-from outcome_rl.grpo.data.prompts import Prompts
+from outcome_rl.grpo.data.problems import derive_seed
 from outcome_rl.grpo.rollout.engine import RolloutEngine
+from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
-# Data set names of the rows that average over several sets.
+# Data set names of rows that average over several sets.
 MACRO_VALIDATION, MACRO_TEST = "macro:validation", "macro:test"
 
 
 class Evaluation(NamedTuple):
-    """The summary of one problem set, and what it cost."""
+    """Summary of one data set, and the time that it took."""
 
     dataset: str
     summary: SampleSummary
@@ -29,22 +29,24 @@ def evaluate(
     engine: RolloutEngine,
     matcher: OutcomeMatcher,
     dataset: ProblemSet,
-    prompts: Prompts,
     sampling: SamplingConfig,
     max_tokens: int,
     seed: int,
 ) -> Evaluation:
-    """Sample `sampling.n` responses to every problem and summarise their outcomes; nothing is counted.
+    """Sample `sampling.n` responses to every problem and summarise their outcomes, without counting them.
 
-    The seed is the run's, not the step's: evaluations of one run differ by the policy alone.
+    All processes must call it. The seed is the run's, not the step's: evaluations of a run differ by the policy alone.
     """
     start = time.perf_counter()
-    rollouts = engine.generate(prompts.ids, sampling, max_tokens, derive_seed(seed, "evaluate", dataset.fingerprint))
+    rollouts = engine.generate(
+        dataset.prompts, sampling, max_tokens, derive_seed(seed, "evaluate", dataset.fingerprint)
+    )
     n = sampling.n
-    # Evaluation problems may share ids with training problems of another source.
-    ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in prompts.problems]
-    golds = [problem.answer for problem in prompts.problems]
-    outcomes = distributed.on_rank_zero(lambda: matcher.classify(_repeat(ids, n), rollouts.texts, _repeat(golds, n)))
+    # Evaluation problems may have the same ids as training problems of another source.
+    ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in dataset.problems]
+    golds = [problem.answer for problem in dataset.problems]
+    texts = [rollout.text for rollout in rollouts]
+    outcomes = distributed.on_rank_zero(lambda: matcher.classify(_repeat(ids, n), texts, _repeat(golds, n)))
     matcher.forget(ids)
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     return Evaluation(
@@ -55,10 +57,10 @@ def evaluate(
 
 
 def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
-    """The figures of several data sets together: every set counts the same, however many questions it has.
+    """Average the summaries of several data sets, each with the same weight, however many questions it has.
 
     Args:
-        summaries: one for each set; what else they hold is not looked at.
+        summaries: one for each set; other keys are ignored.
 
     Returns:
         Means over the sets, at the k that all of them have; `n_questions` and `n_samples` are sums.
@@ -77,10 +79,10 @@ def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
 
 
 def best_steps(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, float]]:
-    """The step of the highest pass@1 and of the highest pass@k at the largest k, the earliest of equals.
+    """Find the step of the highest pass@1 and of the highest pass@k at the largest k, the earliest of equals.
 
     Args:
-        rows: rows of `evaluations.jsonl` of one data set; the base policy's, of step 0, does not compete.
+        rows: rows of `evaluations.jsonl` of one data set; the base policy, step 0, is left out.
 
     Returns:
         Figure -> (step, value), such as `{"pass@1": (25, 0.61), "pass@32": (50, 0.86)}`.

@@ -19,11 +19,11 @@ LINES = ("-", "--", ":")
 INK = "#010203"
 # Title -> the metrics of metrics.jsonl in one chart, with their legend.
 TRAINING = {
-    "Reward of the batch": {"reward/mean": ""},
-    "Training questions solved so far": {"train/solved_fraction": ""},
+    "Reward of the batch": {"outcomes/correct_rate": ""},
+    "Training questions solved so far": {"exploration/solved_fraction": ""},
     "Distinct answers a question so far": {
-        "train/distinct_answers": "all questions seen",
-        "train/distinct_answers_unsolved": "not yet solved",
+        "exploration/distinct_answers": "all questions seen",
+        "exploration/distinct_answers_unsolved": "not yet solved",
     },
     "Distinct answers in a group": {
         "outcomes/distinct_in_group_solved": "groups with a correct answer",

@@ -1,6 +1,8 @@
-"""A scored batch as the mini-batches of its optimizer steps, and these as packed micro-batches."""
+"""Scored responses as the mini-batches of optimizer steps, each a list of packed micro-batches."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -8,129 +10,82 @@ from torch import Tensor
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import ActorConfig, TrainConfig
-from outcome_rl.grpo.model.packing import Lengths, PackedBatch, pack
-from outcome_rl.grpo.rollout.engine import Rollouts, join_padded
+from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
+from outcome_rl.grpo.types import Sample
 from outcome_rl_kernels import loss_normalizer
 from outcome_rl_kernels.loss.reference import AnswerMaskMode
 
 
-class ScoredRollouts(NamedTuple):
-    """Rollouts with what the loss needs to know of them, on the policy's device."""
-
-    rollouts: Rollouts  # N responses
-    advantages: Tensor  # (N,) reward part
-    bonuses: Tensor  # (N,) exploration part
-    answer_mask: Tensor  # (N, T) bool
-    correct: Tensor  # (N,) bool
-    trained: Tensor  # (N,) bool, on the CPU: whether the loss is of this response
-
-    @classmethod
-    def join(cls, parts: Sequence["ScoredRollouts"]) -> "ScoredRollouts":
-        """Several batches as one."""
-        if len(parts) == 1:
-            return parts[0]
-        rollouts, advantages, bonuses, answer_mask, correct, trained = zip(*parts, strict=True)
-        return cls(
-            Rollouts.join(rollouts),
-            torch.cat(advantages),
-            torch.cat(bonuses),
-            join_padded(answer_mask),
-            torch.cat(correct),
-            torch.cat(trained),
-        )
-
-    def groups(self, chosen: Sequence[int], n: int) -> "ScoredRollouts":
-        """The n responses to each of some questions, which are given by their places."""
-        rows = [group * n + sample for group in chosen for sample in range(n)]
-        return ScoredRollouts(self.rollouts.take(rows), *(tensor[rows] for tensor in self[1:]))
-
-
 class MicroBatch(NamedTuple):
-    """S responses that go through the model together, with M response tokens."""
+    """S responses that pass through the model together, with M response tokens."""
 
     packed: PackedBatch
-    labels_M: Tensor
     advantages_S: Tensor
     bonuses_S: Tensor
     answer_mask_M: Tensor
     counted_M: Tensor  # bool, the tokens that the loss and its statistics count
-    policy_tokens: Tensor  # how many of them have a policy term
     correct_M: Tensor  # bool, the tokens of correct responses
-    engine_logps_M: Tensor | None  # of the engine that sampled, where its arithmetic is its own
+    policy_tokens: Tensor  # number of tokens that have a policy term
+    normalizer: Tensor  # of the loss of the mini-batch, over all its micro-batches and processes
+    engine_logps_M: Tensor | None  # by the engine that sampled, if its arithmetic is its own
     ref_logps_M: Tensor | None = None  # without them there is no KL term
     old_logps_M: Tensor | None = None  # before the first of several updates; without them the ratio is 1
 
 
-# Of a response that there is nothing to learn from: the last token of its prompt alone.
-NOTHING = Lengths(prompts=[1], responses=[0], groups=[0], ranks=[0], common=[0])
-
-
-class MiniBatch(NamedTuple):
-    """What one optimizer step learns from."""
-
-    micro_batches: list[MicroBatch]
-    normalizer: Tensor  # of the loss of all of them
-
-
 def mini_batches(
-    batch: ScoredRollouts, config: TrainConfig, *, share_prefixes: bool, padded: bool
-) -> Iterator[MiniBatch]:
-    """Cut a batch, whole questions at a time, into what each optimizer step learns from.
+    batch: Sequence[Sample], config: TrainConfig, *, share_prefixes: bool, padded: bool
+) -> Iterator[list[MicroBatch]]:
+    """Cut a batch, whole questions at a time, into the mini-batches of the optimizer steps, on the host.
 
-    Of several processes, each gets the micro-batches of its own questions, and the normalizer of all of them. Where
-    they share the weights out, each gets as many, for all must enter every pass.
+    Each process yields the micro-batches of its own questions, with the normalizer of all processes. Under FSDP all
+    processes yield equally many, because every forward pass is collective: this call is collective, too.
 
     Args:
         batch: with the `rollout.n` responses to a question side by side.
-        share_prefixes, padded: how the policy takes packed rows, see `Lengths.of` and `pack`.
+        config: the run's settings.
+        share_prefixes, padded: how the policy takes packed rows, see `PackingPlan.of` and `pack`.
     """
-    total = len(batch.advantages)
     questions = config.actor.ppo_mini_batch_size
-    size = total if questions is None else questions * config.rollout.n
-    lengths = Lengths.of(batch.rollouts, share_prefixes=share_prefixes)
-    answer_mask_mode = config.exploration.answer_mask_mode
-    trained = batch.trained.tolist()
-    for start in range(0, total, size):
-        rows = [row for row in range(total)[start : start + size] if trained[row]]
-        normalizer = loss_normalizer(
-            batch.rollouts.completion_mask[rows],
-            batch.answer_mask[rows],
-            answer_mask_mode=answer_mask_mode,
-            loss_agg=config.actor.loss_agg_mode,
-            horizon=config.data.max_response_length,
-        )
-        packs = [
-            pack(batch.rollouts, lengths, chosen, padded=padded)
-            for chosen in split_rows(lengths, _own_rows(lengths, rows), config.actor)
+    size = len(batch) if questions is None else questions * config.rollout.n
+    mode = config.exploration.answer_mask_mode
+    plan = PackingPlan.of([sample.rollout for sample in batch], share_prefixes=share_prefixes)
+    for start in range(0, len(batch), size):
+        rows = [row for row in range(len(batch))[start : start + size] if batch[row].trained]
+        normalizer = _normalizer([batch[row] for row in rows], config)
+        micro_batches = [
+            _micro_batch([batch[row] for row in chosen], pack(plan, chosen, padded=padded), normalizer, mode)
+            for chosen in split_rows(plan, _own_rows(plan, rows), config.actor)
         ]
         if distributed.shards_policy(config):
-            missing = distributed.all_reduce_max(len(packs)) - len(packs)
-            packs += [pack(batch.rollouts, NOTHING, [0], padded=padded)] * missing
-        yield MiniBatch([_micro_batch(batch, packed, answer_mask_mode) for packed in packs], normalizer)
+            missing = distributed.all_reduce_max(len(micro_batches)) - len(micro_batches)
+            if missing:
+                micro_batches += [_dummy(batch[0], normalizer, mode, padded=padded)] * missing
+        yield micro_batches
 
 
-def split_rows(lengths: Lengths, rows: Sequence[int], actor: ActorConfig) -> Iterator[list[int]]:
-    """Which responses go through the model together: `ppo_micro_batch_size_per_gpu` of them, or with `use_dynamic_bsz`
-    at most `ppo_max_token_len_per_gpu` tokens, in which a shared prompt counts once.
+def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> Iterator[list[int]]:
+    """Group the responses of an optimizer step into micro-batches.
 
-    Questions are taken in order of their longest response, the longest first, so that those of a micro-batch are alike
-    (attention may pad to the longest) and a batch that does not fit in memory fails on its first pass. The responses to
-    a question stand side by side, those that begin alike next to each other; those without a token of the loss are left
-    out.
+    A micro-batch has `ppo_micro_batch_size_per_gpu` responses, or with `use_dynamic_bsz` at most
+    `ppo_max_token_len_per_gpu` tokens, in which a shared prompt counts once.
+
+    Questions are taken in order of their longest response, the longest first, so that lengths within a micro-batch are
+    similar (attention may pad to the longest) and a batch that does not fit in memory fails on its first pass. The
+    responses to a question stay together in packing order; those without tokens are left out.
 
     Args:
-        lengths: of the batch.
+        plan: of the batch.
         rows: the responses of one optimizer step.
 
-    Returns:
+    Yields:
         Each response that has tokens, once.
     """
     room = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
     chosen: list[int] = []
     used = 0
-    for row in _longest_first(lengths, [row for row in rows if lengths.responses[row]]):
-        shares = bool(chosen) and lengths.groups[chosen[-1]] == lengths.groups[row]
-        prompt, response = lengths.prompts[row], lengths.responses[row]
+    for row in _longest_first(plan, [row for row in rows if plan.responses[row]]):
+        shares = bool(chosen) and plan.groups[chosen[-1]] == plan.groups[row]
+        prompt, response = plan.prompts[row], plan.responses[row]
         size = response + (0 if shares else prompt) if actor.use_dynamic_bsz else 1
         if chosen and used + size > room:
             yield chosen
@@ -142,34 +97,65 @@ def split_rows(lengths: Lengths, rows: Sequence[int], actor: ActorConfig) -> Ite
         yield chosen
 
 
-def _own_rows(lengths: Lengths, rows: Sequence[int]) -> list[int]:
-    """What this process computes of the responses of an optimizer step."""
-    groups = dict.fromkeys(lengths.groups[row] for row in _longest_first(lengths, rows))
+def _own_rows(plan: PackingPlan, rows: Sequence[int]) -> list[int]:
+    """Return the responses of an optimizer step that this process computes."""
+    groups = dict.fromkeys(plan.groups[row] for row in _longest_first(plan, rows))
     own = set(distributed.strided_shard(list(groups)))
-    return [row for row in rows if lengths.groups[row] in own]
+    return [row for row in rows if plan.groups[row] in own]
 
 
-def _longest_first(lengths: Lengths, rows: Sequence[int]) -> list[int]:
-    total = {row: lengths.prompts[row] + lengths.responses[row] for row in rows}
+def _longest_first(plan: PackingPlan, rows: Sequence[int]) -> list[int]:
     longest: dict[int, int] = {}
     for row in rows:
-        group = lengths.groups[row]
-        longest[group] = max(total[row], longest.get(group, 0))
-    return sorted(rows, key=lambda row: (-longest[lengths.groups[row]], lengths.ranks[row]))
+        group = plan.groups[row]
+        longest[group] = max(plan.prompts[row] + plan.responses[row], longest.get(group, 0))
+    return sorted(rows, key=lambda row: (-longest[plan.groups[row]], plan.ranks[row]))
 
 
-def _micro_batch(batch: ScoredRollouts, packed: PackedBatch, answer_mask_mode: AnswerMaskMode) -> MicroBatch:
-    rollouts = batch.rollouts
-    answer_mask_M = packed.of_tokens(batch.answer_mask)
+def _normalizer(samples: Sequence[Sample], config: TrainConfig) -> Tensor:
+    """Return the denominator of the loss over a whole mini-batch."""
+    lengths = torch.tensor([len(sample.rollout.token_ids) for sample in samples], dtype=torch.int64)
+    first, stop = torch.tensor([sample.answer_span for sample in samples], dtype=torch.int64).view(-1, 2).T
+    positions_T = torch.arange(int(lengths.max()) if samples else 0)
+    return loss_normalizer(
+        positions_T < lengths[:, None],
+        (positions_T >= first[:, None]) & (positions_T < stop[:, None]),
+        answer_mask_mode=config.exploration.answer_mask_mode,
+        loss_agg=config.actor.loss_agg_mode,
+        horizon=config.data.max_response_length,
+    )
+
+
+def _micro_batch(
+    samples: Sequence[Sample], packed: PackedBatch, normalizer: Tensor, answer_mask_mode: AnswerMaskMode
+) -> MicroBatch:
+    rollouts = [sample.rollout for sample in samples]
+    lengths_S = packed.response_bounds.diff()
+    positions_M = torch.arange(len(packed.labels_M)) - packed.response_bounds[:-1].repeat_interleave(lengths_S)
+    spans = torch.tensor([sample.answer_span for sample in samples])
+    first_M, stop_M = spans.repeat_interleave(lengths_S, dim=0).T
+    answer_mask_M = (positions_M >= first_M) & (positions_M < stop_M)
     everywhere_M, elsewhere_M = torch.ones_like(answer_mask_M), ~answer_mask_M
+    logps = None
+    if rollouts[0].logps is not None:
+        logps = torch.tensor([*chain.from_iterable(rollout.logps or () for rollout in rollouts)], dtype=torch.float32)
     return MicroBatch(
         packed=packed,
-        labels_M=packed.of_tokens(rollouts.completion_ids),
-        advantages_S=batch.advantages[packed.rows_S],
-        bonuses_S=batch.bonuses[packed.rows_S],
+        advantages_S=torch.tensor([sample.advantage for sample in samples]),
+        bonuses_S=torch.tensor([sample.bonus for sample in samples]),
         answer_mask_M=answer_mask_M,
         counted_M=elsewhere_M if answer_mask_mode == "all" else everywhere_M,
+        correct_M=torch.tensor([sample.correct for sample in samples]).repeat_interleave(lengths_S),
         policy_tokens=(elsewhere_M if answer_mask_mode in ("policy", "all") else everywhere_M).sum(),
-        correct_M=packed.of_tokens(batch.correct[:, None].expand(rollouts.completion_ids.shape)),
-        engine_logps_M=None if rollouts.logps is None else packed.of_tokens(rollouts.logps),
+        normalizer=normalizer,
+        engine_logps_M=logps,
     )
+
+
+def _dummy(sample: Sample, normalizer: Tensor, answer_mask_mode: AnswerMaskMode, *, padded: bool) -> MicroBatch:
+    """Make a micro-batch without response tokens, for a process that has fewer than another."""
+    rollout = sample.rollout._replace(
+        prompt_ids=sample.rollout.prompt_ids[-1:], token_ids=[], logps=None if sample.rollout.logps is None else []
+    )
+    packed = pack(PackingPlan.of([rollout], share_prefixes=False), [0], padded=padded)
+    return _micro_batch([replace(sample, rollout=rollout)], packed, normalizer, answer_mask_mode)

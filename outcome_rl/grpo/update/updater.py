@@ -1,11 +1,11 @@
-"""The policy update: optimizer steps on a batch of scored rollouts, in micro-batches that add up to their mini-batch.
+"""The policy update: optimizer steps on a batch of scored responses, with gradients accumulated over micro-batches.
 
 batch --> mini-batches, one optimizer step each (by default one: the whole batch)
-  --> packed micro-batches --model--> hidden states (M, H) --fused loss--> gradients, added up
+  --> packed micro-batches --model--> hidden states (M, H) --fused loss--> gradients, summed
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,17 +15,18 @@ from torch import Tensor
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.distributed import choose_device
-from outcome_rl.grpo.model.fsdp import gathered, part_of_optimizer, plain
+from outcome_rl.grpo.model.fsdp import full_state, full_tensor, shard_optimizer_state
 from outcome_rl.grpo.model.master_weights import MasterWeights
+from outcome_rl.grpo.model.packing import to_device
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.update.importance import importance_weights
-from outcome_rl.grpo.update.microbatches import MicroBatch, MiniBatch, ScoredRollouts, mini_batches
-from outcome_rl.grpo.update.stats import UpdateStats, UpdateTotals
+from outcome_rl.grpo.types import Sample
+from outcome_rl.grpo.update.microbatches import MicroBatch, mini_batches
+from outcome_rl.grpo.update.totals import UpdateTotals
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs
 
 
 class Updater:
-    """Optimizer and schedule of the policy, and the reference policy that the KL term pulls towards."""
+    """Optimizer and schedule of the policy, and the reference policy of the KL term."""
 
     def __init__(self, policy: Policy, config: TrainConfig, total_steps: int) -> None:
         from transformers import get_scheduler
@@ -33,7 +34,7 @@ class Updater:
         self.policy = policy
         self.config = config
         actor, optim = config.actor, config.actor.optim
-        self.reference: Policy | None = None  # of LoRA, the policy without its adapters
+        self.reference: Policy | None = None  # with LoRA it is the policy without its adapters
         if actor.kl_loss_coef and policy.adapters is None:
             self.reference = policy.frozen_copy()
             if actor.ref_param_offload:
@@ -47,10 +48,11 @@ class Updater:
             **config.loss_settings,
         )
         if distributed.shards_policy(config):
-            for whole in (policy, self.reference):
-                if whole is not None:
-                    whole.shard(choose_device(config.model.device))
-        self.weights = MasterWeights(policy.model, rounds=policy.sharded is not None and policy.sharded.rounds)
+            for unsharded in (policy, self.reference):
+                if unsharded is not None:
+                    unsharded.shard(choose_device(config.model.device))
+        casts_on_gather = policy.sharded is not None and policy.sharded.casts_on_gather
+        self.weights = MasterWeights(policy.model, casts_on_gather=casts_on_gather)
         self.optimizer = torch.optim.AdamW(
             self.weights.parameters, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
         )
@@ -61,39 +63,47 @@ class Updater:
             num_training_steps=total_steps,
         )
 
-    def step(self, batch: ScoredRollouts) -> UpdateStats:
-        """`ppo_epochs` passes over the batch, an AdamW step for each mini-batch of each; the schedule moves on once.
+    def step(self, batch: Sequence[Sample]) -> dict[str, float]:
+        """Pass over the batch `ppo_epochs` times, with an AdamW step for each mini-batch; advance the schedule once.
+
+        Args:
+            batch: with the `rollout.n` responses to a question side by side; equal in all processes.
+
+        Returns:
+            The metrics of `UpdateTotals`, `actor/lr`, `time/reference_s` and `time/update_s`.
 
         Raises:
             FloatingPointError: the gradient of a mini-batch is not finite. Weights and optimizer are as they were
                 before that mini-batch: by default, before the call.
         """
         start = time.perf_counter()
-        actor = self.config.actor
-        chosen = list(
-            mini_batches(
-                batch,
-                self.config,
-                share_prefixes=actor.use_prefix_grouper and self.policy.packs,
-                padded=self.policy.pads_attention,
-            )
+        actor, device = self.config.actor, self.policy.device
+        on_host = mini_batches(
+            batch,
+            self.config,
+            share_prefixes=actor.use_prefix_grouper and self.policy.packs,
+            padded=self.policy.pads_attention,
         )
+        chosen = to_device(list(on_host), device)
         reference_start = time.perf_counter()
         chosen = list(self._with_reference(chosen))
         reference_s = time.perf_counter() - reference_start
         if actor.ppo_epochs * len(chosen) > 1:
             chosen = [self._with_old_logps(mini_batch) for mini_batch in chosen]
-        totals = UpdateTotals(self.config.rollout.importance_cap, self.policy.device)
+        totals = UpdateTotals(self.config.rollout.importance_cap, device)
         for epoch in range(actor.ppo_epochs):
             for mini_batch in chosen:
                 self._update(mini_batch, totals, first_pass=epoch == 0)
         lr = self.scheduler.get_last_lr()[0]
         self.scheduler.step()
-        return totals.stats(lr, reference_s, start)
+        totals.all_reduce_()
+        metrics = totals.metrics()
+        update_s = time.perf_counter() - start - reference_s
+        return {**metrics, "actor/lr": lr, "time/reference_s": reference_s, "time/update_s": update_s}
 
     def state_dict(self) -> dict[str, Any]:
-        """To be saved by the first process; of a sharded policy all must call it."""
-        state: dict[str, Any] = gathered(
+        """Return the state that rank zero saves; if the policy is sharded, all processes must call it."""
+        state: dict[str, Any] = full_state(
             {
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": self.scheduler.state_dict(),
@@ -103,39 +113,39 @@ class Updater:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(part_of_optimizer(state["optimizer"], self.weights.parameters))
+        self.optimizer.load_state_dict(shard_optimizer_state(state["optimizer"], self.weights.parameters))
         self.scheduler.load_state_dict(state["scheduler"])
         self.weights.load_state_dict(state["master_weights"])
 
-    def _update(self, mini_batch: MiniBatch, totals: UpdateTotals, *, first_pass: bool) -> None:
-        """One AdamW step."""
+    def _update(self, mini_batch: Sequence[MicroBatch], totals: UpdateTotals, *, first_pass: bool) -> None:
+        """Take one AdamW step."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = torch.zeros((), device=self.policy.device)
-        for micro_batch in mini_batch.micro_batches:
-            output = self._loss_of(micro_batch, mini_batch.normalizer)
+        for micro_batch in mini_batch:
+            output = self._loss_of(micro_batch)
             output.loss.backward()  # type: ignore[no-untyped-call]
             loss += output.loss.detach()
             totals.add(micro_batch, output, first_pass=first_pass)
         distributed.all_reduce_sum_(loss)
         if self.policy.sharded is None:
             distributed.all_reduce_gradients(self.weights.parameters)
-        grad_norm = plain(torch.nn.utils.clip_grad_norm_(self.weights.parameters, self.config.actor.grad_clip))
+        grad_norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.weights.parameters, self.config.actor.grad_clip))
         if not grad_norm.isfinite():
             raise FloatingPointError(
                 f"the gradient is not finite (norm {grad_norm.item()}, loss {loss.item()}); the weights are as they "
                 "were. Lower actor.optim.lr or actor.kl_loss_coef, or look for non-finite weights in the model"
             )
         self.optimizer.step()
-        self.weights.publish()
+        self.weights.copy_to_model()
         totals.add_update(loss, grad_norm)
 
-    def _loss_of(self, micro_batch: MicroBatch, normalizer: Tensor) -> PolicyLossOutput:
+    def _loss_of(self, micro_batch: MicroBatch) -> PolicyLossOutput:
         packed = micro_batch.packed
         hidden_MH = self.policy.packed_hidden(packed)
         output: PolicyLossOutput = self.loss(
             hidden_MH,
             self.policy.head_weight,
-            micro_batch.labels_M,
+            packed.labels_M,
             micro_batch.advantages_S,
             torch.ones_like(micro_batch.counted_M),
             bias=self.policy.head_bias,
@@ -144,28 +154,26 @@ class Updater:
             ref_logps=micro_batch.ref_logps_M,
             old_logps=micro_batch.old_logps_M,
             rollout_weights=self._rollout_weights(hidden_MH, micro_batch),
-            normalizer=normalizer,
-            cu_seqlens=packed.cu_seqlens,
+            normalizer=micro_batch.normalizer,
+            cu_seqlens=packed.response_bounds,
         )
         return output
 
-    def _with_reference(self, chosen: Iterable[MiniBatch]) -> Iterator[MiniBatch]:
-        """The mini-batches with log-probabilities under the reference, where there is one."""
+    def _with_reference(self, chosen: Iterable[list[MicroBatch]]) -> Iterator[list[MicroBatch]]:
+        """Add the log-probabilities under the reference, if there is a KL term."""
         if not self.config.actor.kl_loss_coef:
             yield from chosen
             return
         with self._reference() as reference:
             for mini_batch in chosen:
-                done = [micro._replace(ref_logps_M=self._logps(reference, micro)) for micro in mini_batch.micro_batches]
-                yield mini_batch._replace(micro_batches=done)
+                yield [micro._replace(ref_logps_M=self._logps(reference, micro)) for micro in mini_batch]
 
-    def _with_old_logps(self, mini_batch: MiniBatch) -> MiniBatch:
-        done = [micro._replace(old_logps_M=self._logps(self.policy, micro)) for micro in mini_batch.micro_batches]
-        return mini_batch._replace(micro_batches=done)
+    def _with_old_logps(self, mini_batch: Iterable[MicroBatch]) -> list[MicroBatch]:
+        return [micro._replace(old_logps_M=self._logps(self.policy, micro)) for micro in mini_batch]
 
     @contextmanager
     def _reference(self) -> Iterator[Policy]:
-        """The reference policy, on the device."""
+        """Hold the reference policy on the device."""
         if self.reference is None:
             with self.policy.adapters.disable_adapter():
                 yield self.policy
@@ -179,17 +187,27 @@ class Updater:
             if offloads:
                 self.reference.model.to("cpu")
             if self.reference.sharded is not None:
-                self.reference.sharded.drop()
+                self.reference.sharded.reshard()
 
     def _rollout_weights(self, hidden_MH: Tensor, micro_batch: MicroBatch) -> Tensor | None:
-        """Importance weights (M,); without old log-probabilities they cost one more matrix product with the head."""
+        """Return truncated importance weights (M,) between policy and engine, without gradient; None without a cap.
+
+        The two hold the same weights, but their arithmetic differs, so tokens are samples of a slightly different
+        policy. With lp the policy's log-probability of a token and mu the engine's, its policy term is multiplied by
+
+            min(exp(lp - mu), cap)
+
+        Without old log-probabilities lp costs one more matrix product with the head. Sources: Ionides 2008
+        (doi:10.1198/106186008X320456) for the truncation; Yao et al. 2025, "On the Rollout-Training Mismatch in Modern
+        RL Systems" (openreview.net/forum?id=8MHqvb4lK9), for its use here.
+        """
         cap, engine_logps_M = self.config.rollout.importance_cap, micro_batch.engine_logps_M
         if cap is None or engine_logps_M is None:
             return None
         logps_M = micro_batch.old_logps_M
         if logps_M is None:
             logps_M = self._head_logps(self.policy, hidden_MH.detach(), micro_batch)
-        return importance_weights(logps_M, engine_logps_M, cap)
+        return torch.exp(logps_M - engine_logps_M).clamp(max=cap)
 
     @torch.no_grad()
     def _logps(self, policy: Policy, micro_batch: MicroBatch) -> Tensor:
@@ -200,7 +218,7 @@ class Updater:
         logps_M, _ = linear_logprobs(
             hidden_MH,
             policy.head_weight,
-            micro_batch.labels_M,
+            micro_batch.packed.labels_M,
             bias=policy.head_bias,
             temperature=self.config.rollout.temperature,
         )

@@ -65,7 +65,7 @@ def test_a_preset_trains(preset: str, model: Path, tmp_path: Path) -> None:
     config = load_config(preset, [*SMALL, *files, f"model.path={model}", f"trainer.default_local_dir={tmp_path}"])
     trainer = Trainer(config)
     try:
-        prompt = trainer.policy.tokenizer.decode(trainer.prompts.ids[0])
+        prompt = trainer.policy.tokenizer.decode(trainer.train_set.prompts[0])
         trainer.run()
     finally:
         trainer.close()

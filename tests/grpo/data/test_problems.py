@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl.grpo.config.schema import DataConfig
-from outcome_rl.grpo.data.problems import BatchOrder, Problem, ProblemSet, derive_seed, load_problems
+from outcome_rl.grpo.data.problems import BatchOrder, derive_seed, load_problems
+from outcome_rl.grpo.types import Problem, ProblemSet
 
 ROWS = [{"id": f"q{i}", "problem": f"{i} + {i}?", "answer": str(2 * i)} for i in range(4)]
 PROBLEMS = tuple(Problem(row["id"], row["problem"], row["answer"]) for row in ROWS)

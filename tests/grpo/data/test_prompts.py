@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from outcome_rl.grpo.config.schema import DataConfig
-from outcome_rl.grpo.data.problems import Problem, ProblemSet
-from outcome_rl.grpo.data.prompts import build_prompts
+from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.types import Problem, ProblemSet
 
 SHORT, LONG = "D07 17 @ 5 # 3 =>", "D07 17 @ 5 # 3 => 1 2 3 4 5 6 7 8"
 
@@ -23,30 +23,30 @@ def tokenizer(policy: Policy) -> Any:
 
 
 def decoded(tokenizer: Any, text: str, **settings: Any) -> str:
-    prompts = build_prompts(problem_set(text), tokenizer, DataConfig(**settings))
-    return str(tokenizer.decode(prompts.ids[0]))
+    prompts = tokenize(problem_set(text), tokenizer, DataConfig(**settings))
+    return str(tokenizer.decode(prompts.prompts[0]))
 
 
 def test_prompts_begin_with_bos_once(tokenizer: Any) -> None:
-    ids = build_prompts(problem_set(SHORT), tokenizer, DataConfig()).ids[0]
+    ids = tokenize(problem_set(SHORT), tokenizer, DataConfig()).prompts[0]
     assert ids == [tokenizer.bos_token_id, *tokenizer(SHORT, add_special_tokens=False)["input_ids"]]
 
 
 def test_overlong_prompts_are_an_error(tokenizer: Any) -> None:
     config = DataConfig(max_prompt_length=8)
-    assert len(build_prompts(problem_set(SHORT), tokenizer, config).ids[0]) == 8
+    assert len(tokenize(problem_set(SHORT), tokenizer, config).prompts[0]) == 8
     with pytest.raises(ValueError, match=r"set: 1 of 2 prompts .* = 8 tokens \(the first is 'q1' with 16\).*filter"):
-        build_prompts(problem_set(SHORT, LONG), tokenizer, config)
+        tokenize(problem_set(SHORT, LONG), tokenizer, config)
 
 
 def test_overlong_prompts_can_be_left_out(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
     config = DataConfig(max_prompt_length=8, overlong_prompts="filter")
-    prompts = build_prompts(problem_set(LONG, SHORT, LONG), tokenizer, config)
+    prompts = tokenize(problem_set(LONG, SHORT, LONG), tokenizer, config)
     assert [problem.id for problem in prompts.problems] == ["q1"]
-    assert len(prompts.ids) == 1
+    assert len(prompts.prompts) == 1
     assert "set: left out 2 of 3 prompts" in caplog.text
     with pytest.raises(ValueError, match=r"set: every prompt is longer than data\.max_prompt_length = 8"):
-        build_prompts(problem_set(LONG), tokenizer, config)
+        tokenize(problem_set(LONG), tokenizer, config)
 
 
 def test_braces_of_problem_and_template_are_left_alone(tokenizer: Any) -> None:
@@ -61,7 +61,7 @@ def test_braces_of_problem_and_template_are_left_alone(tokenizer: Any) -> None:
             seen.extend(texts)
             return {"input_ids": [[1]] * len(texts)}
 
-    build_prompts(problem_set(latex), Recorder(), DataConfig(prompt_template=template))
+    tokenize(problem_set(latex), Recorder(), DataConfig(prompt_template=template))
     assert seen == [latex + r" \boxed{}"]
 
 
@@ -78,4 +78,4 @@ def test_a_chat_template_is_used_where_there_is_one(tokenizer: Any) -> None:
 
 def test_a_chat_template_that_is_not_there_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=r"apply_chat_template=true, but the tokenizer has no chat template"):
-        build_prompts(problem_set(SHORT), tokenizer, DataConfig(apply_chat_template="true"))
+        tokenize(problem_set(SHORT), tokenizer, DataConfig(apply_chat_template="true"))

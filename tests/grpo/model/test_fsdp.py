@@ -1,6 +1,7 @@
 """A policy that processes share out learns, samples and saves what one of a single process does."""
 
 import copy
+import math
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from grpo_runs import (
     rows,
     scored_batch,
     updates_together_and_alone,
+    with_logps,
 )
 from safetensors.torch import load_file
 from torch import Tensor
@@ -31,13 +33,13 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
-from outcome_rl.grpo.model.fsdp import gathered
+from outcome_rl.grpo.model.fsdp import full_state
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sharded_engine import DataParallelEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train
-from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
 needs_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
@@ -90,7 +92,7 @@ def run_rank(rank: int, port: int, folder: Path) -> None:
         check_unlike_weights(Policy.load(MODEL))
 
 
-def check_all_updates(batch: ScoredRollouts, untied: str, rank: int) -> None:
+def check_all_updates(batch: Sequence[Sample], untied: str, rank: int) -> None:
     def settings(*more: str) -> TrainConfig:
         return load_config("toy", [*CONFIG, *more])
 
@@ -101,7 +103,7 @@ def check_all_updates(batch: ScoredRollouts, untied: str, rank: int) -> None:
     check_updates(two_policies(path=untied), batch, settings("actor.ppo_mini_batch_size=1", *sequences), rank)
     padded = two_policies(use_remove_padding=False, enable_gradient_checkpointing=True)
     check_updates(padded, batch, settings("actor.ppo_micro_batch_size_per_gpu=1", "actor.ppo_epochs=1"), rank)
-    of_vllm = batch._replace(rollouts=batch.rollouts._replace(logps=batch.rollouts.completion_mask * -2.0))
+    of_vllm = with_logps(batch, [[-2.0] * len(sample.rollout.token_ids) for sample in batch])
     vllm = settings("actor.ppo_epochs=1", "rollout.engine=vllm", "rollout.importance_cap=1.5")
     check_updates(two_policies(path=untied), of_vllm, vllm, rank)
 
@@ -114,18 +116,20 @@ def two_policies(**settings: Any) -> list[Policy]:
     return policies
 
 
-def check_updates(policies: Sequence[Policy], batch: ScoredRollouts, config: TrainConfig, rank: int) -> None:
+def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
     """Updates together and alone: one gradient and one step."""
     together, alone, stats = updates_together_and_alone(policies, batch, config, rank, RANKS)
     for parameter, same in zip(together, alone, strict=True):
         assert isinstance(parameter, DTensor)
         assert not isinstance(same, DTensor)
-        torch.testing.assert_close(gathered(parameter.grad, everywhere=True), same.grad, rtol=1e-4, atol=1e-9)
-        torch.testing.assert_close(gathered(parameter.detach(), everywhere=True), same.detach(), rtol=1e-4, atol=1e-7)
-    assert stats.grad_norm > config.actor.grad_clip  # which scales it
+        torch.testing.assert_close(full_state(parameter.grad, everywhere=True), same.grad, rtol=1e-4, atol=1e-9)
+        torch.testing.assert_close(full_state(parameter.detach(), everywhere=True), same.detach(), rtol=1e-4, atol=1e-7)
+    assert stats["actor/grad_norm"] > config.actor.grad_clip  # which scales it
 
 
-def check_parts_and_files(policy: Policy, batch: ScoredRollouts, config: TrainConfig, rank: int, folder: Path) -> None:
+def check_parts_and_files(
+    policy: Policy, batch: Sequence[Sample], config: TrainConfig, rank: int, folder: Path
+) -> None:
     """What each process holds, samples and saves."""
     plain = Policy.load(MODEL)
     number = sum(parameter.numel() for parameter in plain.model.parameters())
@@ -133,7 +137,7 @@ def check_parts_and_files(policy: Policy, batch: ScoredRollouts, config: TrainCo
     check_rollouts(policy, plain, rank)  # before the first forward pass of the update too
     assert_shared_out(policy.model.parameters(), number)
     updater.step(batch)
-    check_rollouts(policy, policy.gathered(everywhere=True), rank)
+    check_rollouts(policy, policy.full_copy(everywhere=True), rank)
     assert updater.reference is not None
     for model in (policy.model, updater.reference.model):
         assert_shared_out(model.parameters(), number)
@@ -142,11 +146,11 @@ def check_parts_and_files(policy: Policy, batch: ScoredRollouts, config: TrainCo
 
     # The reference was never trained: gathered, it is what was loaded. Each process writes its own for its vLLM.
     place = folder / f"reference-{rank}"
-    updater.reference.gathered(everywhere=True).save_weights(place)
+    updater.reference.full_copy(everywhere=True).save_weights(place)
     plain.save_weights(folder / f"plain-{rank}")
     for name in ("model.safetensors", "config.json"):
         assert (place / name).read_bytes() == (folder / f"plain-{rank}" / name).read_bytes()
-    elsewhere = policy.gathered().model
+    elsewhere = policy.full_copy().model
     assert {parameter.is_meta for parameter in elsewhere.parameters()} == {rank != 0}
 
 
@@ -154,10 +158,10 @@ def check_rollouts(sharded: Policy, plain: Policy, rank: int) -> None:
     """The same responses, for more prompts than processes and for one."""
     prompts: list[list[int]] = plain.tokenizer(["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D03 1 1"])["input_ids"]
     for some in (prompts, prompts[:1]):
-        engine = DataParallelEngine(TransformersEngine(sharded, 64), sharded.device)
+        engine = DataParallelEngine(TransformersEngine(sharded, 64))
         together = engine.generate(some, SamplingConfig(n=3), 12, seed=5)
-        assert together.texts == TransformersEngine(plain, 64).generate(some, SamplingConfig(n=3), 12, seed=5).texts
-        assert len(set(together.texts)) > 1
+        assert together == TransformersEngine(plain, 64).generate(some, SamplingConfig(n=3), 12, seed=5)
+        assert len({rollout.text for rollout in together}) > 1
 
 
 def assert_shared_out(tensors: Iterator[Tensor], number: int) -> None:
@@ -169,7 +173,7 @@ def assert_shared_out(tensors: Iterator[Tensor], number: int) -> None:
     assert all(isinstance(tensor, DTensor) for tensor in found)
 
 
-def check_rounded(batch: ScoredRollouts, rank: int) -> None:
+def check_rounded(batch: Sequence[Sample], rank: int) -> None:
     """In bfloat16, an update and the next after a checkpoint are those of whole policies in two processes, and a
     checkpoint of the one is one of the other."""
     # The gradients of the same micro-batches are the same, so these must be alike.
@@ -183,12 +187,12 @@ def check_rounded(batch: ScoredRollouts, rank: int) -> None:
     for config in configs:
         updater = updater_of(config)
         stats = updater.step(batch)
-        policy = updater.policy.gathered(everywhere=True)
+        policy = updater.policy.full_copy(everywhere=True)
         assert policy.dtype == policy.model.dtype == torch.bfloat16
-        found.append((stats, gathered(updater.state_dict(), everywhere=True), policy.model.state_dict()))
+        found.append((stats, full_state(updater.state_dict(), everywhere=True), policy.model.state_dict()))
     (stats, state, weights), (wanted, same_state, same_weights) = found
-    assert stats.grad_norm == pytest.approx(stats.grad_norm, rel=1e-5)
-    assert stats.loss == pytest.approx(wanted.loss, rel=1e-5)
+    assert stats["actor/grad_norm"] == pytest.approx(stats["actor/grad_norm"], rel=1e-5)
+    assert stats["actor/loss"] == pytest.approx(wanted["actor/loss"], rel=1e-5)
     if rank == 0:
         torch.testing.assert_close(state, same_state, rtol=1e-4, atol=1e-7)
     assert weights.keys() == same_weights.keys()
@@ -202,23 +206,22 @@ def check_rounded(batch: ScoredRollouts, rank: int) -> None:
         updater = updater_of(config)
         updater.load_state_dict(copy.deepcopy(states[0]))  # an optimizer steps what it is given
         updater.step(batch)
-        masters.append(gathered(updater.weights.state_dict(), everywhere=True))
+        masters.append(full_state(updater.weights.state_dict(), everywhere=True))
     torch.testing.assert_close(masters[0], masters[1], rtol=1e-4, atol=1e-7)
     moved = zip(masters[0], states[0]["master_weights"], strict=True)
     assert all(not torch.equal(master, before) for master, before in moved)
 
 
-def check_bad_gradient(policy: Policy, batch: ScoredRollouts, config: TrainConfig, rank: int) -> None:
+def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
     """One process alone meets it, and no process takes the step; the next one is taken."""
-    advantages = batch.advantages.clone()
-    advantages[0] = torch.nan
+    broken = [replace(batch[0], advantage=math.nan), *batch[1:]]
     updater = Updater(policy, config, total_steps=10)
     before = [parameter.detach().clone() for parameter in updater.weights.parameters]
     with pytest.raises(FloatingPointError, match="the gradient is not finite"):
-        updater.step(batch._replace(advantages=advantages))
+        updater.step(broken)
     after = [parameter.detach() for parameter in updater.weights.parameters]
     assert all(torch.equal(old.to_local(), new.to_local()) for old, new in zip(before, after, strict=True))
-    assert updater.step(batch).grad_norm > 0
+    assert updater.step(batch)["actor/grad_norm"] > 0
 
 
 def check_unlike_weights(policy: Policy) -> None:

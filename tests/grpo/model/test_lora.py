@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from grpo_runs import MakeConfig
+from grpo_runs import MakeConfig, scored
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -13,7 +13,7 @@ from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.model import lora
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.update.microbatches import ScoredRollouts
+from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
 LORA = ("model.lora_rank=4", "model.lora_alpha=8", "actor.optim.lr=1e-2")
@@ -26,18 +26,12 @@ def adapted() -> Policy:
 
 
 @pytest.fixture(scope="module")
-def batch(shared_policy: Policy) -> ScoredRollouts:
+def batch(shared_policy: Policy) -> list[Sample]:
     prompts = shared_policy.tokenizer(["D07 17 @ 5 # 3 =>", "D01 39 ^ 9 =>"])["input_ids"]
     rollouts = TransformersEngine(shared_policy, 64).generate(prompts, SamplingConfig(n=3), 14, 3)
     generator = torch.Generator().manual_seed(0)
-    return ScoredRollouts(
-        rollouts=rollouts,
-        advantages=torch.randn(6, generator=generator),
-        bonuses=torch.zeros(6),
-        answer_mask=torch.zeros_like(rollouts.completion_mask),
-        correct=torch.zeros(6, dtype=torch.bool),
-        trained=torch.ones(6, dtype=torch.bool),
-    )
+    advantages = torch.randn(6, generator=generator).tolist()
+    return scored(rollouts, advantages, [0.0] * 6, [False] * 6, [(0, 0)] * 6)
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:
@@ -47,7 +41,7 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
 
 
 def test_only_adapters_are_trained_and_the_reference_is_without(
-    adapted: Policy, shared_policy: Policy, batch: ScoredRollouts, small_config: MakeConfig
+    adapted: Policy, shared_policy: Policy, batch: list[Sample], small_config: MakeConfig
 ) -> None:
     updater = Updater(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), total_steps=4)
     assert updater.reference is None
@@ -57,8 +51,8 @@ def test_only_adapters_are_trained_and_the_reference_is_without(
     assert sum(p.numel() for p in updater.weights.parameters) < 0.2 * sum(p.numel() for p in adapted.model.parameters())
     torch.testing.assert_close(logits(adapted.model), logits(shared_policy.model))
     first, second = updater.step(batch), updater.step(batch)
-    assert first.kl == pytest.approx(0, abs=1e-9)
-    assert second.kl > 1e-6  # the policy has moved, the reference has not
+    assert first["actor/kl"] == pytest.approx(0, abs=1e-9)
+    assert second["actor/kl"] > 1e-6  # the policy has moved, the reference has not
     assert (logits(adapted.model) - logits(shared_policy.model)).abs().max() > 1e-2
     with adapted.adapters.disable_adapter():
         torch.testing.assert_close(logits(adapted.model), logits(shared_policy.model))
@@ -66,7 +60,7 @@ def test_only_adapters_are_trained_and_the_reference_is_without(
 
 
 def test_what_is_saved_is_an_ordinary_model_with_the_adapters_beside_it(
-    adapted: Policy, shared_policy: Policy, batch: ScoredRollouts, small_config: MakeConfig, tmp_path: Path
+    adapted: Policy, shared_policy: Policy, batch: list[Sample], small_config: MakeConfig, tmp_path: Path
 ) -> None:
     Updater(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), 4).step(batch)
     adapted.save(tmp_path)
@@ -84,7 +78,7 @@ def shared_keys(policy: Policy, folder: Path) -> set[str]:
     return set(load_file(folder / "plain" / "model.safetensors"))
 
 
-def test_restored_adapters_go_on_bit_for_bit(batch: ScoredRollouts, small_config: MakeConfig, tmp_path: Path) -> None:
+def test_restored_adapters_go_on_bit_for_bit(batch: list[Sample], small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(Path("unused"), *LORA)
     one, two = Policy.load(SETTINGS), Policy.load(SETTINGS)
     first, second = Updater(one, config, total_steps=4), Updater(two, config, total_steps=4)
@@ -94,7 +88,7 @@ def test_restored_adapters_go_on_bit_for_bit(batch: ScoredRollouts, small_config
     one.save(tmp_path)
     two.load_weights(tmp_path)
     second.load_state_dict(copy.deepcopy(first.state_dict()))
-    assert first.step(batch).loss == second.step(batch).loss
+    assert first.step(batch)["actor/loss"] == second.step(batch)["actor/loss"]
     for ours, theirs in zip(first.weights.parameters, second.weights.parameters, strict=True):
         assert torch.equal(ours, theirs)
 

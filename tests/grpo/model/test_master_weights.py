@@ -43,7 +43,7 @@ def test_small_steps_arrive_once_they_have_added_up() -> None:
     for number in (1, 200):
         with torch.no_grad():
             master.copy_(start.float() * (1 + number * 2.0**-14))
-        weights.publish()
+        weights.copy_to_model()
         assert torch.equal(model[0].weight, start) == (number == 1)
     assert torch.equal(model[0].weight, master.bfloat16())
     assert model[0].weight is model[1].weight
@@ -54,7 +54,7 @@ def test_masters_are_restored_beyond_what_the_model_holds() -> None:
     first, second = MasterWeights(one), MasterWeights(two)
     with torch.no_grad():
         first.parameters[0].mul_(1 + 1e-4)
-    first.publish()
+    first.copy_to_model()
     second.load_state_dict(first.state_dict())
     assert torch.equal(second.parameters[0], first.parameters[0])
     assert not torch.equal(second.parameters[0], two[0].weight.float())

@@ -24,9 +24,9 @@ from transformers import (
 
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model import packed_attention
-from outcome_rl.grpo.model.packing import Lengths, pack
+from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts
+from outcome_rl.grpo.types import Rollout
 
 MULTI = {**SIZES, "num_key_value_heads": 1, "head_dim": 8}
 Load = Callable[..., Policy]
@@ -49,20 +49,23 @@ def load(tmp_path: Path, shared_policy: Policy) -> Load:
 
 
 @pytest.fixture
-def rollouts(shared_policy: Policy) -> Rollouts:
+def rollouts() -> list[Rollout]:
     prompts = [[5, 6, 7], [5, 6, 7], [9], [4, 4, 4, 4], [4, 4, 4, 4]]
-    # Those to the last prompt begin alike, beyond the window of Mistral's.
+    # Those to the last prompt share a prefix, beyond the window of Mistral's.
     responses = [[10, 11, 12], [13], [14, 15, 16, 17, 18], [20, 21, 22, 23, 24], [20, 21, 22, 23, 25, 26]]
-    return Rollouts.assemble(shared_policy, prompts, responses)
+    return [Rollout(prompt, response, "") for prompt, response in zip(prompts, responses, strict=True)]
 
 
-def apart(policy: Policy, rollouts: Rollouts, rows: list[int]) -> Tensor:
+def packed(rollouts: list[Rollout], rows: list[int], *, share: bool, padded: bool) -> PackedBatch:
+    return pack(PackingPlan.of(rollouts, share_prefixes=share), rows, padded=padded)
+
+
+def apart(policy: Policy, rollouts: list[Rollout], rows: list[int]) -> Tensor:
     """(M, H): the hidden states of each sequence by itself."""
     states = []
     for row in rows:
-        prompt = rollouts.prompt_ids[row][rollouts.prompt_mask[row]]
-        response = rollouts.completion_ids[row][rollouts.completion_mask[row]]
-        ids = torch.cat([prompt, response])[None]
+        prompt, response = rollouts[row].prompt_ids, rollouts[row].token_ids
+        ids = torch.tensor([[*prompt, *response]])
         states.append(policy.hidden(ids, torch.ones_like(ids))[0, len(prompt) - 1 : -1])
     return torch.cat(states)
 
@@ -82,12 +85,12 @@ CONFIGS = {
 @pytest.mark.parametrize("share", [True, False], ids=["shared", "own"])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_a_packed_sequence_is_as_if_alone(
-    config: PreTrainedConfig, share: bool, load: Load, rollouts: Rollouts
+    config: PreTrainedConfig, share: bool, load: Load, rollouts: list[Rollout]
 ) -> None:
     policy = load(config)
     rows = [4, 3, 2, 0, 1]
-    packed = pack(rollouts, Lengths.of(rollouts, share_prefixes=share), rows, padded=policy.pads_attention)
-    ours, truth = policy.packed_hidden(packed), apart(policy, rollouts, rows)
+    batch = packed(rollouts, rows, share=share, padded=policy.pads_attention)
+    ours, truth = policy.packed_hidden(batch), apart(policy, rollouts, rows)
     torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-5)
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
     parameters = list(policy.model.get_decoder().parameters())
@@ -111,11 +114,11 @@ def test_attention_that_ignores_the_layout_is_refused(load: Load, monkeypatch: p
         load(CONFIGS["llama"])
 
 
-def test_without_packing_the_model_is_as_it_was(load: Load, rollouts: Rollouts) -> None:
+def test_without_packing_the_model_is_as_it_was(load: Load, rollouts: list[Rollout]) -> None:
     policy = load(CONFIGS["llama"], use_remove_padding=False)
     assert policy.model.config._attn_implementation == "sdpa"
-    packed = pack(rollouts, Lengths.of(rollouts, share_prefixes=False), [2, 0], padded=policy.pads_attention)
-    torch.testing.assert_close(policy.packed_hidden(packed), apart(policy, rollouts, [2, 0]), rtol=1e-4, atol=1e-5)
+    batch = packed(rollouts, [2, 0], share=False, padded=policy.pads_attention)
+    torch.testing.assert_close(policy.packed_hidden(batch), apart(policy, rollouts, [2, 0]), rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_saved_does_not_know_of_packing(load: Load, tmp_path: Path) -> None:
@@ -158,13 +161,13 @@ def flash_attn_varlen_func(
 
 @pytest.mark.parametrize("name", ["llama, grouped queries", "mistral, window of 3"])
 def test_flash_attention_is_given_ragged_sequences(
-    name: str, load: Load, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+    name: str, load: Load, rollouts: list[Rollout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = load(CONFIGS[name])
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))  # type: ignore[arg-type]
     rows = [4, 3, 2, 0, 1]
-    packed = pack(rollouts, Lengths.of(rollouts, share_prefixes=True), rows, padded=False)
-    torch.testing.assert_close(policy.packed_hidden(packed), apart(policy, rollouts, rows), rtol=1e-4, atol=1e-5)
+    batch = packed(rollouts, rows, share=True, padded=False)
+    torch.testing.assert_close(policy.packed_hidden(batch), apart(policy, rollouts, rows), rtol=1e-4, atol=1e-5)
 
 
 def test_flash_attention_is_for_half_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What an update learns from: with dynamic sampling the groups with a gradient, and everything else counted too."""
+"""From questions to scored samples: with dynamic sampling the update learns from groups with a gradient alone."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from outcome_rl.exploration import Explorer
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
-from outcome_rl.grpo.data.problems import BatchOrder, Problem
-from outcome_rl.grpo.data.prompts import Prompts
+from outcome_rl.grpo.data.problems import BatchOrder
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.collector import Collector
-from outcome_rl.grpo.rollout.engine import EngineDied, Rollouts
-from outcome_rl.grpo.rollout.scoring import Scorer, question_keys
-from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl_kernels import OutcomeCounts
+from outcome_rl.grpo.types import EngineDied, Problem, ProblemSet, Rollout, Sample
+from outcome_rl.outcomes.keys import question_key
 
 RIGHT, WRONG, OTHER = r"\boxed{ 4 }", r"\boxed{ 5 }", r"\boxed{ 6 }"
 # Four responses to each question; all golds are 4.
@@ -39,15 +37,19 @@ class ScriptedEngine:
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Rollouts:
+    ) -> list[Rollout]:
         self.seeds.append(seed)
-        texts = [text for (i,) in prompts for text in SCRIPT[PROBLEMS[i - 1].id]]
-        end = self.policy.tokenizer.eos_token_id
-        ids = [[*self.policy.tokenizer(text, add_special_tokens=False)["input_ids"], end] for text in texts]
-        return Rollouts.assemble(self.policy, [prompt for prompt in prompts for _ in range(sampling.n)], ids)
+        return [
+            rollout_of(self.policy, prompt, text) for prompt in prompts for text in SCRIPT[PROBLEMS[prompt[0] - 1].id]
+        ]
 
     def update_weights(self, policy: Policy) -> None:
         raise NotImplementedError
+
+
+def rollout_of(policy: Policy, prompt: Sequence[int], text: str) -> Rollout:
+    tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return Rollout.decoded(policy.tokenizer, prompt, [*tokens, policy.tokenizer.eos_token_id])
 
 
 @pytest.fixture
@@ -56,95 +58,106 @@ def make_collector(
 ) -> Callable[..., Collector]:
     def make(*overrides: str) -> Collector:
         config = small_config(tmp_path, "data.train_batch_size=2", "data.shuffle=false", *overrides)
-        tokenizer, ends = shared_policy.tokenizer, shared_policy.end_token_ids
-        scorer = Scorer(config, tokenizer, ends, OutcomeMatcher(), OutcomeCounts())
-        prompts = Prompts(PROBLEMS, [[i + 1] for i in range(len(PROBLEMS))])
+        explorer = Explorer(config.exploration)
+        prompts = tuple([i + 1] for i in range(len(PROBLEMS)))
+        dataset = ProblemSet("scripted", PROBLEMS, "", prompts)
         order = BatchOrder(len(PROBLEMS), 2, shuffle=False, seed=0)
-        return Collector(config, prompts, order, ScriptedEngine(shared_policy), scorer, drawn=0)
+        return Collector(config, dataset, order, shared_policy, ScriptedEngine(shared_policy), explorer)
 
     return make
 
 
-def names(problems: Sequence[Problem]) -> list[str]:
-    return [problem.id for problem in problems]
+def names(samples: Sequence[Sample]) -> list[str]:
+    """The questions of samples that stand in groups."""
+    return [sample.problem.id for sample in samples[::4]]
+
+
+def texts(samples: Sequence[Sample]) -> list[str]:
+    return [sample.rollout.text for sample in samples]
+
+
+def sampling_metrics(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name.startswith("sampling/")}
 
 
 def test_without_the_filter_a_step_is_a_batch(make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("exploration.bonus=none")
-    for chosen in (["mixed", "solved"], ["wrong", "mixed too"], ["solved too", "mixed again"], ["mixed", "solved"]):
-        collected = collector.collect()
-        assert names(collected.problems) == chosen
-        assert collected.batch is collected.scores.batch
-        assert collected.metrics == {}
-    assert collector.drawn == 4
+    for drawn, chosen in enumerate((["mixed", "solved"], ["wrong", "mixed too"], ["solved too", "mixed again"])):
+        collected = collector.collect(drawn)
+        assert names(collected.samples) == chosen
+        assert collected.batch is collected.samples
+        assert collected.num_batches == 1
+        assert sampling_metrics(collected.metrics) == {}
 
 
 def test_groups_without_a_gradient_are_replaced(make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true")
-    collected = collector.collect()
-    assert names(collected.problems) == ["mixed", "solved", "wrong", "mixed too"]
-    assert collected.metrics == {"sampling/batches": 2, "sampling/informative_groups": 0.5}
-    assert collected.batch.rollouts.texts == [*SCRIPT["mixed"], *SCRIPT["mixed too"]]
-    assert collected.batch.correct.tolist() == [text == RIGHT for text in collected.batch.rollouts.texts]
-    assert torch.equal(collected.batch.advantages, collected.scores.groups.advantages[[0, 3]].flatten())
-    collected = collector.collect()  # goes on where the last one stopped, into the next epoch
-    assert names(collected.problems) == ["solved too", "mixed again", "mixed", "solved"]
-    assert collected.batch.rollouts.texts == [*SCRIPT["mixed again"], *SCRIPT["mixed"]]
-    assert collector.drawn == 4
+    collected = collector.collect(0)
+    assert names(collected.samples) == ["mixed", "solved", "wrong", "mixed too"]
+    assert sampling_metrics(collected.metrics) == {"sampling/batches": 2, "sampling/informative_groups": 0.5}
+    assert texts(collected.batch) == [*SCRIPT["mixed"], *SCRIPT["mixed too"]]
+    assert [sample.correct for sample in collected.batch] == [text == RIGHT for text in texts(collected.batch)]
+    assert collected.batch == [*collected.samples[:4], *collected.samples[12:]]
+    assert collected.num_batches == 2
+    collected = collector.collect(2)  # goes on where the last one stopped, into the next epoch
+    assert names(collected.samples) == ["solved too", "mixed again", "mixed", "solved"]
+    assert texts(collected.batch) == [*SCRIPT["mixed again"], *SCRIPT["mixed"]]
     assert len(set(collector.engine.seeds)) == 4  # type: ignore[attr-defined]
 
 
 def test_everything_is_counted_before_anything_is_left_out(make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("algorithm.filter_groups.enable=true", "exploration.bonus=none")
-    collector.collect()
-    _, _, counts = collector.scorer.counts.items()
-    assert int(counts.sum()) == 4 * 4
-    assert collector.scorer.counts.distinct(question_keys(PROBLEMS[:4])).tolist() == [2, 1, 2, 2]
+    metrics = collector.collect(0).metrics
+    counts = collector.explorer.counts
+    assert int(counts.items()[2].sum()) == 4 * 4
+    questions = torch.tensor([question_key(problem.id) for problem in PROBLEMS[:4]])
+    assert counts.distinct(questions).tolist() == [2, 1, 2, 2]
+    assert metrics["outcomes/correct_rate"] == 9 / 16  # of all samples, not of those that are learned from
+    assert metrics["exploration/solved_fraction"] == 3 / 4
 
 
 def test_wrong_groups_stay_where_their_bonuses_explore(make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("exploration.bonus=ucb_con", "algorithm.filter_groups.enable=true")
-    collected = collector.collect()
-    assert names(collected.problems) == ["mixed", "solved", "wrong", "mixed too"]
-    assert collected.batch.rollouts.texts == [*SCRIPT["mixed"], *SCRIPT["wrong"]]  # a batch is full; the rest is over
-    assert collected.batch.advantages[4:].tolist() == [0.0] * 4
-    assert (collected.batch.bonuses[4:] > 0).all()
+    collected = collector.collect(0)
+    assert names(collected.samples) == ["mixed", "solved", "wrong", "mixed too"]
+    assert texts(collected.batch) == [*SCRIPT["mixed"], *SCRIPT["wrong"]]  # a batch is full; the rest is left out
+    assert [sample.advantage for sample in collected.batch[4:]] == [0.0] * 4
+    assert all(sample.bonus > 0 for sample in collected.batch[4:])
 
 
 def test_a_step_learns_from_what_there_is(make_collector: Callable[..., Collector]) -> None:
     few = ("exploration.bonus=none", "algorithm.filter_groups.enable=true")
     collector = make_collector(*few, "algorithm.filter_groups.max_num_gen_batches=1")
-    assert collector.collect().batch.rollouts.texts == SCRIPT["mixed"]
+    assert texts(collector.collect(0).batch) == SCRIPT["mixed"]
 
 
 def test_a_step_may_find_nothing(make_collector: Callable[..., Collector], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCRIPT, "mixed", [WRONG] * 4)
     limit = "algorithm.filter_groups.max_num_gen_batches=1"
-    collected = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true", limit).collect()
-    assert collected.batch.rollouts.texts == []
-    assert not collected.batch.trained.any()
-    assert collected.metrics == {"sampling/batches": 1, "sampling/informative_groups": 0}
+    collected = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true", limit).collect(0)
+    assert collected.batch == []
+    assert sampling_metrics(collected.metrics) == {"sampling/batches": 1, "sampling/informative_groups": 0}
 
 
 @pytest.mark.parametrize("mask", [True, False])
-def test_what_was_cut_off_may_be_left_out_of_the_loss(
+def test_truncated_responses_may_be_left_out_of_the_loss(
     mask: bool, make_collector: Callable[..., Collector], shared_policy: Policy
 ) -> None:
     collector = make_collector(f"algorithm.mask_truncated_completions={str(mask).lower()}")
     rollouts = collector.engine.generate([[1], [2]], SamplingConfig(n=4), 16, 0)
-    rollouts.completion_mask[1, -1] = False  # without its end token
-    scores = collector.scorer.score(PROBLEMS[:2], rollouts)
-    assert scores.batch.trained.tolist() == [True, not mask, *[True] * 6]
-    assert scores.correct.sum().item() == 6  # rewards are of all
+    rollouts[1] = rollouts[1]._replace(token_ids=rollouts[1].token_ids[:-1])  # without its end token
+    samples, _ = collector.score(PROBLEMS[:2], rollouts)
+    assert [sample.trained for sample in samples] == [True, not mask, *[True] * 6]
+    assert sum(sample.correct for sample in samples) == 6  # rewards are of all
 
 
 @pytest.mark.parametrize("calls", [0, 1])
 def test_an_engine_that_dies_leaves_the_place_in_the_data(calls: int, make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true")
-    collector.collect()
+    collector.collect(0)
     generate, left = collector.engine.generate, calls
 
-    def mortal(*arguments: Any) -> Rollouts:
+    def mortal(*arguments: Any) -> list[Rollout]:
         nonlocal left
         if left == 0:
             raise EngineDied("the engine died")
@@ -153,6 +166,105 @@ def test_an_engine_that_dies_leaves_the_place_in_the_data(calls: int, make_colle
 
     collector.engine.generate = mortal  # type: ignore[method-assign]
     with pytest.raises(EngineDied):
-        collector.collect()
-    assert collector.drawn == 2
-    assert collector.torn == (calls > 0)  # what the first batch of the step brought is counted
+        collector.collect(2)
+    assert collector.has_partial_step == (calls > 0)  # what the first batch of the step brought is counted
+
+
+def test_lengths(make_collector: Callable[..., Collector]) -> None:
+    collector = make_collector("data.max_response_length=4")
+    assert len(SCRIPT["mixed"][0].split()) == 3  # and an end token
+    metrics = collector.collect(0).metrics
+    assert (metrics["response/tokens_mean"], metrics["response/at_limit"]) == (4, 1)
+
+
+# Scoring. Group a: right, wrong, wrong the same, no answer; group b: all right.
+
+QUESTIONS = [Problem("a", "?", "4"), Problem("b", "?", "7")]
+RESPONSES = [r"1 + 3 = 4 \boxed{ 4 }", r"\boxed{ 5 }", r"2 \boxed{ 5 }", "1 + 3", *[r"\boxed{ 7 }"] * 4]
+
+
+@pytest.fixture(scope="module")
+def rollouts(shared_policy: Policy) -> list[Rollout]:
+    return [rollout_of(shared_policy, [1], text) for text in RESPONSES]
+
+
+def column(samples: Sequence[Sample], name: str) -> torch.Tensor:
+    return torch.tensor([getattr(sample, name) for sample in samples]).reshape(2, 4)
+
+
+def test_samples_hold_what_was_scored(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
+    samples, scored = make_collector().score(QUESTIONS, rollouts)
+    assert [sample.rollout for sample in samples] == rollouts
+    assert [sample.problem for sample in samples] == [question for question in QUESTIONS for _ in range(4)]
+    assert column(samples, "correct").tolist() == [[True, False, False, False], [True] * 4]
+    found = [sample.answer and sample.answer.text.strip() for sample in samples]
+    assert found == ["4", "5", "5", None, *["7"] * 4]
+    rewards = torch.tensor([1.0, 0, 0, 0])
+    torch.testing.assert_close(column(samples, "advantage")[0], (rewards - 0.25) / (rewards.std() + 1e-6))
+    assert column(samples, "advantage")[1].tolist() == [0.0] * 4
+    for name in ("advantage", "bonus"):
+        assert torch.equal(
+            column(samples, name).flatten(), getattr(scored, {"bonus": "bonuses"}.get(name, "advantages"))
+        )
+
+
+def test_bonuses_follow_the_counts(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
+    collector = make_collector("exploration.bonus=ucb_con", "exploration.baseline=0.5", "exploration.coef=0.2")
+    first, second = (collector.score(QUESTIONS, rollouts)[0] for _ in range(2))
+    assert column(first, "count").tolist() == [[0] * 4, [0] * 4]
+    assert column(second, "count").tolist() == [[1, 2, 2, 1], [4] * 4]
+    # c (min(1, N^-1/2) - b0); 0 without an answer, less the baseline; nothing where all are correct.
+    torch.testing.assert_close(column(first, "bonus")[0], 0.2 * (torch.tensor([1.0, 1, 1, 0]) - 0.5))
+    torch.testing.assert_close(column(second, "bonus")[0], 0.2 * (torch.tensor([1.0, 0.5**0.5, 0.5**0.5, 0]) - 0.5))
+    assert column(second, "bonus")[1].tolist() == [0.0] * 4
+
+
+def test_dr_grpo_leaves_out_the_division(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
+    samples, _ = make_collector("algorithm.norm_adv_by_std_in_grpo=false").score(QUESTIONS, rollouts)
+    torch.testing.assert_close(column(samples, "advantage")[0], torch.tensor([0.75, -0.25, -0.25, -0.25]))
+
+
+def test_a_sum_of_methods_takes_a_coefficient_each(
+    make_collector: Callable[..., Collector], rollouts: list[Rollout]
+) -> None:
+    collector = make_collector("exploration.bonus=ucb+batch", "exploration.coef=[1,10]")
+    samples, _ = collector.score(QUESTIONS, rollouts)
+    torch.testing.assert_close(column(samples, "bonus")[0], torch.tensor([1.0, 1.0 - 2.5, 1.0 - 2.5, 0.0]))
+
+
+def test_answer_spans_cover_the_answers(
+    make_collector: Callable[..., Collector], rollouts: list[Rollout], shared_policy: Policy
+) -> None:
+    samples, _ = make_collector().score(QUESTIONS, rollouts)
+    spelled = [
+        shared_policy.tokenizer.decode(sample.rollout.token_ids[slice(*sample.answer_span)]) for sample in samples
+    ]
+    assert spelled == ["4", "5", "5", "", "7", "7", "7", "7"]
+    unmasked, _ = make_collector("exploration.answer_mask_mode=none").score(QUESTIONS, rollouts)
+    assert {sample.answer_span for sample in unmasked} == {(0, 0)}
+
+
+def test_a_question_twice_in_a_step_is_two_groups(
+    make_collector: Callable[..., Collector], rollouts: list[Rollout]
+) -> None:
+    same = [QUESTIONS[0], QUESTIONS[0]]
+    samples, _ = make_collector("exploration.bonus=none").score(same, [*rollouts[:4], *rollouts[1:4], rollouts[1]])
+    assert column(samples, "advantage")[1].tolist() == [0.0] * 4  # all wrong; together with the first group it is not
+
+
+def test_rows_of_the_samples_file(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
+    samples, _ = make_collector("exploration.bonus=none").score(QUESTIONS, rollouts)
+    assert samples[3].row(7) == {
+        "step": 7,
+        "question_id": "a",
+        "question": "?",
+        "gold": "4",
+        "completion": "1 + 3",
+        "outcome": None,
+        "reward": 0.0,
+        "count": 0,
+        "bonus": 0.0,
+        "advantage": samples[3].advantage,
+    }
+    assert samples[0].row(7)["outcome"].strip() == "4"
+    assert samples[0].row(7)["reward"] == 1.0

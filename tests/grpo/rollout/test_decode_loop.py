@@ -46,7 +46,7 @@ def any_policy(request: pytest.FixtureRequest, shared_policy: Policy) -> Policy:
 def sampled(policy: Policy, micro_batch: int, n: int = 5, **settings: Any) -> list[list[int]]:
     engine = TransformersEngine(policy, micro_batch)
     rollouts = engine.generate(PROMPTS, SamplingConfig(n=n, **settings), 24, seed=3)
-    return [ids[mask].tolist() for ids, mask in zip(rollouts.completion_ids, rollouts.completion_mask, strict=True)]
+    return [list(rollout.token_ids) for rollout in rollouts]
 
 
 def test_greedy_decoding_is_that_of_generate(any_policy: Policy) -> None:
@@ -101,10 +101,10 @@ def test_samples_of_a_question_do_not_depend_on_the_others(shared_policy: Policy
     problems = [row["problem"] for row in DialectTask().problems("train", 12)]
     prompts = shared_policy.tokenizer(problems)["input_ids"]
     engine, sampling = TransformersEngine(shared_policy, 512), SamplingConfig(n=4)
-    together = engine.generate(prompts, sampling, 16, seed=5).texts
-    alone = [text for prompt in prompts for text in engine.generate([prompt], sampling, 16, seed=5).texts]
+    together = engine.generate(prompts, sampling, 16, seed=5)
+    alone = [rollout for prompt in prompts for rollout in engine.generate([prompt], sampling, 16, seed=5)]
     assert together == alone
-    assert len(set(together)) > len(problems)
+    assert len({rollout.text for rollout in together}) > len(problems)
 
 
 def test_tokens_follow_the_policy_at_every_place(any_policy: Policy) -> None:

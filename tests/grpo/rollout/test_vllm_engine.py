@@ -18,10 +18,10 @@ from outcome_rl.grpo import trainer
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout import vllm_engine
-from outcome_rl.grpo.rollout.engine import EngineDied, Rollouts
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, check_vllm, handover_folder
 from outcome_rl.grpo.trainer import train
+from outcome_rl.grpo.types import EngineDied, Rollout
 from outcome_rl.toy import policy_dir
 
 
@@ -85,7 +85,7 @@ class MortalEngine(TransformersEngine):
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Rollouts:
+    ) -> list[Rollout]:
         self.life -= 1
         if self.life == 0:
             self.last_act()

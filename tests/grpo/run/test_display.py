@@ -10,7 +10,12 @@ from rich.console import Console
 from outcome_rl.grpo.run import display as display_module
 from outcome_rl.grpo.run.display import Display
 
-ROW = {"reward/mean": 0.25, "train/solved_fraction": 0.5, "train/distinct_answers": 2.5, "perf/tokens_per_s": 1234.5}
+ROW = {
+    "outcomes/correct_rate": 0.25,
+    "exploration/solved_fraction": 0.5,
+    "exploration/distinct_answers": 2.5,
+    "perf/tokens_per_s": 1234.5,
+}
 EVALUATION: dict[str, Any] = {
     "step": 0,
     "dataset": "math500",
@@ -55,7 +60,7 @@ def test_plain_lines_elsewhere(make_display: MakeDisplay) -> None:
             display.step({"step": step, **ROW})
         display.evaluation(EVALUATION)
     lines = output.getvalue().splitlines()
-    assert lines[0] == "step 1/6  reward 0.250  solved 50.0%  distinct 2.50  1,234 tok/s"
+    assert lines[0] == "step 1/6  correct 0.250  solved 50.0%  distinct 2.50  1,234 tok/s"
     assert lines[6] == "step 0  math500: pass@1 0.250  pass@2 0.500  diff@2 1.50  no answer 12.5%"
     assert len(lines) == 7
     assert "\x1b" not in output.getvalue()
@@ -79,15 +84,15 @@ def test_one_progress_bar_on_a_terminal(make_display: MakeDisplay) -> None:
         display.step({"step": 5, **ROW})
         frame = _last_frame(display)
     assert frame.count("\n") == 0
-    for fact in ("step", "5/10", "reward 0.250", "solved 50.0%", "distinct 2.50", "1,234 tok/s"):
+    for fact in ("step", "5/10", "correct 0.250", "solved 50.0%", "distinct 2.50", "1,234 tok/s"):
         assert fact in frame
-    assert "step 5/10  reward" not in output.getvalue()  # no plain line besides
+    assert "step 5/10  correct" not in output.getvalue()  # no plain line besides
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_bar_keeps_its_facts_on_one_line(width: int, make_display: MakeDisplay) -> None:
     display, _ = make_display(1000, terminal=True, width=width)
-    display.step({"step": 100, **ROW, "perf/tokens_per_s": 123456.0, "train/solved_fraction": 1.0})
+    display.step({"step": 100, **ROW, "perf/tokens_per_s": 123456.0, "exploration/solved_fraction": 1.0})
     frame = _last_frame(display)
     assert frame.count("\n") == 0
     assert "solved 100.0%" in frame

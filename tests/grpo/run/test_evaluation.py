@@ -4,22 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl.grpo.config.schema import DataConfig, SamplingConfig
-from outcome_rl.grpo.data.problems import Problem, ProblemSet, load_problems
-from outcome_rl.grpo.data.prompts import Prompts, build_prompts
+from outcome_rl.grpo.data.problems import load_problems
+from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import Rollouts
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.evaluation import best_steps, evaluate, macro_average
+from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 PROBLEMS = (Problem("a", "?", "4"), Problem("b", "?", "7"))
-DATASET = ProblemSet("two", PROBLEMS, "f" * 64)
-PROMPTS = Prompts(PROBLEMS, [[1], [2]])
+DATASET = ProblemSet("two", PROBLEMS, "f" * 64, ([1], [2]))
 # a: right, wrong, wrong the same, right; b: no answer, three different wrong ones.
 RESPONSES = [rf"\boxed{{{answer}}}" for answer in "4554"] + ["none", *(rf"\boxed{{{answer}}}" for answer in "123")]
 
@@ -32,10 +30,9 @@ class Scripted:
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Rollouts:
+    ) -> list[Rollout]:
         self.calls.append(([list(prompt) for prompt in prompts], sampling, max_tokens, seed))
-        ids = torch.ones(len(RESPONSES), 1, dtype=torch.long)
-        return Rollouts(ids, ids.bool(), ids, ids.bool(), RESPONSES)
+        return [Rollout([1], [1], text) for text in RESPONSES]
 
     def update_weights(self, policy: Policy) -> None:
         raise AssertionError("an evaluation changes no weights")
@@ -44,7 +41,7 @@ class Scripted:
 def test_the_summary_is_that_of_the_responses() -> None:
     engine, sampling = Scripted(), SamplingConfig(n=4)
     with OutcomeMatcher() as matcher:
-        evaluation = evaluate(engine, matcher, DATASET, PROMPTS, sampling, 9, seed=3)
+        evaluation = evaluate(engine, matcher, DATASET, sampling, 9, seed=3)
     assert evaluation.dataset == "two"
     assert evaluation.seconds > 0
     summary = evaluation.summary
@@ -54,7 +51,7 @@ def test_the_summary_is_that_of_the_responses() -> None:
     assert summary["pass_at_k"] == pytest.approx({"1": 1 / 4, "2": 5 / 12, "4": 1 / 2})
     assert summary["diff_at_k"]["4"] == pytest.approx((2 + 3) / 2)
     ((prompts, asked, max_tokens, _),) = engine.calls
-    assert (prompts, asked, max_tokens) == (PROMPTS.ids, sampling, 9)
+    assert (prompts, asked, max_tokens) == (list(DATASET.prompts), sampling, 9)
 
 
 def test_the_seed_is_the_runs_and_the_data_sets() -> None:
@@ -62,7 +59,7 @@ def test_the_seed_is_the_runs_and_the_data_sets() -> None:
     with OutcomeMatcher() as matcher:
         for fingerprint, seed in (("f" * 64, 3), ("f" * 64, 3), ("f" * 64, 4), ("0" * 64, 3)):
             dataset = DATASET._replace(fingerprint=fingerprint)
-            evaluate(engine, matcher, dataset, PROMPTS, SamplingConfig(n=4), 9, seed)
+            evaluate(engine, matcher, dataset, SamplingConfig(n=4), 9, seed)
     seeds = [seed for *_, seed in engine.calls]
     assert seeds[0] == seeds[1]
     assert len(set(seeds)) == 3
@@ -72,20 +69,17 @@ def test_outcomes_are_kept_apart_from_those_of_training() -> None:
     """The same id with another gold in training: neither must decide for the other."""
     with OutcomeMatcher() as matcher:
         matcher.classify(["train:a"], [r"\boxed{5}"], ["5"])
-        evaluation = evaluate(Scripted(), matcher, DATASET, PROMPTS, SamplingConfig(n=4), 9, seed=3)
+        evaluation = evaluate(Scripted(), matcher, DATASET, SamplingConfig(n=4), 9, seed=3)
         assert matcher.classify(["train:a"], [r"\boxed{4}"], ["5"]).correct.tolist() == [False]
     assert evaluation.summary["pass_at_k"]["1"] == pytest.approx(1 / 4)
 
 
 def test_evaluating_twice_gives_the_same(shared_policy: Policy) -> None:
     data = DataConfig(max_prompt_length=16)
-    dataset = load_problems(["toy:test"], data, 4)
-    prompts = build_prompts(dataset, shared_policy.tokenizer, data)
+    dataset = tokenize(load_problems(["toy:test"], data, 4), shared_policy.tokenizer, data)
     engine = TransformersEngine(shared_policy, 64)
     with OutcomeMatcher() as matcher:
-        summaries = [
-            evaluate(engine, matcher, dataset, prompts, SamplingConfig(n=4), 16, seed=0).summary for _ in range(2)
-        ]
+        summaries = [evaluate(engine, matcher, dataset, SamplingConfig(n=4), 16, seed=0).summary for _ in range(2)]
     assert summaries[0] == summaries[1]
     assert summaries[0]["n_samples"] == 16
 

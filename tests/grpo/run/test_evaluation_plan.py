@@ -33,7 +33,7 @@ def plan(small_config: Callable[..., TrainConfig], shared_policy: Policy, tmp_pa
 
 
 def names(plan: EvaluationPlan, step: int, *, is_last: bool = False) -> list[str]:
-    return [dataset.name for dataset, _ in plan.sets_at(step, is_last=is_last)]
+    return [dataset.name for dataset in plan.sets_at(step, is_last=is_last)]
 
 
 def test_all_before_and_after_and_validation_on_the_way(plan: Plan) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from outcome_rl.grpo.run.logging import STREAMS, Records
 
-METRICS: list[dict[str, Any]] = [{"step": step, "reward/mean": step / 10, "note": "é"} for step in range(1, 6)]
+METRICS: list[dict[str, Any]] = [
+    {"step": step, "outcomes/correct_rate": step / 10, "note": "é"} for step in range(1, 6)
+]
 
 
 def write(run_dir: Path, rows: list[dict[str, Any]], last_step: int) -> None:

@@ -13,10 +13,10 @@ def metrics(steps: int) -> list[dict[str, Any]]:
     return [
         {
             "step": step,
-            "reward/mean": step / 10,
-            "train/distinct_answers": 2.0,
+            "outcomes/correct_rate": step / 10,
+            "exploration/distinct_answers": 2.0,
             # Missing once all is solved, or where no response is correct.
-            **({"train/distinct_answers_unsolved": 3.0} if step < 3 else {}),
+            **({"exploration/distinct_answers_unsolved": 3.0} if step < 3 else {}),
             **({"entropy/correct": 0.1} if step == 2 else {}),
             "entropy/incorrect": 0.2,
             **{f"time/{part}_s": 0.5 for part in ("rollout", "outcomes", "reference", "update", "step")},

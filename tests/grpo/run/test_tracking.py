@@ -18,7 +18,9 @@ from outcome_rl.grpo.run.logging import Records, set_aside
 from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
 from outcome_rl.grpo.trainer import Trainer, train
 
-METRICS: list[dict[str, Any]] = [{"step": step, "reward/mean": step / 10, "note": "é"} for step in range(1, 6)]
+METRICS: list[dict[str, Any]] = [
+    {"step": step, "outcomes/correct_rate": step / 10, "note": "é"} for step in range(1, 6)
+]
 EVALUATION = {"step": 5, "dataset": "math", "pass_at_k": {"1": 0.25, "2": 0.5}, "no_answer_rate": 0.125}
 
 
@@ -71,7 +73,7 @@ def test_a_service_receives_the_numbers_of_the_files(
     write(config, [*METRICS, EVALUATION], -1)
     figures = [({key: value for key, value in one.items() if key != "step"}, step) for one, step in kept.logged]
     assert figures == [
-        *(({"reward/mean": row["reward/mean"]}, row["step"]) for row in METRICS),
+        *(({"outcomes/correct_rate": row["outcomes/correct_rate"]}, row["step"]) for row in METRICS),
         ({"math/pass_at_k/1": 0.25, "math/pass_at_k/2": 0.5, "math/no_answer_rate": 0.125}, 5),
     ]
     assert kept.finished == 1
@@ -101,7 +103,7 @@ def test_a_whole_run_is_tracked(service: tuple[str, Service], small_config: Make
     config = small_config(tmp_path, f"trainer.logger=[{name}]", "trainer.total_training_steps=2", "data.test_files=[]")
     train(config)
     rows = [json.loads(line) for line in (config.run_dir / "metrics.jsonl").read_text().splitlines()]
-    sent = [(one, step) for one, step in kept.logged if "reward/mean" in one]
+    sent = [(one, step) for one, step in kept.logged if "outcomes/correct_rate" in one]
     assert [{**one, "step": step} for one, step in sent] == rows
     assert {step for one, step in kept.logged if "toy:validation/pass_at_k/1" in one} == {0, 2}
 
@@ -140,9 +142,9 @@ def test_tensorboard_is_written(small_config: MakeConfig, tmp_path: Path) -> Non
     write(config, METRICS, -1)
     write(config, [*METRICS[3:], EVALUATION], 3)
     events = EventAccumulator(str(config.run_dir / "tensorboard")).Reload()
-    names = {"reward/mean", "math/pass_at_k/1", "math/pass_at_k/2", "math/no_answer_rate"}
+    names = {"outcomes/correct_rate", "math/pass_at_k/1", "math/pass_at_k/2", "math/no_answer_rate"}
     assert set(events.Tags()["scalars"]) == names
-    assert [event.step for event in events.Scalars("reward/mean")] == [1, 2, 3, 4, 5]
+    assert [event.step for event in events.Scalars("outcomes/correct_rate")] == [1, 2, 3, 4, 5]
     assert events.Scalars("math/pass_at_k/2")[0].value == 0.5
 
 
@@ -165,5 +167,7 @@ def test_trackio_itself(small_config: MakeConfig, tmp_path: Path, monkeypatch: p
     write(config, METRICS, -1)
     write(config, METRICS[3:], 3)
     (name,) = sqlite_storage.SQLiteStorage.get_runs("outcome_rl")
-    logged = {row["step"]: row["reward/mean"] for row in sqlite_storage.SQLiteStorage.get_logs("outcome_rl", name)}
-    assert logged == {row["step"]: row["reward/mean"] for row in METRICS}
+    logged = {
+        row["step"]: row["outcomes/correct_rate"] for row in sqlite_storage.SQLiteStorage.get_logs("outcome_rl", name)
+    }
+    assert logged == {row["step"]: row["outcomes/correct_rate"] for row in METRICS}

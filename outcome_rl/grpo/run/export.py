@@ -1,4 +1,4 @@
-"""A checkpoint as a model that others load."""
+"""Export of a checkpoint as a Hugging Face folder."""
 
 from pathlib import Path
 from typing import Literal

@@ -1,0 +1,110 @@
+"""Host records of a response, and the shape letters of the whole driver.
+
+A response is a ragged record on the host until it is packed; nothing is padded on the way. From the problem to the
+optimizer step it passes through:
+
+    Problem, ProblemSet           question with reference answer; data set with prompts       here
+    Rollout                       sampled response                                            here
+    Scored                        outcomes, counts, advantages and bonuses of a batch         outcome_rl/exploration.py
+    Sample                        rollout with everything that decides its gradient           here
+    Collected                     samples of a step, and those that it learns from            rollout/collector.py
+    PackingPlan, PackedBatch      tokens of a batch, and of a micro-batch as one packed row   model/packing.py
+    MicroBatch                    packed batch with advantages, masks and log-probabilities   update/microbatches.py
+    PolicyLossOutput              loss, log-probabilities and entropies                       outcome_rl_kernels
+    UpdateTotals                  statistics of the updates on a batch                        update/totals.py
+
+Shape letters, in tensor names such as `logps_M`:
+
+    B  questions of a batch                        S  sequences: responses that pass through the model together
+    n  samples of a question                       L  tokens of the longest sequence, prompt and response
+    N  responses of a batch, B * n                 U  tokens of a packed row: shared prefixes once
+    P  tokens of a prompt                          K  slots that attention lays the tokens of a packed row out in
+    T  tokens of a response                        M  response tokens of a micro-batch, which the loss predicts
+    H  hidden size          V  vocabulary          A  attention heads          D  channels of a head
+    G  distinct prefixes that the decode loop computes for its S sequences
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
+from outcome_rl.outcomes.extraction import Answer
+
+
+class Problem(NamedTuple):
+    """A question with a stable id and its reference answer."""
+
+    id: str
+    problem: str
+    answer: str
+
+
+class ProblemSet(NamedTuple):
+    """Problems of one or several sources, and after tokenization their prompts."""
+
+    name: str
+    problems: tuple[Problem, ...]
+    fingerprint: str  # digest of all their text, against which checkpoints are checked
+    prompts: tuple[Sequence[int], ...] = ()  # token ids of each problem; empty before `tokenize`
+
+    def select(self, rows: Sequence[int]) -> Self:
+        """Return the set with some of its problems and their prompts."""
+        problems = tuple(self.problems[row] for row in rows)
+        return self._replace(problems=problems, prompts=tuple(self.prompts[row] for row in rows))
+
+
+class Rollout(NamedTuple):
+    """A sampled response."""
+
+    prompt_ids: Sequence[int]
+    token_ids: Sequence[int]  # the end token included
+    text: str
+    # Log-probabilities of the tokens at the temperature of sampling, by the arithmetic of the engine that sampled them;
+    # None where that arithmetic is the policy's own.
+    logps: Sequence[float] | None = None
+
+    @classmethod
+    def decoded(
+        cls,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int],
+        token_ids: Sequence[int],
+        logps: Sequence[float] | None = None,
+    ) -> Self:
+        """Make the record of a response from its tokens."""
+        return cls(prompt_ids, token_ids, decode_completion(tokenizer, token_ids), logps)
+
+
+class EngineDied(ChildProcessError):
+    """The process of a rollout engine ended. Engines raise it from `generate` alone, between two updates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A scored response: everything that decides its gradient."""
+
+    problem: Problem
+    rollout: Rollout
+    answer: Answer | None
+    correct: bool
+    count: int  # how often its outcome was sampled for this question before the batch
+    advantage: float  # reward part
+    bonus: float  # exploration part
+    answer_span: tuple[int, int] = (0, 0)  # first token of the answer, and the first after it
+    trained: bool = True  # whether its tokens are part of the loss
+
+    def row(self, step: int) -> dict[str, Any]:
+        """Return the row of `samples.jsonl` for a sample of a step."""
+        return {
+            "step": step,
+            "question_id": self.problem.id,
+            "question": self.problem.problem,
+            "gold": self.problem.answer,
+            "completion": self.rollout.text,
+            "outcome": None if self.answer is None else self.answer.text,
+            "reward": float(self.correct),
+            "count": self.count,
+            "bonus": self.bonus,
+            "advantage": self.advantage,
+        }

@@ -1,0 +1,88 @@
+"""Statistics of the updates on one batch, summed on the device."""
+
+import torch
+from torch import Tensor
+
+from outcome_rl.grpo import distributed
+from outcome_rl.grpo.update.microbatches import MicroBatch
+from outcome_rl_kernels import PolicyLossOutput
+
+
+class UpdateTotals:
+    """Sums over the updates on a batch, on the device until the last of them."""
+
+    def __init__(self, importance_cap: float | None, device: torch.device) -> None:
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=torch.float64, device=device)
+
+        self.importance_cap = importance_cap
+        self.updates = zeros(3)  # number; sums of losses and of gradient norms
+        self.tokens = zeros(5)  # number; sums of KL and ratio; number of the policy term, of these clipped
+        self.entropy = zeros(2, 2)  # (sum, number) of incorrect and of correct responses
+        self.mismatch = zeros(4)  # with the engine: number of tokens; sums of |lp - mu| and weight; number at the cap
+        self.largest_mismatch = zeros(1)
+        self.off_policy = False
+
+    def add(self, micro_batch: MicroBatch, output: PolicyLossOutput, *, first_pass: bool) -> None:
+        """Count the tokens of a micro-batch; entropy and mismatch in the first pass over the batch only."""
+        metrics, old_logps_M = output.metrics, micro_batch.old_logps_M
+        tokens = metrics["computed_tokens"]
+        policy_tokens = micro_batch.policy_tokens
+        clipped = metrics["clip_fraction"] * policy_tokens
+        parts = [tokens, metrics["kl"] * tokens, metrics["ratio_mean"] * tokens, policy_tokens, clipped]
+        self.tokens += torch.stack([part.double() for part in parts])
+        self.off_policy |= old_logps_M is not None
+        if not first_pass:
+            return
+        entropy_M = output.entropies.double()
+        for kind, of_kind_M in enumerate((~micro_batch.correct_M, micro_batch.correct_M)):
+            of_kind_M = of_kind_M & micro_batch.counted_M
+            self.entropy[kind] += torch.stack([torch.where(of_kind_M, entropy_M, 0).sum(), of_kind_M.sum()])
+        if micro_batch.engine_logps_M is not None and len(entropy_M):
+            self._add_mismatch(output.logps if old_logps_M is None else old_logps_M, micro_batch.engine_logps_M)
+
+    def _add_mismatch(self, logps_M: Tensor, engine_logps_M: Tensor) -> None:
+        """Compare the policy's log-probabilities lp of sampled tokens with mu, those of the engine."""
+        difference_M = (logps_M.detach() - engine_logps_M).double()
+        ratio_M, distance_M = difference_M.exp(), difference_M.abs()
+        cap = torch.inf if self.importance_cap is None else self.importance_cap
+        number = torch.ones_like(ratio_M).sum()
+        parts = [number, distance_M.sum(), ratio_M.clamp(max=cap).sum(), (ratio_M > cap).sum()]
+        self.mismatch += torch.stack([part.double() for part in parts])
+        self.largest_mismatch = torch.maximum(self.largest_mismatch, distance_M.max()[None])
+
+    def add_update(self, loss: Tensor, grad_norm: Tensor) -> None:
+        """Count an optimizer step; both values are those of all processes."""
+        self.updates += torch.stack([part.double() for part in (torch.ones_like(loss), loss, grad_norm)])
+
+    def all_reduce_(self) -> None:
+        """Sum over the processes, all of which must call it."""
+        distributed.all_reduce_sum_(self.tokens, self.entropy, self.mismatch)
+        distributed.all_reduce_max_(self.largest_mismatch)
+
+    def metrics(self) -> dict[str, float]:
+        """Return means over the updates or over their tokens; this waits for the device.
+
+        - `actor/loss`, `actor/kl` (to the reference), `actor/grad_norm` (before clipping);
+        - of several updates `actor/ratio_mean` and `actor/clip_fraction`;
+        - `entropy/all`, `entropy/correct`, `entropy/incorrect`: of responses of that kind, in the first pass;
+        - with an engine that has its own arithmetic, `rollout/logp_diff_mean` and `rollout/logp_diff_max`, and with
+          importance weights their mean `rollout/importance_mean` and the share of tokens at the cap,
+          `rollout/importance_clipped`.
+        """
+        updates, losses, norms = self.updates.tolist()
+        tokens, kl, ratio, policy_tokens, clipped = self.tokens.tolist()
+        found = {"actor/loss": losses / updates, "actor/kl": kl / max(tokens, 1), "actor/grad_norm": norms / updates}
+        if self.off_policy:
+            found["actor/ratio_mean"] = ratio / max(tokens, 1)
+            found["actor/clip_fraction"] = clipped / max(policy_tokens, 1)
+        sums = torch.stack([self.entropy.sum(dim=0), self.entropy[1], self.entropy[0]]).tolist()
+        for kind, (total, number) in zip(("all", "correct", "incorrect"), sums, strict=True):
+            if number:
+                found[f"entropy/{kind}"] = total / number
+        number, distance, weight, at_cap, largest = torch.cat([self.mismatch, self.largest_mismatch]).tolist()
+        if number:
+            found |= {"rollout/logp_diff_mean": distance / number, "rollout/logp_diff_max": largest}
+            if self.importance_cap is not None:
+                found |= {"rollout/importance_mean": weight / number, "rollout/importance_clipped": at_cap / number}
+        return found
