@@ -5,15 +5,15 @@ on the outcome alone. `experiments/bandits/README.md` has the statements; `pytho
 them.
 """
 
-from experiments.bandits.algorithms import BALANCED, Algorithm, PartitionAware, SoftExclusion
+from experiments.bandits.algorithms import BALANCED, PARTITION_AWARE, Algorithm, SoftExclusion
 from experiments.bandits.instances import Instance, balanced, needle
 from experiments.bandits.simulate import Simulation, discovery_times, simulate
 
 __all__ = [
     "BALANCED",
+    "PARTITION_AWARE",
     "Algorithm",
     "Instance",
-    "PartitionAware",
     "Simulation",
     "SoftExclusion",
     "balanced",

@@ -1,61 +1,84 @@
-"""Three algorithms with one scheme: search until each outcome was seen once, then play UCB1 over outcomes.
+"""The paper's three algorithms as printed (appendix A): look for outcomes until each was seen, then UCB over outcomes.
 
-They differ in the search, that is in the weight of every outcome at each draw:
+They search alike, drawing an arm uniformly from a pool U that is all arms at first, and differ in what leaves U:
 
-- partition-aware outcome UCB knows which arm has which outcome and draws an unseen outcome;
-- balanced outcome UCB draws arms uniformly, so an outcome with more arms comes up more often;
-- soft-exclusion outcome UCB draws arms that are less likely the more often their outcome was seen, by a factor
-  1 - rho each time. rho is the generalisation from one arm to others with the same outcome:
-  rho = 0 is balanced outcome UCB, rho = 1 never draws an outcome twice.
+- Algorithm 1, balanced outcome UCB: the arm that was drawn;
+- Algorithm 2, partition-aware UCB: at the first sighting of an outcome all its arms ("pick any arm of U" is a uniform
+  draw here);
+- Algorithm 3, soft-exclusion outcome UCB: at the first sighting of outcome o a fraction rho_o of its arms, once; arms
+  that stay may be drawn again. With rho_o = 1 for all o it is Algorithm 2.
 
-Plain UCB over arms is partition-aware UCB on `instance.singletons()`.
+UCB over arms, without outcomes, is any of the first two on `instance.singletons()`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+
 
 class Algorithm(Protocol):
-    """Search rule: weights (S, M) >= 0 from `size_M` and `count_SM`, positive for unseen outcomes."""
+    """A search for outcomes: how many arms of each outcome leave the pool after its draw."""
 
-    def weights(self, size_M: NDArray[np.float64], count_SM: NDArray[np.float64]) -> NDArray[np.float64]: ...
+    def leaving(self, size_M: Floats, outcome_S: NDArray[np.int64], is_new_S: NDArray[np.bool_]) -> Floats:
+        """Return the arms (S,) of the drawn outcome that leave the pool; `is_new`: it was drawn for the first time."""
+        ...
 
 
 @dataclass(frozen=True)
-class PartitionAware:
-    """Draw an unseen outcome, each with the same probability."""
+class Balanced:
+    """Algorithm 1: no arm is drawn twice."""
 
-    def weights(self, size_M: NDArray[np.float64], count_SM: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.where(count_SM == 0, 1.0, 0.0)
+    def leaving(self, size_M: Floats, outcome_S: NDArray[np.int64], is_new_S: NDArray[np.bool_]) -> Floats:
+        return np.ones(len(outcome_S))
 
 
 @dataclass(frozen=True)
 class SoftExclusion:
-    """Draw an arm of outcome i with probability proportional to size_i * (1 - rho)^count_i.
+    """Algorithm 3: at the first sighting of an outcome a fraction of its arms leaves the pool.
+
+    Args:
+        rho: fraction in [0, 1], one for all outcomes or one each; 0 excludes nothing, 1 all. Where `rho * size` is no
+            whole number the pool keeps a fraction of an arm.
 
     Raises:
-        ValueError: `rho` is outside [0, 1].
+        ValueError: a fraction is outside [0, 1].
     """
 
-    rho: float
+    rho: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.rho <= 1.0:
-            raise ValueError(f"rho must be in [0, 1]: 0 excludes nothing, 1 excludes seen outcomes; got {self.rho}.")
+        for rho in self.rho if isinstance(self.rho, tuple) else (self.rho,):
+            if not 0.0 <= rho <= 1.0:
+                raise ValueError(f"rho must be in [0, 1]: 0 excludes nothing, 1 excludes seen outcomes; got {rho}.")
 
-    def weights(self, size_M: NDArray[np.float64], count_SM: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(size_M * (1.0 - self.rho) ** count_SM)
-
-
-BALANCED = SoftExclusion(rho=0.0)
+    def leaving(self, size_M: Floats, outcome_S: NDArray[np.int64], is_new_S: NDArray[np.bool_]) -> Floats:
+        return np.asarray(is_new_S * (size_M * per_outcome(self.rho, len(size_M)))[outcome_S])
 
 
-def ucb(count_SM: NDArray[np.float64], sum_SM: NDArray[np.float64], step: int) -> NDArray[np.float64]:
+BALANCED = Balanced()
+PARTITION_AWARE = SoftExclusion(rho=1.0)
+
+
+def per_outcome(rho: float | Sequence[float], outcomes: int) -> Floats:
+    """Return the fractions rho_o as (M,).
+
+    Raises:
+        ValueError: there is neither one nor one for each outcome.
+    """
+    rho_M = np.array(rho, np.float64)
+    if rho_M.shape not in ((), (outcomes,)):
+        raise ValueError(f"rho must be one number or one for each of {outcomes} outcomes; got {rho!r}.")
+    return np.broadcast_to(rho_M, (outcomes,))
+
+
+def ucb(count_SM: Floats, sum_SM: Floats, step: int) -> Floats:
     """Return the UCB1 index of outcomes that were all seen: `sum / count + sqrt(2 ln(step) / count)`, shape (S, M).
 
-    Source: Auer, Cesa-Bianchi and Fischer 2002, "Finite-time analysis of the multiarmed bandit problem", figure 1.
+    Source: the paper's algorithms 1 to 3; Auer, Cesa-Bianchi and Fischer 2002, figure 1.
     """
     return np.asarray(sum_SM / count_SM + np.sqrt(2.0 * np.log(step) / count_SM))

@@ -1,65 +1,113 @@
-"""Exact values and bounds for outcome-partition bandits; `experiments/bandits/README.md` has the proofs.
+"""Exact values and bounds for outcome-partition bandits: the paper's as printed, and corrected.
 
-Throughout `p_i = sizes[i] / K` is the share of outcome i, and `q = 1 - rho`.
+`experiments/bandits/README.md` has statements and proofs. Throughout `p_i = sizes[i] / K` is the share of outcome i.
 """
 
 import math
+from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.bandits.algorithms import per_outcome
 from experiments.bandits.instances import Instance
 
+Rho = float | Sequence[float]
+PRINTED_CONSTANT = math.exp(-0.5) / 4  # c of the lower bound, in its proof
 
-def first_hit_mean(instance: Instance, rho: float) -> NDArray[np.float64]:
-    """Return the exact mean of the draw at which soft exclusion first sees each outcome, shape (M,).
 
-    `1 + sum_{j != i} sum_{k >= 1} prod_{n < k} p_j q^n / (p_j q^n + p_i)`, which is `1 / p_i` at `rho = 0` and
-    `1 + sum_{j != i} p_j / (p_i + p_j)` at `rho = 1`. The series is summed until its terms no longer count in float64.
+def first_hit_mean(instance: Instance, rho: Rho) -> NDArray[np.float64]:
+    """Return the exact mean of the draw at which Algorithm 3 first sees each outcome, shape (M,).
+
+    `1 + sum_{j != i} p_j (p_i + (1 - rho_j) p_j) / (p_i (p_i + p_j))`, which is the printed bound plus
+    `sum_{j != i} rho_j p_j / (p_i + p_j)`.
+    """
+    return printed_first_hit_bound(instance, rho) + _others(instance, rho)
+
+
+def printed_first_hit_bound(instance: Instance, rho: Rho) -> NDArray[np.float64]:
+    """Return the bound that the paper's lemma on the first hit prints as an upper one, `(1 - rhobar_i) / p_i`, (M,).
+
+    `rhobar_i = sum_{j != i} rho_j p_j`. It is a lower bound; the mean is above it wherever a `rho_j` is not 0.
     """
     p_M = _shares(instance)
-    if rho == 0.0:
-        return 1.0 / p_M
-    rate_MM = np.where(np.eye(len(p_M), dtype=bool), 0.0, p_M[None, :])  # (i, j): rate of j before the first i
-    term_MM = np.ones_like(rate_MM)
-    mean_M = np.ones_like(p_M)
-    while term_MM.max() > 1e-17:
-        term_MM = term_MM * rate_MM / (rate_MM + p_M[:, None])
-        mean_M += term_MM.sum(axis=1)
-        rate_MM = rate_MM * (1.0 - rho)
-    return mean_M
+    excluded_M = per_outcome(rho, len(p_M)) * p_M
+    return np.asarray((1.0 - (excluded_M.sum() - excluded_M)) / p_M)
 
 
-def first_hit_bound(instance: Instance, rho: float) -> NDArray[np.float64]:
-    """Bound the mean first hits of soft exclusion from above, shape (M,); exact at `rho` 0 and 1.
-
-    `1 + sum_{j != i} p_j (p_i + q p_j) / (p_i (p_i + p_j))`; for m outcomes of one size `1 + (m - 1)(1 - rho/2)`.
-    """
-    p_M = _shares(instance)
-    p_i, p_j = p_M[:, None], p_M[None, :]
-    term_MM = p_j * (p_i + (1.0 - rho) * p_j) / (p_i * (p_i + p_j))
-    np.fill_diagonal(term_MM, 0.0)
-    return np.asarray(1.0 + term_MM.sum(axis=1))
+def first_hit_bound(instance: Instance, rho: Rho) -> NDArray[np.float64]:
+    """Bound the mean first hits from above, the lemma corrected: `(1 - rhobar_i) / p_i + sum_{j != i} rho_j`, (M,)."""
+    rho_M = per_outcome(rho, instance.outcomes)
+    return np.asarray(printed_first_hit_bound(instance, rho) + (rho_M.sum() - rho_M))
 
 
-def discovery_bound(instance: Instance, rho: float) -> float:
-    """Bound the mean number of draws after which soft exclusion has seen every outcome.
+def discovery_bound(instance: Instance, rho: Rho) -> float:
+    """Bound the mean number of draws after which Algorithm 3 has seen every outcome.
 
-    `m + (1 - rho) (H_m / p_min - m)` with `H_m = 1 + 1/2 + ... + 1/m`; equal to the mean at `rho = 1`, and for outcomes
-    of one size at `rho = 0`.
+    `m + (1 - min rho) (H_m / p_min - m)` with `H_m = 1 + 1/2 + ... + 1/m`; equal to the mean at `rho = 1`, and for
+    outcomes of one size at `rho = 0`, the coupon collector's `m H_m`.
     """
     m = instance.outcomes
-    harmonic = math.fsum(1.0 / k for k in range(1, m + 1))
-    return m + (1.0 - rho) * (harmonic / float(_shares(instance).min()) - m)
+    return m + (1.0 - float(np.min(rho))) * (harmonic(m) / float(_shares(instance).min()) - m)
 
 
-def search_bound(arms: int, horizon: int) -> float:
-    """Bound from below the mean regret on `needle(arms)`, arms shuffled, without knowledge of unpulled arms.
+def balanced_first_hit_mean(instance: Instance) -> NDArray[np.float64]:
+    """Return the exact mean of the draw at which Algorithm 1 first sees each outcome: `(K + 1) / (size + 1)`, (M,)."""
+    return (instance.arms + 1.0) / (np.array(instance.sizes, np.float64) + 1.0)
 
-    `sum_{t=1}^{T} max(0, 1 - t/K)`, at least `(1 - 1/K)/2 * min(T, K)`; reached by never pulling a bad arm twice.
+
+def balanced_discovery_mean(instance: Instance) -> float:
+    """Return the exact mean number of draws after which Algorithm 1 has seen every outcome of a balanced partition.
+
+    By inclusion and exclusion over the outcomes that are waited for, each set of k being first hit after
+    `(K + 1) / (k K/m + 1)` draws: `sum_k (-1)^(k+1) C(m, k) (K + 1) / (k K/m + 1)`.
+
+    Raises:
+        ValueError: the outcomes differ in size.
     """
-    T = min(horizon, arms)
-    return T - T * (T + 1) / (2 * arms)
+    if len(set(instance.sizes)) > 1:
+        raise ValueError(f"sizes must be equal, as Algorithm 1 assumes; got {instance.sizes}.")
+    m, size = instance.outcomes, instance.sizes[0]
+    terms = (Fraction((-1) ** (k + 1) * math.comb(m, k), k * size + 1) for k in range(1, m + 1))
+    return float((instance.arms + 1) * sum(terms))  # exact: the terms are large and cancel
+
+
+def harmonic(m: int) -> float:
+    """Return `H_m = 1 + 1/2 + ... + 1/m`; the coupon collector needs `m H_m <= m (ln m + 1)` draws on average."""
+    return math.fsum(1.0 / k for k in range(1, m + 1))
+
+
+def miss_probability(arms: int, good: int, pulls: int) -> float:
+    """Return Pr(tau > t): `pulls` arms drawn without replacement hold no `good` one; `prod_i (K-s-i)/(K-i)`."""
+    return float(_misses(arms, good)[min(pulls, arms)])
+
+
+def search_mean(arms: int, good: int, horizon: int) -> float:
+    """Return E[min(T, tau - 1)], the least mean number of bad pulls of a learner that knows nothing of unpulled arms.
+
+    `sum_{t=1}^{T} Pr(tau > t)`, over all placements of the good arms; `(K - s) / (s + 1)` for T >= K. Reached by never
+    pulling an arm twice before a good one is found.
+    """
+    return float(_misses(arms, good)[1 : horizon + 1].sum())
+
+
+def printed_search_bound(arms: int, good: int, horizon: int) -> float:
+    """Return the lower bound on `search_mean` that the paper's theorem prints: `c min(T, K/s)`, c = e^(-1/2)/4."""
+    return PRINTED_CONSTANT * min(horizon, arms / good)
+
+
+def search_bound(arms: int, good: int, horizon: int) -> float:
+    """Bound `search_mean` from below, the theorem corrected: `(1 - s/K)/4 min(T, K/s)`.
+
+    It is at least `3/16 min(T, K/s)` where s <= K/4.
+    """
+    return (1.0 - good / arms) / 4.0 * min(horizon, arms / good)
+
+
+def printed_step(arms: int, good: int) -> float:
+    """Return the middle of the proof's chain `Pr(tau > t*) >= (1 - 2s/K)^(K/4s) >= e^(-1/2)`, for s <= K/2."""
+    return float((1.0 - 2.0 * good / arms) ** (arms / (4.0 * good)))
 
 
 def ucb_bound(instance: Instance, horizon: int) -> float:
@@ -76,9 +124,29 @@ def gap_free_bound(outcomes: int, horizon: int) -> float:
     return math.sqrt(32 * outcomes * horizon * math.log(horizon)) + (1 + math.pi**2 / 3) * outcomes
 
 
-def soft_exclusion_bound(instance: Instance, rho: float, horizon: int) -> float:
-    """Bound the mean pseudo-regret of soft-exclusion outcome UCB; each draw of the search costs a whole gap."""
+def balanced_bound(instance: Instance, horizon: int) -> float:
+    """Bound the mean pseudo-regret of Algorithm 1 on a balanced partition: the largest gap times `m H_m`, plus
+    `ucb_bound`."""
+    return float(instance.gaps.max()) * instance.outcomes * harmonic(instance.outcomes) + ucb_bound(instance, horizon)
+
+
+def soft_exclusion_bound(instance: Instance, rho: Rho, horizon: int) -> float:
+    """Bound the mean pseudo-regret of Algorithm 3; each draw of the search costs at most the largest gap."""
     return float(instance.gaps.max()) * discovery_bound(instance, rho) + ucb_bound(instance, horizon)
+
+
+def _misses(arms: int, good: int) -> NDArray[np.float64]:
+    """Return Pr(tau > t) for t = 0, 1, ..., K."""
+    drawn = np.arange(arms)
+    return np.concatenate([[1.0], np.cumprod(np.maximum(arms - good - drawn, 0) / (arms - drawn))])
+
+
+def _others(instance: Instance, rho: Rho) -> NDArray[np.float64]:
+    """Return `sum_{j != i} rho_j p_j / (p_i + p_j)`, shape (M,)."""
+    p_M = _shares(instance)
+    term_MM = per_outcome(rho, len(p_M)) * p_M / (p_M[:, None] + p_M)
+    np.fill_diagonal(term_MM, 0.0)
+    return np.asarray(term_MM.sum(axis=1))
 
 
 def _shares(instance: Instance) -> NDArray[np.float64]:

@@ -73,24 +73,27 @@ def balanced(arms: int, outcomes: int, gap: float) -> Instance:
     """
     if outcomes < 1 or arms < 1 or arms % outcomes != 0:
         raise ValueError(f"arms must be a positive multiple of outcomes; got arms={arms} and outcomes={outcomes}.")
-    _check_gap(gap)
+    if not 0.0 <= gap <= 1.0:
+        raise ValueError(f"gap must be in [0, 1], so that the means (1 ± gap)/2 are too; got {gap}.")
     return Instance(sizes=(arms // outcomes,) * outcomes, means=((1 + gap) / 2,) + ((1 - gap) / 2,) * (outcomes - 1))
 
 
-def needle(arms: int, gap: float = 1.0) -> Instance:
-    """Make the lower-bound instance: one good arm with its own outcome, and K - 1 arms that share the other outcome.
+def needle(arms: int, good: int = 1, gap: float = 0.5) -> Instance:
+    """Make the instance of the paper's lower bound: `good` arms have mean 1/2 + gap, the other outcome has mean 1/2.
 
-    Means are (1 + gap)/2 and (1 - gap)/2, so that `gap=1` pays 1 for the good arm and 0 for all others, without noise.
+    Args:
+        arms: K >= 2.
+        good: s, arms of the optimal outcome, 1 to K; at K there is no other outcome.
+        gap: Delta in [0, 1/2].
 
     Raises:
-        ValueError: `arms` below 2, or `gap` outside [0, 1].
+        ValueError: an argument is out of range.
     """
     if arms < 2:
-        raise ValueError(f"arms must be at least 2, a good one and another; got {arms}.")
-    _check_gap(gap)
-    return Instance(sizes=(1, arms - 1), means=((1 + gap) / 2, (1 - gap) / 2))
-
-
-def _check_gap(gap: float) -> None:
-    if not 0.0 <= gap <= 1.0:
-        raise ValueError(f"gap must be in [0, 1], so that the means (1 ± gap)/2 are too; got {gap}.")
+        raise ValueError(f"arms must be at least 2; got {arms}.")
+    if not 1 <= good <= arms:
+        raise ValueError(f"good must be from 1 to arms = {arms}, the arms of the optimal outcome; got {good}.")
+    if not 0.0 <= gap <= 0.5:
+        raise ValueError(f"gap must be in [0, 1/2], as the good arms have mean 1/2 + gap; got {gap}.")
+    sizes, means = (good, arms - good), (0.5 + gap, 0.5)
+    return Instance(sizes, means) if good < arms else Instance(sizes[:1], means[:1])

@@ -12,16 +12,17 @@ from experiments.bandits.sweeps import Panel
 
 # Colour and width: where curves coincide, the thinner ones are drawn over the thicker.
 SIMULATED = [("#d1495b", 2.0), ("#e9a03b", 6.0), ("#4f9d69", 4.0), ("#0b6e99", 1.5)]
-LINE_STYLES = ["--", ":", "-."]
+LINE_STYLES = ["--", ":", "-.", (0, (1, 3))]
+PRINTED = "as printed"  # in the name of a curve of the paper that does not hold
 
 
 def plot(panels: Sequence[Panel], path: Path) -> None:
     """Draw simulated means in colour, with bars of two standard errors, and exact values and bounds in grey."""
-    figure = Figure(figsize=(15, 8.6), layout="constrained")
+    figure = Figure(figsize=(19, 8.6), layout="constrained")
     for axes, panel in zip(figure.subplots(2, math.ceil(len(panels) / 2)).flat, panels, strict=False):
         _draw(axes, panel)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=90)
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
@@ -44,16 +45,12 @@ def _draw(axes: Axes, panel: Panel) -> None:
         )
     for name, style in zip(exact, LINE_STYLES, strict=False):
         points = [(x, y) for x, y in zip(panel["values"], panel["curves"][name]["mean"], strict=True) if y is not None]
-        of_paper = len(points) == 1
-        axes.plot(
-            *zip(*points, strict=True),
-            "x" if of_paper else style,
-            color="#222222" if of_paper else "#777777",
-            markersize=9,
-            markeredgewidth=2,
-            label=name,
-        )
-    if panel["y"] == "pseudo-regret":
+        axes.plot(*zip(*points, strict=True), ls=style, color="#c1121f" if PRINTED in name else "#666666", label=name)
+    if panel["y"] == "pulls":
+        axes.set_yscale("symlog", linthresh=0.1)  # the search costs nothing where every arm is good
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif panel["y"] == "pseudo-regret":
         axes.set_yscale("log")
         axes.set_ylim(top=10 * axes.get_ylim()[1])  # room for the legend
         if panel["x"] != "rho":

@@ -46,6 +46,7 @@ def simulate(instance: Instance, algorithm: Algorithm, rounds: Sequence[int], se
     row_S = np.arange(S)
     size_M, mean_M, gap_M = np.array(instance.sizes, np.float64), np.array(instance.means), instance.gaps
     count_SM, sum_SM = np.zeros((S, M)), np.zeros((S, M))
+    pool_SM = np.tile(size_M, (S, 1))
     # Among equal indices each seed prefers one at random; the first would always be the best of `balanced`.
     tie_SM = 1e-9 * np.stack([_uniforms(stream_S, ~outcome) for outcome in range(M)], axis=1)
     regret_SR = np.empty((S, len(round_R)))
@@ -55,9 +56,11 @@ def simulate(instance: Instance, algorithm: Algorithm, rounds: Sequence[int], se
         searching_S = undiscovered_S > 0
         outcome_S = (ucb(np.maximum(count_SM, 1.0), sum_SM, step) + tie_SM).argmax(axis=1)
         if searching_S.any():
-            weight_SM = algorithm.weights(size_M, count_SM[searching_S])
-            outcome_S[searching_S] = _draw(weight_SM, _uniforms(stream_S[searching_S], 2 * step))
-        undiscovered_S -= count_SM[row_S, outcome_S] == 0
+            outcome_S[searching_S] = _draw(pool_SM[searching_S], _uniforms(stream_S[searching_S], 2 * step))
+        is_new_S = count_SM[row_S, outcome_S] == 0
+        if searching_S.any():  # what leaves the pool of a row that has ended its search is of no consequence
+            pool_SM[row_S, outcome_S] -= algorithm.leaving(size_M, outcome_S, is_new_S)
+        undiscovered_S -= is_new_S
         count_SM[row_S, outcome_S] += 1
         sum_SM[row_S, outcome_S] += _uniforms(stream_S, 2 * step + 1) < mean_M[outcome_S]
         if step == round_R[recorded]:
@@ -85,22 +88,22 @@ def discovery_times(instance: Instance, algorithm: Algorithm, seeds: ArrayLike) 
     stream_S = _streams(seeds)
     size_M = np.array(instance.sizes, np.float64)
     hit_SM = np.zeros((len(stream_S), instance.outcomes), np.int64)
-    count_SM = np.zeros(hit_SM.shape)
+    pool_SM = np.tile(size_M, (len(stream_S), 1))
     searching = np.arange(len(stream_S))  # rows with outcomes still to be seen
     step = 0
     while len(searching):
         step += 1
-        outcome = _draw(algorithm.weights(size_M, count_SM[searching]), _uniforms(stream_S[searching], 2 * step))
-        is_new = count_SM[searching, outcome] == 0
+        outcome = _draw(pool_SM[searching], _uniforms(stream_S[searching], 2 * step))
+        is_new = hit_SM[searching, outcome] == 0
         hit_SM[searching[is_new], outcome[is_new]] = step
-        count_SM[searching, outcome] += 1
+        pool_SM[searching, outcome] -= algorithm.leaving(size_M, outcome, is_new)
         searching = searching[(hit_SM[searching] == 0).any(axis=1)]
     return hit_SM
 
 
-def _draw(weight_SM: NDArray[np.float64], uniform_S: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw one outcome per row, with probability proportional to its weight."""
-    cumulative_SM = weight_SM.cumsum(axis=1)
+def _draw(pool_SM: NDArray[np.float64], uniform_S: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Draw an arm uniformly from the pool of each row, and return its outcome."""
+    cumulative_SM = pool_SM.cumsum(axis=1)
     return np.asarray((cumulative_SM > (uniform_S * cumulative_SM[:, -1])[:, None]).argmax(axis=1), np.int64)
 
 

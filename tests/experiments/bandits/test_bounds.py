@@ -1,9 +1,10 @@
-"""The proved quantities against enumeration, and the bounds against what they bound."""
+"""The paper's statements, their corrections and the exact means, against enumeration from the paper's own text."""
 
 import itertools
 import math
 from fractions import Fraction
 
+import bandit_oracle
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,58 +13,65 @@ from hypothesis import strategies as st
 from experiments.bandits import Instance, balanced, bounds, needle
 
 sizes_of_outcomes = st.lists(st.integers(1, 20), min_size=1, max_size=6).map(tuple)
+PARTITIONS = [(3, 3), (1, 4), (1, 1, 1), (1, 2, 5), (4, 1, 3, 2)]
+E_HALF = math.exp(-0.5)
 
 
 def partition(sizes: tuple[int, ...]) -> Instance:
     return Instance(sizes, (0.5,) * len(sizes))
 
 
-def first_hit_by_markov_chain(sizes: tuple[int, ...], rho: float, target: int) -> float:
-    """The mean number of draws until `target` is seen: the chain on the counts of the others, from all zero.
-
-    Draws after which 60 of the others were seen are left out; `rho` far from 0 makes them too rare to matter.
-    """
-    reached = {tuple(0 for _ in sizes): 1.0}
-    mean = 0.0
-    for _ in range(60):
-        following: dict[tuple[int, ...], float] = {}
-        for counts, probability in reached.items():
-            mean += probability  # one more draw is made from here
-            weights = [size * (1 - rho) ** count for size, count in zip(sizes, counts, strict=True)]
-            for outcome, weight in enumerate(weights):
-                if outcome != target and weight > 0:
-                    step = tuple(count + (i == outcome) for i, count in enumerate(counts))
-                    following[step] = following.get(step, 0.0) + probability * weight / sum(weights)
-        reached = following
-    return mean
+def fractions(rho: tuple[float, ...]) -> list[Fraction]:
+    return [Fraction(value).limit_denominator(1000) for value in rho]
 
 
-def all_seen_by_markov_chain(sizes: tuple[int, ...]) -> Fraction:
-    """The mean number of uniform draws of arms until all outcomes are seen, over the subsets that were seen."""
-    K = sum(sizes)
-    mean = {frozenset(range(len(sizes))): Fraction(0)}
-    for left in range(1, len(sizes) + 1):
-        for unseen in itertools.combinations(range(len(sizes)), left):
-            seen = frozenset(range(len(sizes))) - set(unseen)
-            weight = sum(sizes[i] for i in unseen)
-            following = sum((sizes[i] * mean[seen | {i}] for i in unseen), Fraction(0))
-            mean[seen] = (K + following) / weight
-    return mean[frozenset()]
+@pytest.mark.parametrize("sizes", PARTITIONS)
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 1.0, "mixed"])
+def test_mean_first_hit_of_algorithm_3_by_enumeration(sizes: tuple[int, ...], rho: float | str) -> None:
+    each = (0.25, 1.0, 0.0, 0.5)[: len(sizes)] if rho == "mixed" else (float(rho),) * len(sizes)
+    expected = bandit_oracle.mean_first_hits(3, sizes, fractions(each))
+    np.testing.assert_allclose(bounds.first_hit_mean(partition(sizes), each), [float(mean) for mean in expected])
+    if rho != "mixed":
+        one = bounds.first_hit_mean(partition(sizes), float(rho))
+        np.testing.assert_array_equal(one, bounds.first_hit_mean(partition(sizes), each))
 
 
-@pytest.mark.parametrize("sizes", [(3, 3), (1, 4), (1, 1, 1), (1, 2, 5)])
-@pytest.mark.parametrize("rho", [0.5, 0.8, 1.0])
-def test_mean_first_hit_by_enumeration(sizes: tuple[int, ...], rho: float) -> None:
-    mean_M = bounds.first_hit_mean(partition(sizes), rho)
-    for target in range(len(sizes)):
-        assert mean_M[target] == pytest.approx(first_hit_by_markov_chain(sizes, rho, target), rel=1e-9)
+@pytest.mark.parametrize("sizes", PARTITIONS)
+def test_mean_first_hit_of_algorithm_1_by_enumeration(sizes: tuple[int, ...]) -> None:
+    expected = bandit_oracle.mean_first_hits(1, sizes)
+    np.testing.assert_allclose(bounds.balanced_first_hit_mean(partition(sizes)), [float(mean) for mean in expected])
+
+
+@pytest.mark.parametrize(("size", "m"), [(1, 1), (1, 4), (2, 3), (3, 3), (5, 2)])
+def test_mean_discovery_of_algorithm_1_by_enumeration(size: int, m: int) -> None:
+    mean = bounds.balanced_discovery_mean(partition((size,) * m))
+    assert mean == pytest.approx(float(bandit_oracle.mean_discovery(1, (size,) * m)))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_the_coupling_lemma(m: int, size: int) -> None:
+    """E[tau_disc] <= m H_m <= m (log m + 1); with ever more arms an outcome it is the coupon collector's."""
+    mean = bounds.balanced_discovery_mean(partition((size,) * m))
+    collector = m * bounds.harmonic(m)
+    assert m <= mean * (1 + 1e-12)
+    assert mean <= collector * (1 + 1e-12)
+    assert collector <= m * (math.log(m) + 1) + 1e-9
+    assert bounds.balanced_discovery_mean(partition((10**7,) * m)) == pytest.approx(collector, rel=1e-3)
+
+
+def test_unequal_outcomes_have_no_balanced_mean() -> None:
+    with pytest.raises(ValueError, match=r"sizes must be equal.* got \(1, 2\)"):
+        bounds.balanced_discovery_mean(partition((1, 2)))
 
 
 def test_mean_first_hit_at_the_ends() -> None:
     instance = balanced(arms=100, outcomes=10, gap=0.5)
     np.testing.assert_allclose(bounds.first_hit_mean(instance, 0.0), 10.0)
-    np.testing.assert_allclose(bounds.first_hit_mean(instance, 1.0), 5.5)  # where the paper's lemma says 1
-    np.testing.assert_allclose(bounds.first_hit_mean(instance, 1e-4), 10.0, rtol=1e-3)  # the series, near its slow end
+    np.testing.assert_allclose(bounds.first_hit_mean(instance, 0.5), 7.75)  # where the paper's lemma says 5.5
+    np.testing.assert_allclose(bounds.printed_first_hit_bound(instance, 0.5), 5.5)
+    np.testing.assert_allclose(bounds.first_hit_mean(instance, 1.0), 5.5)  # and 1
+    np.testing.assert_allclose(bounds.printed_first_hit_bound(instance, 1.0), 1.0)
     np.testing.assert_allclose(bounds.first_hit_mean(needle(100), 1.0), [1 + 0.99, 1 + 0.01])
 
 
@@ -72,45 +80,98 @@ def test_one_outcome_is_seen_at_once() -> None:
         assert bounds.first_hit_mean(partition((7,)), rho) == [1.0]
         assert bounds.first_hit_bound(partition((7,)), rho) == [1.0]
         assert bounds.discovery_bound(partition((7,)), rho) == 1.0
+        assert bounds.balanced_discovery_mean(partition((7,))) == 1.0
 
 
-@settings(max_examples=60, deadline=None)
-@given(sizes_of_outcomes, st.floats(0.05, 1.0), st.floats(0.05, 1.0))
-def test_the_corrected_lemma_bounds_the_mean(sizes: tuple[int, ...], one: float, other: float) -> None:
-    low, high = sorted((one, other))
-    instance = partition(sizes)
-    mean_at_low, mean_at_high = bounds.first_hit_mean(instance, low), bounds.first_hit_mean(instance, high)
-    assert np.all(mean_at_low <= bounds.first_hit_bound(instance, low) * (1 + 1e-12))
-    assert np.all(mean_at_high <= mean_at_low * (1 + 1e-12))  # more exclusion never delays
-    np.testing.assert_allclose(bounds.first_hit_bound(instance, 0.0), bounds.first_hit_mean(instance, 0.0))
-    np.testing.assert_allclose(bounds.first_hit_bound(instance, 1.0), bounds.first_hit_mean(instance, 1.0))
+@settings(max_examples=100, deadline=None)
+@given(sizes_of_outcomes, st.data())
+def test_the_printed_lemma_is_a_lower_bound_and_the_corrected_one_an_upper(
+    sizes: tuple[int, ...], data: st.DataObject
+) -> None:
+    rho = tuple(data.draw(st.floats(0.0, 1.0)) for _ in sizes)
+    instance, m = partition(sizes), len(sizes)
+    mean, printed = bounds.first_hit_mean(instance, rho), bounds.printed_first_hit_bound(instance, rho)
+    corrected = bounds.first_hit_bound(instance, rho)
+    assert np.all(printed <= mean * (1 + 1e-12))
+    assert np.all(mean <= corrected * (1 + 1e-12))
+    assert np.all(corrected - printed <= m - 1 + 1e-9)
+    p = np.array(sizes) / sum(sizes)
+    for i in range(m):  # the lemma's formula, spelt out
+        rho_bar = sum(rho[o] * p[o] for o in range(m) if o != i)
+        assert printed[i] == pytest.approx((1 - rho_bar) / p[i])
+        # Strictly above wherever another outcome is excluded at all.
+        if m > 1 and max(rho[o] for o in range(m) if o != i) > 1e-6:
+            assert mean[i] > printed[i]
+    less = tuple(value / 2 for value in rho)
+    assert np.all(mean <= bounds.first_hit_mean(instance, less) * (1 + 1e-12))  # more exclusion never delays
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.floats(0.0, 1.0))
-def test_the_corrected_lemma_for_outcomes_of_one_size(m: int, rho: float) -> None:
+def test_first_hits_among_outcomes_of_one_size(m: int, rho: float) -> None:
     instance = balanced(arms=3 * m, outcomes=m, gap=0.5)
-    np.testing.assert_allclose(bounds.first_hit_bound(instance, rho), 1 + (m - 1) * (1 - rho / 2))
+    np.testing.assert_allclose(bounds.first_hit_mean(instance, rho), 1 + (m - 1) * (1 - rho / 2))
 
 
 @pytest.mark.parametrize("sizes", [(1,), (2, 2), (1, 3), (1, 1, 1, 1), (1, 2, 4), (5, 1, 1, 3)])
-def test_the_bound_on_seeing_all_by_enumeration(sizes: tuple[int, ...]) -> None:
-    instance, exact = partition(sizes), float(all_seen_by_markov_chain(sizes))
-    assert exact <= bounds.discovery_bound(instance, 0.0) * (1 + 1e-12)
-    assert bounds.discovery_bound(instance, 1.0) == len(sizes)
-    if len(set(sizes)) == 1:
+@pytest.mark.parametrize("rho", [0.0, 0.3, 1.0])
+def test_the_bound_on_seeing_all_by_enumeration(sizes: tuple[int, ...], rho: float) -> None:
+    instance = partition(sizes)
+    exact = float(bandit_oracle.mean_discovery(3, sizes, fractions((rho,) * len(sizes))))
+    assert exact <= bounds.discovery_bound(instance, rho) * (1 + 1e-12)
+    if rho == 1.0:
+        assert exact == bounds.discovery_bound(instance, 1.0) == len(sizes)
+    if rho == 0.0 and len(set(sizes)) == 1:
         assert exact == pytest.approx(bounds.discovery_bound(instance, 0.0))
+    more = (1.0, *(rho,) * (len(sizes) - 1))  # the bound goes by the least of the fractions
+    if len(sizes) > 1:
+        assert bounds.discovery_bound(instance, more) == bounds.discovery_bound(instance, rho)
 
 
-@pytest.mark.parametrize(("K", "T"), [(2, 1), (3, 2), (4, 4), (4, 9), (5, 3)])
-def test_the_lower_bound_is_the_mean_over_all_places_of_the_good_arm(K: int, T: int) -> None:
-    mean = Fraction(sum(min(T, place) for place in range(K)), K)  # bad pulls before the good arm, or T
-    assert bounds.search_bound(K, T) == pytest.approx(float(mean))
-    assert mean >= Fraction(K - 1, 2 * K) * min(T, K)
+@pytest.mark.parametrize(("K", "s"), [(2, 1), (4, 2), (5, 1), (6, 4), (6, 6)])
+def test_the_search_by_all_placements_of_the_good_arms(K: int, s: int) -> None:
+    """Pull the arms in order, and place the good ones everywhere, as the proof of the lower bound does."""
+    placements = list(itertools.combinations(range(K), s))
+    for t in range(K + 1):
+        missed = Fraction(sum(min(good) >= t for good in placements), len(placements))
+        assert bounds.miss_probability(K, s, t) == pytest.approx(float(missed))
+        product = math.prod(Fraction(K - s - i, K - i) for i in range(t)) if t <= K - s else 0
+        assert missed == product  # the paper's formula
+    for T in range(1, K + 3):
+        mean = Fraction(sum(min(T, min(good)) for good in placements), len(placements))
+        assert bounds.search_mean(K, s, T) == pytest.approx(float(mean))
+    assert bounds.search_mean(K, s, K) == pytest.approx((K - s) / (s + 1))
 
 
-@pytest.mark.parametrize("K", range(2, 200, 7))
-def test_half_of_the_arms_miss_more_often_than_not_but_not_by_the_printed_constant(K: int) -> None:
-    assert 0.5 <= (1 - 1 / K) ** (K / 2) < math.exp(-0.5)
+@pytest.mark.parametrize("K", [*range(4, 60), 100, 1000, 4000])
+def test_the_middle_step_is_below_the_constant_and_its_conclusion_above(K: int) -> None:
+    for s in {1, 2, 3, max(1, K // 8), K // 4}:
+        if s <= K // 4:
+            t = K // (4 * s)
+            assert 0.5 <= bounds.printed_step(K, s) < E_HALF
+            assert bounds.miss_probability(K, s, t) >= 0.75 - 1e-12 > E_HALF
+            assert bounds.miss_probability(K, s, t) >= (1 - 2 * s / K) ** t - 1e-12  # the step before it is right
+
+
+@settings(deadline=None)
+@given(st.integers(2, 300), st.data())
+def test_the_lower_bound_corrected_and_as_printed(K: int, data: st.DataObject) -> None:
+    s, T = data.draw(st.integers(1, K)), data.draw(st.integers(1, 2 * K))
+    least = bounds.search_mean(K, s, T)
+    assert least >= bounds.search_bound(K, s, T) - 1e-9
+    if 4 * s <= K:
+        assert bounds.search_bound(K, s, T) >= 3 / 16 * min(T, K / s) - 1e-12
+        assert least >= bounds.printed_search_bound(K, s, T)
+
+
+@pytest.mark.parametrize("c", [0.1516, 0.01, 1e-4])
+def test_no_constant_saves_the_printed_bound_near_K(c: float) -> None:
+    """With one arm that is not optimal, the search costs 1/K pulls, and the bound is above c."""
+    K = round(2 / c)
+    assert bounds.search_mean(K, K - 1, K) == pytest.approx(1 / K)
+    assert bounds.search_mean(K, K - 1, K) < c * min(K, K / (K - 1))
+    assert bounds.search_mean(K, K, K) == 0.0
+    assert K // (4 * (K - 1)) == 0  # and t* is 0
 
 
 @pytest.mark.parametrize("T", [2, 100, 10**6])
@@ -121,8 +182,10 @@ def test_the_bound_without_gaps_is_no_smaller_than_what_gaps_give(gap: float, T:
     assert min(bounds.ucb_bound(instance, T), gap * T) <= bounds.gap_free_bound(5, T)
 
 
-def test_soft_exclusion_pays_for_the_search() -> None:
+def test_each_algorithm_pays_for_its_search() -> None:
     instance, T = Instance((1, 3), (0.75, 0.25)), 100
     search = 0.5 * (2 + 0.5 * (1.5 * 4 - 2))
     assert bounds.soft_exclusion_bound(instance, 0.5, T) == pytest.approx(search + bounds.ucb_bound(instance, T))
     assert bounds.ucb_bound(instance, T) == pytest.approx(16 * math.log(100) + 0.5 * (1 + math.pi**2 / 3))
+    equal = Instance((2, 2), (0.75, 0.25))
+    assert bounds.balanced_bound(equal, T) == pytest.approx(0.5 * 3 + bounds.ucb_bound(equal, T))

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import invoke
 
@@ -14,31 +15,71 @@ def test_every_statement_is_as_the_page_says() -> None:
     result = invoke(main, "--check", "--seeds", "200")
     assert result.exit_code == 0, result.output
     assert "0 failed" in result.stdout
-    assert result.stdout.count("does not hold") == 2
+    assert result.stdout.count("does not hold") == 3
 
 
 @pytest.mark.parametrize(
-    ("name", "replacement", "statement"),
+    ("group", "name", "replacement", "statement"),
     [
-        ("first_hit_bound", lambda instance, rho: bounds.first_hit_mean(instance, rho) - 0.1, "first-hit lemma"),
-        ("first_hit_mean", lambda instance, rho: 1.0 / bounds._shares(instance), "exact mean"),  # that of rho = 0
-        ("discovery_bound", lambda instance, rho: float(instance.outcomes), "all outcomes seen"),
-        ("search_bound", lambda arms, horizon: 0.7 * min(arms, horizon), "lower bound corrected: search"),
-        ("ucb_bound", lambda instance, horizon: 1.0, "partition-aware UCB: m"),
-        ("soft_exclusion_bound", lambda instance, rho, horizon: 1.0, "soft-exclusion UCB"),
+        (
+            "_first_hit",
+            "first_hit_bound",
+            lambda instance, rho: bounds.first_hit_mean(instance, rho) - 0.1,
+            "lemma corrected",
+        ),
+        (
+            "_first_hit",
+            "first_hit_mean",
+            lambda instance, rho: 1.0 / bounds._shares(instance),
+            "Algorithm 3, exact",
+        ),  # of rho = 0
+        (
+            "_first_hit",
+            "printed_first_hit_bound",
+            lambda instance, rho: 9.0 / bounds._shares(instance),
+            "lemma as printed",
+        ),
+        (
+            "_soft_exclusion",
+            "discovery_bound",
+            lambda instance, rho: float(instance.outcomes),
+            "Algorithm 3, all outcomes seen",
+        ),
+        ("_balanced", "balanced_first_hit_mean", lambda instance: 1.0 / bounds._shares(instance), "Algorithm 1, exact"),
+        (
+            "_balanced",
+            "balanced_discovery_mean",
+            lambda instance: 29.29,
+            "Algorithm 1, all outcomes seen",
+        ),  # with replacement
+        ("_balanced", "balanced_bound", lambda instance, horizon: 1.0, "Algorithm 1, theorem"),
+        (
+            "_lower_bound_proof",
+            "miss_probability",
+            lambda arms, good, pulls: (1 - good / arms) ** (2 * pulls),
+            "no optimal arm in t pulls",
+        ),
+        ("_lower_bound_proof", "miss_probability", lambda arms, good, pulls: 0.6, "the step's conclusion"),
+        ("_lower_bound_proof", "printed_step", lambda arms, good: 0.61, "middle step of the proof as printed"),
+        ("_lower_bound", "search_mean", lambda arms, good, horizon: 0.7 * min(arms, horizon), "least regret, in gaps"),
+        ("_lower_bound", "search_mean", lambda arms, good, horizon: 0.1, "lower bound as printed, c"),
+        ("_lower_bound", "search_bound", lambda arms, good, horizon: 0.7 * min(arms, horizon), "lower bound corrected"),
+        ("_lower_bound", "printed_search_bound", lambda arms, good, horizon: 1e-9, "where s is near K"),
+        ("_partition_aware", "soft_exclusion_bound", lambda instance, rho, horizon: 1.0, "Algorithm 2, theorem"),
+        ("_soft_exclusion", "soft_exclusion_bound", lambda instance, rho, horizon: 1.0, "Algorithm 3, regret"),
     ],
 )
 def test_a_wrong_statement_fails(
-    name: str, replacement: object, statement: str, monkeypatch: pytest.MonkeyPatch
+    group: str, name: str, replacement: object, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "bounds", type("Wrong", (), {**vars(bounds), name: staticmethod(replacement)}))
-    failed = [check.statement for check in checks.run_checks(100) if check.verdict == "FAILED"]
+    failed = [check.statement for check in getattr(checks, group)(np.arange(100)) if check.verdict == "FAILED"]
     assert any(statement in each for each in failed)
 
 
 def test_a_search_that_repeats_itself_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """With arms drawn with repeats the statements on search without repeats fail, and the exit status says so."""
-    monkeypatch.setattr(checks, "PartitionAware", lambda: checks.BALANCED)
+    monkeypatch.setattr(checks, "BALANCED", checks.SoftExclusion(0.0))
     result = invoke(main, "--check", "--seeds", "400")
     assert result.exit_code == 1
     assert "FAILED" in result.stdout
@@ -46,12 +87,12 @@ def test_a_search_that_repeats_itself_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 def test_a_figure_of_all_and_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "RHOS", (0.0, 1.0))
-    monkeypatch.setattr(sweeps, "ALGORITHMS", {name: sweeps.ALGORITHMS[name] for name in ("partition-aware UCB",)})
+    monkeypatch.setattr(sweeps, "ALGORITHMS", {name: sweeps.ALGORITHMS[name] for name in ("Algorithm 1, balanced",)})
     result = invoke(main, "--seeds", "3", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     written = json.loads((tmp_path / "bandits.json").read_text())
     assert written["config"] == {"seeds": 3}
-    assert [panel["x"] for panel in written["figures"]] == ["T", "K", "m", "rho", "rho", "T"]
+    assert [panel["x"] for panel in written["figures"]] == ["T", "K", "m", "rho", "rho", "m", "s", "s"]
     for panel in written["figures"]:
         for curve in panel["curves"].values():
             assert len(curve["mean"]) == len(panel["values"])

@@ -1,8 +1,10 @@
-"""Simulated bandits: one seed among many, pseudo-regret, first hits, and the errors of wrong input."""
+"""Simulated bandits: the paper's algorithms against an oracle, one seed among many, and the errors of wrong input."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
+import bandit_oracle
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,9 +12,9 @@ from hypothesis import strategies as st
 
 from experiments.bandits import (
     BALANCED,
+    PARTITION_AWARE,
     Algorithm,
     Instance,
-    PartitionAware,
     SoftExclusion,
     balanced,
     discovery_times,
@@ -21,7 +23,60 @@ from experiments.bandits import (
 )
 
 INSTANCE = Instance(sizes=(2, 5, 1), means=(0.3, 0.5, 0.8))
-ALGORITHMS = [PartitionAware(), BALANCED, SoftExclusion(0.7), SoftExclusion(1.0)]
+ALGORITHMS = [BALANCED, PARTITION_AWARE, SoftExclusion(0.7), SoftExclusion((0.0, 1.0, 0.5))]
+
+
+@pytest.mark.parametrize(
+    ("number", "algorithm", "rho"),
+    [(1, BALANCED, ()), (2, PARTITION_AWARE, ()), (3, SoftExclusion((0.5, 0.25, 1.0)), (0.5, 0.25, 1.0))],
+)
+def test_the_papers_algorithms_pull_and_see_what_an_oracle_does(
+    number: int, algorithm: Algorithm, rho: tuple[float, ...]
+) -> None:
+    """Pulls after 30 and 200 rounds, and first sightings, against the pseudo-code on sets of arms."""
+    sizes, means, runs = (2, 8, 1), (0.8, 0.5, 0.2), 800
+    instance = Instance(sizes, means)
+    for horizon in (30, 200):
+        oracle = [bandit_oracle.run(number, sizes, means, horizon, Random(seed), rho) for seed in range(runs)]
+        pulls_SM = simulate(instance, algorithm, [horizon], range(runs)).pulls
+        expected_SM = np.array([pulls for pulls, _ in oracle])
+        assert_same_means(pulls_SM, expected_SM)
+    hit_SM = discovery_times(instance, algorithm, range(runs))
+    expected_SM = np.array([[round_ or 201 for round_ in first] for _, first in oracle])
+    assert_same_means(np.minimum(hit_SM, 201), expected_SM)
+    assert_same_means(hit_SM == 1, expected_SM == 1)  # the law of the first draw, too
+
+
+def assert_same_means(left_SM: np.ndarray, right_SM: np.ndarray) -> None:
+    error_M = np.sqrt(left_SM.var(axis=0) / len(left_SM) + right_SM.var(axis=0) / len(right_SM))
+    assert (np.abs(left_SM.mean(axis=0) - right_SM.mean(axis=0)) <= 4.5 * error_M).all()
+
+
+def test_a_balanced_search_draws_no_arm_twice() -> None:
+    """The last outcome with one arm is found at the latest when all arms are drawn, each number of draws alike."""
+    hit_S = discovery_times(needle(7), BALANCED, range(7000))[:, 0]
+    assert np.bincount(hit_S, minlength=8)[0] == 0
+    assert hit_S.max() == 7
+    np.testing.assert_allclose(np.bincount(hit_S)[1:] / 7000, 1 / 7, atol=0.02)
+
+
+def test_soft_exclusion_excludes_once() -> None:
+    """After its first sighting an outcome keeps (1 - rho) of its arms however often it is drawn again."""
+    hit_S = discovery_times(needle(11), SoftExclusion(0.5), range(20_000))[:, 0]
+    # A first draw of the other outcome (10 of 11), then draws from 1 good arm and 5 others: geometric with 1/6.
+    later = [(hit_S == draw).mean() for draw in (2, 3, 4, 5)]
+    np.testing.assert_allclose(later, [10 / 11 / 6 * (5 / 6) ** k for k in range(4)], atol=0.01)
+
+
+def test_the_ends_of_soft_exclusion_are_the_other_models() -> None:
+    """rho = 1 is strong generalisation: as many draws as outcomes; rho = 0 excludes nothing: draws with repeats."""
+    np.testing.assert_array_equal(
+        discovery_times(INSTANCE, SoftExclusion(1.0), range(50)), discovery_times(INSTANCE, PARTITION_AWARE, range(50))
+    )
+    assert (discovery_times(INSTANCE, PARTITION_AWARE, range(200)).max(axis=1) == 3).all()
+    hit_SM = discovery_times(INSTANCE, SoftExclusion(0.0), range(4000))
+    np.testing.assert_allclose(hit_SM.mean(axis=0), [4, 1.6, 8], rtol=0.06)
+    assert hit_SM.max() > 8  # more draws than arms
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -70,7 +125,7 @@ def test_noise_free_rewards_are_what_ucb1_makes_of_them() -> None:
         total[chosen] += 1.0 - chosen
         pulls_of_good.append(count[0])
     for rounds in ([50], [200]):
-        pulls = simulate(needle(2), PartitionAware(), rounds, range(20)).pulls
+        pulls = simulate(Instance((1, 1), (1.0, 0.0)), PARTITION_AWARE, rounds, range(20)).pulls
         assert set(pulls[:, 0]) == {pulls_of_good[rounds[0] - 3]}
 
 
@@ -85,9 +140,12 @@ def test_a_search_sees_each_outcome_once_first(sizes: list[int], rho: float, see
     assert sorted(without_repeats.tolist()) == list(range(1, len(sizes) + 1))
 
 
-def test_only_shares_of_arms_count() -> None:
+def test_only_shares_of_arms_count_for_generalisation() -> None:
+    """Not for Algorithm 1, which draws without replacement: of four arms it never draws one twice."""
     few, many = balanced(arms=4, outcomes=4, gap=0.5), balanced(arms=4000, outcomes=4, gap=0.5)
-    for algorithm in ALGORITHMS:
+    assert discovery_times(few, BALANCED, range(100)).max() == 4
+    assert discovery_times(many, BALANCED, range(100)).max() > 4
+    for algorithm in (PARTITION_AWARE, SoftExclusion(0.7), SoftExclusion((0.0, 1.0, 0.5, 0.5))):
         np.testing.assert_array_equal(
             simulate(few, algorithm, [200], range(10)).regret, simulate(many, algorithm, [200], range(10)).regret
         )
@@ -95,7 +153,7 @@ def test_only_shares_of_arms_count() -> None:
 
 def test_order_of_outcomes_does_not_favour_any() -> None:
     """UCB1's ties are many with coins for rewards; which of two equal outcomes is pulled more must be chance."""
-    pulls = simulate(Instance(sizes=(1, 1), means=(0.5, 0.5)), PartitionAware(), [101], range(2000)).pulls
+    pulls = simulate(Instance(sizes=(1, 1), means=(0.5, 0.5)), PARTITION_AWARE, [101], range(2000)).pulls
     ahead = (pulls[:, 0] > pulls[:, 1]).mean()
     assert abs(ahead - 0.5) < 5 * (0.25 / 2000) ** 0.5
 
@@ -112,7 +170,11 @@ def test_order_of_outcomes_does_not_favour_any() -> None:
         (lambda: balanced(arms=10, outcomes=3, gap=0.1), ValueError, "arms=10 and outcomes=3"),
         (lambda: balanced(arms=10, outcomes=5, gap=1.1), ValueError, r"gap must be in \[0, 1\].* got 1.1"),
         (lambda: needle(1), ValueError, "arms must be at least 2.* got 1"),
+        (lambda: needle(5, good=6), ValueError, "good must be from 1 to arms = 5.* got 6"),
+        (lambda: needle(5, gap=0.6), ValueError, r"gap must be in \[0, 1/2\].* got 0.6"),
         (lambda: SoftExclusion(1.1), ValueError, r"rho must be in \[0, 1\].* got 1.1"),
+        (lambda: SoftExclusion((0.5, -0.1)), ValueError, r"rho must be in \[0, 1\].* got -0.1"),
+        (lambda: discovery_times(INSTANCE, SoftExclusion((0.5, 0.5)), [0]), ValueError, "one for each of 3 outcomes"),
         (lambda: simulate(INSTANCE, BALANCED, [], [0]), ValueError, "rounds must be a list of at least one"),
         (lambda: simulate(INSTANCE, BALANCED, [3, 3], [0]), ValueError, r"rounds must ascend .* got \[3, 3\]"),
         (lambda: simulate(INSTANCE, BALANCED, [0], [0]), ValueError, "from at least 1"),
