@@ -89,4 +89,4 @@ def test_every_command_of_the_driver_has_help() -> None:
     for name in ("train", "eval", "export", "report", "hard-set"):
         result = invoke(cli.main, name, "--help")
         assert result.exit_code == 0
-        assert "paper/qwen-2.5-7b-base-hard" in result.stdout or name in ("export", "report")
+        assert "paper/llama-3.1-8b-instruct-hard" in result.stdout or name in ("export", "report")

@@ -61,9 +61,12 @@ class DataConfig:
         affects_results=False,
     )
     train_max_samples: int = setting(
-        -1, "Use only this many training problems, the first ones; -1 uses all.", ge=1, also=-1
+        -1, "Use only this many training problems, see data.max_samples_seed; -1 uses all.", ge=1, also=-1
     )
     val_max_samples: int = setting(-1, "The same limit for each validation and test source.", ge=1, also=-1)
+    max_samples_seed: int | None = setting(
+        None, "Draw limited problems at random with this seed; null takes the first ones.", ge=0
+    )
     id_key: str = setting(
         "",
         "Column of the stable id in train_files; a dot leads into a struct. Empty tries id, question_id, unique_id. "

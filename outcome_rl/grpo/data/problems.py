@@ -24,8 +24,8 @@ def load_problems(
 
     Args:
         sources: files, "toy:SPLIT" or Hugging Face datasets, see `DataConfig`.
-        config: names the columns.
-        max_samples: number of problems to use, from the start; -1 uses all.
+        config: column names, and `max_samples_seed`.
+        max_samples: number of problems to use, drawn at random with that seed or from the start; -1 uses all.
         named_columns: False lets rows that lack a column named by `config` use the default column names.
 
     Raises:
@@ -51,11 +51,22 @@ def load_problems(
                     "exploration counts outcomes by id"
                 )
             seen_at.setdefault(problem.id, where)
-    chosen = tuple(problems.values())[: None if max_samples < 0 else max_samples]
+    chosen = _limited(tuple(problems.values()), max_samples, config.max_samples_seed)
     if not chosen:
         raise ValueError(f"{', '.join(sources)}: no problems")
     digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
     return ProblemSet(name=set_name(sources), problems=chosen, fingerprint=digest)
+
+
+def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tuple[Problem, ...]:
+    """At most `count` problems in their order: a uniform draw with the seed, or the first ones without one."""
+    if not 0 <= count < len(problems):
+        return problems
+    if seed is None:
+        return problems[:count]
+    generator = torch.Generator().manual_seed(derive_seed(seed, "problems"))
+    drawn = torch.randperm(len(problems), generator=generator)[:count]
+    return tuple(problems[index] for index in sorted(drawn.tolist()))
 
 
 def set_name(sources: Sequence[str]) -> str:

@@ -23,18 +23,6 @@ def test_presets_load_by_name(preset: str) -> None:
     assert load_config(preset).trainer.experiment_name == preset.rpartition("/")[2]
 
 
-@pytest.mark.parametrize("preset", [name for name in preset_names() if name.startswith("paper/")])
-def test_the_papers_presets_have_its_hyperparameters(preset: str) -> None:
-    config = load_config(preset)
-    llama, easy = "llama" in preset, "easy" in preset
-    assert (config.data.train_batch_size, config.rollout.n, config.rollout.temperature) == (256, 8, 1.0)
-    assert (config.actor.optim.lr, config.actor.kl_loss_coef) == (1e-6, 0.001)
-    assert (config.exploration.bonus, config.exploration.coef) == ("ucb_con", 0.1 if llama else 0.2)
-    assert config.exploration.baseline == (1.0 if easy else 0.5)
-    assert config.model.path == ("meta-llama/Llama-3.1-8B-Instruct" if llama else "Qwen/Qwen2.5-7B")
-    assert config.data.apply_chat_template == ("auto" if llama else "false")
-
-
 def test_a_file_may_change_another(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "root.yaml").write_text("base: toy\nrollout:\n  n: 3\n  top_k: 7\n")

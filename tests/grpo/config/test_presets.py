@@ -1,5 +1,6 @@
-"""The presets of the paper train; only size and engine are changed."""
+"""The presets of the paper: every number of its text, and a small run of each."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 from grpo_runs import rows
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
+from outcome_rl.grpo.config import presets
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.model.policy import Policy
@@ -37,11 +39,112 @@ def problems(preset: str, folder: Path) -> tuple[Path, Path]:
         {"extra_info": {"index": name}, "prompt": problem, "reward_model": {"ground_truth": answer}}
         for name, problem, answer in numbers
     ]
+    without_ids = [{"problem": problem, "extracted_solution": answer} for _, problem, answer in numbers]
     paths = folder / "train.jsonl", folder / "test.jsonl"
-    train_rows = nested if load_config(preset).data.id_key == "extra_info.index" else plain
+    train_rows = {"extra_info.index": nested, "problem": without_ids, "": plain}[load_config(preset).data.id_key]
     for path, content in zip(paths, (train_rows, plain), strict=True):
         path.write_text("".join(json.dumps(row) + "\n" for row in content))
     return paths
+
+
+# Every number that the paper states of its experiments: section of the paper, setting, value for each preset. "silent"
+# marks choices of ours that must not change unnoticed.
+EVERYWHERE = [
+    ("E", "data.train_batch_size", 256),
+    ("E", "actor.ppo_mini_batch_size", None),  # the paper's 256 are the whole batch
+    ("E", "actor.optim.lr", 1e-6),
+    ("E", "actor.kl_loss_coef", 0.001),
+    ("E", "actor.entropy_coeff", 0.0),
+    ("E", "rollout.val_kwargs.temperature", 1.0),
+    ("silent", "rollout.temperature", 1.0),
+    ("2.1", "actor.kl_loss_type", "k3"),
+    ("2.1", "actor.ppo_epochs", 1),  # fully on-policy
+    ("2.1", "exploration.equivalence", "math_verify"),
+    (
+        "2.1",
+        "data.val_files",
+        ["HuggingFaceH4/MATH-500@test", "HuggingFaceH4/aime_2024@train", "math-ai/aime25@test", "math-ai/amc23@test"],
+    ),
+    ("3.1", "exploration.answer_mask_mode", "policy"),
+    ("3.2", "exploration.zero_when_all_correct", None),  # yes for UCB-Mean and UCB-Con alone
+    ("figure 1", "trainer.total_training_steps", 700),
+    ("figure 4", "trainer.test_freq", 20),
+    ("figure 4", "rollout.val_kwargs.n", 32),
+]
+BY_MODEL = {
+    "llama-3.1-8b-instruct": [
+        ("2.1", "model.path", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("E", "exploration.coef", 0.1),
+        ("silent", "data.apply_chat_template", "auto"),
+    ],
+    "qwen-2.5-7b-base": [
+        ("2.1", "model.path", "Qwen/Qwen2.5-7B"),
+        ("E", "exploration.coef", 0.2),
+        ("silent", "data.apply_chat_template", "false"),
+    ],
+}
+BY_DATA = {
+    # The card of this copy: 7,500 training problems.
+    "easy": [
+        ("2.1", "data.train_files", ["jeggers/competition_math:original@train"]),
+        ("2.1", "data.train_max_samples", -1),
+        ("E", "exploration.baseline", 1.0),
+    ],
+    "medium": [
+        ("2.1", "data.train_files", ["open-r1/DAPO-Math-17k-Processed:en@train"]),
+        ("2.1", "data.train_max_samples", 3840),
+        ("2.1", "data.max_samples_seed", 0),  # a subsample, not the first
+        ("E", "exploration.baseline", 0.5),
+    ],
+    "hard": [
+        ("2.1, B", "data.train_files", ["hard-set/llama-easy/hard.jsonl", "hard-set/llama-medium/hard.jsonl"]),
+        ("2.1, B", "data.train_max_samples", -1),
+        ("silent", "exploration.baseline", 0.5),
+    ],
+}
+METHOD = {
+    "sampling": [("2.2, figure 2", "rollout.n", 16), ("2.2, figure 2", "exploration.bonus", "none")],
+    "": [("E", "rollout.n", 8), ("3.2", "exploration.bonus", "ucb_con")],
+}
+
+
+def test_there_is_a_preset_for_each_experiment_of_the_paper() -> None:
+    both = [
+        f"paper/{model}-{data}{run}" for model in BY_MODEL for data in ("easy", "medium") for run in ("", "-sampling")
+    ]
+    assert sorted(PAPER) == sorted([*both, "paper/llama-3.1-8b-instruct-hard"])  # appendix B: Llama alone
+
+
+@pytest.mark.parametrize("preset", PAPER)
+def test_a_preset_has_every_number_of_the_paper(preset: str) -> None:
+    name = preset.removeprefix("paper/")
+    method = "sampling" if name.endswith("-sampling") else ""
+    model, _, data = name.removesuffix("-sampling").rpartition("-")
+    config = load_config(preset)
+    for section, setting, value in [*EVERYWHERE, *BY_MODEL[model], *BY_DATA[data], *METHOD[method]]:
+        found = functools.reduce(getattr, setting.split("."), config)
+        assert found == value, f"{preset}: {setting} must be {value!r} (paper, {section}); got {found!r}"
+    assert config.trainer.experiment_name == name
+
+
+def test_the_hard_preset_says_how_its_problems_are_found() -> None:
+    """Its commands name the two data sets, the draw of the medium one, and the files that the preset reads."""
+    folder = Path(presets.__file__).parent / "paper"
+    text = (folder / "llama-3.1-8b-instruct-hard.yaml").read_text()
+    for data, out in (("easy", "hard-set/llama-easy"), ("medium", "hard-set/llama-medium")):
+        source = load_config(f"paper/llama-3.1-8b-instruct-{data}").data.train_files[0]
+        assert f"--data {source} --out {out}" in text
+    assert "data.val_max_samples=3840" in text
+    assert load_config("paper/llama-3.1-8b-instruct-medium").data.train_max_samples == 3840
+
+
+def test_choices_where_the_paper_is_silent_have_their_reason() -> None:
+    for path in (Path(presets.__file__).parent / "paper").glob("*.yaml"):
+        for line in path.read_text().splitlines():
+            assert "our choice" not in line
+            comment = line.partition("# silent")[2]
+            assert not line.rstrip().endswith("# silent")
+            assert not comment or ":" in comment, f"{path.name}: {line}"
 
 
 @pytest.fixture

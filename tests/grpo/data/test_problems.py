@@ -1,6 +1,7 @@
 """Problems come in with stable ids or not at all, and batches depend on seed and step alone."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,21 @@ def test_max_samples_takes_the_first(tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", ROWS)
     assert load_problems([source], DataConfig(), 2).problems == PROBLEMS[:2]
     assert load_problems([source], DataConfig(), 100).problems == PROBLEMS
+
+
+def test_a_seed_draws_max_samples_at_random(tmp_path: Path) -> None:
+    """The same draw at every call, in the file's order, with every problem as likely as another."""
+    rows = [{"id": f"q{i}", "problem": f"{i}?", "answer": "0"} for i in range(20)]
+    source = write(tmp_path / "a.jsonl", rows)
+    every = load(source).problems
+    drawn = [load_problems([source], DataConfig(max_samples_seed=seed), 5).problems for seed in range(200)]
+    assert drawn[3] == load_problems([source], DataConfig(max_samples_seed=3), 5).problems
+    assert all(len(set(each)) == 5 and list(each) == sorted(each, key=every.index) for each in drawn)
+    times = Counter(problem for each in drawn for problem in each)
+    assert set(times) == set(every)
+    assert max(times.values()) < 50 + 5 * (50 * 0.75) ** 0.5
+    for count in (-1, 20, 100):
+        assert load_problems([source], DataConfig(max_samples_seed=3), count).problems == every
 
 
 sizes = st.integers(1, 40).flatmap(lambda total: st.tuples(st.just(total), st.integers(1, total)))
