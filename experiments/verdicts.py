@@ -1,0 +1,192 @@
+"""Verdicts on claims about methods: the one rule of every study in this folder.
+
+Two methods are compared on the same rule tables of the task with the same seeds. Their paired differences (left minus
+right) are averaged over the seeds of each table, since runs on one table share its questions and its base policy: the
+table is the unit of replication. Over the tables the mean has a Student t interval of 95 %.
+
+A claim with a direction, `left > right` (+1) or `left < right` (-1), is
+
+- **no difference** if the difference is within the margin: the interval lies inside (-margin, margin),
+- **seen** if it is not zero and has the direction of the claim,
+- **opposite** if it is not zero and has the other direction,
+- **undecided** otherwise.
+
+A difference within the margin is too small to be of interest, also where it is surely not zero. A claim of no gain
+(direction 0) is *seen* if the difference is below the margin, *opposite* if it is a gain above zero, and *undecided*
+otherwise.
+
+"Not zero" and "within the margin" are two families of tests over all the claims that are judged together. Each family
+is corrected by Holm's method (1979), so that each has a false verdict in at most 5 % of the studies.
+"""
+
+import math
+import statistics
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cache
+from typing import Literal, NamedTuple, get_args
+
+Word = Literal["seen", "opposite", "no difference", "undecided"]
+WORDS: tuple[Word, ...] = get_args(Word)
+LEVEL = 0.05
+LEAST_TABLES = 3  # two tables give an interval of 12.7 standard errors, which no claim survives
+
+
+class Case(NamedTuple):
+    """One comparison to judge."""
+
+    differences: Sequence[float]  # left minus right, one entry a rule table
+    direction: int  # +1, -1, or 0 for a claim of no gain
+    margin: float  # > 0; differences below it are of no interest
+
+
+class Verdict(NamedTuple):
+    """The word, and the difference with its 95 % interval, which is of this claim alone."""
+
+    word: Word
+    mean: float
+    low: float
+    high: float
+    p: float  # of a difference of zero, two-sided, adjusted by Holm
+    tables: int
+
+
+class Estimate(NamedTuple):
+    """Mean over tables with its standard error and 95 % interval; NaN where there are fewer than three tables."""
+
+    mean: float
+    error: float
+    low: float
+    high: float
+    tables: int
+
+    def p(self, value: float) -> float:
+        """Two-sided p-value of the mean being `value`."""
+        if self.error == 0.0:
+            return float(self.mean == value)
+        return 1.0 - t_central(abs(self.mean - value) / self.error, self.tables - 1)
+
+    def p_below(self, value: float) -> float:
+        """Twice the one-sided p-value of the mean being at least `value`."""
+        return self.p(value) if self.mean < value else 1.0
+
+
+def estimate(differences: Sequence[float], level: float = LEVEL) -> Estimate:
+    """Return the mean and Student t interval of one difference per table."""
+    n = len(differences)
+    if n == 0:
+        return Estimate(math.nan, math.nan, math.nan, math.nan, 0)
+    mean = statistics.fmean(differences)
+    if n < LEAST_TABLES:
+        return Estimate(mean, math.nan, math.nan, math.nan, n)
+    error = statistics.stdev(differences) / math.sqrt(n)
+    half = t_quantile(1 - level, n - 1) * error
+    return Estimate(mean, error, mean - half, mean + half, n)
+
+
+def judge(cases: Sequence[Case], level: float = LEVEL) -> list[Verdict]:
+    """Judge the claims of a study together.
+
+    Args:
+        cases: every comparison of the study; leaving some out makes the correction weaker than it should be.
+        level: chance of at least one false verdict in each of the two families, in (0, 1).
+
+    Returns:
+        One `Verdict` a case, in order. A case with fewer than three tables is undecided and in no family.
+
+    Raises:
+        ValueError: a margin is not positive, a direction is not -1, 0 or 1, or a difference is not finite.
+    """
+    for case in cases:
+        _check(case)
+    summaries = [estimate(case.differences, level) for case in cases]
+    tested = [i for i, summary in enumerate(summaries) if summary.tables >= LEAST_TABLES]
+    nonzero = holm([summaries[i].p(0.0) for i in tested])
+    within = holm([_p_within(cases[i], summaries[i]) for i in tested])
+    verdicts: list[Verdict] = []
+    adjusted = dict(zip(tested, zip(nonzero, within, strict=True), strict=True))
+    for i, (case, summary) in enumerate(zip(cases, summaries, strict=True)):
+        p_zero, p_within = adjusted.get(i, (1.0, 1.0))
+        word = _word(case.direction, summary.mean, p_zero < level, p_within < level)
+        verdicts.append(Verdict(word, summary.mean, summary.low, summary.high, p_zero, summary.tables))
+    return verdicts
+
+
+def per_table(differences: Iterable[tuple[Hashable, float | None]]) -> list[float]:
+    """Average (table, difference) pairs over each table, in the order in which the tables first occur.
+
+    A pair without a value (None or NaN: no question was left unsolved, say) is left out, and so is a table without any.
+    """
+    values: dict[Hashable, list[float]] = {}
+    for table, difference in differences:
+        if difference is not None and not math.isnan(difference):
+            values.setdefault(table, []).append(difference)
+    return [statistics.fmean(group) for group in values.values()]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return Holm's adjusted p-values: rejecting those below a level keeps the family-wise error at that level.
+
+    `p'_(i) = max_{j <= i} min(1, (m - j + 1) p_(j))` for the i-th smallest of m.
+    """
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def t_central(t: float, df: int) -> float:
+    """Return P(|T| <= t) of Student's t with an integer number of degrees of freedom >= 1.
+
+    The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
+    angle = math.atan(t / math.sqrt(df))
+    cos2 = math.cos(angle) ** 2
+    odd = df % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for k in range(2 + odd, df + 1, 2):
+        total += term
+        term *= cos2 * (k - 1) / k
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if odd else total
+
+
+@cache
+def t_quantile(central: float, df: int) -> float:
+    """Return the t with `t_central(t, df) = central`, for central in [0, 1)."""
+    low, high = 0.0, 1.0
+    while t_central(high, df) < central:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_central(middle, df) < central else (low, middle)
+    return high
+
+
+def _p_within(case: Case, summary: Estimate) -> float:
+    below = summary.p_below(case.margin)
+    return below if case.direction == 0 else max(below, summary._replace(mean=-summary.mean).p_below(case.margin))
+
+
+def _word(direction: int, mean: float, nonzero: bool, within: bool) -> Word:
+    if direction == 0:
+        return "seen" if within else "opposite" if nonzero and mean > 0 else "undecided"
+    if within:
+        return "no difference"
+    if nonzero:
+        return "seen" if direction * mean > 0 else "opposite"
+    return "undecided"
+
+
+def _check(case: Case) -> None:
+    if case.margin <= 0:
+        raise ValueError(f"margin must be above 0, the smallest difference of interest; got {case.margin}.")
+    if case.direction not in (-1, 0, 1):
+        raise ValueError(f"direction must be 1, -1, or 0 for a claim of no gain; got {case.direction}.")
+    if not all(math.isfinite(value) for value in case.differences):
+        raise ValueError(
+            f"differences must be finite numbers, one a rule table; got {list(case.differences)}. "
+            "Pass pairs through per_table, which leaves out those without a value."
+        )
