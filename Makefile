@@ -8,7 +8,7 @@ VLLM   := .venv-vllm
 INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
-.PHONY: help install train reproduce-quick bandits test test-vllm test-integrations bench pages lint clean
+.PHONY: help install train reproduce-quick mechanism bandits test test-vllm test-integrations bench pages lint clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,11 @@ train: install ## Train the toy policy, about two minutes; ARGS="exploration.bon
 reproduce-quick: install ## The paper in miniature, about five minutes on two cores; writes runs/paper-quick/report.html
 	$(BIN)/python -m experiments.paper quick $(ARGS)
 
-bandits: install ## Simulate the bandits of the theory, half a minute; writes experiments/bandits/results
+mechanism: install ## The paper's claims in a tabular model, minutes on one core; writes experiments/mechanism/results/report.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.mechanism $(ARGS)
+
+bandits: install ## Check every statement of the theory, then simulate its figures, two minutes; writes experiments/bandits/results
+	$(BIN)/python -m experiments.bandits --check
 	$(BIN)/python -m experiments.bandits $(ARGS)
 
 test: install ## Run every test; ARGS="-k counts" selects

@@ -124,6 +124,7 @@ def test_the_example_of_the_losses_runs() -> None:
         "README.md",
         "CONTRIBUTING.md",
         "experiments/bandits/README.md",
+        "experiments/mechanism/README.md",
         "experiments/paper/README.md",
         "docs/training.md",
         "docs/architecture.md",

@@ -1,0 +1,170 @@
+"""The study in small: claims judged, doses run, the report written; seconds on one core."""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import claims
+from experiments.mechanism import __main__ as command
+from experiments.mechanism import study
+from experiments.mechanism.calibration import CURVES, calibrate
+from experiments.mechanism.report import write_report
+from experiments.mechanism.study import OTHER_RATES, RATES, Plan, Point, Run, Runs, method, run_points
+
+SMALL = Plan(
+    instances=(2, 3, 4),
+    seeds=(0, 1),
+    questions=32,
+    batch=16,
+    samples=(("easy", 56), ("medium", 56), ("hard", 56)),
+    dose_instances=(2, 3, 4),
+)
+RESULTS = Path(study.__file__).parent / "results"
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, object]:
+    chosen = command.points
+    command.points = lambda: [point for point in chosen() if point.value in (0.0, 1.0, 8, "no", "yes", "none")]
+    try:
+        return json.loads(json.dumps(command.study(SMALL, lambda text: None), allow_nan=False))
+    finally:
+        command.points = chosen
+
+
+def test_every_claim_is_judged_on_its_own_splits(record: dict[str, object]) -> None:
+    judged = record["claims"]
+    assert [(row["statement"], row["measure"], row["split"]) for row in judged] == [
+        (row.claim.statement, row.measure, row.split) for row in claims.rows()
+    ]
+    assert all(len(row["differences"]) <= 3 for row in judged)
+    valued = [row for row in judged if row["measure"] != "answers unsolved"]
+    assert all(len(row["differences"]) == 3 for row in valued)
+    raised = next(row for row in judged if row["statement"] == "RL raises pass@1" and row["split"] == "medium")
+    assert min(raised["differences"]) > 0.02
+
+
+def test_the_report_and_its_figure_come_from_the_record_alone(record: dict[str, object], tmp_path: Path) -> None:
+    path = write_report(record, tmp_path)
+    text = path.read_text()
+    assert "This is a **model**" in text
+    for claim in claims.CLAIMS:
+        assert f"| {claim.statement} | {claim.source} |" in text
+    assert "Llama +0.011 ± 0.004, Qwen +0.010 ± 0.002" in text  # the paper's own effect, UCB-Con - GRPO, best pass@1
+    assert "nan" not in text.lower()
+    assert (tmp_path / "doses.png").read_bytes().startswith(b"\x89PNG")
+
+
+def run_of(value: float, solved: list[bool], answers: list[int]) -> Run:
+    return Run(dict.fromkeys(claims.MEASURES, value), np.array(solved), np.array(answers))
+
+
+def test_differences_by_hand() -> None:
+    plan = Plan(instances=(7,), seeds=(0, 1))
+    runs: Runs = {}
+    for seed, split, left, right in (
+        (0, "easy", 1.0, 0.5),
+        (1, "easy", 3.0, 0.5),
+        (0, "hard", 9.0, 1.0),
+        (1, "hard", 5.0, 1.0),
+    ):
+        runs[7, seed, split, "ucb"] = run_of(left, [False, False, True], [4, 7, 1])
+        runs[7, seed, split, "none"] = run_of(right, [False, True, False], [1, 1, 1])
+
+    def row(measure: str, split: str, right: str = "none") -> claims.Row:
+        return claims.Row(claims.Claim("", "", "ucb", right, (measure,), (split,), 1), measure, split)
+
+    assert study.differences(runs, row("solved", "easy"), plan) == [1.5]
+    assert study.differences(runs, row("solved", "hard-easy"), plan) == [6.0 - 1.5]
+    assert study.differences(runs, row("late pass@32", "easy", claims.NOTHING), plan) == [2.0]
+    assert study.differences(runs, row("answers unsolved", "easy"), plan) == [3.0]  # the first question alone
+    for seed in (0, 1):
+        runs[7, seed, "easy", "none"] = run_of(0.0, [True, True, True], [1, 1, 1])
+    assert study.differences(runs, row("answers unsolved", "easy"), plan) == []
+
+
+def test_best_and_late_checkpoints() -> None:
+    """The best is chosen on validation questions, never before training; the late change is from a seventh on."""
+    from experiments.mechanism.training import KS, Training
+
+    curve = np.zeros((len(KS), 1, 15))
+    validation, test = curve.copy(), curve.copy()
+    validation[:, 0, [0, 4, 9]] = 9.0, 0.8, 0.8
+    test[:, 0] = np.arange(15) / 100
+    empty = np.zeros((1, 15))
+    one = np.ones(1)
+    training = Training(
+        np.arange(0, 150, 10), empty, empty, validation, test, np.ones((1, 2), bool), np.ones((1, 2), int), *[one] * 4
+    )
+    measures = study._run(training, 0).measures
+    assert measures["best pass@1"] == measures["best pass@32"] == 0.04  # the earlier of two equals
+    assert measures["late pass@32"] == pytest.approx(0.14 - 0.02)
+    assert measures["entropy gap"] == 0.0
+
+
+def test_a_run_has_as_many_samples_a_question_as_the_papers() -> None:
+    plan = Plan()
+    for split, questions, problems in (("easy", 512, 7500), ("medium", 512, 3840), ("hard", 128, 996)):
+        samples = plan.steps(split, questions) * 64 * 8 / questions
+        assert samples == pytest.approx(700 * 256 * 8 / problems, rel=0.01)
+    assert round(claims.EARLY * 700) == 100
+
+
+def test_points_of_a_dose_share_everything_but_the_dose() -> None:
+    small = Plan(questions=32, batch=16, samples=(("medium", 32),), dose_instances=(2,))
+    twins = [Point("c", "ucb", value, method("ucb", coef=0.3)) for value in (0.0, 1.0)]
+    first, second = run_points(small, twins)
+    assert {**first, "value": 1.0} == second
+    halved = Point("n", "ucb", 16, method("ucb"), n=16)
+    assert small.steps("medium", 32, 16) * 16 == small.steps("medium", 32) * 8
+    assert run_points(small, [halved])[0]["value"] == 16
+
+
+def test_calibration_prefers_rates_that_made_the_curves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from experiments.mechanism.policy import Rates
+    from experiments.mechanism.splits import setting
+    from experiments.mechanism.training import KS, Method, train
+
+    table, questions, evaluation = setting(2, "medium", 64)
+    true = Rates(6.0, 0.0, 0.01)
+    steps = [10, 20, 30]
+    seen = train(table, questions, evaluation, [(Method(true), 9)], steps=30, evaluate_at=steps)
+    cell = {"instance": 2, "split": "medium", "solved": seen.solved[0].tolist(), "answers": float(seen.answers[0, -1])}
+    cell |= {f"pass@{k}": seen.test[KS.index(k), 0].tolist() for k in (1, 32)}
+    (tmp_path / "curves.json").write_text(json.dumps({"steps": steps, "cells": [cell]}))
+    monkeypatch.setattr("experiments.mechanism.calibration.CURVES", tmp_path / "curves.json")
+    monkeypatch.setattr("experiments.mechanism.calibration.setting", lambda i, split: setting(i, split, 64))
+    fits = calibrate({"own": (1.0, 6.0), "shared": (0.0,), "sharpness": (0.0, 0.01)})
+    assert fits[0].rates == true
+    assert fits[0].error < fits[1].error
+
+
+def test_the_committed_record_is_of_this_plan_and_small() -> None:
+    path = RESULTS / "mechanism.json"
+    record = json.loads(path.read_text())
+    assert record["plan"] == json.loads(json.dumps(asdict(Plan())))
+    assert [tuple(record["rates"]), *(tuple(each["rates"]) for each in record["other_rates"])] == [RATES, *OTHER_RATES]
+    assert path.stat().st_size < 300_000
+    assert {cell["instance"] for cell in json.loads(CURVES.read_text())["cells"]}.isdisjoint(Plan().instances)
+    again = judge_again(record)
+    assert again == [row["word"] for row in record["claims"]]
+
+
+def judge_again(record: dict[str, object]) -> list[str]:
+    from experiments.verdicts import Case, judge
+
+    rows = list(claims.rows())
+    cases = [
+        Case(recorded["differences"], row.claim.direction, claims.MEASURES[row.measure].margin)
+        for recorded, row in zip(record["claims"], rows, strict=True)
+    ]
+    return [verdict.word for verdict in judge(cases)]
+
+
+def test_means_leave_out_what_has_no_value() -> None:
+    assert study._mean([1.0, math.nan, 2.0]) == 1.5
+    assert study._mean([math.nan]) is None

@@ -1,0 +1,197 @@
+"""Training of the tabular policy: the library's formulas, the gradient, and what a run may depend on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.mechanism.policy import O, Policy, Questions, Rates, read_questions, rule_table, without_sharing
+from experiments.mechanism.training import (
+    KS,
+    SIGNALS,
+    STILL,
+    Evaluation,
+    Method,
+    Training,
+    _repeats,
+    bonuses,
+    logit_gradient,
+    reward_advantages,
+    train,
+)
+from outcome_rl.toy.task import DialectTask
+from outcome_rl_kernels.advantages import reference
+
+TASK = DialectTask(4)
+TABLE = rule_table(TASK)
+QUESTIONS = read_questions(TASK.problems("train", 48))
+EVALUATION = Evaluation(read_questions(TASK.problems("validation", 20)), read_questions(TASK.problems("test", 30)))
+RATES = Rates(4.0, 1.0, 0.01)
+METHODS = [
+    Method(RATES),
+    Method(RATES, {"ucb_con": 0.2}),
+    Method(RATES, {"batch": 0.5, "ucb": 0.1}),
+    Method(RATES, {"ucb": 1.0}, decay=0.9, counts_after=True),
+    Method(STILL),
+]
+
+
+def run(runs: list[tuple[Method, int]], steps: int = 20, **options: object) -> Training:
+    return train(TABLE, QUESTIONS, EVALUATION, runs, steps=steps, batch=16, n=4, evaluate_at=(0, 10, 20), **options)
+
+
+groups = st.integers(2, 6).flatmap(
+    lambda n: st.lists(
+        st.tuples(*[st.lists(st.integers(0, high), min_size=n, max_size=n) for high in (3, 30, 1)]),
+        min_size=1,
+        max_size=5,
+    )
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    groups,
+    st.lists(st.floats(0.0, 2.0), min_size=5, max_size=5),
+    st.floats(0.0, 1.0),
+)
+def test_advantages_and_bonuses_are_the_librarys(
+    drawn: list[tuple[list[int], list[int], list[int]]], coefs: list[float], baseline: float
+) -> None:
+    answers, counts, correct = (np.array([group[i] for group in drawn])[None] for i in range(3))
+    keys = torch.from_numpy(answers[0] + 1)  # 0 is the library's key of no answer, which the tabular policy never gives
+    rewards = torch.from_numpy(correct[0]).double()
+    expected = reference.exploration_bonuses(
+        SIGNALS,
+        coefs,
+        keys,
+        torch.from_numpy(counts[0]),
+        rewards.bool().all(dim=1),
+        baseline=baseline,
+        dtype=torch.float64,
+    )
+    columns = {name: np.full((1, 1, 1), coef) for name, coef in zip(SIGNALS, coefs, strict=True)}
+    found = bonuses(
+        counts.astype(float), _repeats(answers), correct.astype(bool), columns, np.full((1, 1, 1), baseline)
+    )
+    np.testing.assert_allclose(found[0], expected.numpy(), atol=1e-12)
+    np.testing.assert_allclose(
+        reward_advantages(correct.astype(bool))[0], reference.reward_advantages(rewards).numpy(), atol=1e-12
+    )
+
+
+def test_the_gradient_by_finite_differences() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(2, 6, O))
+    contexts = rng.integers(0, 6, (2, 5, 2))
+    operations = [rng.integers(0, O, (2, 5, 3)) for _ in range(2)]
+    weights = rng.normal(size=(2, 5, 3))
+
+    def objective(logits: np.ndarray) -> np.ndarray:
+        log_probabilities = logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
+        run = np.arange(2)[:, None, None]
+        chosen = sum(log_probabilities[run, contexts[:, :, i, None], operations[i]] for i in (0, 1))
+        return (weights * chosen).mean(axis=(1, 2))
+
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    found = logit_gradient(probabilities, contexts, operations, weights)
+    for context in range(6):
+        for operation in range(O):
+            shift = np.zeros_like(logits)
+            shift[:, context, operation] = 1e-5
+            expected = (objective(logits + shift) - objective(logits - shift)) / 2e-5
+            np.testing.assert_allclose(found[:, context, operation], expected, atol=1e-8)
+
+
+def test_a_run_alone_is_the_run_among_many() -> None:
+    together = run([(method, seed) for method in METHODS for seed in (0, 5)])
+    for i, (method, seed) in enumerate((method, seed) for method in METHODS for seed in (0, 5)):
+        alone = run([(method, seed)])
+        np.testing.assert_allclose(alone.test[:, 0], together.test[:, i], rtol=1e-9)
+        np.testing.assert_array_equal(alone.questions_answers[0], together.questions_answers[i])
+        np.testing.assert_array_equal(alone.questions_solved[0], together.questions_solved[i])
+
+
+def test_the_base_policy_stays_and_the_others_learn() -> None:
+    seen = run([(method, 0) for method in METHODS], steps=20)
+    np.testing.assert_array_equal(seen.test[:, -1, 0], seen.test[:, -1, -1])
+    assert (seen.test[0, :-1, -1] > seen.test[0, :-1, 0]).all()
+    assert (np.diff(seen.solved, axis=1) >= 0).all()
+    np.testing.assert_allclose(seen.solved[:, -1], seen.questions_solved.mean(axis=1))
+    np.testing.assert_allclose(seen.answers[:, -1], seen.questions_answers.mean(axis=1))
+    assert (seen.questions_answers <= 20 // 3 * 4 + 8).all()
+
+
+def test_base_sampling_finds_what_its_chances_say() -> None:
+    seen = run([(Method(STILL), seed) for seed in range(60)], steps=3)
+    chances = Policy(TABLE, [STILL]).probabilities()
+    from experiments.mechanism.policy import success
+
+    expected = 1 - (1 - success(chances, QUESTIONS)[0]) ** 4  # three steps of 16 are one epoch of 4 samples
+    assert seen.solved.shape == (60, 1)  # the steps 10 and 20 are never reached
+    assert seen.questions_solved.mean() == pytest.approx(expected.mean(), abs=0.03)
+
+
+def test_exact_evaluation_is_pass_at_k_of_the_policy() -> None:
+    seen = run([(Method(STILL), 0)])
+    from experiments.mechanism.policy import pass_at_k, success
+
+    chances = success(Policy(TABLE, [STILL]).probabilities(), EVALUATION.test)
+    for k, values in zip(KS, seen.test, strict=True):
+        np.testing.assert_allclose(values[0], pass_at_k(chances, k)[0])
+
+
+def test_without_sharing_an_unsolved_question_never_changes() -> None:
+    """The paper's ideal setting (section 2.2): it gets no gradient, so GRPO samples it as the base policy does."""
+    table, questions = without_sharing(TABLE, QUESTIONS)
+    runs = [(Method(RATES._replace(shared=0.0, sharpness=0.0)), 0), (Method(STILL), 0)]
+    seen = train(table, questions, None, runs, steps=60, batch=16, n=4, evaluate_at=(60,))
+    unsolved = ~seen.questions_solved[1]
+    assert unsolved.any()
+    np.testing.assert_array_equal(seen.questions_solved[0], seen.questions_solved[1])
+    np.testing.assert_array_equal(seen.questions_answers[0][unsolved], seen.questions_answers[1][unsolved])
+    sharing = [(Method(RATES), 0), (Method(STILL), 0)]
+    shared = train(TABLE, QUESTIONS, None, sharing, steps=60, batch=16, n=4, evaluate_at=(60,))
+    assert (shared.questions_answers[0][unsolved] != shared.questions_answers[1][unsolved]).any()
+
+
+def fixed(correct_pairs: float = 0.0) -> Questions:
+    """One question that is never solved: gold is no number of the task."""
+    return Questions(QUESTIONS.contexts[:1], QUESTIONS.answers[:1], np.array([-1]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "moves"),
+    [({}, True), ({"counts_after": True}, True), ({"only_incorrect": True}, True), ({"decay": 0.5}, True)],
+)
+def test_bonuses_move_a_policy_that_is_never_right(changes: dict[str, object], moves: bool) -> None:
+    def final(method: Method) -> Training:
+        return train(TABLE, fixed(), None, [(method, 0)], steps=30, batch=1, n=8, evaluate_at=(30,))
+
+    plain = final(Method(RATES))
+    np.testing.assert_array_equal(plain.questions_answers, final(Method(STILL)).questions_answers)
+    bonus = Method(RATES, {"ucb": 2.0}, **changes)
+    assert (final(bonus).entropy_incorrect != plain.entropy_incorrect).any() == moves
+
+
+def test_a_bonus_for_incorrect_responses_leaves_the_correct_ones_alone() -> None:
+    """Where every response is correct, it is no bonus at all."""
+    always = Questions(QUESTIONS.contexts[:1], np.zeros_like(QUESTIONS.answers[:1]), np.array([0]))
+
+    def entropy(method: Method) -> np.ndarray:
+        return train(TABLE, always, None, [(method, 0)], steps=20, batch=1, n=8, evaluate_at=(20,)).entropy_correct
+
+    plain = entropy(Method(RATES))
+    ucb = Method(RATES, {"ucb": 2.0})
+    np.testing.assert_array_equal(entropy(replace(ucb, only_incorrect=True)), plain)
+    assert (entropy(ucb) != plain).all()
+
+
+def test_decay_forgets() -> None:
+    """With counts that vanish at once every answer is new: the bonus is the same for all, and UCB-Mean is zero."""
+    forgetful = Method(RATES, {"ucb_mean": 1.0}, decay=0.0)
+    seen = train(TABLE, fixed(), None, [(forgetful, 0), (Method(STILL), 0)], steps=1, batch=1, n=8, evaluate_at=(1,))
+    np.testing.assert_array_equal(seen.questions_answers[0], seen.questions_answers[1])
