@@ -34,7 +34,8 @@ def pages() -> dict[Path, str]:
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
         "docs/outcomes.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()
-        },
+        }
+        | {"generated": generated_block(read(RESULTS / "outcome-pairs.json"))},
     }
     found = {}
     for page, blocks in tables.items():
@@ -49,6 +50,20 @@ def step_block(record: dict[str, Any]) -> str:
     """Return the table of the whole-step benchmark, and where it was measured."""
     where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
     return f"{step.table(record['figures'])}\nMeasured on {where}; commit {record['commit']}.\n"
+
+
+def generated_block(record: dict[str, Any]) -> str:
+    """Return the table of the generated pairs of answers, by kind."""
+    lines = ["| kind | equal pairs | with two keys | unequal pairs | with one key |", "|---|---|---|---|---|"]
+    totals = {name: sum(row[name] for row in record["kinds"].values()) for name in record["kinds"]["numbers"]}
+    for kind, row in [*record["kinds"].items(), ("all", totals)]:
+        missed = f"{row['missed']:,} ({row['missed'] / row['equal']:.2%})"
+        lines.append(f"| {kind} | {row['equal']:,} | {missed} | {row['unequal']:,} | {row['wrong']} |")
+    first, last = record["seeds"]
+    return (
+        "\n".join(lines)
+        + f"\n\nRule `{record['rule']}`; seeds {first} to {last}, {record['chunk']:,} pairs of each label a seed.\n"
+    )
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -196,18 +196,21 @@ def _hash(response: str) -> Answer | None:
     return None if last is None else _answer(response, *last.span(1), "hash")
 
 
-_PHRASE = re.compile(
+_PHRASE = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*[:=])[\s*_]*", re.IGNORECASE)
+_FOREIGN_PHRASE = re.compile(
     r"(?:\banswer(?:\s+is\b\s*:?|\s*[:=])|答案(?:[是为]\s*[:：]?|[:：])"
     r"|\b(?:respuesta|réponse|resposta|antwort|ответ)\s*(?:(?:es|est|é|ist|lautet)\b\s*:?|[:：]))[\s*_]*",
     re.IGNORECASE,
 )
+_FOREIGN_SIGNS = ("espuesta", "esposta", "ntwort", "éponse", "твет", "答案")
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)|[。！？]|<[|｜]")
 _REASON = re.compile(r",?\s+(?:because|since|which|where|as)\s")
 
 
 def _phrase(response: str) -> Answer | None:
     """Find the text after the last "answer is" or "answer:", up to the end of its formula, clause or line."""
-    last = _last_match(_PHRASE, response)
+    foreign = any(sign in response for sign in _FOREIGN_SIGNS)
+    last = _last_match(_FOREIGN_PHRASE if foreign else _PHRASE, response)
     if last is None:
         return None
     start = last.end()

@@ -484,7 +484,7 @@ def write_power(base: Tree, exponent: Tree, s: Style) -> tuple[str, int]:
         if kind == 2:
             return f"\\{base[1]}{s.bracket(inside)}{shown}", POWER
     if not s.latex and base[0] == "fn":
-        return held(base, POWER, s) + shown, POWER
+        return held(base, ATOM, s) + shown, POWER
     text = write(base, s)[0]
     alone = base[0] in ("var", "pi", "e") or (base[0] == "num" and text.isdigit()) or base[0] in ("abs", "sqrt")
     return (text if alone else s.bracket(text)) + shown, POWER
@@ -661,7 +661,8 @@ def misses(node: Tree, rng: random.Random) -> list[Tree]:
         if kind == "app":
             options += [("mul", ("var", "a"), u), ("app", rng.choice(("f", "g", "P", "phi")), u)]
         if kind in ("floor", "ceil"):
-            options += [("ceil" if kind == "floor" else "floor", u)]
+            other, step = ("ceil", -1) if kind == "floor" else ("floor", 1)
+            options += [(other, u), ("add", (other, u), num(step))]  # the latter differs at whole numbers alone
         if kind == "fact":
             options.append(("dfact", u) if u[0] == "num" else u)
         if kind == "sqrt" and u[0] == "pow":

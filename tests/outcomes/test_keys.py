@@ -83,6 +83,7 @@ SPELLINGS = [
     [r"\max(a,b)", "Max(b, a)", r"\frac{a+b+|a-b|}{2}"],
     [r"\arcsin \frac{x}{2}", "asin(x/2)"],
     [r"\frac{\sqrt{x+1}}{y}", "sqrt(x+1)/y"],
+    [r"(\sqrt{z})^2", "z"],
     ["2024-07-04", "July 4, 2024", "4 July 2024"],
     ["②③", r"\{3, 2\}"],
     ["5 million", r"5\text{ million}", r"\$5,000,000"],
@@ -222,7 +223,11 @@ LOOK_ALIKES = [
     ("|x-40|+|x-41|-1", "|2x-81|"),
     (r"\min(|y|, 10^{12})", "|y|"),
     (r"\operatorname{sgn}(x-8)", r"\operatorname{sgn}(x-7)"),
+    (r"\lfloor x \rfloor", r"\lceil x \rceil - 1"),  # but at whole numbers
+    (r"\lfloor x + 0.5 \rfloor", r"\lceil x - 0.5 \rceil"),
+    (r"\operatorname{sgn}(x)^2", "1"),
     # readings
+    ("3^{2}.5", "3^{2.5}"),
     ("2^{3}{4}", "2^{34}"),
     (r"\sqrt{2}{3}", r"\sqrt{23}"),
     ("x_{1}{2}", "x_{12}"),

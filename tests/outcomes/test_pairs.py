@@ -1,10 +1,13 @@
 """Generated pairs of answers, in short; `tests/helpers/outcome_pairs.py` judges 400,000 of them."""
 
 import itertools
+import json
 
 import outcome_pairs
 import pytest
-from outcome_pairs import KINDS, agree, measure, num, pairs
+from outcome_pairs import KINDS, RECORD, agree, measure, num, pairs
+
+from outcome_rl.outcomes.keys import OUTCOME_RULE
 
 X, Y = ("var", "x"), ("var", "y")
 
@@ -36,3 +39,10 @@ def test_the_pairs_are_the_same_for_a_seed_and_of_all_kinds() -> None:
 )
 def test_the_oracle(a: outcome_pairs.Tree, b: outcome_pairs.Tree, verdict: bool | None) -> None:
     assert agree(a, b) is verdict
+
+
+def test_the_committed_record_has_no_wrong_equality() -> None:
+    record = json.loads(RECORD.read_text())
+    assert record["rule"] == OUTCOME_RULE
+    assert set(record["kinds"]) == set(KINDS)
+    assert all(row["equal"] and row["unequal"] and not row["wrong"] for row in record["kinds"].values())

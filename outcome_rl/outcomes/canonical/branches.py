@@ -12,7 +12,7 @@ from functools import lru_cache, reduce
 from hashlib import blake2b
 from typing import Any
 
-from outcome_rl.outcomes.canonical.arithmetic import Number
+from outcome_rl.outcomes.canonical.arithmetic import Number, multiply
 from outcome_rl.outcomes.canonical.functions import SYMMETRIC, is_integer
 from outcome_rl.outcomes.canonical.parser import Tree, names_in
 
@@ -20,6 +20,8 @@ PRECISION = 192
 KEY_BITS = 48
 _LOST_BITS = 120  # a sum that cancels to so many bits is 0
 _MAX_EXPONENT = 1 << 14
+_WHOLE = (0, 1, 2, 3, 7, 12, -1, -2, -5, -8)
+_JUMPS = frozenset(("floor", "ceil", "sign"))
 _SIZES = (0.12, 0.29, 0.53, 0.76, 1.4, 2.6, 3.5, 4.5, 5.5, 6.5, 7.6, 9.4, 12.7, 31.0, 1030.0, 4.7e4, 2.1e6, 3.7e9)
 POINTS = 2 * len(_SIZES)
 
@@ -45,8 +47,12 @@ def has_branches(tree: Tree, constant: Callable[[Tree], Number]) -> bool:
     """Whether a formula joins several analytic functions; `constant` is the value of a subtree without variables."""
     if tree[0] == "call" and (tree[1] in _JOINED or tree[1].startswith("arc")) and names_in(tree):
         return True
-    if tree[0] == "^" and names_in(tree[1]) and (names_in(tree[2]) or not is_integer(constant(tree[2]))):
-        return True
+    if tree[0] == "^" and names_in(tree[1]):
+        if names_in(tree[2]) or not is_integer(constant(tree[2])):
+            return True
+        base = tree[1]  # the square of a root is none
+        if base[0] == "^" and not names_in(base[2]) and is_integer(multiply(constant(base[2]), constant(tree[2]))):
+            return has_branches(base[1], constant)
     return any(has_branches(part, constant) for part in tree[1:] if isinstance(part, tuple))
 
 
@@ -59,7 +65,15 @@ def branch_values(tree: Tree, constant: Callable[[Tree], Number], is_complex: bo
         is_complex: whether the formula holds `i`, so that values off the reals count.
     """
     function = _compiled(tree, constant)
-    return [_value(function, point, is_complex) for point in range(POINTS)]
+    # At whole and half numbers a floor and a ceiling less 1 differ, and nowhere else.
+    last = POINTS + 2 * len(_WHOLE) if _has_jumps(tree) else POINTS
+    return [_value(function, point, is_complex) for point in range(last)]
+
+
+def _has_jumps(tree: Tree) -> bool:
+    if tree[0] == "call" and tree[1] in _JUMPS:
+        return True
+    return any(_has_jumps(part) for part in tree[1:] if isinstance(part, tuple))
 
 
 def branch_key(value: Value | None) -> str:
@@ -100,9 +114,14 @@ def _value(function: Callable[[int], Value], point: int, is_complex: bool) -> Va
 
 @lru_cache(maxsize=1024)
 def _variable(name: str) -> tuple[Value, ...]:
-    """The values of a variable: every size with both signs, in an order of its own."""
+    """The values of a variable: every size with both signs, then whole and half numbers, in orders of its own."""
     digests = [blake2b(f"{name}:{i}".encode("utf-8", "surrogatepass"), digest_size=16).digest() for i in range(POINTS)]
-    return tuple(_jittered(i, digests[i]) for i in sorted(range(POINTS), key=digests.__getitem__))
+    whole = [_mp().mpf(_WHOLE[i]) for i in sorted(range(len(_WHOLE)), key=digests.__getitem__)]
+    return (
+        *(_jittered(i, digests[i]) for i in sorted(range(POINTS), key=digests.__getitem__)),
+        *whole,
+        *(value + 0.5 for value in whole),
+    )
 
 
 def _compiled(tree: Tree, constant: Callable[[Tree], Number]) -> Callable[[int], Value]:

@@ -50,6 +50,7 @@ _TAGS = {">": "gt", r"\geq": "ge", r"\neq": "ne"}
 _ORDERS = frozenset(_FLIPPED)
 _OR, _AND = frozenset(("or", r"\lor", r"\vee")), frozenset(("and", r"\land", r"\wedge"))
 _JOINTS = _OR | _AND
+_SEPARATORS = frozenset((",", ";")) | _JOINTS
 _INTEGER_DOMAINS = ("Z", "N", "Z^+", "N^+", "N^*", "Z_+", "N_+")
 _RELATIONS = frozenset((EQUAL, _ABOUT, _CONGRUENT, ELEMENT, *_FLIPPED))
 
@@ -71,11 +72,13 @@ def mathematical_form(plain: str) -> str:
     """
     tokens = tokenize(plain)
     evaluator = evaluate.Evaluator()
+    if _SEPARATORS.isdisjoint(token.text for token in tokens):  # most answers
+        return _combined(list(split(tokens, ())), evaluator)
     groups = [list(split(group, (",",))) for group in split(tokens, (";", "and", "or"))]
     if len(groups) > 1 and all(len(group) > 1 and all(map(is_labelled, group)) for group in groups):
         return list_key([_combined(group, evaluator) for group in groups])
-    joints = frozenset(tokens[i].text for i in top_level(tokens) if tokens[i].kind != "text") & _JOINTS
-    return _combined(list(split(tokens, (",", ";", *_JOINTS))), evaluator, joints)
+    joints = _JOINTS.intersection(tokens[i].text for i in top_level(tokens) if tokens[i].kind != "text")
+    return _combined(list(split(tokens, tuple(_SEPARATORS))), evaluator, joints)
 
 
 def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozenset[str] = frozenset()) -> str:
@@ -87,16 +90,16 @@ def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozen
         raise NotUnderstood("an empty list")
     parts = [_elements(item, evaluator) for item in items]
     elements = [element for part in parts for element in part]
-    one_name = len(elements) > 1 and len({element.label for element in elements}) == 1
     sets = [element.numbers for element in elements if element.numbers is not None]
-    if one_name and len(sets) == len(elements) and all(map(_is_condition, items)):
-        if joints and joints <= _OR:
+    one_name = len({element.label for element in elements}) == 1
+    if joints and one_name and len(sets) == len(elements) > 1 and all(map(_is_condition, items)):
+        if joints <= _OR:
             elements = [Element(set_key(intervals.union(sets)), elements[0].label, intervals.union(sets))]
-        elif joints and joints <= _AND:  # `x < 1 and x > 3` may mean either: as a list it is itself
+        elif joints <= _AND:  # `x < 1 and x > 3` may mean either: as a list it is itself
             both = reduce(intervals.intersection, sets)
             elements = [Element(set_key(both), elements[0].label, both)] if both else elements
-    orders = any(not _ORDERS.isdisjoint(token.text for token in item) for item in items)
-    if declared and orders:  # `x > 5, x \in \mathbb{Z}` is no interval
+    if declared and any(not _ORDERS.isdisjoint(token.text for token in item) for item in items):
+        # `x > 5, x \in \mathbb{Z}` is no interval
         if len(elements) > 1 or len(declared) > 1:
             raise NotUnderstood("several conditions on a domain")
         elements = [_within(_domain(declared[0]), elements[0])]

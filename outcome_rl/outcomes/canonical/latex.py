@@ -105,7 +105,7 @@ def plain_latex(answer: str) -> str:
             kind = "text" if token in _TEXT else "unwrapped"
             continue
         gap = gap or (token == "{" and kind != "text" and _ends_in_argument(out))
-        if gap and (token in _DIGITS or (token == "{" and kind == "plain")):
+        if gap and (token in _DIGITS or token == "." or (token == "{" and kind == "plain")):
             out.append(" ")
             gap = False
         gap = gap and kind == "unwrapped"
