@@ -1,0 +1,93 @@
+"""A run moves between TRL and `outcome-rl train` with its counts: the folder `exploration/` of a checkpoint."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trl_runs import make_trainer, questions
+
+from outcome_rl import Explorer
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
+from outcome_rl.grpo.trainer import Trainer
+from outcome_rl.toy import policy_dir
+
+
+def trl_run(folder: Path, steps: int) -> Any:
+    settings: dict[str, Any] = {"max_steps": steps, "save_strategy": "steps", "save_steps": 1, "rollout_func": None}
+    return make_trainer(policy_dir(), folder, **settings)
+
+
+def driver_config(folder: Path, steps: int) -> TrainConfig:
+    """A run of `outcome-rl train` on the questions of the TRL runs, four responses to each of them a step."""
+    folder.mkdir(exist_ok=True)
+    rows = [{"id": row["id"], "problem": row["prompt"], "answer": row["answer"]} for row in questions()]
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return load_config(
+        "toy",
+        [
+            f"data.train_files={folder / 'problems.jsonl'}",
+            "data.val_files=[]",
+            "data.test_files=[]",
+            "data.train_batch_size=6",
+            "rollout.n=4",
+            f"trainer.total_training_steps={steps}",
+            f"trainer.default_local_dir={folder}",
+            "trainer.experiment_name=run",
+        ],
+    )
+
+
+def drive(config: TrainConfig) -> Path:
+    """Train to the end; return the exploration folder of the last checkpoint."""
+    trainer = Trainer(config)
+    try:
+        trainer.run()
+    finally:
+        trainer.close()
+    return latest_checkpoint(config.run_dir / "checkpoints") / "exploration"
+
+
+def put(source: Path, target: Path) -> None:
+    shutil.rmtree(target)
+    shutil.copytree(source, target)
+
+
+def assert_equal(one: Explorer, other: Explorer) -> None:
+    assert all(map(torch.equal, one.counts.items(), other.counts.items()))
+    assert one.solved == other.solved
+    assert [one.seen(i) for i in one.solved] == [other.seen(i) for i in one.solved]
+
+
+def num_responses(explorer: Explorer) -> int:
+    return int(explorer.counts.items().counts.sum())
+
+
+@pytest.mark.slow
+def test_counts_move_from_trl_to_the_driver_and_back(tmp_path: Path) -> None:
+    trl = trl_run(tmp_path / "trl", 1)
+    trl.train()
+    of_trl = tmp_path / "trl" / "checkpoint-1" / "exploration"
+
+    of_driver = drive(driver_config(tmp_path / "driver", 1))
+    put(of_trl, of_driver)
+    continued = Trainer(driver_config(tmp_path / "driver", 2))
+    assert_equal(continued.explorer, trl.explorer)
+    continued.close()
+    of_driver = drive(driver_config(tmp_path / "driver", 2))
+    moved = Explorer.load(of_driver)
+    assert num_responses(moved) == num_responses(trl.explorer) + 6 * 4
+
+    put(of_driver, of_trl)
+    resumed = trl_run(tmp_path / "trl", 2)
+    resumed.train(resume_from_checkpoint=str(of_trl.parent))
+    assert num_responses(resumed.explorer) == num_responses(moved) + 12
+    assert resumed.explorer.id_source == "the column 'id'"
+    assert {i for i, solved in moved.solved.items() if solved} <= {i for i, s in resumed.explorer.solved.items() if s}
+    for question_id in moved.solved:
+        now = dict(resumed.explorer.seen(question_id))
+        assert all(now[answer] >= count for answer, count in moved.seen(question_id))
