@@ -261,7 +261,7 @@ class Trainer:
             if dataset.name in done:
                 continue
             self._raise_if_interrupted(received)
-            evaluation = evaluate(
+            found = evaluate(
                 self.engine,
                 self.explorer.matcher,
                 dataset,
@@ -269,12 +269,7 @@ class Trainer:
                 self.config.data.max_response_length,
                 self.config.trainer.seed,
             )
-            row = {
-                "step": step,
-                "dataset": evaluation.dataset,
-                **evaluation.summary,
-                "time/evaluate_s": round(evaluation.seconds, 6),
-            }
+            row = {"step": step, **found}
             self.records.append("evaluations", row)
             display.evaluation(row)
         if sets:

@@ -17,7 +17,7 @@ from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_r
 
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
-from outcome_rl.grpo.run.evaluation import Evaluation, evaluate
+from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import Trainer, train
 from outcome_rl.grpo.update.updater import Updater
@@ -99,7 +99,7 @@ class Evaluations:
     def __init__(self, number: int, instead: Callable[[], None]) -> None:
         self.number, self.instead = number, instead
 
-    def __call__(self, *arguments: Any) -> Evaluation:
+    def __call__(self, *arguments: Any) -> dict[str, Any]:
         self.number -= 1
         if self.number == 0:
             self.instead()

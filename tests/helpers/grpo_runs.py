@@ -137,7 +137,7 @@ def with_logps(batch: Sequence[Sample], logps: Sequence[Sequence[float]]) -> lis
     return [replace(sample, rollout=sample.rollout._replace(logps=list(own))) for sample, own in pairs]
 
 
-def untimed(metrics: dict[str, float]) -> dict[str, float]:
+def untimed(metrics: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
 

@@ -73,12 +73,9 @@ class PackingPlan(NamedTuple):
 
     def shared(self, rows: Sequence[int]) -> list[int]:
         """Return the length of the prefix that each of some responses shares with the one before it among them."""
-        shared = [0]
-        for before, row in pairwise(rows):
-            first, last = sorted((self.ranks[before], self.ranks[row]))
-            same = self.groups[before] == self.groups[row]
-            shared.append(min(self.common[first + 1 : last + 1]) if same else 0)
-        return shared
+        ranks = [self.ranks[row] for row in rows]
+        # The first response of a group shares nothing, so neither do responses of two groups.
+        return [0, *(min(self.common[min(a, b) + 1 : max(a, b) + 1]) for a, b in pairwise(ranks))]
 
 
 class PackedBatch(NamedTuple):

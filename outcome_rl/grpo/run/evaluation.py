@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig
@@ -17,14 +17,6 @@ from outcome_rl.outcomes.matcher import OutcomeMatcher
 MACRO_VALIDATION, MACRO_TEST = "macro:validation", "macro:test"
 
 
-class Evaluation(NamedTuple):
-    """Summary of one data set, and the time that it took."""
-
-    dataset: str
-    summary: SampleSummary
-    seconds: float
-
-
 def evaluate(
     engine: RolloutEngine,
     matcher: OutcomeMatcher,
@@ -32,16 +24,17 @@ def evaluate(
     sampling: SamplingConfig,
     max_tokens: int,
     seed: int,
-) -> Evaluation:
+) -> dict[str, Any]:
     """Sample `sampling.n` responses to every problem and summarise their outcomes, without counting them.
 
     All processes must call it. The seed is the run's, not the step's: evaluations of a run differ by the policy alone.
+
+    Returns:
+        A row of `evaluations.jsonl` without its step: `dataset`, the figures of `SampleSummary`, `time/evaluate_s`.
     """
     start = time.perf_counter()
-    rollouts = engine.generate(
-        dataset.prompts, sampling, max_tokens, derive_seed(seed, "evaluate", dataset.fingerprint)
-    )
-    n = sampling.n
+    n, seed = sampling.n, derive_seed(seed, "evaluate", dataset.fingerprint)
+    rollouts = engine.generate(dataset.prompts, sampling, max_tokens, seed)
     # Evaluation problems may have the same ids as training problems of another source.
     ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in dataset.problems]
     golds = [problem.answer for problem in dataset.problems]
@@ -49,11 +42,8 @@ def evaluate(
     outcomes = distributed.on_rank_zero(lambda: matcher.classify(_repeat(ids, n), texts, _repeat(golds, n)))
     matcher.forget(ids)
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
-    return Evaluation(
-        dataset=dataset.name,
-        summary=summarise(list(keys), list(correct)),
-        seconds=time.perf_counter() - start,
-    )
+    summary = summarise(list(keys), list(correct))
+    return {"dataset": dataset.name, **summary, "time/evaluate_s": round(time.perf_counter() - start, 6)}
 
 
 def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:

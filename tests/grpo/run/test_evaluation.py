@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from grpo_runs import untimed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,10 +42,9 @@ class Scripted:
 def test_the_summary_is_that_of_the_responses() -> None:
     engine, sampling = Scripted(), SamplingConfig(n=4)
     with OutcomeMatcher() as matcher:
-        evaluation = evaluate(engine, matcher, DATASET, sampling, 9, seed=3)
-    assert evaluation.dataset == "two"
-    assert evaluation.seconds > 0
-    summary = evaluation.summary
+        summary = evaluate(engine, matcher, DATASET, sampling, 9, seed=3)
+    assert summary["dataset"] == "two"
+    assert summary["time/evaluate_s"] > 0
     assert (summary["n_questions"], summary["n_samples"]) == (2, 8)
     assert summary["no_answer_rate"] == 1 / 8
     # a has c = 2 of 4: pass@1 = 1/2, pass@2 = 1 - 1/6; b has none.
@@ -68,10 +68,10 @@ def test_the_seed_is_the_runs_and_the_data_sets() -> None:
 def test_outcomes_are_kept_apart_from_those_of_training() -> None:
     """The same id with another gold in training: neither must decide for the other."""
     with OutcomeMatcher() as matcher:
-        matcher.classify(["train:a"], [r"\boxed{5}"], ["5"])
-        evaluation = evaluate(Scripted(), matcher, DATASET, SamplingConfig(n=4), 9, seed=3)
-        assert matcher.classify(["train:a"], [r"\boxed{4}"], ["5"]).correct.tolist() == [False]
-    assert evaluation.summary["pass_at_k"]["1"] == pytest.approx(1 / 4)
+        matcher.classify(["a"], [r"\boxed{5}"], ["5"])
+        found = evaluate(Scripted(), matcher, DATASET, SamplingConfig(n=4), 9, seed=3)
+        assert matcher.classify(["a"], [r"\boxed{4}"], ["5"]).correct.tolist() == [False]
+    assert found["pass_at_k"]["1"] == pytest.approx(1 / 4)
 
 
 def test_evaluating_twice_gives_the_same(shared_policy: Policy) -> None:
@@ -79,7 +79,7 @@ def test_evaluating_twice_gives_the_same(shared_policy: Policy) -> None:
     dataset = tokenize(load_problems(["toy:test"], data, 4), shared_policy.tokenizer, data)
     engine = TransformersEngine(shared_policy, 64)
     with OutcomeMatcher() as matcher:
-        summaries = [evaluate(engine, matcher, dataset, SamplingConfig(n=4), 16, seed=0).summary for _ in range(2)]
+        summaries = [untimed(evaluate(engine, matcher, dataset, SamplingConfig(n=4), 16, seed=0)) for _ in range(2)]
     assert summaries[0] == summaries[1]
     assert summaries[0]["n_samples"] == 16
 
