@@ -1,4 +1,4 @@
-"""A lean GRPO driver: rollout -> answer -> key -> count -> bonus -> advantage -> loss -> step.
+"""GRPO trainer: rollout -> answer -> key -> count -> bonus -> advantage -> loss -> step.
 
-`trainer.py` holds that line; every other module is one of its parts.
+`trainer.py` holds that line; every other module is a part of it. `types.py` lists the records and the shape letters.
 """

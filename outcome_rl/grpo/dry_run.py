@@ -177,7 +177,7 @@ def _memory_lines(estimate: Estimate, config: TrainConfig) -> Iterator[str]:
             yield from (f"    {part.name:<40} {_shown(part.num_bytes):>10}" for part in parts)
     yield f"  {'at most at a time':<42} {_shown(estimate.peak):>10}"
     if config.rollout.engine == "vllm":
-        yield f"  vLLM besides: {config.rollout.gpu_memory_utilization:.0%} of the GPU's memory" + (
+        yield f"  vLLM in addition: {config.rollout.gpu_memory_utilization:.0%} of the GPU's memory" + (
             ", given back between rollouts" if config.rollout.free_cache_engine else ""
         )
 

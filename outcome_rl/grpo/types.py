@@ -1,4 +1,4 @@
-"""Host records of a response, and the shape letters of the whole driver.
+"""Host records of a response, and the shape letters of the whole trainer.
 
 A response is a ragged record on the host until it is packed; nothing is padded on the way. From the problem to the
 optimizer step it passes through:

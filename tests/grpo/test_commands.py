@@ -1,4 +1,4 @@
-"""`outcome-rl eval` as a user meets it."""
+"""The commands `eval` and help as a user calls them."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def test_the_same_call_again_samples_nothing(
     assert "choose another --out" in other.stderr
 
 
-def test_the_embedded_policy_has_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_toy_policy_has_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = evaluate("toy", "rollout.val_kwargs.n=4", "data.val_max_samples=4")
     assert result.exit_code == 0, result.output
@@ -85,7 +85,7 @@ def test_errors_are_one_line_and_status_2(
     assert message in result.stderr.splitlines()[-1]
 
 
-def test_every_command_of_the_driver_has_help() -> None:
+def test_every_command_has_help() -> None:
     for name in ("train", "eval", "export", "report", "hard-set"):
         result = invoke(cli.main, name, "--help")
         assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""Several processes are one run: what they sample, learn, count and write is what a single one does."""
+"""Runs in several processes sample, learn, count and write the same as a run in one process."""
 
 import math
 import os
@@ -43,12 +43,12 @@ CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "
 MODEL = ModelConfig(path="toy", device="cpu")
 
 
-# Without processes: shares and refusals.
+# Without processes: shards and refusals.
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 8])
 @pytest.mark.parametrize("number", [0, 1, 7, 16])
-def test_every_item_is_someones(world_size: int, number: int) -> None:
+def test_shards_cover_all_items(world_size: int, number: int) -> None:
     items = list(range(number))
     shares, dealt = [], []
     for rank in range(world_size):
@@ -79,7 +79,7 @@ def test_one_process_needs_no_group() -> None:
         (2, ["rollout.engine=vllm"], r"rollout\.engine=vllm with 2 processes needs a GPU for each"),
     ],
 )
-def test_what_several_processes_cannot_do_is_refused(
+def test_settings_for_one_process_are_refused(
     world_size: int, settings: list[str], message: str, small_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = small_config(tmp_path, "model.device=cpu", *settings)
@@ -96,7 +96,7 @@ def test_what_several_processes_cannot_do_is_refused(
         ("auto", 1, r"process 2 of this machine has no GPU: PyTorch sees 1\. Start one process a GPU"),
     ],
 )
-def test_every_process_needs_a_gpu_of_its_own(
+def test_each_process_needs_its_own_gpu(
     device: str, rank: int, message: str, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -105,7 +105,7 @@ def test_every_process_needs_a_gpu_of_its_own(
         distributed.check(small_config(tmp_path, f"model.device={device}"))
 
 
-def test_an_engine_sees_its_gpu_and_no_launcher() -> None:
+def test_an_isolated_environment_has_one_gpu_and_no_launcher() -> None:
     launcher = {"LOCAL_RANK": "1", "MASTER_ADDR": "here", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     with as_rank(1, 2, CUDA_VISIBLE_DEVICES="4,6", **launcher):
         before = dict(os.environ)
@@ -115,12 +115,12 @@ def test_an_engine_sees_its_gpu_and_no_launcher() -> None:
         assert dict(os.environ) == before
 
 
-# In two processes, each of which compares with what it does alone.
+# In two processes, each of which compares with its own run as one process.
 
 
 @pytest.mark.slow
 @needs_gloo
-def test_two_processes_do_together_what_each_does_alone() -> None:
+def test_two_processes_equal_one() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -152,7 +152,7 @@ def run_rank(rank: int, port: int) -> None:
 
 
 def two_policies(**settings: Any) -> list[Policy]:
-    """Equal ones in float64, in which the order of sums is hardly seen."""
+    """Two equal policies in float64, where the order of sums hardly matters."""
     policies = [Policy.load(replace(MODEL, **settings)) for _ in range(2)]
     for policy in policies:
         policy.model.double()
@@ -187,7 +187,7 @@ def check_calls(rank: int) -> None:
 
 
 def check_rollouts(policy: Policy) -> None:
-    """The same responses in the same places, whether prompts are fewer than processes or occur several times."""
+    """Compare responses; prompts may be fewer than processes, or occur several times."""
     texts = ["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D07 17 @ 5 # 3 =>", "D03 1 1", "D07 17 @ 5 # 3 =>"]
     ids: list[Sequence[int]] = policy.tokenizer(texts)["input_ids"]
     engine = TransformersEngine(policy, 64)
@@ -207,7 +207,7 @@ def check_weights(rank: int) -> None:
 
 
 def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
-    """Updates together and alone: one gradient, and the same bits in all processes."""
+    """Compare updates of two processes with those of one: equal gradients, and equal bits on all ranks."""
     together, alone, stats = updates_together_and_alone(policies, batch, config, rank, RANKS)
     for parameter, same in zip(together, alone, strict=True):
         torch.testing.assert_close(parameter.grad, same.grad, rtol=1e-4, atol=1e-7)
@@ -217,7 +217,7 @@ def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: T
 
 
 def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig) -> None:
-    """One process alone meets it, and no process takes the step."""
+    """Give one process a NaN: no process takes the step."""
     broken = [replace(batch[0], advantage=math.nan), *batch[1:]]
     updater = Updater(policy, config, total_steps=10)
     before = [parameter.clone() for parameter in updater.weights.parameters]
@@ -231,7 +231,7 @@ def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainCon
 
 @pytest.mark.slow
 @needs_gloo
-def test_two_processes_are_one_run(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
+def test_a_run_in_two_processes_equals_one(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
     status, out, err = Process(tmp_path / "run", small(tmp_path, *split), RANKS).finish()
     assert status == 0, err
     assert_equal_run(tmp_path / "run", alone)
@@ -242,10 +242,10 @@ def test_two_processes_are_one_run(alone: Path, small: MakeOverrides, split: lis
 
 @pytest.mark.slow
 @needs_gloo
-def test_a_run_changes_its_number_of_processes_and_one_signal_stops_all(
+def test_resume_with_another_number_of_processes_after_a_signal_to_one(
     alone: Path, small: MakeOverrides, small_config: MakeConfig, split: list[str], tmp_path: Path
 ) -> None:
-    """One process up to step 2, two until SIGTERM comes to the second of them, one to the end."""
+    """One process up to step 2, two until the second receives SIGTERM, one to the end."""
     shorter = (*split, "data.test_files=[]", "data.val_files=[]", "trainer.save_freq=-1")
     train(small_config(tmp_path, *shorter, "trainer.total_training_steps=2"))
     two = Process(tmp_path / "run", small(tmp_path, *shorter), RANKS)
@@ -269,7 +269,7 @@ def test_a_run_changes_its_number_of_processes_and_one_signal_stops_all(
 
 @pytest.mark.slow
 @needs_gloo
-def test_a_process_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(
+def test_resume_after_one_process_was_killed(
     finished: Path, small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
 ) -> None:
     two = Process(tmp_path / "run", small(tmp_path), RANKS)

@@ -1,4 +1,4 @@
-"""The estimate is what a real model of the same shape takes."""
+"""Estimates equal the memory of a real model of the same shape."""
 
 import json
 from copy import deepcopy
@@ -67,7 +67,7 @@ def test_activations(dtype: str, model: tuple[LlamaForCausalLM, Path]) -> None:
     assert parts(config_of(folder, f"model.dtype={dtype}"))["activations"] == kept_for_backward(policy, 4, 12)
 
 
-def test_what_saves_memory_shows(model: tuple[LlamaForCausalLM, Path]) -> None:
+def test_settings_that_save_memory_lower_the_estimate(model: tuple[LlamaForCausalLM, Path]) -> None:
     real, folder = model
     number = sum(weight.numel() for weight in real.parameters())
     whole = parts(config_of(folder))
@@ -88,12 +88,12 @@ def test_what_saves_memory_shows(model: tuple[LlamaForCausalLM, Path]) -> None:
     assert {part.name: part.phase for part in offloaded.parts}["reference policy"] == "update"
 
 
-def test_activations_grow_with_the_tokens_and_are_not_weights(model: tuple[LlamaForCausalLM, Path]) -> None:
+def test_activations_grow_with_tokens_and_exclude_weights(model: tuple[LlamaForCausalLM, Path]) -> None:
     real, _ = model
     policy = Policy(real, tokenizer=None)
     small, large = kept_for_backward(policy, 2, 16), kept_for_backward(policy, 4, 16)
     assert small < large <= 2 * small
-    # Of one token in one layer at least: inputs of norms, projections, attention and MLP.
+    # At least, for one token in one layer: inputs of norms, projections, attention and MLP.
     assert small >= 2 * 16 * 3 * (4 * 48 + 3 * 80) * 4
 
 
@@ -104,14 +104,14 @@ def test_the_cache_of_rollouts(model: tuple[LlamaForCausalLM, Path]) -> None:
     assert estimated == num_bytes([states for layer in cache.layers for states in (layer.keys, layer.values)])
 
 
-def test_what_a_run_does_without_costs_nothing(model: tuple[LlamaForCausalLM, Path]) -> None:
+def test_disabled_parts_cost_nothing(model: tuple[LlamaForCausalLM, Path]) -> None:
     _, folder = model
     names = parts(config_of(folder, "actor.kl_loss_coef=0", "rollout.engine=vllm")).keys()
     assert not {"reference policy", "cache"} & names
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_processes_share_out_is_divided(dtype: str, model: tuple[LlamaForCausalLM, Path]) -> None:
+def test_sharded_parts_are_divided(dtype: str, model: tuple[LlamaForCausalLM, Path]) -> None:
     real, folder = model
     number, size = sum(weight.numel() for weight in real.parameters()), 4 if dtype == "float32" else 2
     settings = (f"model.dtype={dtype}", "actor.strategy=fsdp2")
@@ -126,7 +126,7 @@ def test_what_processes_share_out_is_divided(dtype: str, model: tuple[LlamaForCa
     assert estimated["gathered weights and gradients"] == 2 * size * (number - layer)  # two of three layers
 
 
-def test_phases_take_turns() -> None:
+def test_phases_alternate() -> None:
 
     estimate = Estimate(
         1, [Part("a", 10, "always"), Part("b", 5, "update"), Part("c", 4, "update"), Part("d", 8, "rollout")]
@@ -148,11 +148,11 @@ def test_eight_billion_parameters_are_not_loaded(tmp_path: Path) -> None:
     assert lines[0] == "Memory of one process, of 8,030,261,248 parameters:"
     for part, size in (("weights, bfloat16", "15.0 GiB"), ("master weights, float32", "29.9 GiB")):
         assert any(part in line and size in line for line in lines), part
-    assert "  vLLM besides: 50% of the GPU's memory, given back between rollouts" in lines
-    assert lines[-1] == "Steps: unknown until nlile/hendrycks-MATH-benchmark@train is loaded"
+    assert "  vLLM in addition: 50% of the GPU's memory, given back between rollouts" in lines
+    assert lines[-1] == "Steps: unknown until jeggers/competition_math:original@train is loaded"
 
 
-def test_steps_are_counted_where_the_problems_are_here(tmp_path: Path, small: MakeOverrides) -> None:
+def test_steps_are_counted_for_local_problems(tmp_path: Path, small: MakeOverrides) -> None:
     path = tmp_path / "problems.jsonl"
     path.write_text("".join(json.dumps({"id": i, "problem": "?", "answer": "1"}) + "\n" for i in range(30)))
     config = load_config("toy", [f"data.train_files={path}", "data.train_batch_size=8"])
@@ -170,7 +170,7 @@ def test_dry_run_prints_settings_that_can_be_read(tmp_path: Path, small: MakeOve
     assert not (tmp_path / "run").exists()
 
 
-def test_of_several_processes_the_first_prints(tmp_path: Path, small: MakeOverrides) -> None:
+def test_only_rank_zero_prints(tmp_path: Path, small: MakeOverrides) -> None:
     lines = []
     for rank in range(2):
         with as_rank(rank, 2):
@@ -179,7 +179,7 @@ def test_of_several_processes_the_first_prints(tmp_path: Path, small: MakeOverri
     assert lines[1] == ""
 
 
-def test_a_model_that_is_not_there_is_told(tmp_path: Path, small: MakeOverrides) -> None:
+def test_a_missing_model_is_reported(tmp_path: Path, small: MakeOverrides) -> None:
     result = invoke("--config", "toy", "--dry-run", *small(tmp_path, "model.path=no/such/model"))
     assert result.exit_code == 0, result.output
     assert "# Memory: unknown, because the configuration of model.path='no/such/model' cannot be read" in result.stdout

@@ -1,4 +1,4 @@
-"""Stopping a run in any way, and going on: nothing is lost, nothing changes, and another run is never continued."""
+"""Interrupted runs resume to the same bits, and another run is never continued."""
 
 import errno
 import json
@@ -25,7 +25,7 @@ from outcome_rl_kernels import OutcomeCounts
 
 
 @pytest.mark.slow
-def test_a_run_stopped_four_times_equals_one_that_was_not(
+def test_a_run_stopped_four_times_equals_an_uninterrupted_one(
     small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
 ) -> None:
     """SIGKILL between checkpoints, SIGKILL again, then Ctrl-C, then SIGKILL in the last evaluation, then to the end.
@@ -90,7 +90,7 @@ def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL, after which the files are as they are."""
+    """Stands for SIGKILL: nothing is cleaned up."""
 
 
 class Evaluations:
@@ -233,7 +233,7 @@ def test_a_full_disk_at_a_checkpoint(
     assert_same_run(config.run_dir, finished)
 
 
-def test_a_disk_that_takes_no_large_file(
+def test_a_file_size_limit_at_a_checkpoint(
     finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operating system refuses to let a file grow, in the middle of the weights of the checkpoint of step 4."""
@@ -259,7 +259,7 @@ def test_a_disk_that_takes_no_large_file(
 
 
 @pytest.mark.slow
-def test_a_run_killed_twenty_times_equals_one_that_was_not(
+def test_a_run_killed_twenty_times_equals_an_uninterrupted_one(
     finished: Path, small_config: MakeConfig, tmp_path: Path
 ) -> None:
     """SIGKILL of forked processes, each when it opens, renames or removes its file number so and so: between the bytes
@@ -298,8 +298,8 @@ def train_in_a_fork(config: TrainConfig, fatal: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def test_a_reward_worker_that_hangs_holds_up_no_step(small_config: MakeConfig, tmp_path: Path) -> None:
-    """Every gold makes math-verify compute for ever, so that every comparison times out and counts as different."""
+def test_a_hanging_grader_does_not_block_a_step(small_config: MakeConfig, tmp_path: Path) -> None:
+    """Every gold makes math-verify compute forever, so that every comparison times out and counts as different."""
     settings = ("exploration.equivalence=math_verify", "exploration.workers=2", "exploration.timeout_s=0.2")
     data = ("data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=1", "data.train_batch_size=2")
     path = tmp_path / "problems.jsonl"
@@ -342,13 +342,13 @@ def test_one_process_a_folder(small_config: MakeConfig, tmp_path: Path) -> None:
     Trainer(config).close()
 
 
-def test_a_failed_start_lets_go_of_the_folder(small_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_failed_start_unlocks_the_folder(small_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"data\.train_batch_size must be at most"):
         Trainer(small_config(tmp_path, "data.train_batch_size=17"))
     Trainer(small_config(tmp_path)).close()
 
 
-def test_a_used_folder_is_refused_where_resuming_is_off(two_steps: Path, small_config: MakeConfig) -> None:
+def test_a_used_folder_is_refused_if_resuming_is_disabled(two_steps: Path, small_config: MakeConfig) -> None:
     config = small_config(two_steps, *on_file(two_steps), "trainer.resume_mode=disable")
     before = (two_steps / "run" / "metrics.jsonl").read_bytes()
     with pytest.raises(ValueError, match=r"run already holds a run. Continue it with trainer\.resume_mode=auto"):
@@ -399,7 +399,7 @@ def test_changed_evaluation_data_is_not_continued(two_steps: Path, small_config:
         train(small_config(two_steps, *settings))
 
 
-def test_a_longer_run_goes_on(small_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_run_may_be_extended(small_config: MakeConfig, tmp_path: Path) -> None:
     data = ("data.val_files=[]", "data.test_files=[]")
     short = small_config(tmp_path / "a", *data, "trainer.total_training_steps=3")
     train(short)
@@ -411,14 +411,16 @@ def test_a_longer_run_goes_on(small_config: MakeConfig, tmp_path: Path) -> None:
     assert files(places[0]) == files(places[1])
 
 
-def test_a_schedule_that_depends_on_the_length_keeps_it(small_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_schedule_that_depends_on_the_length_fixes_it(small_config: MakeConfig, tmp_path: Path) -> None:
     settings = ("data.val_files=[]", "data.test_files=[]", "actor.optim.lr_scheduler_type=cosine")
     train(small_config(tmp_path, *settings, "trainer.total_training_steps=2"))
     with pytest.raises(ValueError, match=r"trainer\.total_training_steps: 2 before, 3 now"):
         train(small_config(tmp_path, *settings, "trainer.total_training_steps=3"))
 
 
-def test_a_run_may_move_and_record_otherwise(two_steps: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+def test_settings_without_effect_on_results_may_change(
+    two_steps: Path, small_config: MakeConfig, tmp_path: Path
+) -> None:
     shutil.copytree(two_steps / "run", tmp_path / "renamed")
     shutil.copy(two_steps / "problems.jsonl", tmp_path)
     more = (

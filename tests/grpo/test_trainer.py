@@ -1,4 +1,4 @@
-"""Whole runs: what they leave behind, every way to explore, real problems, and the command line."""
+"""Whole runs: their files, every bonus, real problems, and the command line."""
 
 import io
 import json
@@ -24,7 +24,7 @@ from outcome_rl_kernels import OutcomeCounts
 PROBLEMS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "problems"
 
 
-def test_the_folder_holds_the_run(finished: Path) -> None:
+def test_files_of_a_run(finished: Path) -> None:
     assert {path.name for path in finished.iterdir() if path.name != ".lock"} == {
         "config.yaml",
         "metrics.jsonl",
@@ -42,7 +42,7 @@ def test_the_folder_holds_the_run(finished: Path) -> None:
     assert {path.name for path in (finished / "checkpoints").iterdir()} == {*kept, "best.json"}
 
 
-def test_the_best_checkpoints_are_those_of_the_validation_data(finished: Path) -> None:
+def test_validation_data_choose_the_best_checkpoints(finished: Path) -> None:
     kept = rows(finished, "evaluations")
     best = read_best(finished / "checkpoints")
     assert set(best) == {"pass@1", "pass@4"}
@@ -56,7 +56,7 @@ def test_the_best_checkpoints_are_those_of_the_validation_data(finished: Path) -
         assert entry["step"] == next(step for step, value in values.items() if value == entry["value"])
 
 
-def test_the_best_step_has_a_checkpoint_where_none_was_due(small_config: MakeConfig, tmp_path: Path) -> None:
+def test_the_best_step_gets_a_checkpoint(small_config: MakeConfig, tmp_path: Path) -> None:
     settings = ("trainer.save_freq=-1", "trainer.test_freq=1", "trainer.total_training_steps=3", "data.test_files=[]")
     config = small_config(tmp_path, *settings, "trainer.max_ckpt_to_keep=1")
     train(config)
@@ -66,7 +66,7 @@ def test_the_best_step_has_a_checkpoint_where_none_was_due(small_config: MakeCon
         assert (config.run_dir / "checkpoints" / entry["checkpoint"] / "model").is_dir()
 
 
-def test_several_sets_have_their_averages(small_config: MakeConfig, tmp_path: Path) -> None:
+def test_averages_over_several_sets(small_config: MakeConfig, tmp_path: Path) -> None:
     sets = ("data.val_files=[toy:validation,toy:train]", "data.test_files=[toy:test,toy:train]")
     config = small_config(tmp_path, *sets, "trainer.total_training_steps=4")
     train(config)
@@ -82,27 +82,27 @@ def test_several_sets_have_their_averages(small_config: MakeConfig, tmp_path: Pa
     assert best["value"] == max(of[2, "macro:validation"], of[4, "macro:validation"])
 
 
-def test_without_validation_data_nothing_is_the_best(small_config: MakeConfig, tmp_path: Path) -> None:
+def test_no_best_checkpoint_without_validation_data(small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path, "data.val_files=[]", "trainer.total_training_steps=1")
     train(config)
     assert read_best(config.run_dir / "checkpoints") == {}  # test data choose nothing
 
 
-def test_the_trained_model_is_a_model(finished: Path) -> None:
+def test_the_saved_model_loads(finished: Path) -> None:
     policy = Policy.load(ModelConfig(path=str(finished / "checkpoints" / "global_step_6" / "model"), device="cpu"))
     base = Policy.load(ModelConfig(path="toy", device="cpu"))
     assert not torch.equal(policy.head_weight, base.head_weight)
     assert policy.tokenizer("D01 1")["input_ids"] == base.tokenizer("D01 1")["input_ids"]
 
 
-def test_every_sample_was_counted_once(finished: Path) -> None:
+def test_every_sample_is_counted_once(finished: Path) -> None:
     counts = OutcomeCounts.load(finished / "checkpoints" / "global_step_6" / "exploration/counts.safetensors")
     questions, _, numbers = counts.items()
     assert int(numbers.sum()) == 6 * 8 * 4
     assert len(set(questions.tolist())) == 16
 
 
-def test_metrics_agree_with_one_another(finished: Path) -> None:
+def test_metrics_are_consistent(finished: Path) -> None:
     metrics = rows(finished, "metrics")
     assert [row["step"] for row in metrics] == [1, 2, 3, 4, 5, 6]
     assert [row["epoch"] for row in metrics] == [0, 0, 1, 1, 2, 2]
@@ -137,7 +137,7 @@ def test_evaluations_are_at_their_steps(finished: Path) -> None:
     assert all(row["n_questions"] == 8 and row["n_samples"] == 32 for row in rows(finished, "evaluations"))
 
 
-def test_samples_show_what_decided_their_advantage(finished: Path) -> None:
+def test_samples_explain_their_advantage(finished: Path) -> None:
     samples = rows(finished, "samples")
     assert [row["step"] for row in samples] == [2] * 8 + [4] * 8 + [6] * 8
     golds = {row["id"]: row["answer"] for row in DialectTask().problems("train", 16)}
@@ -147,13 +147,13 @@ def test_samples_show_what_decided_their_advantage(finished: Path) -> None:
         assert row["outcome"] is None or rf"\boxed{{ {row['outcome']} }}" in row["completion"]
 
 
-def test_the_same_run_twice_is_the_same(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+def test_runs_are_reproducible(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path)
     train(config)
     assert_same_run(config.run_dir, finished)
 
 
-def test_another_seed_is_another_run(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+def test_the_seed_changes_the_run(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path, "trainer.seed=1", "trainer.total_training_steps=2")
     train(config)
     assert rows(config.run_dir, "metrics") != rows(finished, "metrics")[:2]
@@ -171,12 +171,12 @@ def test_a_model_with_invalid_generation_settings_is_trained(
 
 
 @pytest.mark.parametrize("setting", ["top_p=0.9", "top_k=20", "val_kwargs.top_p=0.9"])
-def test_sampling_that_the_loss_does_not_know_is_told(
+def test_a_warning_for_sampling_that_the_loss_ignores(
     setting: str, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Trainer(small_config(tmp_path, f"rollout.{setting}")).close()
-    told = [message for message in caplog.messages if "training is off-policy" in message]
-    assert len(told) == (0 if "val_kwargs" in setting else 1)
+    warnings = [message for message in caplog.messages if "training is off-policy" in message]
+    assert len(warnings) == (0 if "val_kwargs" in setting else 1)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_sampling_that_the_loss_does_not_know_is_told(
     ],
     ids=lambda overrides: overrides[0],
 )
-def test_every_way_to_explore_runs(overrides: list[str], small_config: MakeConfig, tmp_path: Path) -> None:
+def test_every_bonus_and_mask_runs(overrides: list[str], small_config: MakeConfig, tmp_path: Path) -> None:
     bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=3"]
     config = small_config(tmp_path, *bare, *overrides)
     train(config)
@@ -208,7 +208,7 @@ def test_every_way_to_explore_runs(overrides: list[str], small_config: MakeConfi
     assert (metrics[2]["exploration/bonus_abs_mean"] > 0) == (overrides != ["exploration.bonus=none"])
 
 
-def test_a_terminal_sees_one_progress_bar(
+def test_one_progress_bar_on_a_terminal(
     small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = io.StringIO()
@@ -273,10 +273,10 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
     assert int(numbers.sum()) == 5 * 8 * 4  # what was sampled is counted all the same
 
 
-def test_updates_that_stay_not_finite_end_the_run(small_config: MakeConfig, tmp_path: Path) -> None:
+def test_too_many_skipped_updates_end_the_run(small_config: MakeConfig, tmp_path: Path) -> None:
     bare = ["data.val_files=[]", "data.test_files=[]", "trainer.save_freq=1", "trainer.max_skipped_updates=2"]
     config = small_config(tmp_path, *bare)
-    for first_step in (0, 3):  # the run that goes on remembers what was skipped before
+    for first_step in (0, 3):  # a resumed run remembers earlier skips
         trainer = Trainer(config)
         assert trainer.state.step == first_step
         Poison(trainer, range(2, 7))
@@ -286,7 +286,7 @@ def test_updates_that_stay_not_finite_end_the_run(small_config: MakeConfig, tmp_
         assert [row["actor/skipped_updates"] for row in rows(config.run_dir, "metrics")] == [0, 1, 2]
 
 
-def test_dynamic_sampling_goes_on_where_it_stopped(small_config: MakeConfig, tmp_path: Path) -> None:
+def test_dynamic_sampling_resumes(small_config: MakeConfig, tmp_path: Path) -> None:
     setting = "algorithm.filter_groups.enable=true"
     bare = [setting, "exploration.bonus=none", "data.val_files=[]", "data.test_files=[]"]
     whole = small_config(tmp_path / "whole", *bare, "trainer.total_training_steps=3")

@@ -33,7 +33,7 @@ MakeOverrides = Callable[..., list[str]]
 
 @contextmanager
 def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
-    """What torchrun tells this process, meanwhile."""
+    """Set the environment that torchrun gives to a process."""
     with patch.dict(os.environ, {"RANK": str(rank), "WORLD_SIZE": str(world_size), **more}):
         yield
 
@@ -41,8 +41,11 @@ def as_rank(rank: int, world_size: int, **more: str) -> Iterator[None]:
 def updates_together_and_alone(
     policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int, world_size: int
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], dict[str, float]]:
-    """What two equal policies learn, one as all processes and one as a single one: their parameters, and the latter's
-    metrics, which those of the former equal."""
+    """Update two equal policies, one in all processes and one in a single process, and compare their metrics.
+
+    Returns:
+        The parameters of both, and the metrics.
+    """
     parameters, found = [], []
     for policy, environment in zip(policies, (as_rank(rank, world_size), as_rank(0, 1)), strict=True):
         with environment:
@@ -85,7 +88,7 @@ def assert_same_run(run_dir: Path, other: Path) -> None:
 
 
 def assert_equal_run(run_dir: Path, alone: Path) -> None:
-    """The same run up to the order in which gradients are added up."""
+    """Compare runs up to the order in which gradients are summed."""
     for stream in STREAMS:
         found, wanted = rows(run_dir, stream), rows(alone, stream)
         assert len(found) == len(wanted)
@@ -115,14 +118,14 @@ def scored(
     correct: Sequence[bool],
     answer_spans: Sequence[tuple[int, int]],
 ) -> list[Sample]:
-    """Rollouts with made-up scores."""
+    """Make samples of rollouts and made-up scores."""
     rows = zip(rollouts, correct, advantages, bonuses, answer_spans, strict=True)
     question = Problem("question", "?", "1")
     return [Sample(question, rollout, None, right, 0, a, b, span) for rollout, right, a, b, span in rows]
 
 
 def random_spans(rollouts: Sequence[Rollout], generator: torch.Generator) -> list[tuple[int, int]]:
-    """For each response a range of its tokens, sometimes empty."""
+    """Draw a range of the tokens of each response, sometimes empty."""
     width = max(len(rollout.token_ids) for rollout in rollouts)
     spans = []
     for rollout, chances in zip(rollouts, torch.rand(len(rollouts), width, generator=generator).tolist(), strict=True):
@@ -132,7 +135,7 @@ def random_spans(rollouts: Sequence[Rollout], generator: torch.Generator) -> lis
 
 
 def with_logps(batch: Sequence[Sample], logps: Sequence[Sequence[float]]) -> list[Sample]:
-    """The batch as an engine with its own arithmetic would have sampled it."""
+    """Add log-probabilities, as an engine with its own arithmetic returns them."""
     pairs = zip(batch, logps, strict=True)
     return [replace(sample, rollout=sample.rollout._replace(logps=list(own))) for sample, own in pairs]
 
@@ -142,7 +145,7 @@ def untimed(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def scored_batch(policy: Policy) -> list[Sample]:
-    """Seven responses of unlike length to prompts of unlike length, with made-up scores."""
+    """Sample seven responses to prompts, all of different lengths, with made-up scores."""
     prompts = policy.tokenizer(["D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9", "2", "D03 1 1 1 1 =>", "1 2 3", "D02"])
     sampling = SamplingConfig(n=1, temperature=1.5)
     rollouts = TransformersEngine(policy, 64).generate(prompts["input_ids"], sampling, 14, 3)

@@ -23,8 +23,8 @@ VLLM = ("rollout.engine=vllm", "rollout.enforce_eager=true", "model.device=cpu",
 
 @pytest.fixture(scope="session")
 def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
-    """Of a random model with biases, grouped heads of 32 channels (vLLM's smallest on the CPU) and a head of its own;
-    the toy policy, of the other tests, has a head that is tied to its embedding."""
+    """Settings for a random model with biases, grouped heads of 32 channels (vLLM's smallest on the CPU) and an untied
+    head; the toy policy of the other tests has a head that is tied to its embedding."""
     folder = tmp_path_factory.mktemp("qwen2")
     tokenizer = AutoTokenizer.from_pretrained(policy_dir())
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""vLLM samples from the very policy that is trained, and says with what probability."""
+"""vLLM samples from the policy that is trained, and returns the right log-probabilities."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def rollouts(engine: VllmEngine, prompts: list[list[int]]) -> list[Rollout]:
 
 
 def largest_difference(policy: Policy, rollouts: list[Rollout], temperature: float) -> float:
-    """Between the engine's log-probabilities and those of transformers, in float32."""
+    """Compare the engine's log-probabilities with those of transformers, in float32."""
     found = 0.0
     for rollout in rollouts:
         assert rollout.logps is not None
@@ -41,7 +41,7 @@ def largest_difference(policy: Policy, rollouts: list[Rollout], temperature: flo
 
 @pytest.fixture
 def moved(engine: VllmEngine, policy: Policy) -> Iterator[Policy]:
-    """The policy with other weights, of which the engine does not know yet; both are as before afterwards."""
+    """The policy with other weights that the engine does not have yet; both are restored afterwards."""
     before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Whole runs of the toy policy with vLLM, and every way in which one of them may be stopped."""
+"""Whole runs of the toy policy with vLLM, and every way to stop one."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def engine_processes(pid: int) -> set[psutil.Process]:
-    """vLLM's, living, below a process."""
+    """Find vLLM's living processes below a process."""
     children = psutil.Process(pid).children(recursive=True)
     return {child for child in children if "VLLM" in child.name() and child.status() != psutil.STATUS_ZOMBIE}
 
@@ -72,7 +72,7 @@ def test_after_every_update_the_engine_samples_from_the_policy(whole: Path) -> N
     ]
 
 
-def test_a_run_stopped_in_three_ways_equals_one_that_was_not(whole: Path, tmp_path: Path) -> None:
+def test_a_run_stopped_in_three_ways_equals_an_uninterrupted_one(whole: Path, tmp_path: Path) -> None:
     """The engine dies in a rollout, Ctrl-C on all processes, SIGKILL of the trainer alone; then to the end."""
     left = set(SHARED_MEMORY.glob("outcome-rl-weights-*"))
     run_dir = tmp_path / "run"
@@ -119,7 +119,7 @@ def assert_saved(run_dir: Path, step: int) -> None:
 
 
 def test_a_start_that_is_stopped_leaves_no_engine(tmp_path: Path) -> None:
-    """Nobody has told the engine yet to end with the trainer."""
+    """The engine has not received `exit_with` yet."""
     starting = Process(tmp_path / "run", settings(tmp_path))
     deadline = time.monotonic() + 120
     while not (engine := engine_processes(starting.process.pid)):

@@ -233,7 +233,7 @@ class Policy:
             raise ValueError(
                 f"{type(self.model).__name__} changes its logits after the lm_head (soft-capping or scaling) or its "
                 "hidden states before, so a loss from hidden states would train another policy than the one that "
-                "samples; use outcome_rl.policy_loss on its logits instead of this driver"
+                "samples; train it in a loop of your own with outcome_rl.policy_loss on its logits"
             )
 
     @torch.no_grad()

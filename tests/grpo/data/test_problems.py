@@ -1,4 +1,4 @@
-"""Problems come in with stable ids or not at all, and batches depend on seed and step alone."""
+"""Problems have stable ids or are refused, and batches depend only on seed and step."""
 
 import json
 from collections import Counter
@@ -42,7 +42,7 @@ def test_every_format_gives_the_same_problems(tmp_path: Path) -> None:
         assert loaded.fingerprint == jsonl.fingerprint
 
 
-def test_the_embedded_task_is_a_source() -> None:
+def test_the_toy_task_is_a_source() -> None:
     train, test = load("toy:train"), load("toy:test")
     assert len(train.problems) == 512
     assert not {problem.id for problem in train.problems} & {problem.id for problem in test.problems}
@@ -50,7 +50,7 @@ def test_the_embedded_task_is_a_source() -> None:
         load("toy:tset")
 
 
-def test_a_split_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_unknown_split_is_named(tmp_path: Path) -> None:
     datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)).save_to_disk(str(tmp_path / "saved"))
     with pytest.raises(ValueError, match="has no split 'test'; it has train"):
         load(f"{tmp_path / 'saved'}@test")
@@ -88,7 +88,7 @@ def test_numbers_are_read_as_text(tmp_path: Path) -> None:
         ({"id": "q0", "answer": "0"}, r"row 3: id 'q0' was used by .*row 1 with another problem \('0 \+ 0\?', here"),
     ],
 )
-def test_bad_rows_are_told_with_number_and_field(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_bad_rows_are_reported_with_number_and_field(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [dict(row) for row in ROWS]
     rows[2].update(change)
     with pytest.raises(ValueError, match=message):
@@ -97,7 +97,7 @@ def test_bad_rows_are_told_with_number_and_field(change: dict[str, Any], message
     assert len(load(write(tmp_path / "rows.jsonl", rows)).problems) == 3
 
 
-def test_a_missing_column_is_told(tmp_path: Path) -> None:
+def test_a_missing_column_is_reported(tmp_path: Path) -> None:
     source = write(tmp_path / "rows.jsonl", ROWS)
     with pytest.raises(ValueError, match=r"row 1: lacks 'nope' \(the id\); it has 'id', 'problem', 'answer'"):
         load(source, id_key="nope")
@@ -106,7 +106,7 @@ def test_a_missing_column_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"), [('{"id": ', "row 3: not valid JSON"), ("[1]", "row 3: expected a JSON object; got list")]
 )
-def test_bad_lines_are_told_with_their_number(line: str, message: str, tmp_path: Path) -> None:
+def test_bad_lines_are_reported_with_their_number(line: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f"{json.dumps(ROWS[0])}\n\n{line}\n")
     with pytest.raises(ValueError, match=message):
@@ -210,7 +210,7 @@ def test_a_batch_larger_than_the_data_is_refused() -> None:
         BatchOrder(4, 5, shuffle=True, seed=0)
 
 
-def test_derived_seeds_are_apart_and_stay_what_they_are() -> None:
+def test_derived_seeds_differ_and_are_stable() -> None:
     seeds = [derive_seed(seed, purpose, i) for seed in (0, 1) for purpose in ("rollout", "epoch") for i in range(100)]
     assert len(set(seeds)) == 400
     assert all(0 <= seed < 2**63 for seed in seeds)
@@ -224,7 +224,7 @@ def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
     assert load_problems([str(path)], DataConfig()).problems[0].id == "a"
 
 
-def test_columns_may_lie_in_structs(tmp_path: Path) -> None:
+def test_columns_may_be_in_structs(tmp_path: Path) -> None:
     """As in verl's data sets."""
     path = tmp_path / "verl.jsonl"
     row = {"prompt": "1+1", "reward_model": {"ground_truth": "2"}, "extra_info": {"index": 7}}

@@ -1,4 +1,4 @@
-"""Prompts as token ids: templates, chat templates, and what does not fit."""
+"""Prompts as token ids: templates, chat templates, length limit."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def test_braces_of_problem_and_template_are_left_alone(tokenizer: Any) -> None:
     assert seen == [latex + r" \boxed{}"]
 
 
-def test_a_chat_template_is_used_where_there_is_one(tokenizer: Any) -> None:
+def test_an_existing_chat_template_is_used(tokenizer: Any) -> None:
     assert decoded(tokenizer, SHORT) == f"<bos> {SHORT}"
     tokenizer.chat_template = (
         "{{ bos_token }} D01 {{ messages[0]['content'] }}{% if add_generation_prompt %} D02{% endif %}"
@@ -76,6 +76,6 @@ def test_a_chat_template_is_used_where_there_is_one(tokenizer: Any) -> None:
     assert decoded(tokenizer, SHORT, apply_chat_template="false") == f"<bos> {SHORT}"
 
 
-def test_a_chat_template_that_is_not_there_is_refused(tokenizer: Any) -> None:
+def test_a_missing_chat_template_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=r"apply_chat_template=true, but the tokenizer has no chat template"):
         tokenize(problem_set(SHORT), tokenizer, DataConfig(apply_chat_template="true"))

@@ -1,4 +1,4 @@
-"""A policy that processes share out learns, samples and saves what one of a single process does."""
+"""A sharded policy learns, samples and saves the same as one in a single process."""
 
 import copy
 import math
@@ -59,9 +59,9 @@ MODEL = ModelConfig(path="toy", device="cpu")
 
 @pytest.mark.slow
 @needs_gloo
-def test_two_processes_do_together_what_each_does_alone(tmp_path: Path) -> None:
+def test_two_processes_equal_one(tmp_path: Path) -> None:
     shape = LlamaConfig(
-        vocab_size=131,  # 131 rows are not shared out equally
+        vocab_size=131,  # 131 rows do not divide by two
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=2,
@@ -89,7 +89,7 @@ def run_rank(rank: int, port: int, folder: Path) -> None:
         check_parts_and_files(policy, batch, config, rank, folder)
         check_rounded(batch, rank)
         check_bad_gradient(Policy.load(MODEL), batch, config, rank)
-        check_unlike_weights(Policy.load(MODEL))
+        check_mixed_dtypes(Policy.load(MODEL))
 
 
 def check_all_updates(batch: Sequence[Sample], untied: str, rank: int) -> None:
@@ -109,7 +109,7 @@ def check_all_updates(batch: Sequence[Sample], untied: str, rank: int) -> None:
 
 
 def two_policies(**settings: Any) -> list[Policy]:
-    """Equal ones in float64, in which the order of sums is hardly seen."""
+    """Two equal policies in float64, where the order of sums hardly matters."""
     policies = [Policy.load(replace(MODEL, **settings)) for _ in range(2)]
     for policy in policies:
         policy.model.double()
@@ -117,7 +117,7 @@ def two_policies(**settings: Any) -> list[Policy]:
 
 
 def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
-    """Updates together and alone: one gradient and one step."""
+    """Compare updates of two processes with those of one: equal gradients and steps."""
     together, alone, stats = updates_together_and_alone(policies, batch, config, rank, RANKS)
     for parameter, same in zip(together, alone, strict=True):
         assert isinstance(parameter, DTensor)
@@ -130,19 +130,19 @@ def check_updates(policies: Sequence[Policy], batch: Sequence[Sample], config: T
 def check_parts_and_files(
     policy: Policy, batch: Sequence[Sample], config: TrainConfig, rank: int, folder: Path
 ) -> None:
-    """What each process holds, samples and saves."""
+    """Check the shards, the responses and the saved files of each process."""
     plain = Policy.load(MODEL)
     number = sum(parameter.numel() for parameter in plain.model.parameters())
     updater = Updater(policy, config, total_steps=10)
     check_rollouts(policy, plain, rank)  # before the first forward pass of the update too
-    assert_shared_out(policy.model.parameters(), number)
+    assert_sharded(policy.model.parameters(), number)
     updater.step(batch)
     check_rollouts(policy, policy.full_copy(everywhere=True), rank)
     assert updater.reference is not None
     for model in (policy.model, updater.reference.model):
-        assert_shared_out(model.parameters(), number)
+        assert_sharded(model.parameters(), number)
     for name in ("exp_avg", "exp_avg_sq"):
-        assert_shared_out((state[name] for state in updater.optimizer.state.values()), number)
+        assert_sharded((state[name] for state in updater.optimizer.state.values()), number)
 
     # The reference was never trained: gathered, it is what was loaded. Each process writes its own for its vLLM.
     place = folder / f"reference-{rank}"
@@ -155,7 +155,7 @@ def check_parts_and_files(
 
 
 def check_rollouts(sharded: Policy, plain: Policy, rank: int) -> None:
-    """The same responses, for more prompts than processes and for one."""
+    """Compare responses, for more prompts than processes and for one."""
     prompts: list[list[int]] = plain.tokenizer(["D07 17 @ 5 # 3 =>", "D01 2 @ 5 # 3 =>", "D03 1 1"])["input_ids"]
     for some in (prompts, prompts[:1]):
         engine = DataParallelEngine(TransformersEngine(sharded, 64))
@@ -164,8 +164,8 @@ def check_rollouts(sharded: Policy, plain: Policy, rank: int) -> None:
         assert len({rollout.text for rollout in together}) > 1
 
 
-def assert_shared_out(tensors: Iterator[Tensor], number: int) -> None:
-    """Half of `number` elements are here, but for rows that cannot be halved; and nothing is whole."""
+def assert_sharded(tensors: Iterator[Tensor], number: int) -> None:
+    """Check that half of `number` elements are here, except for odd rows, and that nothing is replicated."""
     found = list(tensors)
     assert sum(tensor.numel() for tensor in found) == number
     local = sum(tensor.to_local().numel() for tensor in found if isinstance(tensor, DTensor))
@@ -176,7 +176,7 @@ def assert_shared_out(tensors: Iterator[Tensor], number: int) -> None:
 def check_rounded(batch: Sequence[Sample], rank: int) -> None:
     """In bfloat16, an update and the next after a checkpoint are those of whole policies in two processes, and a
     checkpoint of the one is one of the other."""
-    # The gradients of the same micro-batches are the same, so these must be alike.
+    # The gradients of equal micro-batches are equal, so these must be similar.
     single = [*CONFIG, "model.dtype=bfloat16", "actor.ppo_epochs=1", "actor.ppo_micro_batch_size_per_gpu=1"]
     configs = [load_config("toy", [*single, f"actor.strategy={name}"]) for name in ("fsdp2", "ddp")]
 
@@ -213,7 +213,7 @@ def check_rounded(batch: Sequence[Sample], rank: int) -> None:
 
 
 def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainConfig, rank: int) -> None:
-    """One process alone meets it, and no process takes the step; the next one is taken."""
+    """Give one process a NaN: no process takes the step; all take the next one."""
     broken = [replace(batch[0], advantage=math.nan), *batch[1:]]
     updater = Updater(policy, config, total_steps=10)
     before = [parameter.detach().clone() for parameter in updater.weights.parameters]
@@ -224,7 +224,7 @@ def check_bad_gradient(policy: Policy, batch: Sequence[Sample], config: TrainCon
     assert updater.step(batch)["actor/grad_norm"] > 0
 
 
-def check_unlike_weights(policy: Policy) -> None:
+def check_mixed_dtypes(policy: Policy) -> None:
     policy.model.lm_head.weight.data = policy.model.lm_head.weight.data.double()
     with pytest.raises(ValueError, match=r"needs weights of one dtype; .* has torch\.float32, torch\.float64"):
         policy.shard(torch.device("cpu"))
@@ -235,7 +235,7 @@ def check_unlike_weights(policy: Policy) -> None:
 
 @pytest.mark.slow
 @needs_gloo
-def test_two_processes_are_one_run(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
+def test_a_run_in_two_processes_equals_one(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
     status, out, err = Process(tmp_path / "run", small(tmp_path, *split, FSDP2), RANKS).finish()
     assert status == 0, err
     assert f"parameters on cpu in {RANKS} processes" in out
@@ -255,7 +255,7 @@ def test_two_processes_are_one_run(alone: Path, small: MakeOverrides, split: lis
 
 @pytest.mark.slow
 @needs_gloo
-def test_a_run_goes_on_with_another_number_of_processes_and_strategy(
+def test_resume_with_another_number_of_processes_and_strategy(
     alone: Path, small: MakeOverrides, small_config: MakeConfig, split: list[str], tmp_path: Path
 ) -> None:
     """Two processes that share the policy out until SIGTERM comes to the second of them, one for a step, and two that

@@ -1,4 +1,4 @@
-"""Adapters are all that is trained, the reference is the model without them, and what is saved is an ordinary model."""
+"""Only adapters are trained, the reference is the model without them, and a saved model is an ordinary one."""
 
 import copy
 from pathlib import Path
@@ -40,7 +40,7 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
     return found
 
 
-def test_only_adapters_are_trained_and_the_reference_is_without(
+def test_only_adapters_are_trained(
     adapted: Policy, shared_policy: Policy, batch: list[Sample], small_config: MakeConfig
 ) -> None:
     updater = Updater(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), total_steps=4)
@@ -59,7 +59,7 @@ def test_only_adapters_are_trained_and_the_reference_is_without(
     assert all(p.requires_grad for name, p in adapted.model.named_parameters() if ".lora_" in name)
 
 
-def test_what_is_saved_is_an_ordinary_model_with_the_adapters_beside_it(
+def test_a_saved_model_has_merged_weights_and_separate_adapters(
     adapted: Policy, shared_policy: Policy, batch: list[Sample], small_config: MakeConfig, tmp_path: Path
 ) -> None:
     Updater(adapted, small_config(Path("unused"), *LORA, "actor.optim.lr_warmup_steps=0"), 4).step(batch)
@@ -78,12 +78,12 @@ def shared_keys(policy: Policy, folder: Path) -> set[str]:
     return set(load_file(folder / "plain" / "model.safetensors"))
 
 
-def test_restored_adapters_go_on_bit_for_bit(batch: list[Sample], small_config: MakeConfig, tmp_path: Path) -> None:
+def test_restored_adapters_continue_bit_for_bit(batch: list[Sample], small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(Path("unused"), *LORA)
     one, two = Policy.load(SETTINGS), Policy.load(SETTINGS)
     first, second = Updater(one, config, total_steps=4), Updater(two, config, total_steps=4)
     for ours, theirs in zip(first.weights.parameters, second.weights.parameters, strict=True):
-        assert torch.equal(ours, theirs)  # they begin alike
+        assert torch.equal(ours, theirs)  # equal at the start
     first.step(batch)
     one.save(tmp_path)
     two.load_weights(tmp_path)
@@ -99,7 +99,7 @@ def test_an_adapter_on_the_head_is_refused() -> None:
         Policy.load(config)
 
 
-def test_without_peft_the_command_that_installs_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_peft_is_reported_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lora, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"model\.lora_rank > 0 needs peft: pip install 'outcome-rl\[peft\]'"):
         Policy.load(SETTINGS)

@@ -35,7 +35,7 @@ def test_gradients_add_up_in_float32() -> None:
     assert master.grad.dtype == torch.float32
 
 
-def test_small_steps_arrive_once_they_have_added_up() -> None:
+def test_small_steps_accumulate() -> None:
     model = tied_model(torch.bfloat16)
     weights = MasterWeights(model)
     (master,) = weights.parameters
@@ -49,7 +49,7 @@ def test_small_steps_arrive_once_they_have_added_up() -> None:
     assert model[0].weight is model[1].weight
 
 
-def test_masters_are_restored_beyond_what_the_model_holds() -> None:
+def test_masters_are_restored_beyond_the_precision_of_the_model() -> None:
     one, two = tied_model(torch.bfloat16), tied_model(torch.bfloat16)
     first, second = MasterWeights(one), MasterWeights(two)
     with torch.no_grad():

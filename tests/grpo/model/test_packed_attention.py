@@ -1,4 +1,4 @@
-"""No sequence of a packed row sees another, in any architecture that is let through."""
+"""No sequence of a packed row sees another, in any architecture that is accepted."""
 
 import sys
 from collections.abc import Callable
@@ -34,7 +34,7 @@ Load = Callable[..., Policy]
 
 @pytest.fixture
 def load(tmp_path: Path, shared_policy: Policy) -> Load:
-    """Loads a random model of a configuration."""
+    """Load a random model of a configuration."""
 
     def load(config: PreTrainedConfig, **settings: Any) -> Policy:
         torch.manual_seed(0)
@@ -60,8 +60,8 @@ def packed(rollouts: list[Rollout], rows: list[int], *, share: bool, padded: boo
     return pack(PackingPlan.of(rollouts, share_prefixes=share), rows, padded=padded)
 
 
-def apart(policy: Policy, rollouts: list[Rollout], rows: list[int]) -> Tensor:
-    """(M, H): the hidden states of each sequence by itself."""
+def separate(policy: Policy, rollouts: list[Rollout], rows: list[int]) -> Tensor:
+    """Compute the hidden states (M, H) of each sequence separately."""
     states = []
     for row in rows:
         prompt, response = rollouts[row].prompt_ids, rollouts[row].token_ids
@@ -84,13 +84,13 @@ CONFIGS = {
 
 @pytest.mark.parametrize("share", [True, False], ids=["shared", "own"])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_packed_sequence_is_as_if_alone(
+def test_packed_sequences_equal_separate_ones(
     config: PreTrainedConfig, share: bool, load: Load, rollouts: list[Rollout]
 ) -> None:
     policy = load(config)
     rows = [4, 3, 2, 0, 1]
     batch = packed(rollouts, rows, share=share, padded=policy.pads_attention)
-    ours, truth = policy.packed_hidden(batch), apart(policy, rollouts, rows)
+    ours, truth = policy.packed_hidden(batch), separate(policy, rollouts, rows)
     torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-5)
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
     parameters = list(policy.model.get_decoder().parameters())
@@ -114,14 +114,14 @@ def test_attention_that_ignores_the_layout_is_refused(load: Load, monkeypatch: p
         load(CONFIGS["llama"])
 
 
-def test_without_packing_the_model_is_as_it_was(load: Load, rollouts: list[Rollout]) -> None:
+def test_without_packing_the_model_is_unchanged(load: Load, rollouts: list[Rollout]) -> None:
     policy = load(CONFIGS["llama"], use_remove_padding=False)
     assert policy.model.config._attn_implementation == "sdpa"
     batch = packed(rollouts, [2, 0], share=False, padded=policy.pads_attention)
-    torch.testing.assert_close(policy.packed_hidden(batch), apart(policy, rollouts, [2, 0]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(policy.packed_hidden(batch), separate(policy, rollouts, [2, 0]), rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_saved_does_not_know_of_packing(load: Load, tmp_path: Path) -> None:
+def test_a_saved_model_has_no_trace_of_packing(load: Load, tmp_path: Path) -> None:
     load(CONFIGS["llama"]).save(tmp_path / "saved")
     assert "outcome_rl" not in (tmp_path / "saved" / "config.json").read_text()
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "saved").config._attn_implementation == "sdpa"
@@ -167,7 +167,7 @@ def test_flash_attention_is_given_ragged_sequences(
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))  # type: ignore[arg-type]
     rows = [4, 3, 2, 0, 1]
     batch = packed(rollouts, rows, share=True, padded=False)
-    torch.testing.assert_close(policy.packed_hidden(batch), apart(policy, rollouts, rows), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(policy.packed_hidden(batch), separate(policy, rollouts, rows), rtol=1e-4, atol=1e-5)
 
 
 def test_flash_attention_is_for_half_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

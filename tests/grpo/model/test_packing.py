@@ -104,7 +104,7 @@ def test_the_longest_come_first() -> None:
     assert list(split_rows(plan, [1, 0], actor)) == [[0, 1]]
 
 
-def test_prompts_are_the_same_only_if_all_of_them_is() -> None:
+def test_groups_have_equal_prompts() -> None:
     rollouts = make_rollouts([(2, [[7], [7]]), (2, [[7]])])
     assert PackingPlan.of(rollouts, share_prefixes=True).groups == [0, 0, 1]
     assert PackingPlan.of(rollouts, share_prefixes=False).groups == [0, 1, 2]

@@ -84,7 +84,7 @@ def test_logits_that_are_processed_after_the_head_are_refused(config: PreTrained
         Policy.load(ModelConfig(path=str(saved(config)), device="cpu"))
 
 
-def test_the_same_architecture_without_a_cap_is_taken(saved: Saved) -> None:
+def test_the_same_architecture_without_a_cap_is_accepted(saved: Saved) -> None:
     config = Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=None)
     assert Policy.load(ModelConfig(path=str(saved(config)), device="cpu")).head_bias is None
 
@@ -113,7 +113,7 @@ def test_hidden_does_not_see_padding(positions: str, shared_policy: Policy, save
         assert (policy.hidden(other, torch.ones_like(ids)) - plain).abs().max() > 1e-2
 
 
-def test_the_frozen_copy_stays_behind(policy: Policy) -> None:
+def test_the_frozen_copy_does_not_change(policy: Policy) -> None:
     frozen = policy.frozen_copy()
     before = frozen.head_weight.clone()
     with torch.no_grad():
@@ -124,7 +124,7 @@ def test_the_frozen_copy_stays_behind(policy: Policy) -> None:
     assert all(parameter.requires_grad for parameter in policy.model.parameters())
 
 
-def test_bfloat16_is_of_weights_arithmetic_and_what_is_saved(shared_policy: Policy, tmp_path: Path) -> None:
+def test_bfloat16_applies_to_weights_arithmetic_and_files(shared_policy: Policy, tmp_path: Path) -> None:
     policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="bfloat16"))
     assert torch.equal(policy.head_weight, shared_policy.head_weight.bfloat16())
     ids = torch.arange(24).reshape(2, 12) % 80
@@ -160,9 +160,7 @@ def with_generation(shared_policy: Policy, tmp_path: Path) -> Callable[..., Path
     return write
 
 
-def test_a_temperature_beside_greedy_decoding_can_be_saved(
-    with_generation: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_temperature_with_greedy_decoding_can_be_saved(with_generation: Callable[..., Path], tmp_path: Path) -> None:
     path = with_generation(do_sample=False, temperature=0.6, top_p=0.9)
     policy = Policy.load(ModelConfig(path=str(path), device="cpu"))
     policy.save(tmp_path / "saved")
@@ -195,13 +193,13 @@ def test_save_and_load_are_exact(policy: Policy, tmp_path: Path) -> None:
     assert all(torch.equal(value, wanted[name]) for name, value in fresh.model.state_dict().items())
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model\.path='.*missing' cannot be loaded"):
         Policy.load(ModelConfig(path=str(tmp_path / "missing")))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_gpu_that_is_not_there_is_told() -> None:
+def test_a_missing_gpu_is_reported() -> None:
     with pytest.raises(ValueError, match=r"model\.device='cuda', but PyTorch sees no GPU"):
         choose_device("cuda")
     assert choose_device("auto").type == "cpu"

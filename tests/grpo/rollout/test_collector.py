@@ -68,7 +68,7 @@ def make_collector(
 
 
 def names(samples: Sequence[Sample]) -> list[str]:
-    """The questions of samples that stand in groups."""
+    """Question ids of the groups."""
     return [sample.problem.id for sample in samples[::4]]
 
 
@@ -99,7 +99,7 @@ def test_groups_without_a_gradient_are_replaced(make_collector: Callable[..., Co
     assert [sample.correct for sample in collected.batch] == [text == RIGHT for text in texts(collected.batch)]
     assert collected.batch == [*collected.samples[:4], *collected.samples[12:]]
     assert collected.num_batches == 2
-    collected = collector.collect(2)  # goes on where the last one stopped, into the next epoch
+    collected = collector.collect(2)  # continues after the last batch, into the next epoch
     assert names(collected.samples) == ["solved too", "mixed again", "mixed", "solved"]
     assert texts(collected.batch) == [*SCRIPT["mixed again"], *SCRIPT["mixed"]]
     assert len(set(collector.engine.seeds)) == 4  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ def test_everything_is_counted_before_anything_is_left_out(make_collector: Calla
     assert metrics["exploration/solved_fraction"] == 3 / 4
 
 
-def test_wrong_groups_stay_where_their_bonuses_explore(make_collector: Callable[..., Collector]) -> None:
+def test_wrong_groups_stay_if_their_bonuses_explore(make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("exploration.bonus=ucb_con", "algorithm.filter_groups.enable=true")
     collected = collector.collect(0)
     assert names(collected.samples) == ["mixed", "solved", "wrong", "mixed too"]
@@ -125,7 +125,7 @@ def test_wrong_groups_stay_where_their_bonuses_explore(make_collector: Callable[
     assert all(sample.bonus > 0 for sample in collected.batch[4:])
 
 
-def test_a_step_learns_from_what_there_is(make_collector: Callable[..., Collector]) -> None:
+def test_a_step_may_learn_from_fewer_groups(make_collector: Callable[..., Collector]) -> None:
     few = ("exploration.bonus=none", "algorithm.filter_groups.enable=true")
     collector = make_collector(*few, "algorithm.filter_groups.max_num_gen_batches=1")
     assert texts(collector.collect(0).batch) == SCRIPT["mixed"]
@@ -152,7 +152,7 @@ def test_truncated_responses_may_be_left_out_of_the_loss(
 
 
 @pytest.mark.parametrize("calls", [0, 1])
-def test_an_engine_that_dies_leaves_the_place_in_the_data(calls: int, make_collector: Callable[..., Collector]) -> None:
+def test_an_engine_that_dies_marks_a_partial_step(calls: int, make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true")
     collector.collect(0)
     generate, left = collector.engine.generate, calls

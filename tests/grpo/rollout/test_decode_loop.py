@@ -1,4 +1,4 @@
-"""The decode loop gives what `generate` gives, for every kind of cache, and does not care how the batch is cut."""
+"""The decode loop equals `generate` for every kind of cache, however the batch is split."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def sampled(policy: Policy, micro_batch: int, n: int = 5, **settings: Any) -> li
     return [list(rollout.token_ids) for rollout in rollouts]
 
 
-def test_greedy_decoding_is_that_of_generate(any_policy: Policy) -> None:
+def test_greedy_decoding_equals_generate(any_policy: Policy) -> None:
     ours = sampled(any_policy, 64, n=1, top_k=1)
     tokenizer = any_policy.tokenizer
     for prompt, response in zip(PROMPTS, ours, strict=True):
@@ -64,7 +64,7 @@ def test_greedy_decoding_is_that_of_generate(any_policy: Policy) -> None:
         assert response == theirs
 
 
-def test_samples_do_not_depend_on_how_the_batch_is_cut(any_policy: Policy) -> None:
+def test_samples_are_batch_invariant(any_policy: Policy) -> None:
     """Rows leave the batch as they end, and a group may be split over two batches."""
     whole = sampled(any_policy, 64)
     assert len({tuple(response) for response in whole}) > len(PROMPTS)
@@ -72,8 +72,8 @@ def test_samples_do_not_depend_on_how_the_batch_is_cut(any_policy: Policy) -> No
         assert sampled(any_policy, micro_batch) == whole
 
 
-def test_rows_are_computed_once_until_they_part(any_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the samples are those of rows that are computed each for itself, as on a GPU."""
+def test_shared_prefixes_are_computed_once(any_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The samples equal those of separately computed sequences, as on a GPU."""
     from outcome_rl.grpo.rollout.decode_loop import _TokenStream
 
     fed: list[int] = []
@@ -107,7 +107,7 @@ def test_samples_of_a_question_do_not_depend_on_the_others(shared_policy: Policy
     assert len({rollout.text for rollout in together}) > len(problems)
 
 
-def test_tokens_follow_the_policy_at_every_place(any_policy: Policy) -> None:
+def test_tokens_follow_the_policy_at_every_position(any_policy: Policy) -> None:
     """Drawn tokens are those that the same uniform numbers give from a forward pass over the whole sequence."""
     from outcome_rl.grpo.rollout.sampling import draw, sample_seeds, uniforms
 

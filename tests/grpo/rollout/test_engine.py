@@ -33,7 +33,7 @@ def ids(rollouts: Sequence[Rollout]) -> list[Sequence[int]]:
     return [rollout.token_ids for rollout in rollouts]
 
 
-def test_samples_of_a_prompt_stand_side_by_side(rollouts: list[Rollout], prompts: list[list[int]]) -> None:
+def test_samples_are_grouped_by_prompt(rollouts: list[Rollout], prompts: list[list[int]]) -> None:
     assert len({len(prompt) for prompt in prompts}) == 2  # the decode loop pads some
     assert [rollout.prompt_ids for rollout in rollouts] == [prompt for prompt in prompts for _ in range(N)]
 
@@ -81,14 +81,14 @@ def test_the_seed_decides_and_nothing_else(
     assert len(set(texts(rollouts[:N]))) > 1  # the samples of one prompt are independent
 
 
-def test_micro_batches_of_unlike_length_are_one_list(shared_policy: Policy, prompts: list[list[int]]) -> None:
+def test_micro_batches_of_different_lengths(shared_policy: Policy, prompts: list[list[int]]) -> None:
     engine, whole = TransformersEngine(shared_policy, 2), TransformersEngine(shared_policy, 64)
     rollouts = engine.generate(prompts, SamplingConfig(n=3), 16, seed=1)
     assert rollouts == whole.generate(prompts, SamplingConfig(n=3), 16, seed=1)
     assert len(set(map(len, ids(rollouts)))) > 1
 
 
-def test_the_models_own_generation_settings_do_not_leak_in(
+def test_generation_settings_of_the_model_are_ignored(
     policy: Policy, prompts: list[list[int]], rollouts: list[Rollout]
 ) -> None:
     """A repetition penalty would sample from another policy than the one whose probabilities the loss takes."""

@@ -1,4 +1,4 @@
-"""What is drawn is a function of seeds, follows the probabilities, and obeys the settings as `generate` does."""
+"""Draws depend only on seeds, follow the probabilities, and obey the settings as `generate` does."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ PROMPTS = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), min_size
 
 
 @given(PROMPTS, st.integers(1, 5), st.integers(0, 2**63 - 1))
-def test_every_response_has_a_seed_of_its_own(prompts: list[list[int]], n: int, seed: int) -> None:
+def test_every_response_has_its_own_seed(prompts: list[list[int]], n: int, seed: int) -> None:
     seeds = sample_seeds(prompts, n, seed)
     assert len(set(seeds)) == len(seeds) == n * len(prompts)
     assert all(0 <= own < 2**63 for own in seeds)
@@ -44,7 +44,7 @@ def test_the_sequence_is_that_of_splitmix64() -> None:
     assert torch.equal(uniforms([1234567], 3)[0], expected)
 
 
-def test_uniforms_of_neighbouring_seeds_and_places_are_even_and_unrelated() -> None:
+def test_uniforms_of_neighbouring_seeds_and_steps_are_uniform_and_uncorrelated() -> None:
     drawn = uniforms(range(2000), 50)
     counts = torch.histc(drawn.float(), bins=20, min=0, max=1)
     expected = drawn.numel() / 20
@@ -73,9 +73,9 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
 
 def test_rare_tokens_of_a_large_vocabulary_are_not_lost() -> None:
     """In float32 the distribution function of 2**18 equal tokens would reach 1 too early or too late."""
-    places = torch.tensor([0, 1, 131_072, 262_143])
-    middle = (places.double() + 0.5) / 2**18
-    assert torch.equal(draw(torch.zeros(4, 2**18), middle), places)
+    tokens = torch.tensor([0, 1, 131_072, 262_143])
+    middle = (tokens.double() + 0.5) / 2**18
+    assert torch.equal(draw(torch.zeros(4, 2**18), middle), tokens)
 
 
 @pytest.mark.parametrize(

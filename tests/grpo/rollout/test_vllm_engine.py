@@ -1,4 +1,4 @@
-"""What of the vLLM engine needs no vLLM; `make test-vllm` runs the rest in an environment that has it."""
+"""Parts of the vLLM engine that need no vLLM; `make test-vllm` runs the rest in an environment that has it."""
 
 import os
 import shutil
@@ -26,19 +26,19 @@ from outcome_rl.toy import policy_dir
 
 
 @pytest.mark.parametrize("version", ["0.22.0", "0.27.1", "0.32.0+cpu", "0.33.0rc1.dev3+g1234"])
-def test_versions_that_fit_are_taken(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_supported_versions_are_accepted(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": version})
     check_vllm()
 
 
 @pytest.mark.parametrize("version", ["0.21.4", "0.34.0", "0.8.5.post1", "1.25.0"])
-def test_versions_that_do_not_fit_are_named(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_versions_are_named(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": version})
     with pytest.raises(ValueError, match=rf"vLLM >=0\.22,<0\.34, and {version} is installed: pip install 'vllm>="):
         check_vllm()
 
 
-def test_without_vllm_the_run_says_so_before_it_reads_a_model(
+def test_missing_vllm_is_reported_before_a_model_is_loaded(
     small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": "not installed"})
@@ -65,10 +65,10 @@ def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("free", "inside"), [(2**30, True), (2**20, False)])
-def test_weights_go_elsewhere_where_shared_memory_is_small(
+def test_weights_go_to_a_temporary_folder_if_shared_memory_is_small(
     free: int, inside: bool, shared_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the toy policy take 2 MB."""
+    """The weights of the toy policy take 2 MB."""
     monkeypatch.setattr(vllm_engine, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**31, 2**31 - free, free))
     with handover_folder(shared_policy) as folder:
@@ -121,7 +121,7 @@ def test_an_engine_that_dies_loses_no_step(
     assert_same_run(config.run_dir, finished)
 
 
-def test_a_dead_engine_is_told_on_one_line(
+def test_a_dead_engine_is_reported_on_one_line(
     small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

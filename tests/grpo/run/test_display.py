@@ -1,4 +1,4 @@
-"""What a run shows on a terminal, in a file, at 80 columns, and with hostile text."""
+"""Output of a run on a terminal, in a file, at 80 columns, and with hostile text."""
 
 import io
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""An evaluation is the summary of fresh samples, and leaves nothing behind."""
+"""An evaluation summarises fresh samples and counts nothing."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ RESPONSES = [rf"\boxed{{{answer}}}" for answer in "4554"] + ["none", *(rf"\boxed
 
 
 class Scripted:
-    """An engine that says what it is told, and notes how it was asked."""
+    """An engine with fixed responses that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[list[list[int]], SamplingConfig, int, int]] = []
@@ -39,7 +39,7 @@ class Scripted:
         raise AssertionError("an evaluation changes no weights")
 
 
-def test_the_summary_is_that_of_the_responses() -> None:
+def test_the_summary_describes_the_responses() -> None:
     engine, sampling = Scripted(), SamplingConfig(n=4)
     with OutcomeMatcher() as matcher:
         summary = evaluate(engine, matcher, DATASET, sampling, 9, seed=3)
@@ -54,7 +54,7 @@ def test_the_summary_is_that_of_the_responses() -> None:
     assert (prompts, asked, max_tokens) == (list(DATASET.prompts), sampling, 9)
 
 
-def test_the_seed_is_the_runs_and_the_data_sets() -> None:
+def test_the_seed_depends_on_run_and_data_set() -> None:
     engine = Scripted()
     with OutcomeMatcher() as matcher:
         for fingerprint, seed in (("f" * 64, 3), ("f" * 64, 3), ("f" * 64, 4), ("0" * 64, 3)):
@@ -65,7 +65,7 @@ def test_the_seed_is_the_runs_and_the_data_sets() -> None:
     assert len(set(seeds)) == 3
 
 
-def test_outcomes_are_kept_apart_from_those_of_training() -> None:
+def test_outcomes_are_separate_from_training() -> None:
     """The same id with another gold in training: neither must decide for the other."""
     with OutcomeMatcher() as matcher:
         matcher.classify(["a"], [r"\boxed{5}"], ["5"])
@@ -91,7 +91,7 @@ def summary(pass_at_1: float, n_questions: int = 2, ks: tuple[str, ...] = ("1", 
     return {"step": 3, "dataset": "a", **counts, **rates, "pass_at_k": at_k, "best_at_k": at_k, "diff_at_k": at_k}
 
 
-def test_every_data_set_counts_the_same() -> None:
+def test_every_data_set_has_the_same_weight() -> None:
     average = macro_average([summary(0.1, n_questions=10), summary(0.3, n_questions=1000)])
     assert average["n_questions"] == 1010
     assert average["n_samples"] == 4040

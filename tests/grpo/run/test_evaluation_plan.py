@@ -1,4 +1,4 @@
-"""Which sets are due at which step, which of them choose the best checkpoint, and what is averaged."""
+"""Evaluation schedule, choice of the best checkpoint, and averages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ Plan = Callable[..., EvaluationPlan]
 
 @pytest.fixture
 def plan(small_config: Callable[..., TrainConfig], shared_policy: Policy, tmp_path: Path) -> Plan:
-    """Of files that hold a problem each, named in the settings without their folder."""
+    """Make a plan over files of one problem each, given by their names."""
     for name in "abc":
         (tmp_path / f"{name}.jsonl").write_text(f'{{"id": "{name}", "problem": "D01 1 @ 1 =>", "answer": "2"}}\n')
 

@@ -1,4 +1,4 @@
-"""An exported checkpoint is a model for others."""
+"""Export of checkpoints for other libraries."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_nothing_is_overwritten(finished: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     result = export(tmp_path / "missing", tmp_path / "out")
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""An update is the gradient step of the whole batch, however it is cut into micro-batches."""
+"""An update is the gradient step of the whole batch, however it is split into micro-batches."""
 
 import copy
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def base(shared_policy: Policy) -> Policy:
 
 @pytest.fixture(scope="module")
 def batch(base: Policy) -> list[Sample]:
-    """Seven responses of unlike length to prompts of unlike length, with made-up scores."""
+    """Seven responses to prompts, all of different lengths, with made-up scores."""
     return scored_batch(base)
 
 
@@ -70,7 +70,7 @@ def plain_logps(policy: Policy, batch: list[Sample], temperature: float) -> list
 
 
 def outside_answer(sample: Sample) -> torch.Tensor:
-    """(T,) bool: which tokens of a response are not of its answer."""
+    """Mark the tokens (T,) of a response outside its answer."""
     positions = torch.arange(len(sample.rollout.token_ids))
     first, stop = sample.answer_span
     return (positions < first) | (positions >= stop)
@@ -116,7 +116,7 @@ def test_micro_batches_add_up_to_the_batch(
             assert (part - start).abs().max() > LR / 2  # the step itself is far larger than the tolerance
 
 
-def test_the_gradient_is_that_of_the_formula(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
+def test_the_gradient_equals_the_formula(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     """On-policy and at the reference: - sum over non-answer tokens of (A + b) log p, over all completion tokens."""
     policy, _ = stepped(base, make_config("actor.grad_clip=1e9"), batch, steps=1)
     wanted = clone(base)
@@ -251,7 +251,7 @@ def test_the_schedule_is_followed(base: Policy, batch: list[Sample], make_config
 
 
 def test_a_small_step_in_bfloat16_is_not_rounded_away(batch: list[Sample], make_config: MakeConfig) -> None:
-    """Of the model's own weights, a step of 1e-6 would change next to none; of their masters it changes all."""
+    """A step of 1e-6 would change hardly any bfloat16 weight; it changes all masters."""
     policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="bfloat16"))
     updater = Updater(policy, make_config("actor.optim.lr=1e-6"), total_steps=2)
     before = [master.clone() for master in updater.weights.parameters]
@@ -282,12 +282,12 @@ def test_bfloat16_follows_the_gradient_of_float32(base: Policy, batch: list[Samp
     # Not further from float32 than PyTorch's own bfloat16, which rounds as often.
     assert 0 < (half - full).norm() < 1.05 * (plain - full).norm()
     assert stats[1]["actor/loss"] == pytest.approx(stats[0]["actor/loss"], rel=0.05, abs=0.01)
-    assert stats[1]["actor/kl"] == pytest.approx(0, abs=1e-9)  # policy and reference round alike
+    assert stats[1]["actor/kl"] == pytest.approx(0, abs=1e-9)  # policy and reference round equally
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT], ids=str)
 @pytest.mark.parametrize("schedule", ["constant_with_warmup", "cosine", "linear"])
-def test_a_restored_updater_goes_on_bit_for_bit(
+def test_a_restored_updater_continues_bit_for_bit(
     schedule: str, dtype: torch.dtype, base: Policy, batch: list[Sample], make_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = make_config(f"actor.optim.lr_scheduler_type={schedule}", "actor.optim.lr=1e-5")
@@ -342,7 +342,7 @@ def assert_same_update(updater: Updater, stats: Any, other: Updater, other_stats
 def test_packing_changes_nothing(
     settings: tuple[str, ...], base: Policy, grouped: list[Sample], make_config: MakeConfig
 ) -> None:
-    """Beside one row of everything with shared prompts: cut, and without sharing."""
+    """Compare one packed row with shared prompts with several rows, and with rows without sharing."""
     several = ("actor.loss_mode=gspo", "actor.ppo_epochs=2", "actor.entropy_coeff=0.01", "actor.optim.lr=1e-6")
     found = []
     for more in ((ALL,), settings):
@@ -372,9 +372,7 @@ def test_a_batch_without_tokens_changes_nothing(base: Policy, grouped: list[Samp
     assert torch.equal(updater.policy.head_weight, base.head_weight)
 
 
-def test_what_responses_begin_with_alike_is_computed_once(
-    base: Policy, grouped: list[Sample], make_config: MakeConfig
-) -> None:
+def test_shared_prefixes_are_computed_once(base: Policy, grouped: list[Sample], make_config: MakeConfig) -> None:
     policy = clone(base)
     computed: list[int] = []
     policy.model.get_decoder().register_forward_hook(lambda _, __, output: computed.append(output[0].shape[1]))
@@ -398,7 +396,7 @@ def test_what_responses_begin_with_alike_is_computed_once(
 def test_several_updates_are_clipped_around_the_policy_that_sampled(
     loss_mode: str, base: Policy, grouped: list[Sample], make_config: MakeConfig
 ) -> None:
-    """Two mini-batches, the second of which sees a policy that has moved: its gradient, by hand."""
+    """Take two mini-batches; the second sees a policy that has moved. Compare with its gradient by hand."""
     settings = ("actor.ppo_mini_batch_size=2", "rollout.n=3", f"actor.loss_mode={loss_mode}", "actor.kl_loss_coef=0")
     config = make_config("actor.grad_clip=1e9", "actor.clip_ratio_low=0.02", "actor.clip_ratio_high=0.03", *settings)
     policy = clone(base)
@@ -451,7 +449,7 @@ def test_a_later_mini_batch_that_is_not_finite_leaves_the_earlier_steps(
     assert (policy.head_weight - base.head_weight).abs().max() > LR / 2
 
 
-def test_the_reference_can_wait_elsewhere(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
+def test_the_reference_can_be_offloaded(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     updater = Updater(clone(base), make_config("actor.ref_param_offload=true"), total_steps=10)
     assert updater.reference is not None
     moves: list[Any] = []
@@ -487,7 +485,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory(batch: list[Sample], 
 def test_compilation_changes_nothing(
     base: Policy, grouped: list[Sample], make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is traced, forward and backward; code for it is left to PyTorch, which takes a minute for it."""
+    """Trace forward and backward; generating code would take PyTorch a minute."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
     settings = ("actor.ppo_micro_batch_size_per_gpu=4",)
     base = clone(base)
@@ -499,9 +497,7 @@ def test_compilation_changes_nothing(
     assert_same_update(updater, stats, other, other.step(grouped))
 
 
-def test_a_response_that_is_not_trained_on_is_as_if_it_were_masked(
-    grouped: list[Sample], make_config: MakeConfig
-) -> None:
+def test_an_untrained_response_equals_an_empty_one(grouped: list[Sample], make_config: MakeConfig) -> None:
     masked = [
         replace(sample, rollout=sample.rollout._replace(token_ids=[])) if row in (0, 5) else sample
         for row, sample in enumerate(grouped)
