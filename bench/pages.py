@@ -9,10 +9,13 @@ from typing import Any
 
 from bench import loss_page
 from experiments.bandits import sweeps
+from experiments.paper import frontier
+from experiments.paper.measures import Results
 from outcome_rl.bench import outcomes, step
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
+BONUSES = ROOT / "experiments" / "paper" / "results" / "2026-11-20" / "frontier.json"
 BANDITS = ROOT / "experiments" / "bandits" / "results" / "bandits.json"
 
 
@@ -23,6 +26,7 @@ def main() -> None:
         print(f"wrote {path.relative_to(ROOT)}")
     for name, record in loss_page.read_records(RESULTS).items():
         loss_page.plot(record, ROOT / "docs" / f"{name}.png")
+    frontier.draw(Results(read(BONUSES)), ROOT / "docs" / "exploration.png")
 
 
 def pages() -> dict[Path, str]:
@@ -30,7 +34,11 @@ def pages() -> dict[Path, str]:
     short, long = loss_page.blocks(loss_page.read_records(RESULTS))
     tables = {
         "docs/losses.md": {"loss": short},
-        "docs/results.md": {"loss": long, "step": step_block(read(RESULTS / "step.json"))},
+        "docs/results.md": {
+            "bonuses": frontier.metrics_table(Results(read(BONUSES))),
+            "loss": long,
+            "step": step_block(read(RESULTS / "step-cpu.json")),
+        },
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
         "docs/outcomes.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()

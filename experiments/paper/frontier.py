@@ -1,4 +1,7 @@
-"""pass@k and diff@k at the end of training, of every method and ablation of a cell: a figure and a table."""
+"""pass@k and diff@k at the end of training, of every method and ablation of a cell: a figure and a table.
+
+Both need only a part of the records of a plan with one cell; results/2026-11-20/frontier.json is such a part.
+"""
 
 import statistics
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments.paper.figures import draw_curve, finish_axes, save_small
-from experiments.paper.measures import BASE, Record, Results, evaluations, solved
+from experiments.paper.measures import BASE, Record, Results, evaluations
 from experiments.paper.plan import METHODS
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label, table
@@ -37,12 +40,16 @@ def draw(results: Results, path: Path) -> None:
 
 
 def metrics_table(results: Results) -> str:
-    """Return the mean over seeds (lowest to highest) of the main metrics, in Markdown."""
+    """Return the mean over seeds (lowest to highest) of the main metrics, in Markdown.
+
+    The solved fraction is that of a run's samples; the base policy draws none in training.
+    """
     rows = []
     for name, runs in runs_of(results).items():
         tests = [last_test(run) for run in runs]
         cells = [_range([test["pass_at_k"][k] for test in tests], 3) for k in ("1", "8", "32")]
-        cells += [_range([test["diff_at_k"]["32"] for test in tests], 2), _range([solved(run) for run in runs], 3)]
+        solved = [run["curves"]["solved"][-1] for run in runs if "curves" in run]
+        cells += [_range([test["diff_at_k"]["32"] for test in tests], 2), _range(solved, 3) if solved else ""]
         rows.append([name, *cells])
     return table(["", "pass@1", "pass@8", "pass@32", "diff@32", "training questions solved"], rows)
 

@@ -1,174 +1,221 @@
-"""Tokens a second and peak memory of a training step, and of the rollout before it, beside TRL's GRPOTrainer.
+"""Time a whole training step and its parts, compared with a plain loop and with TRL's GRPOTrainer.
 
     outcome-rl bench step
-    outcome-rl bench step --models toy --rounds 3
+    outcome-rl bench step --models toy --threads 1 --rounds 20
 
-Both train the same model in float32 on the same batch (made once, with random advantages), in micro-batches of as many
-responses, without a KL term, with AdamW and without gradient checkpointing. Loss and norm of the gradient of the first
-step must agree before anything is timed. Steps are timed in rounds, in another order each round. The share of
-extraction, matching, counting and bonus in a whole step is measured as well; for a random model, which gives no
-answers, on responses of the same lengths that end in one.
+All trainers take the same model in float32, problems, micro-batches and settings, with a KL term, AdamW and no gradient
+checkpointing. The plain loop is the one that you would write with transformers and PyTorch: `model.generate`, padded
+sequences, log-softmax of all logits. Before any timing, loss and gradient norm of all trainers must agree on the same
+responses. Steps are timed in rounds, in another order each round. The learning rate is so small that no step changes
+the work of the next.
 """
 
 import argparse
+import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from outcome_rl.bench.measure import interleaved_times, peak_mib
+from outcome_rl.bench.measure import interleaved_times, peak_mib, time_ms
 from outcome_rl.bench.record import add_out, write_result
-from outcome_rl.bench.step_trl import INSTALL, TrlStep
-from outcome_rl.exploration import Explorer
+from outcome_rl.bench.step_peers import INSTALL_TRL, PARTS, Peer, TrlLoop, installed_peers
+from outcome_rl.files import write_rows
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
-from outcome_rl.grpo.data.problems import BatchOrder, load_problems
+from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.collector import Collector
-from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
-from outcome_rl.grpo.update.updater import Updater
+from outcome_rl.grpo.trainer import RunState, Trainer
+from outcome_rl.grpo.types import Rollout, Sample
+from outcome_rl.terminal import at_least_one
+from outcome_rl.toy import DialectTask
 
-OURS, TRL = "outcome_rl", "TRL"
-LR = 1e-6
-
-
-class Workload(NamedTuple):
-    """What is trained, and on how much."""
-
-    questions: int
-    n: int
-    prompt_tokens: int
-    response_tokens: int  # at most
-    micro_batch_size: int  # responses; divides questions * n
-
-
-WORKLOADS = {
-    "toy": Workload(questions=64, n=8, prompt_tokens=8, response_tokens=16, micro_batch_size=128),
-    "llama-100m": Workload(questions=4, n=4, prompt_tokens=64, response_tokens=64, micro_batch_size=8),
+OURS = "outcome_rl"
+MODELS = {
+    "toy": (),
+    "llama-100m": (
+        "data.train_batch_size=4",
+        "data.max_prompt_length=80",
+        "data.max_response_length=64",
+        "rollout.n=4",
+        "actor.ppo_micro_batch_size_per_gpu=8",
+    ),
 }
+"""Settings of each model over those of the toy preset: the toy policy, and a random Llama of 100 million parameters."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    """Run the benchmark from a command line."""
     parser = argparse.ArgumentParser(
         prog="outcome-rl bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--rounds", type=int, default=10, help="of each measurement")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
+    parser.add_argument("--threads", type=at_least_one, help="CPU threads of PyTorch (its own default)")
+    parser.add_argument("--rounds", type=at_least_one, default=10, help="steps of each trainer (%(default)s)")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of all trainers")
     add_out(parser)
     options = parser.parse_args(argv)
-    if options.device == "cpu" and find_spec("trl") is None:
-        print(f"TRL is left out: {INSTALL}", file=sys.stderr)
-    figures = {name: measure(name, options.device, options.rounds) for name in options.models}
+    settings = [f"model.device={options.device}", *options.set]
+    if options.threads:
+        settings.append(f"trainer.num_threads={options.threads}")
+    peers = installed_peers()
+    if TrlLoop not in peers:
+        print(f"TRL is left out: {INSTALL_TRL}", file=sys.stderr)
+    figures = {name: measure(name, settings, peers, options.rounds) for name in options.models}
     print(table(figures))
-    config = {"rounds": options.rounds, "workloads": {name: WORKLOADS[name]._asdict() for name in options.models}}
-    print(f"wrote {write_result(options.out, 'step', config, figures)}", file=sys.stderr)
+    config = {"rounds": options.rounds, "settings": settings, "models": {name: MODELS[name] for name in options.models}}
+    print(f"wrote {write_result(options.out, f'step-{options.device}', config, figures)}", file=sys.stderr)
 
 
-def measure(name: str, device: str, rounds: int) -> dict[str, dict[str, Any]]:
-    """Figures of each trainer: milliseconds of a step and of a rollout, tokens of each, MiB at the peak of a step."""
-    workload = WORKLOADS[name]
-    config = _config(workload)
-    with TemporaryDirectory() as folder:
-        settings = ModelConfig(path=_model(name, Path(folder)), device=device)
-        policy = Policy.load(settings)
-        prompts, problems = _prompts(policy, workload)
-        engine = TransformersEngine(policy, workload.questions * workload.n)
-        rollouts = engine.generate(prompts, config.rollout, workload.response_tokens, seed=0)
-        batch = _scored(rollouts)
-        updater = Updater(policy, config, total_steps=1000)
-
-        def our_step() -> None:
-            updater.step(batch)
-            updater.optimizer.zero_grad()  # as TRL does: else the gradients would be there before the next step
-
-        steps: dict[str, Callable[[], object]] = {OURS: our_step}
-        generation: dict[str, Callable[[], object]] = {
-            OURS: partial(engine.generate, prompts, config.rollout, workload.response_tokens, seed=0)
-        }
-        sampled = {OURS: _num_tokens(rollouts)}
-        if find_spec("trl") is not None:
-            trl = TrlStep(Policy.load(settings), batch, n=workload.n, micro_batch_size=workload.micro_batch_size, lr=LR)
-            steps[TRL], generation[TRL] = trl, partial(trl.generate, prompts, workload.n)
-            first, (loss, norm) = updater.step(batch), trl()
-            check_agreement((first["actor/loss"], first["actor/grad_norm"]), (loss, norm))
-            sampled[TRL] = trl.generate(prompts, workload.n)
-        timed = partial(interleaved_times, device=policy.device, warmups=1, rounds=rounds, seconds=600)
-        step_times, rollout_times = timed(steps), timed(generation)
-        figures: dict[str, dict[str, Any]] = {
-            trainer: {
-                "step": step_times[trainer],
-                "rollout": rollout_times[trainer],
-                "trained_tokens": _num_tokens(rollouts),
-                "sampled_tokens": sampled[trainer],
-                "peak_mib": peak_mib(step, policy.device),
-            }
-            for trainer, step in steps.items()
-        }
-        whole_ms = step_times[OURS]["median_ms"] + rollout_times[OURS]["median_ms"]
-        scored = rollouts if name == "toy" else _with_answers(policy, rollouts)
-        figures[OURS]["outcomes_ms"] = _outcomes_ms(policy, config, problems, scored, rounds)
-        figures[OURS]["outcomes_share"] = figures[OURS]["outcomes_ms"] / (whole_ms + figures[OURS]["outcomes_ms"])
+def measure(name: str, settings: Sequence[str], peers: Sequence[type[Peer]], rounds: int) -> dict[str, dict[str, Any]]:
+    """Compare all trainers on a model, then time them; see `figures_of` for the figures of each."""
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        overrides = [*MODELS[name], *_inputs(name, Path(folder)), "actor.optim.lr=1e-12", *settings]
+        trainer = Trainer(load_config("toy", [*overrides, f"trainer.default_local_dir={folder}/runs"]))
+        stack.callback(trainer.close)
+        others = {peer.label: peer(trainer) for peer in peers}
+        trainer.state = RunState()
+        samples = trainer.train_step()[0].samples
+        compare(trainer, list(others.values()), samples)
+        steps: dict[str, Callable[[], tuple[dict[str, float], int]]] = {OURS: partial(our_step, trainer)}
+        steps |= {label: peer.step for label, peer in others.items()}
+        updates: dict[str, Callable[[], object]] = {OURS: partial(our_update, trainer, samples)}
+        updates |= {label: partial(peer.train, samples) for label, peer in others.items()}
+        figures = figures_of(steps, updates, trainer.policy.device, rounds)
+        scored = [sample.rollout for sample in samples] if name == "toy" else with_answers(trainer.policy, samples)
+        ours = figures[OURS]
+        ours["outcomes_ms"] = outcomes_ms(trainer, scored, rounds)
+        whole_ms = ours["step"]["median_ms"] - ours["parts_ms"]["outcomes"] + ours["outcomes_ms"]
+        ours["outcomes_share"] = ours["outcomes_ms"] / whole_ms
         return figures
 
 
-def check_agreement(ours: tuple[float, float], theirs: tuple[float, float]) -> None:
-    """Loss and norm of the gradient of both trainers on one batch.
+def figures_of(
+    steps: dict[str, Callable[[], tuple[dict[str, float], int]]],
+    updates: dict[str, Callable[[], object]],
+    device: torch.device,
+    rounds: int,
+) -> dict[str, dict[str, Any]]:
+    """Time whole steps in rounds, and measure the memory of updates.
+
+    Args:
+        steps: whole step of each trainer, which returns the seconds of its parts and the number of sampled tokens.
+        updates: reference and update of each trainer, on the same responses.
+        device: of the model.
+        rounds: steps of each trainer.
+
+    Returns:
+        For each trainer: `step`, times; `parts_ms`, medians; `tokens` of a step, median; `peak_mib` of an update.
+    """
+    found: dict[str, list[tuple[dict[str, float], int]]] = {name: [] for name in steps}
+    calls = {name: (lambda name=name: found[name].append(steps[name]())) for name in steps}
+    times = interleaved_times(calls, device, warmups=2, rounds=rounds, seconds=float("inf"))
+    figures = {}
+    for name in steps:
+        seconds, tokens = zip(*found[name][-rounds:], strict=True)
+        figures[name] = {
+            "step": times[name],
+            "parts_ms": {part: 1e3 * statistics.median(one[part] for one in seconds) for part in PARTS},
+            "tokens": statistics.median(tokens),
+            "peak_mib": peak_mib(updates[name], device),
+        }
+    return figures
+
+
+def our_step(trainer: Trainer) -> tuple[dict[str, float], int]:
+    """Make the first step of a trainer, again at every call; return seconds of its parts and sampled tokens."""
+    trainer.state = RunState()
+    collected, row = trainer.train_step()
+    trainer.updater.optimizer.zero_grad(set_to_none=True)
+    return {part: row[f"time/{part}_s"] for part in PARTS}, sum(len(one.rollout.token_ids) for one in collected.samples)
+
+
+def our_update(trainer: Trainer, samples: Sequence[Sample]) -> None:
+    """Update on given samples, and drop the gradients as the peers do."""
+    trainer.updater.step(samples)
+    trainer.updater.optimizer.zero_grad(set_to_none=True)
+
+
+def compare(trainer: Trainer, peers: Sequence[Peer], samples: Sequence[Sample]) -> None:
+    """Print the largest relative difference of loss and gradient norm of each peer from ours, on the same responses.
+
+    The references are moved away from the policy, where the KL term and its gradient would be zero.
 
     Raises:
-        ValueError: they differ by more than float32 rounding, so the two do not do the same work.
+        ArithmeticError: a difference is beyond rounding, so that the trainers do not do the same work.
     """
-    for what, our, their in zip(("loss", "norm of the gradient"), ours, theirs, strict=True):
-        if abs(our - their) > 1e-3 * max(abs(our), abs(their), 1e-3):
-            raise ValueError(f"the {what} of {OURS} is {our}, of {TRL} {their}: nothing is timed")
+    assert trainer.updater.reference is not None
+    moved = {name: 1.05 * weight for name, weight in trainer.policy.model.state_dict().items()}
+    trainer.updater.reference.model.load_state_dict(moved)
+    metrics = trainer.updater.step(samples)
+    trainer.updater.optimizer.zero_grad(set_to_none=True)
+    ours = (metrics["actor/loss"], metrics["actor/grad_norm"])
+    for peer in peers:
+        peer.reference.load_state_dict(moved)
+        theirs = peer.train(samples)
+        error = max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(theirs, ours, strict=True))
+        print(f"{peer.label}: loss and gradient norm differ by {error:.1e}", file=sys.stderr, flush=True)
+        if not error <= peer.tolerance:
+            raise ArithmeticError(f"loss and gradient norm of {peer.label} are {theirs}, ours are {ours}: not timed")
+
+
+def with_answers(policy: Policy, samples: Sequence[Sample]) -> list[Rollout]:
+    """Return responses of the same lengths, each a number in a box after other numbers: a random model answers none."""
+    rollouts = []
+    for row, sample in enumerate(samples):
+        length = len(sample.rollout.token_ids)
+        answer = policy.tokenizer(f"\\boxed{{ {row % 50} }}")["input_ids"]
+        before = policy.tokenizer(" ".join(str((row + position) % 50) for position in range(length)))["input_ids"]
+        ids = [*before, *answer][-length:]
+        rollouts.append(Rollout.decoded(policy.tokenizer, sample.rollout.prompt_ids, ids))
+    return rollouts
+
+
+def outcomes_ms(trainer: Trainer, rollouts: Sequence[Rollout], rounds: int) -> float:
+    """Return the median milliseconds from the responses of the first step to advantages."""
+    problems = [trainer.train_set.problems[i] for i in trainer.order.batch(1)]
+    score = partial(trainer.collector.score, problems, rollouts)
+    score()  # fills caches
+    return statistics.median(time_ms(score, torch.device("cpu")) for _ in range(rounds))
 
 
 def table(figures: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """In Markdown, a row for each model and trainer."""
+    """Return a row for each model and trainer, in Markdown."""
     lines = [
-        "| model | trainer | training, tokens/s | rollout, tokens/s | peak of training, MiB | outcomes, of a step |",
-        "|---|---|---|---|---|---|",
+        f"| model | trainer | step, ms | {', ms | '.join(PARTS)}, ms | rollout, tokens/s | training, tokens/s "
+        "| peak of training, MiB | outcomes, of a step |",
+        "|---|---|" + "---:|" * (len(PARTS) + 5),
     ]
     for model, trainers in figures.items():
         for trainer, found in trainers.items():
-            training = 1e3 * found["trained_tokens"] / found["step"]["median_ms"]
-            rollout = 1e3 * found["sampled_tokens"] / found["rollout"]["median_ms"]
-            peak = "" if found["peak_mib"] is None else f"{found['peak_mib']:.0f}"
-            share = f"{found['outcomes_share']:.2%}" if "outcomes_share" in found else ""  # TRL's is not measured
-            lines.append(f"| {model} | {trainer} | {training:.0f} | {rollout:.0f} | {peak} | {share} |")
+            step, parts = found["step"], found["parts_ms"]
+            cells = [f"{step['median_ms']:.0f} ({step['p20_ms']:.0f} to {step['p80_ms']:.0f})"]
+            cells += [f"{parts[part]:.0f}" for part in PARTS]
+            cells += [f"{1e3 * found['tokens'] / parts[part]:.0f}" for part in ("rollout", "update")]
+            cells.append("" if found["peak_mib"] is None else f"{found['peak_mib']:.0f}")
+            cells.append(f"{found['outcomes_share']:.2%}" if "outcomes_share" in found else "")
+            lines.append(f"| {model} | {trainer} | {' | '.join(cells)} |")
+    for model, trainers in figures.items():
+        ours = trainers[OURS]["step"]["median_ms"]
+        ratios = [
+            f"{found['step']['median_ms'] / ours:.2f} times the steps/s of the {name}".replace("the TRL", "TRL")
+            for name, found in trainers.items()
+            if name != OURS
+        ]
+        if ratios:
+            lines += ["", f"{model}: {', '.join(ratios)}."]
     return "\n".join(lines) + "\n"
 
 
-def _config(workload: Workload) -> TrainConfig:
-    config = load_config(
-        "toy",
-        [
-            f"data.train_batch_size={workload.questions}",
-            f"data.max_prompt_length={workload.prompt_tokens}",
-            f"data.max_response_length={workload.response_tokens}",
-            f"rollout.n={workload.n}",
-            f"actor.ppo_micro_batch_size_per_gpu={workload.micro_batch_size}",
-            "actor.kl_loss_coef=0",
-            f"actor.optim.lr={LR}",
-            "actor.optim.lr_warmup_steps=0",
-            "exploration.answer_mask_mode=none",
-        ],
-    )
-    return replace(config, rollout=replace(config.rollout, temperature=1.0))
-
-
-def _model(name: str, folder: Path) -> str:
-    """The path of a model: the toy policy, or a random Llama of 100 million parameters with its tokenizer."""
+def _inputs(name: str, folder: Path) -> list[str]:
+    """Return the settings that name model and data; the random Llama and its problems are made in `folder`."""
     if name == "toy":
-        return name
+        return []
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = Policy.load(ModelConfig(path="toy", device="cpu")).tokenizer
@@ -186,59 +233,12 @@ def _model(name: str, folder: Path) -> str:
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-def _prompts(policy: Policy, workload: Workload) -> tuple[list[list[int]], list[Problem]]:
-    """Prompts of as many tokens each: toy problems, repeated where that takes more than one."""
-    config = load_config("toy", [])
-    problems = list(load_problems(["toy:train"], config.data, workload.questions).problems)
-    prompts = [policy.tokenizer(problem.problem)["input_ids"] for problem in problems]
-    return [(ids * workload.prompt_tokens)[: workload.prompt_tokens] for ids in prompts], problems
-
-
-def _num_tokens(rollouts: Sequence[Rollout]) -> int:
-    return sum(len(rollout.token_ids) for rollout in rollouts)
-
-
-def _scored(rollouts: Sequence[Rollout]) -> list[Sample]:
-    generator = torch.Generator().manual_seed(0)
-    advantages = torch.randn(len(rollouts), generator=generator).tolist()
-    bonuses = torch.rand(len(rollouts), generator=generator).tolist()
-    correct = (torch.rand(len(rollouts), generator=generator) < 0.5).tolist()
-    question = Problem("", "", "")
-    rows = zip(rollouts, correct, advantages, bonuses, strict=True)
-    return [Sample(question, rollout, None, right, 0, a, b) for rollout, right, a, b in rows]
-
-
-def _with_answers(policy: Policy, rollouts: Sequence[Rollout]) -> list[Rollout]:
-    """Responses of the same lengths, each of them another number in a box behind numbers."""
-    completions = []
-    for row, rollout in enumerate(rollouts):
-        length = len(rollout.token_ids)
-        answer = policy.tokenizer(f"\\boxed{{ {row % 50} }}")["input_ids"]
-        before = policy.tokenizer(" ".join(str((row + place) % 50) for place in range(length)))["input_ids"]
-        completions.append(Rollout.decoded(policy.tokenizer, rollout.prompt_ids, [*before, *answer][-length:]))
-    return completions
-
-
-def _outcomes_ms(
-    policy: Policy, config: TrainConfig, problems: Sequence[Problem], rollouts: Sequence[Rollout], rounds: int
-) -> float:
-    """Median milliseconds from responses to advantages, with a new count table each time."""
-    config = replace(config, exploration=replace(config.exploration, answer_mask_mode="policy"))
-    milliseconds = []
-    for _ in range(rounds + 1):  # the first fills caches
-        with Explorer() as explorer:
-            order = BatchOrder(len(problems), len(problems), shuffle=False, seed=0)
-            engine = TransformersEngine(policy, len(rollouts))
-            collector = Collector(config, ProblemSet("toy", tuple(problems), ""), order, policy, engine, explorer)
-            begin = time.perf_counter()
-            collector.score(problems, rollouts)
-            milliseconds.append(1e3 * (time.perf_counter() - begin))
-    return float(torch.tensor(milliseconds[1:]).median())
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    rows = DialectTask().problems("train", 8)
+    problems = folder / "problems.jsonl"
+    write_rows(problems, [row | {"problem": " ".join([row["problem"]] * 8)} for row in rows])  # about 64 tokens
+    return [f"model.path={folder / 'model'}", f"data.train_files={problems}", "data.val_files=[]", "data.test_files=[]"]
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ class Trainer:
     def _steps(self, received: Sequence[int], display: Display) -> None:
         self._evaluate(received, display)
         while self.state.step < self.total_steps:
-            collected, row = self._train_step()
+            collected, row = self.train_step()
             self.records.append("metrics", row)
             display.step(row)
             self._record_samples(collected, display)
@@ -183,7 +183,7 @@ class Trainer:
                 self._save()
             self._evaluate(received, display)
 
-    def _train_step(self) -> tuple[Collected, dict[str, Any]]:
+    def train_step(self) -> tuple[Collected, dict[str, Any]]:
         """Make one update, as a function of the state alone, and return its samples and its row of the metrics."""
         start = time.perf_counter()
         collected = self.collector.collect(self.state.drawn)

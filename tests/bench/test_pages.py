@@ -2,11 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bench import loss_page, pages
+from outcome_rl.bench import step
 
 BEGIN, END = "<!-- some: written by make pages -->", "<!-- end of some -->"
 
@@ -33,31 +33,13 @@ def test_every_page_and_plot_is_written(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     pages.main()
     assert {path: (tmp_path / path).read_text() for path in wanted} == wanted
+    assert (tmp_path / "docs" / "exploration.png").read_bytes().startswith(b"\x89PNG")
     for name in loss_page.read_records(pages.RESULTS):
         assert (tmp_path / "docs" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_block_of_a_step_names_device_and_commit() -> None:
-    times = {"median_ms": 500.0}
-    ours: dict[str, Any] = {
-        "step": times,
-        "rollout": times,
-        "trained_tokens": 1000,
-        "sampled_tokens": 2000,
-        "peak_mib": 12.4,
-        "outcomes_share": 0.004,
-    }
-    trl = {**ours, "step": {"median_ms": 1000.0}, "peak_mib": None}
-    del trl["outcomes_share"]
-    block = pages.step_block(
-        {
-            "figures": {"toy": {"outcome_rl": ours, "TRL": trl}},
-            "devices": ["cpu: some"],
-            "versions": {"torch": "2.13.0"},
-            "date": "2026-01-01",
-            "commit": "abc",
-        }
-    )
-    assert "| toy | outcome_rl | 2000 | 4000 | 12 | 0.40% |" in block
-    assert "| toy | TRL | 1000 | 4000 |  |  |" in block
+    record = pages.read(pages.RESULTS / "step-cpu.json") | {"devices": ["cpu: some"], "commit": "abc"}
+    block = pages.step_block(record | {"versions": {"torch": "2.13.0"}, "date": "2026-01-01"})
+    assert block.startswith(step.table(record["figures"]))
     assert "Measured on cpu: some; PyTorch 2.13.0; 2026-01-01; commit abc." in block

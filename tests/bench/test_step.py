@@ -1,4 +1,4 @@
-"""The benchmark of a training step, without TRL: what it measures, compares and writes."""
+"""The benchmark of a whole step: peers that do the same work, and figures that follow from the measurements."""
 
 import json
 from collections.abc import Iterator
@@ -7,45 +7,105 @@ from pathlib import Path
 import pytest
 import torch
 
-from outcome_rl.bench import step
-from outcome_rl.bench.step import Workload, main, table
+from outcome_rl.bench import step, step_peers
+from outcome_rl.bench.step import compare, main, measure, table, with_answers
+from outcome_rl.bench.step_peers import PARTS, PlainLoop, pad
+from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.types import Rollout
+from outcome_rl.grpo.trainer import Trainer
+from outcome_rl.grpo.types import Problem, Rollout, Sample
 from outcome_rl.outcomes.extraction import extract_answer
 
+SMALL = ["data.train_batch_size=4", "data.train_max_samples=8", "data.val_max_samples=2", "rollout.n=4"]
+CPU = torch.device("cpu")
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(step, "find_spec", lambda name: None)
-    small = Workload(questions=3, n=2, prompt_tokens=8, response_tokens=12, micro_batch_size=2)
-    monkeypatch.setitem(step.WORKLOADS, "toy", small)
+
+@pytest.fixture(autouse=True)
+def without_trl(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave TRL out (tests/integrations has its test), and keep PyTorch's threads."""
+    monkeypatch.setattr(step_peers, "find_spec", lambda name: None)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 
 
-@pytest.mark.usefixtures("small")
-def test_our_step_is_measured_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--models", "toy", "--rounds", "2", "--out", str(tmp_path)])
+@pytest.fixture
+def trainer(tmp_path: Path) -> Iterator[Trainer]:
+    trainer = Trainer(
+        load_config(
+            "toy", [*SMALL, "actor.optim.lr=1e-12", "trainer.num_threads=1", f"trainer.default_local_dir={tmp_path}"]
+        )
+    )
+    yield trainer
+    trainer.close()
+
+
+def sample(prompt: list[int], response: list[int], answer_span: tuple[int, int] = (0, 0)) -> Sample:
+    return Sample(Problem("q", "?", "1"), Rollout(prompt, response, ""), None, True, 0, 1.5, 0.5, answer_span)
+
+
+def test_small_steps_are_compared_timed_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--models", "toy", "--rounds", "2", "--threads", "1", "--out", str(tmp_path), "--set", *SMALL])
     shown = capsys.readouterr()
     assert "TRL is left out: pip install" in shown.err
-    found = json.loads((tmp_path / "step.json").read_text())
-    assert found["config"]["workloads"]["toy"]["questions"] == 3
-    (ours,) = found["figures"]["toy"].values()
-    assert ours["step"]["rounds"] == ours["rollout"]["rounds"] == 2
-    assert 0 < ours["outcomes_share"] < 1
-    assert 6 < ours["trained_tokens"] <= 6 * 12
+    assert "plain loop: loss and gradient norm differ by" in shown.err
+    found = json.loads((tmp_path / "step-cpu.json").read_text())
+    assert set(SMALL) <= set(found["config"]["settings"])
+    assert list(found["figures"]["toy"]) == ["outcome_rl", "plain loop"]
+    for figures in found["figures"]["toy"].values():
+        assert figures["step"]["rounds"] == 2
+        assert set(figures["parts_ms"]) == set(PARTS)
+        assert sum(figures["parts_ms"].values()) <= 1.5 * figures["step"]["p80_ms"]
+        assert 4 * 4 < figures["tokens"] <= 4 * 4 * 16
+    assert 0 < found["figures"]["toy"]["outcome_rl"]["outcomes_share"] < 1
     assert shown.out == table(found["figures"]) + "\n"
+
+
+def test_a_loop_that_does_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = PlainLoop.loss
+    monkeypatch.setattr(PlainLoop, "loss", lambda *arguments: 1.01 * own(*arguments))
+    monkeypatch.setattr(step, "interleaved_times", lambda *_, **__: pytest.fail("timed before the comparison"))
+    with pytest.raises(ArithmeticError, match=r"loss and gradient norm of plain loop are .* not timed"):
+        measure("toy", [*SMALL, "trainer.num_threads=1"], [PlainLoop], rounds=1)
+
+
+def test_the_reference_enters_the_comparison(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = trainer.train_step()[0].samples
+    plain = PlainLoop(trainer)
+    compare(trainer, [plain], samples)
+    monkeypatch.setattr(plain, "reference_logps", lambda part: torch.zeros_like(part.advantages))
+    with pytest.raises(ArithmeticError):
+        compare(trainer, [plain], samples)
+
+
+def test_padding_keeps_tokens_and_leaves_out_answers() -> None:
+    padded = pad([sample([5, 6, 7], [1, 2], (1, 2)), sample([8], [3, 4, 9])], 0, CPU)
+    assert padded.ids.tolist() == [[5, 6, 7, 1, 2, 0], [0, 0, 8, 3, 4, 9]]
+    assert padded.mask.tolist() == [[1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1]]
+    assert padded.advantages.tolist() == [[2.0, 0.0, 2.0], [2.0, 2.0, 2.0]]
+    first, second = padded.split(1)
+    assert first.completion_ids.tolist() == [[1, 2, 0]]
+    assert second.prompt_mask.tolist() == [[False, False, True]]
 
 
 def test_a_random_models_responses_are_given_answers() -> None:
     policy = Policy.load(ModelConfig(path="toy", device="cpu"))
-    prompts = [[5, 6, 7], [8, 9, 10]]
-    responses = [[11] * 9, [12] * 7, [13] * 9, [14]]
-    drawn = [Rollout(prompts[row // 2], ids, "") for row, ids in enumerate(responses)]
-    answered = step._with_answers(policy, drawn)
+    drawn = [sample([5, 6, 7], response) for response in ([11] * 9, [12] * 7, [13] * 9, [14])]
+    answered = with_answers(policy, drawn)
     assert [len(rollout.token_ids) for rollout in answered] == [9, 7, 9, 1]
     answers = [extract_answer(rollout.text) for rollout in answered]
     assert [answer and answer.text for answer in answers] == ["0", "1", "2", None]  # one token is no box
+
+
+def test_the_table_follows_from_the_figures() -> None:
+    def figures(ms: float, peak: float | None) -> dict[str, object]:
+        times = {"median_ms": ms, "p20_ms": 0.9 * ms, "p80_ms": 1.1 * ms}
+        return {"step": times, "parts_ms": dict.fromkeys(PARTS, 100.0), "tokens": 1000, "peak_mib": peak}
+
+    ours = {**figures(500.0, 12.4), "outcomes_share": 0.004}
+    shown = table({"toy": {"outcome_rl": ours, "plain loop": figures(1000.0, None), "TRL": figures(750.0, 20.0)}})
+    assert "| toy | outcome_rl | 500 (450 to 550) | 100 | 100 | 100 | 100 | 10000 | 10000 | 12 | 0.40% |" in shown
+    assert "| toy | plain loop | 1000 (900 to 1100) | 100 | 100 | 100 | 100 | 10000 | 10000 |  |  |" in shown
+    assert shown.endswith("toy: 2.00 times the steps/s of the plain loop, 1.50 times the steps/s of TRL.\n")
+    assert len({line.count("|") for line in shown.splitlines() if line}) == 2  # rows, and the sentence

@@ -1,0 +1,49 @@
+"""TRL as a peer of the benchmark of a whole step: the same loss and gradients on the same responses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from outcome_rl.bench.step import compare, measure
+from outcome_rl.bench.step_peers import PARTS, TrlLoop, installed_peers
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.trainer import Trainer
+
+SMALL = [
+    "data.train_batch_size=4",
+    "data.train_max_samples=8",
+    "data.val_max_samples=2",
+    "rollout.n=4",
+    "actor.ppo_micro_batch_size_per_gpu=8",
+    "actor.optim.lr=1e-12",
+    "model.device=cpu",
+    "trainer.num_threads=1",
+]
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_trl_learns_the_same_and_makes_whole_steps(tmp_path: Path) -> None:
+    trainer = Trainer(load_config("toy", [*SMALL, f"trainer.default_local_dir={tmp_path}"]))
+    try:
+        samples = trainer.train_step()[0].samples
+        peer = TrlLoop(trainer)
+        compare(trainer, [peer], samples)
+        seconds, tokens = peer.step()
+    finally:
+        trainer.close()
+    assert set(seconds) == set(PARTS)
+    assert 4 * 4 < tokens <= 4 * 4 * 16
+
+
+def test_trl_is_measured_where_it_is_installed() -> None:
+    assert TrlLoop in installed_peers()
+    figures = measure("toy", SMALL, installed_peers(), rounds=1)
+    assert list(figures) == ["outcome_rl", "plain loop", "TRL"]
