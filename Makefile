@@ -14,7 +14,7 @@ help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## Make .venv with the package, editable, and everything the tests need, at the pinned versions
-	@$(BIN)/python -c "from outcome_rl_kernels.native import native_status; print('native library:', native_status()[1])"
+	@$(BIN)/python -c "from outcome_rl_kernels.backends import native_obstacle; print(native_obstacle() or 'the native library is available')"
 
 $(READY): pyproject.toml constraints.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

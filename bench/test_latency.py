@@ -18,7 +18,7 @@ from outcome_rl import (
     linear_policy_loss,
     policy_loss,
 )
-from outcome_rl_kernels.native import native_status
+from outcome_rl_kernels.backends import native_obstacle
 
 B, N = 256, 8  # the paper's step
 Benchmark = Callable[..., Any]
@@ -33,8 +33,8 @@ def step_keys(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.fixture(params=["native", "reference"])
 def counts(request: pytest.FixtureRequest) -> OutcomeCounts:
     """Return a table with half a million entries."""
-    if request.param == "native" and not native_status()[0]:
-        pytest.skip(native_status()[1])
+    if request.param == "native" and (obstacle := native_obstacle()):
+        pytest.skip(obstacle)
     table = OutcomeCounts(impl=request.param)
     g = torch.Generator().manual_seed(0)
     table.observe(torch.randint(1 << 40, (500_000,), generator=g), torch.randint(1, 6, (500_000,), generator=g))

@@ -33,7 +33,7 @@ from outcome_rl.outcomes.matcher import Judge, OutcomeMatcher, Outcomes
 from outcome_rl.settings import check_settings, setting
 from outcome_rl_kernels import OutcomeCounts, group_advantages, parse_bonus
 from outcome_rl_kernels.advantages.reference import NoAnswerRule, Scale, is_zeroed
-from outcome_rl_kernels.loss.reference import AnswerMaskMode
+from outcome_rl_kernels.loss.inputs import AnswerMaskMode
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""What Linux says of this process's memory."""
+"""Memory figures of this process, as Linux reports them."""
 
 from pathlib import Path
 

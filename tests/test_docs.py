@@ -14,6 +14,7 @@ from outcome_rl import Explorer, group_advantages, linear_policy_loss
 from outcome_rl.exploration import ExplorationConfig
 from outcome_rl.metrics import SampleSummary
 from outcome_rl.settings import settings_of
+from outcome_rl_kernels.loss.api import LossOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 README = DOCS.parent / "README.md"
@@ -44,7 +45,8 @@ def test_every_argument_is_in_the_maths() -> None:
 
 
 def _arguments(function: object) -> list[str]:
-    return list(inspect.signature(function).parameters)
+    names = [*inspect.signature(function).parameters]
+    return [*names[:-1], *LossOptions.__annotations__] if names[-1] == "options" else names
 
 
 def test_readme_loop_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,12 +80,12 @@ def test_with_a_compiler_the_wheel_is_native_and_runs(source, tmp_path):
     zipfile.ZipFile(wheel).extractall(installed)
     code = (
         f"import sys; sys.path.insert(0, {str(installed)!r})\n"
-        "from outcome_rl_kernels import native\n"
-        "print(native.__file__, native.native_status())"
+        "from outcome_rl_kernels import backends\n"
+        "print(backends.__file__, backends.native_obstacle())"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == f"{installed / 'outcome_rl_kernels/native.py'} (True, 'available')"
+    assert ran.stdout.strip() == f"{installed / 'outcome_rl_kernels/backends.py'} None"
 
 
 # GCC 11 knows no levels of x86-64; other compilers cannot clone functions at all.

@@ -22,7 +22,7 @@ HARD_QUESTIONS = 128
 
 
 class Setting(NamedTuple):
-    """What the runs of one comparison share."""
+    """Setting that the runs of one comparison share."""
 
     table: Table
     questions: Questions

@@ -1,16 +1,14 @@
 // The exported functions: plain C, called by ctypes, so no exception may leave them. Arrays are contiguous and checked by
 // the caller.
-// A change of any signature or of its meaning raises kAbiVersion, together with ABI_VERSION in native.py.
+// A change of any signature or of its meaning raises kAbiVersion, together with ABI_VERSION in backends.py.
 
 #include <cstdint>
 #include <new>
 #include <type_traits>
 
 #include "count_table.h"
-#include "entry_sort.h"
 #include "group_advantages.h"
-#include "logit_rows.h"
-#include "policy_rows.h"
+#include "row_kernels.h"
 
 #if defined(_WIN32)
 #define OUTCOME_RL_EXPORT extern "C" __declspec(dllexport)
@@ -22,7 +20,10 @@
 
 namespace {
 
-constexpr int32_t kAbiVersion = 4;
+using outcome_rl::Bfloat16;
+using outcome_rl::LogitRows;
+
+constexpr int32_t kAbiVersion = 5;
 
 enum Status : int32_t { kOk = 0, kOutOfMemory = 1 };
 
@@ -31,22 +32,20 @@ Status status_of(bool grown) { return grown ? kOk : kOutOfMemory; }
 // Calls pass(rows of the logits' type, gradients of theirs): the types are numbers only as far as here.
 // kinds: 0 float32, 1 bfloat16, 2 float32 with bfloat16 gradients.
 template <class Pass>
-void over_logits(
-    int32_t kind,
-    const void* logits,
-    const int64_t* labels,
-    int64_t rows,
-    int64_t vocabulary,
-    float inverse_temperature,
-    void* gradients,
-    Pass pass) {
-    using outcome_rl::Bfloat16;
-    using outcome_rl::LogitRows;
-    const LogitRows<float> wide{static_cast<const float*>(logits), labels, rows, vocabulary, inverse_temperature};
-    const LogitRows<Bfloat16> half{static_cast<const Bfloat16*>(logits), labels, rows, vocabulary, inverse_temperature};
+void over_logits(int32_t kind, const LogitRows<void>& in, void* gradients, Pass pass) {
+    const auto typed = [&](auto* logits) {
+        using Logit = std::remove_const_t<std::remove_pointer_t<decltype(logits)>>;
+        return LogitRows<Logit>{logits, in.labels, in.active, in.rows, in.vocabulary, in.inverse_temperature};
+    };
+    const auto wide = typed(static_cast<const float*>(in.logits));
+    const auto half = typed(static_cast<const Bfloat16*>(in.logits));
     if (kind == 0) pass(wide, static_cast<float*>(gradients));
     if (kind == 1) pass(half, static_cast<Bfloat16*>(gradients));
     if (kind == 2) pass(wide, static_cast<Bfloat16*>(gradients));
+}
+
+outcome_rl::RowStatistics columns_of(double* statistics, int64_t rows) {
+    return {statistics, statistics + rows, statistics + 2 * rows, statistics + 3 * rows};
 }
 
 // Calls compute(rewards, advantages, bonuses) with pointers of the rewards' type, likewise.
@@ -125,11 +124,6 @@ OUTCOME_RL_EXPORT void count_table_clear_pending(CountTable* table) noexcept { t
 
 OUTCOME_RL_EXPORT void count_table_clear(CountTable* table) noexcept { table->clear(); }
 
-OUTCOME_RL_EXPORT int32_t sort_entries(
-    int64_t* questions, int64_t* outcomes, int64_t* counts, int64_t n) noexcept {
-    return status_of(outcome_rl::sort_entries(questions, outcomes, counts, n));
-}
-
 // `float64` says whether rewards, advantages and bonuses are double or float; `table` may be null, `before` then too;
 // `update` adds the groups to the table. Out of memory: nothing is counted and nothing computed.
 OUTCOME_RL_EXPORT int32_t group_advantages(
@@ -162,54 +156,38 @@ OUTCOME_RL_EXPORT int32_t group_advantages(
     return kOk;
 }
 
-// See logit_rows.h and policy_rows.h; `kind` as for over_logits.
-OUTCOME_RL_EXPORT void logprob_rows(
+// See row_kernels.h; `kind` as for over_logits. `statistics`: (4, rows).
+OUTCOME_RL_EXPORT void row_statistics(
     int32_t kind,
     const void* logits,
     const int64_t* labels,
+    const uint8_t* active,
     int64_t rows,
     int64_t vocabulary,
     float inverse_temperature,
-    float* logp,
-    float* entropy,
+    double* statistics,
     int32_t threads) noexcept {
-    over_logits(kind, logits, labels, rows, vocabulary, inverse_temperature, nullptr, [&](const auto& input, auto*) {
-        outcome_rl::logprob_rows(input, logp, entropy, threads);
+    const auto columns = columns_of(statistics, rows);
+    over_logits(kind, {logits, labels, active, rows, vocabulary, inverse_temperature}, nullptr, [&](auto& input, auto*) {
+        outcome_rl::row_statistics(input, columns, threads);
     });
 }
 
-OUTCOME_RL_EXPORT void logprob_rows_backward(
+OUTCOME_RL_EXPORT void row_gradients(
     int32_t kind,
     const void* logits,
     const int64_t* labels,
+    const uint8_t* active,
     int64_t rows,
     int64_t vocabulary,
     float inverse_temperature,
-    const float* logp_grad,
-    const float* entropy_grad,
+    double* statistics,
+    const double* logp_grad,
+    const double* entropy_grad,
     void* gradients,
     int32_t threads) noexcept {
-    over_logits(kind, logits, labels, rows, vocabulary, inverse_temperature, gradients, [&](const auto& input, auto* to) {
-        outcome_rl::logprob_rows_backward(input, logp_grad, entropy_grad, to, threads);
-    });
-}
-
-// `terms`: (7, rows).
-OUTCOME_RL_EXPORT void policy_rows(
-    int32_t kind,
-    const void* logits,
-    const int64_t* labels,
-    int64_t rows,
-    int64_t vocabulary,
-    float inverse_temperature,
-    const outcome_rl::PolicyTokens* tokens,
-    const outcome_rl::LossSettings* settings,
-    float* terms,
-    void* gradients,
-    int32_t threads) noexcept {
-    const auto column = [=](int64_t i) { return terms + i * rows; };
-    const outcome_rl::RowTerms columns{column(0), column(1), column(2), column(3), column(4), column(5), column(6)};
-    over_logits(kind, logits, labels, rows, vocabulary, inverse_temperature, gradients, [&](const auto& input, auto* to) {
-        outcome_rl::policy_rows(input, *tokens, *settings, columns, to, threads);
+    const auto columns = columns_of(statistics, rows);
+    over_logits(kind, {logits, labels, active, rows, vocabulary, inverse_temperature}, gradients, [&](auto& input, auto* to) {
+        outcome_rl::row_gradients(input, columns, logp_grad, entropy_grad, to, threads);
     });
 }

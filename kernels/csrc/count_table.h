@@ -1,4 +1,4 @@
-// Exact counts of (question, outcome) pairs: the C++ twin of `DictTable` in outcome_rl_kernels/counts_tables.py.
+// Exact counts of (question, outcome) pairs: the C++ twin of `DictTable` in outcome_rl_kernels/counts/reference.py.
 
 #pragma once
 
@@ -14,7 +14,7 @@ struct CountSlot {
     int64_t question;
     int64_t outcome;
     int64_t count;
-    int64_t pending;  // the part of `count` that other ranks have not been told of
+    int64_t pending;  // the part of `count` that was not sent to other ranks
 
     bool empty() const { return count == 0; }
     bool same_key(const CountSlot& key) const { return question == key.question && outcome == key.outcome; }

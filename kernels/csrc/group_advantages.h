@@ -1,4 +1,4 @@
-// Group advantages on the CPU: the C++ twin of outcome_rl_kernels/reference/advantages.py, which has the formulas.
+// Group advantages on the CPU: the C++ twin of outcome_rl_kernels/advantages/reference.py, which has the formulas.
 //
 // Sums are taken in double. What is left of the bonuses is computed in the type of the rewards, in the order of the
 // reference and without fused multiply-adds, so that they are the same bits (`ucb_mean`: up to the rounding of one sum);
@@ -18,7 +18,7 @@ struct BonusTerm {
     int32_t zero_when_all_correct;
 };
 
-// Mirrored by `_Settings` in advantages_native.py.
+// Mirrored by `_Settings` in advantages/native.py.
 struct GroupSettings {
     const BonusTerm* terms;
     int64_t term_count;

@@ -1,4 +1,4 @@
-// Rows shared out over threads, whole, so that results do not depend on the number of threads.
+// Rows divided among threads, each row whole, so that results do not depend on the number of threads.
 
 #pragma once
 

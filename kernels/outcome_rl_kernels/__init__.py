@@ -4,12 +4,17 @@ Knows nothing of answers, drivers or configs. Users find the same names in `outc
 """
 
 from outcome_rl_kernels.advantages.api import GroupAdvantages, group_advantages, parse_bonus
+from outcome_rl_kernels.backends import implementations
 from outcome_rl_kernels.counts.api import OutcomeCounts
-from outcome_rl_kernels.dispatch import implementations
-from outcome_rl_kernels.loss.api import linear_policy_loss, loss_normalizer, policy_loss
+from outcome_rl_kernels.loss.api import (
+    LinearPolicyLoss,
+    PolicyLoss,
+    PolicyLossOutput,
+    linear_policy_loss,
+    loss_normalizer,
+    policy_loss,
+)
 from outcome_rl_kernels.loss.logprobs import linear_logprobs
-from outcome_rl_kernels.loss.modules import LinearPolicyLoss, PolicyLoss
-from outcome_rl_kernels.loss.reference import PolicyLossOutput
 
 __all__ = [
     "GroupAdvantages",

@@ -38,7 +38,7 @@ class Truth:
         return replace(self, loss=-self.logps_R.mean(), scale=self.logps_R.abs().mean())
 
     def errors_of(self, loss: Tensor, gradients: Sequence[Tensor], logps_R: Tensor | None) -> Errors:
-        """What separates a result from the truth; NaN counts as an infinite error."""
+        """Return the error of a result against the truth; NaN counts as an infinite error."""
         logps = None if logps_R is None else _finite((logps_R.double() - self.logps_R).square().mean().sqrt())
         errors = [
             _finite((gradient.double() - true).norm() / true.norm())

@@ -30,7 +30,7 @@ FLOAT64_LOGITS_BYTES = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What a case is made of: `sequences` of `length` tokens, or, without `length`, a micro-batch of an RL step.
+    """Description of a case: `sequences` of `length` tokens or, without `length`, a micro-batch of an RL step.
 
     Args:
         model: a key of MODELS.
@@ -55,7 +55,7 @@ class Spec:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What a loss takes besides hidden states and weight, in the shapes of the public functions and flattened."""
+    """Inputs of a loss besides hidden states and weight, in the shapes of the public functions and flattened."""
 
     labels: Tensor  # (S, T), or (N,) with cu_seqlens
     mask: Tensor

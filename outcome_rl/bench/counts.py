@@ -25,8 +25,8 @@ from torch import Tensor
 from outcome_rl.bench.measure import time_ms
 from outcome_rl.bench.record import add_out, write_result
 from outcome_rl_kernels import OutcomeCounts, group_advantages
-from outcome_rl_kernels.counts.entries import mix64
-from outcome_rl_kernels.dispatch import Impl
+from outcome_rl_kernels.backends import Impl
+from outcome_rl_kernels.splitmix import mix64
 
 Pairs = tuple[Tensor, Tensor]
 Row = dict[str, float]

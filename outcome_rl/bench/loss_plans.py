@@ -1,4 +1,4 @@
-"""What `outcome-rl bench loss` measures, section by section, on the CPU and on a GPU."""
+"""Sections of `outcome-rl bench loss` on the CPU and on a GPU."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,7 @@ class Plan:
 
 
 def cpu_plans() -> list[Plan]:
-    """What two cores can do in some minutes, what matters most first."""
+    """Plan for two cores and some minutes, the most important sections first."""
     layouts: tuple[Literal["packed", "padded"], ...] = ("packed", "padded")
     first, others = [], []
     for dtype in (torch.float32, torch.bfloat16):

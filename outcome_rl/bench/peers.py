@@ -113,7 +113,7 @@ def _our_inputs(batch: Batch) -> dict[str, Any]:
 
 
 def loss_of_logps(logps_N: Tensor, batch: Batch) -> Tensor:
-    """What a training loop does with log-probabilities: ratio, clip, k3, mean over the mask."""
+    """Return the loss of a training loop from log-probabilities: ratio, clip, k3, mean over the mask."""
     old_N = logps_N.detach() if batch.old_logps is None else batch.old_logps.view(-1)
     ratios_N = (logps_N - old_N).exp()
     clipped_N = ratios_N.clamp(1 - EPSILON, 1 + EPSILON)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
-from outcome_rl_kernels.loss.reference import LossAggregation
+from outcome_rl_kernels.loss.inputs import LossAggregation
 
 _LOSS_AGG: dict[str, LossAggregation] = {
     "grpo": "seq-mean-token-mean",

@@ -21,7 +21,7 @@ F32 = torch.float32
 
 @pytest.fixture(autouse=True)
 def tiny_and_uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What the adapters compute does not depend on the compiler, which takes half a minute for all of them."""
+    """The results of the adapters do not depend on the compiler, which takes half a minute for all of them."""
     monkeypatch.setitem(cases.MODELS, "tiny", (32, 257))
     with torch.compiler.set_stance("force_eager"):
         yield

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from outcome_rl_kernels import PolicyLossOutput
-from outcome_rl_kernels.loss.checks import token_batch
-from outcome_rl_kernels.loss.reference import TokenBatch
-from outcome_rl_kernels.native import native_status
+from outcome_rl_kernels.backends import native_obstacle
+from outcome_rl_kernels.loss.inputs import LossInputs
 
-needs_native = pytest.mark.skipif(not native_status()[0], reason=f"native library: {native_status()[1]}")
+needs_native = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
 
 B, T, H, V = 4, 6, 16, 211  # V is prime: no block size divides it
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
@@ -51,11 +50,9 @@ class Case(NamedTuple):
         exact = {name: value.double() for name, value in self.operands.items()}
         return torch.nn.functional.linear(exact["hidden"], exact["weight"], exact.get("bias")).to(dtype)
 
-    def batch(self) -> TokenBatch:
-        """The inputs as the reference takes them."""
-        optional = ("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights", "cu_seqlens")
-        batch, _ = token_batch(**dict.fromkeys(optional) | self.inputs, device=torch.device("cpu"))
-        return batch
+    def loss_inputs(self, dtype: torch.dtype, **settings: Any) -> LossInputs:
+        """The inputs as formulas take them, for operands of a dtype."""
+        return LossInputs.of(torch.empty(0, dtype=dtype), **self.inputs, **settings)
 
 
 def make_case(
@@ -142,7 +139,7 @@ def assert_as_exact(ours: dict[str, Any], eager: dict[str, Any], truth: dict[str
 
 
 def assert_same_tokens(ours: PolicyLossOutput, eager: PolicyLossOutput, truth: PolicyLossOutput) -> None:
-    """What the output says of tokens, and its metrics."""
+    """Return the per-token outputs and the metrics."""
     for name in ("logps", "entropies"):
         values = [getattr(output, name).double() for output in (ours, eager, truth)]
         assert torch.equal(values[0] == 0, values[2] == 0), name

@@ -14,12 +14,20 @@ from outcome_rl_kernels.advantages.reference import (
     GroupSettings,
     NoAnswerRule,
     Scale,
-    exploration_bonuses,
-    reward_advantages,
+    reference_group_advantages,
+)
+from outcome_rl_kernels.backends import Backend, Choice, Impl, choose
+from outcome_rl_kernels.checks import (
+    FLOATS,
+    check_choice,
+    check_number,
+    check_shape_of,
+    check_tensor,
+    shape_text,
 )
 from outcome_rl_kernels.counts.api import OutcomeCounts
-from outcome_rl_kernels.dispatch import Impl, choose_group_advantages
-from outcome_rl_kernels.loss.checks import FLOATS, check_number, check_tensor, shape_text
+
+MAX_GROUP_SAMPLES = 256  # one Triton program holds a group in registers
 
 
 class GroupAdvantages(NamedTuple):
@@ -109,31 +117,22 @@ def group_advantages(
     check_tensor("outcome_keys", outcome_keys, (torch.int64,), rewards.device)
     if rewards.dim() != 2 or rewards.shape[1] == 0:
         raise ValueError(f"rewards must have shape (B, n) with n >= 1 samples a question; got {shape_text(rewards)}")
-    if outcome_keys.shape != rewards.shape:
-        raise ValueError(
-            f"outcome_keys must have the shape of rewards, {shape_text(rewards)}; got {shape_text(outcome_keys)}"
-        )
+    check_shape_of("outcome_keys", outcome_keys, "rewards", rewards)
     if question_keys.shape != rewards.shape[:1]:
         raise ValueError(
             f"question_keys must have shape (B,) = ({rewards.shape[0]},), one a group; got {shape_text(question_keys)}"
         )
     if correct is not None:
         check_tensor("correct", correct, (torch.bool,), rewards.device)
-        if correct.shape != rewards.shape:
-            raise ValueError(
-                f"correct must have the shape of rewards, {shape_text(rewards)}; got {shape_text(correct)}"
-            )
+        check_shape_of("correct", correct, "rewards", rewards)
     methods = parse_bonus(bonus)
     coefs = _coefficients(coef, methods)
     check_number("baseline", baseline)
     if zero_when_all_correct is not None and not isinstance(zero_when_all_correct, bool):
         raise TypeError(f"zero_when_all_correct must be True, False or None; got {zero_when_all_correct!r}")
-    if no_answer not in ("no_bonus", "own_class"):
-        raise ValueError(f"no_answer must be 'no_bonus' or 'own_class'; got {no_answer!r}")
-    if scale not in ("std", "none"):
-        raise ValueError(f"scale must be 'std' or 'none'; got {scale!r}")
-    if ddof not in (0, 1):
-        raise ValueError(f"ddof must be 0 or 1; got {ddof!r}")
+    check_choice("no_answer", no_answer, ("no_bonus", "own_class"))
+    check_choice("scale", scale, ("std", "none"))
+    check_choice("ddof", ddof, (0, 1))
     check_number("eps", eps, least=0)
     if counts is None and COUNT_METHODS.intersection(methods):
         raise ValueError(f"bonus {bonus!r} needs counts; pass counts=OutcomeCounts() and keep it over training")
@@ -153,40 +152,24 @@ def group_advantages(
         settings,
         update,
     )
-    chosen = choose_group_advantages(impl, rewards, counts)
+    chosen = _choose(impl, rewards, counts).impl
     if chosen == "triton":
         from outcome_rl_kernels.advantages.triton import triton_group_advantages  # not above: triton is heavy
 
         return GroupAdvantages(*triton_group_advantages(*arguments))
-    return GroupAdvantages(*(native_group_advantages if chosen == "native" else _plain_group_advantages)(*arguments))
+    return GroupAdvantages(*(native_group_advantages if chosen == "native" else reference_group_advantages)(*arguments))
 
 
-def _plain_group_advantages(
-    rewards_Bn: Tensor,
-    question_keys_B: Tensor,
-    outcome_keys_Bn: Tensor,
-    correct_Bn: Tensor | None,
-    counts: OutcomeCounts | None,
-    settings: GroupSettings,
-    update: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Advantages, bonuses and, with counts, those before, by way of the reference."""
-    before_Bn = None
+def _choose(impl: Impl, rewards: Tensor, counts: OutcomeCounts | None) -> Choice:
+    fast: tuple[Backend, ...] = ("native", "triton")
+    obstacles: dict[Backend, str] = {}
     if counts is not None:
-        before_Bn = (counts.observe if update else counts.lookup)(question_keys_B, outcome_keys_Bn)
-    advantages_Bn = reward_advantages(rewards_Bn, scale=settings.scale, ddof=settings.ddof, eps=settings.eps)
-    bonuses_Bn = exploration_bonuses(
-        settings.methods,
-        settings.coefs,
-        outcome_keys_Bn,
-        before_Bn,
-        (rewards_Bn > 0 if correct_Bn is None else correct_Bn).all(dim=1),
-        baseline=settings.baseline,
-        zero_when_all_correct=settings.zero_when_all_correct,
-        no_answer=settings.no_answer,
-        dtype=rewards_Bn.dtype,
-    )
-    return advantages_Bn, bonuses_Bn, before_Bn
+        obstacles = {name: f"the counts have impl={counts.impl!r}" for name in fast if name != counts.impl}
+    if rewards.shape[1] > MAX_GROUP_SAMPLES:
+        obstacles["triton"] = f"a group may have at most {MAX_GROUP_SAMPLES} samples, got {rewards.shape[1]}"
+    if torch.compiler.is_compiling():
+        obstacles = dict.fromkeys(fast, "torch.compile cannot look into it")
+    return choose("group_advantages", impl, rewards.device, rewards.dtype, obstacles)
 
 
 def _coefficients(coef: float | Sequence[float], methods: Sequence[BonusMethod]) -> tuple[float, ...]:

@@ -4,18 +4,17 @@ Shapes: B groups, n samples.
 """
 
 import ctypes
-from functools import cache
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.advantages.reference import BONUS_METHODS, GroupSettings
+from outcome_rl_kernels.backends import native_library
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.native import NativeTable
-from outcome_rl_kernels.native import native_library
 
-_POINTER, _INT64, _INT32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+_INT64, _INT32 = ctypes.c_int64, ctypes.c_int32
 
 
 class _Term(ctypes.Structure):
@@ -43,7 +42,7 @@ def native_group_advantages(
     settings: GroupSettings,
     update: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Advantages, bonuses and, with counts, those before; the arguments are checked and contiguous.
+    """Return advantages, bonuses and, with counts, those before; the arguments are checked and contiguous.
 
     Raises:
         MemoryError: there is no memory for the table to grow; nothing was counted.
@@ -56,7 +55,16 @@ def native_group_advantages(
         _Term(coef, BONUS_METHODS.index(method), zeroed)
         for coef, method, zeroed in zip(settings.coefs, settings.methods, settings.zeroed, strict=True)
     ]
-    status = _group_advantages()(
+    group = _Settings(
+        terms=(_Term * len(terms))(*terms),
+        term_count=len(terms),
+        baseline=settings.baseline,
+        eps=settings.eps,
+        ddof=settings.ddof,
+        standardise=settings.scale == "std",
+        no_answer_counts=settings.no_answer == "own_class",
+    )
+    status = native_library().group_advantages(
         None if table is None else table.handle,
         update,
         rewards_Bn.dtype == torch.float64,
@@ -66,15 +74,7 @@ def native_group_advantages(
         None if correct_Bn is None else correct_Bn.data_ptr(),
         B,
         n,
-        _Settings(
-            terms=(_Term * len(terms))(*terms),
-            term_count=len(terms),
-            baseline=settings.baseline,
-            eps=settings.eps,
-            ddof=settings.ddof,
-            standardise=settings.scale == "std",
-            no_answer_counts=settings.no_answer == "own_class",
-        ),
+        ctypes.byref(group),
         advantages_Bn.data_ptr(),
         bonuses_Bn.data_ptr(),
         None if before_Bn is None else before_Bn.data_ptr(),
@@ -82,12 +82,3 @@ def native_group_advantages(
     if table is not None:
         table.check(status)
     return advantages_Bn, bonuses_Bn, before_Bn
-
-
-@cache
-def _group_advantages() -> "ctypes._NamedFuncPointer":
-    function = native_library().group_advantages
-    tensors = [_POINTER] * 4
-    function.argtypes = (_POINTER, _INT32, _INT32, *tensors, _INT64, _INT64, ctypes.POINTER(_Settings), *[_POINTER] * 3)
-    function.restype = _INT32
-    return function

@@ -25,6 +25,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from outcome_rl_kernels.counts.api import OutcomeCounts
+
 BonusMethod = Literal["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive"]
 NoAnswerRule = Literal["no_bonus", "own_class"]
 Scale = Literal["std", "none"]
@@ -36,7 +38,7 @@ NO_ANSWER = 0  # reserved outcome key: a response without an extractable answer
 
 
 def is_zeroed(method: BonusMethod, zero_when_all_correct: bool | None) -> bool:
-    """Whether a group whose answers are all correct gets no signal of this method; None follows the table."""
+    """Say whether a group whose answers are all correct gets no signal of this method; None follows the table."""
     return method in ZERO_WHEN_ALL_CORRECT if zero_when_all_correct is None else zero_when_all_correct
 
 
@@ -165,3 +167,31 @@ def exploration_bonuses(
             signal_Bn = signal_Bn.masked_fill(all_correct_B[:, None], 0.0)
         total_Bn = total_Bn + coef * signal_Bn
     return total_Bn
+
+
+def reference_group_advantages(
+    rewards_Bn: Tensor,
+    question_keys_B: Tensor,
+    outcome_keys_Bn: Tensor,
+    correct_Bn: Tensor | None,
+    counts: OutcomeCounts | None,
+    settings: GroupSettings,
+    update: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return advantages, bonuses and, with counts, those before; the arguments are checked."""
+    before_Bn = None
+    if counts is not None:
+        before_Bn = (counts.observe if update else counts.lookup)(question_keys_B, outcome_keys_Bn)
+    advantages_Bn = reward_advantages(rewards_Bn, scale=settings.scale, ddof=settings.ddof, eps=settings.eps)
+    bonuses_Bn = exploration_bonuses(
+        settings.methods,
+        settings.coefs,
+        outcome_keys_Bn,
+        before_Bn,
+        (rewards_Bn > 0 if correct_Bn is None else correct_Bn).all(dim=1),
+        baseline=settings.baseline,
+        zero_when_all_correct=settings.zero_when_all_correct,
+        no_answer=settings.no_answer,
+        dtype=rewards_Bn.dtype,
+    )
+    return advantages_Bn, bonuses_Bn, before_Bn

@@ -1,7 +1,7 @@
 """Group advantages in one launch on a GPU: lookup, bonuses, advantages and the update of the counts.
 
-One program a group. It finds or claims the slots of its samples (phase 1 of `counts_triton_kernels`, which has the
-protocol), computes their bonuses and advantages (formulas: `reference.advantages`), and announces itself. The last
+One program a group. It finds or claims the slots of its samples (phase 1 of `counts.triton_kernels`, which has the
+protocol), computes their bonuses and advantages (formulas: `reference`), and announces itself. The last
 program to arrive knows that all are past phase 1 and commits the batch (phase 2): a question may therefore occur in
 several groups, and still all of them see the counts before the launch. Nobody waits. A batch of more than
 `_COMMIT_HERE` samples, too long for one program, is committed by a second launch.
@@ -231,7 +231,7 @@ def triton_group_advantages(
     settings: GroupSettings,
     update: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Advantages, bonuses and, with counts, those before; the arguments are checked and contiguous."""
+    """Return advantages, bonuses and, with counts, those before; the arguments are checked and contiguous."""
     table = None if counts is None else cast(TritonTable, counts.table)
     B, n = rewards_Bn.shape
     rows = B * n

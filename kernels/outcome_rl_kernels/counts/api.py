@@ -1,29 +1,31 @@
 """Exact counts N(question, outcome): how often each outcome was sampled for each question.
 
 The exploration bonus needs the count *before* a batch, exactly, for ever, and the same on every rank. `OutcomeCounts`
-holds the public face: it checks arguments, picks a table (`counts_tables`), synchronises ranks and stores snapshots
-(`counts_snapshot`).
+checks arguments, picks a table (`reference`, `native`, `triton`), synchronises ranks and stores snapshots (`snapshot`).
 """
 
 import os
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from outcome_rl_kernels.counts.entries import CountEntries, digest, sort_entries
+from outcome_rl_kernels.backends import Backend, Impl, choose
+from outcome_rl_kernels.checks import check_shape_of, check_tensor
 from outcome_rl_kernels.counts.native import NativeTable
-from outcome_rl_kernels.counts.snapshot import check_entries, check_rule, check_total, read_snapshot, write_snapshot
-from outcome_rl_kernels.counts.tables import CountTable, DictTable
-from outcome_rl_kernels.loss.checks import check_tensor
-from outcome_rl_kernels.native import native_status
-from outcome_rl_kernels.triton_support import triton_obstacle
+from outcome_rl_kernels.counts.reference import CountEntries, CountTable, DictTable
+from outcome_rl_kernels.counts.snapshot import (
+    check_entries,
+    check_rule,
+    check_total,
+    digest,
+    read_snapshot,
+    sort_entries,
+    write_snapshot,
+)
 
 MAX_CAPACITY = 2**40
-
-TableImpl = Literal["reference", "native", "triton"]
-CountsImpl = Literal["auto"] | TableImpl
 
 
 class OutcomeCounts:
@@ -58,17 +60,20 @@ class OutcomeCounts:
         device: torch.device | str = "cpu",
         *,
         rule: str = "",
-        impl: CountsImpl = "auto",
+        impl: Impl = "auto",
     ) -> None:
         self.device = _with_index(torch.device(device))
         self.rule = rule
-        self.impl, self.impl_reason = choose_table(impl, self.device)
+        on_cpu_only: dict[Backend, str] = {}
+        if self.device.type != "cpu":
+            on_cpu_only = {"reference": f"it counts on the CPU, not on '{self.device}'"}
+        self.impl, self.impl_reason = choose("OutcomeCounts", impl, self.device, obstacles=on_cpu_only)
         self._capacity = _check_capacity(capacity)
         self._table = self._new_table()
         self._synced = 0  # digest of all that is not pending
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        """Returns the counts before this call, then adds one for every row.
+        """Return the counts before this call, then add one for every row.
 
         Equal pairs within one call all get the same value.
 
@@ -79,39 +84,37 @@ class OutcomeCounts:
         return self._table.observe(questions, outcomes).reshape(outcome_keys.shape)
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        """Returns the counts, 0 for pairs never seen, as int64 in the shape of `outcome_keys`."""
+        """Return the counts, 0 for pairs never seen, as int64 in the shape of `outcome_keys`."""
         questions, outcomes = self._flat_keys(question_keys, outcome_keys)
         return self._table.lookup(questions, outcomes).reshape(outcome_keys.shape)
 
     def merge(self, question_keys: Tensor, outcome_keys: Tensor, counts: Tensor) -> None:
-        """Adds `counts` (int64, positive, shaped like `outcome_keys`), as if observed so many times on this rank."""
+        """Add `counts` (int64, positive, shaped like `outcome_keys`), as if observed so many times on this rank."""
         questions, outcomes = self._flat_keys(question_keys, outcome_keys)
-        check_tensor("counts", counts, (torch.int64,), self.device)
-        if counts.shape != outcome_keys.shape:
-            raise ValueError(
-                f"counts must have the shape of outcome_keys, {tuple(outcome_keys.shape)}, got {tuple(counts.shape)}"
-            )
+        check_shape_of(
+            "counts", check_tensor("counts", counts, (torch.int64,), self.device), "outcome_keys", outcome_keys
+        )
         if (counts <= 0).any():
             raise ValueError(f"counts must be positive, got {int(counts.min())}; leave out pairs that were not seen")
         check_total(self._table.total(), counts, "merge")
         self._table.add(CountEntries(questions, outcomes, counts.reshape(-1).contiguous()), pending=True)
 
     def distinct(self, question_keys: Tensor) -> Tensor:
-        """Returns how many different outcomes each question has had, as int64 in the shape of `question_keys`."""
+        """Return how many different outcomes each question has had, as int64 in the shape of `question_keys`."""
         check_tensor("question_keys", question_keys, (torch.int64,), self.device)
         return self._table.distinct(question_keys.reshape(-1).contiguous()).reshape(question_keys.shape)
 
     def items(self) -> CountEntries:
-        """Returns every pair and its count, sorted by (question key, outcome key) as signed numbers."""
+        """Return every pair and its count, sorted by (question key, outcome key) as signed numbers."""
         return sort_entries(self._table.entries())
 
     def clear(self) -> None:
-        """Forgets all counts."""
+        """Forget all counts."""
         self._table.clear()
         self._synced = 0
 
     def sync(self, process_group: dist.ProcessGroup | None = None) -> None:
-        """Gives every rank the sum of what all ranks have added since the last call.
+        """Give every rank the sum of what all ranks have added since the last call.
 
         Ranks must start from equal counts (new, or loaded from one snapshot) and all call this. Without a process group
         (none given and none initialised) this rank counts as the only one.
@@ -127,11 +130,11 @@ class OutcomeCounts:
         self._synced = digest(pending, self._synced)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the rule and the sorted entries; call `sync` first, what is unsynchronised is not marked as such."""
+        """Return the rule and the sorted entries; call `sync` first, what is unsynchronised is not marked as such."""
         return {"rule": self.rule, **self.items()._asdict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replaces the counts by those of a `state_dict`; they count as synchronised.
+        """Replace the counts by those of a `state_dict`; they count as synchronised.
 
         Raises:
             ValueError: another outcome rule, or entries that are not valid; the counts stay as they were.
@@ -143,7 +146,7 @@ class OutcomeCounts:
         self._replace(check_entries(tensors, "state_dict"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a safetensors snapshot atomically; equal counts give equal bytes. Call `sync` first, as above."""
+        """Write a safetensors snapshot atomically; equal counts give equal bytes. Call `sync` first, as above."""
         write_snapshot(path, _to_device(self.items(), "cpu"), self.rule)
 
     @classmethod
@@ -153,9 +156,9 @@ class OutcomeCounts:
         *,
         device: torch.device | str = "cpu",
         rule: str | None = None,
-        impl: CountsImpl = "auto",
+        impl: Impl = "auto",
     ) -> Self:
-        """Reads a snapshot into a new table; its counts count as synchronised.
+        """Read a snapshot into a new table; its counts count as synchronised.
 
         Args:
             path: a file that `save` wrote.
@@ -230,39 +233,6 @@ class OutcomeCounts:
                 f"{tuple(outcome_keys.shape)} or {tuple(outcome_keys.shape[:-1])}, got {tuple(question_keys.shape)}"
             )
         return question_keys.reshape(-1).contiguous(), outcome_keys.reshape(-1).contiguous()
-
-
-def choose_table(impl: CountsImpl, device: torch.device) -> tuple[TableImpl, str]:
-    """The table that `impl` means on this device, and why.
-
-    Raises:
-        ValueError: `impl` is unknown or cannot run, or no table can.
-    """
-    _, native_reason = native_status()
-    obstacles = {name: _obstacle(name, device) for name in get_args(TableImpl)}
-    if impl == "auto":
-        if obstacles["native"] is None:
-            return "native", "the native library is available"
-        if obstacles["reference"] is None:
-            return "reference", f"the native library is not available: {native_reason}"
-        if obstacles["triton"] is None:
-            return "triton", f"Triton runs on {device}"
-        raise ValueError(f"no count table can run on device '{device}': {obstacles['triton']}. Use device='cpu'")
-    if impl not in obstacles:
-        raise ValueError(f"impl must be 'auto', {', '.join(map(repr, obstacles))}; got {impl!r}")
-    obstacle = obstacles[impl]
-    if obstacle is not None:
-        raise ValueError(f"OutcomeCounts(impl={impl!r}) cannot run: {obstacle.rstrip('.')}. Use impl='auto'")
-    return impl, "asked for"
-
-
-def _obstacle(impl: TableImpl, device: torch.device) -> str | None:
-    if impl == "triton":
-        return triton_obstacle(device)
-    if device.type != "cpu":
-        return f"it counts on the CPU, not on '{device}'"
-    available, reason = native_status()
-    return None if available or impl == "reference" else reason
 
 
 def _with_index(device: torch.device) -> torch.device:

@@ -1,35 +1,13 @@
-"""The C++ count table (csrc/count_table.h) behind the interface of `counts_tables`."""
+"""The C++ count table (csrc/count_table.h) behind the interface of `CountTable`."""
 
 import ctypes
 import weakref
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.counts.entries import CountEntries
-from outcome_rl_kernels.native import native_library
-
-_TABLE = _ARRAY = ctypes.c_void_p
-_N = ctypes.c_int64
-
-# name: (result, *arguments), as declared in csrc/api.cpp
-_PROTOTYPES = {
-    "count_table_create": (_TABLE, ctypes.c_int32),
-    "count_table_destroy": (None, _TABLE),
-    "count_table_size": (_N, _TABLE),
-    "count_table_total": (_N, _TABLE),
-    "count_table_pending_size": (_N, _TABLE),
-    "count_table_slot_count": (_N, _TABLE),
-    "count_table_observe": (ctypes.c_int32, _TABLE, _ARRAY, _ARRAY, _N, _ARRAY),
-    "count_table_add": (ctypes.c_int32, _TABLE, _ARRAY, _ARRAY, _ARRAY, _N, ctypes.c_int32),
-    "count_table_lookup": (None, _TABLE, _ARRAY, _ARRAY, _N, _ARRAY),
-    "count_table_distinct": (None, _TABLE, _ARRAY, _N, _ARRAY),
-    "count_table_entries": (None, _TABLE, _ARRAY, _ARRAY, _ARRAY),
-    "count_table_pending": (None, _TABLE, _ARRAY, _ARRAY, _ARRAY),
-    "count_table_clear_pending": (None, _TABLE),
-    "count_table_clear": (None, _TABLE),
-}
+from outcome_rl_kernels.backends import native_library
+from outcome_rl_kernels.counts.reference import CountEntries
 
 
 class NativeTable:
@@ -45,7 +23,7 @@ class NativeTable:
     """
 
     def __init__(self, capacity: int) -> None:
-        self._library = _library()
+        self._library = native_library()  # holds the interpreter lock, which makes each call atomic between threads
         # A pointer object, unlike a number, refuses to be copied or pickled.
         self.handle = ctypes.c_void_p(self._library.count_table_create(max(capacity - 1, 7).bit_length()))
         if not self.handle:
@@ -106,19 +84,10 @@ class NativeTable:
         return int(self._library.count_table_size(self.handle))
 
     def check(self, status: int) -> None:
-        """Raises a MemoryError unless the call that returned `status` did what it should."""
+        """Raise a MemoryError unless the call that returned `status` succeeded."""
         if status != 0:
             raise MemoryError(f"no memory to grow the count table of {self.slot_count} slots; its counts are unchanged")
 
 
 def _empty_entries(length: int) -> CountEntries:
     return CountEntries(*(torch.empty(length, dtype=torch.int64) for _ in CountEntries._fields))
-
-
-@cache
-def _library() -> ctypes.PyDLL:
-    library = native_library()
-    for name, (result, *arguments) in _PROTOTYPES.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library

@@ -1,7 +1,8 @@
-"""Count snapshots: a safetensors file that is the same, byte for byte, for the same counts.
+"""Counted pairs in their order, and count snapshots: files that are equal, byte for byte, for equal counts.
 
-Three int64 tensors (`question_keys`, `outcome_keys`, `counts`), sorted by key, and one metadata entry that holds sorted
-JSON: with several metadata entries safetensors writes them in an order that changes from run to run.
+A snapshot is a safetensors file of three int64 tensors (`question_keys`, `outcome_keys`, `counts`), sorted by key, and
+one metadata entry that holds sorted JSON: with several metadata entries safetensors writes them in an order that
+changes from run to run.
 """
 
 import json
@@ -9,12 +10,14 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor
 
-from outcome_rl_kernels.counts.entries import CountEntries
+from outcome_rl_kernels.counts.reference import CountEntries
+from outcome_rl_kernels.splitmix import GOLDEN_RATIO, mix64
 
 FORMAT_VERSION = 1
 # Sums of counts stay below this, so that no count can overflow int64.
@@ -23,8 +26,27 @@ MAX_TOTAL = 2**62
 _METADATA_KEY = "outcome_counts"
 
 
+def sort_entries(entries: CountEntries) -> CountEntries:
+    """Return the entries sorted by (question key, outcome key) as signed numbers, on the device where they are."""
+    by_outcome = entries.outcome_keys.argsort(stable=True)
+    order = by_outcome[entries.question_keys[by_outcome].argsort(stable=True)]
+    return CountEntries(*(column[order] for column in entries))
+
+
+def digest(entries: CountEntries, start: int = 0) -> int:
+    """Return `start + sum of mix(question, outcome) * count` modulo 2**64.
+
+    The digest of a sum of counts is the sum of their digests, in any order: it is kept up to date from what is new,
+    never computed over the table. Tables that differ agree by chance once in about 2**64.
+    """
+    questions, outcomes, counts = (column.cpu().numpy().view(np.uint64) for column in entries)
+    # Added to the question, so that pair (0, 0) is not digested as 0.
+    mixed = mix64(mix64(questions + GOLDEN_RATIO) + outcomes)
+    return (start + int((mixed * counts).sum())) % 2**64
+
+
 def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: str) -> None:
-    """Writes sorted entries so that `path` holds, at every moment, either the old file or the whole new one."""
+    """Write sorted entries so that `path` holds, at every moment, either the old file or the whole new one."""
     path = Path(path)
     metadata = {_METADATA_KEY: json.dumps({"format": FORMAT_VERSION, "rule": rule}, sort_keys=True)}
     data = serialize(entries._asdict(), metadata=metadata)
@@ -43,7 +65,7 @@ def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: st
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
-    """Reads and checks a snapshot.
+    """Read and check a snapshot.
 
     Returns:
         The entries, and the outcome rule they were counted under.
@@ -66,7 +88,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
 
 
 def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
-    """Turns stored tensors into entries, contiguous and on the CPU; a ValueError names `source` and the fault."""
+    """Turn stored tensors into entries, contiguous and on the CPU; a ValueError names `source` and the fault."""
     if set(tensors) != set(CountEntries._fields):
         raise ValueError(f"{source}: expected the tensors {sorted(CountEntries._fields)}, got {sorted(tensors)}")
     entries = CountEntries(**tensors)
@@ -93,14 +115,14 @@ def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
 
 
 def check_total(total: int, counts: Tensor, source: str) -> int:
-    """Returns `total` plus the sum of positive `counts`, or raises a ValueError if it could overflow int64."""
+    """Return `total` plus the sum of positive `counts`, or raise a ValueError if it could overflow int64."""
     if total + float(counts.double().sum()) >= MAX_TOTAL:
         raise ValueError(f"{source}: the counts would add up to 2**62 or more, which does not fit the table")
     return total + int(counts.sum())
 
 
 def check_rule(found: str, expected: str, source: str) -> None:
-    """Raises a ValueError unless counts made under the rule `found` may be used under the rule `expected`."""
+    """Raise a ValueError unless counts made under the rule `found` may be used under the rule `expected`."""
     if found != expected:
         raise ValueError(
             f"{source}: the counts were made under outcome rule {found!r}, but rule {expected!r} is in force. Keys of "
@@ -125,7 +147,7 @@ def _read_rule(path: str | os.PathLike[str], metadata: dict[str, str]) -> str:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Makes a rename durable; Windows has no such call and needs none."""
+    """Make a rename durable; Windows has no such call and needs none."""
     if os.name == "posix":
         descriptor = os.open(directory, os.O_RDONLY)
         try:

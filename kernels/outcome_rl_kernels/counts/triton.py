@@ -1,9 +1,9 @@
-"""The count table on a GPU, behind the interface of `counts_tables`; `counts_triton_kernels` says how it is shared."""
+"""The count table on a GPU, behind the interface of `CountTable`; `triton_kernels` says how programs share it."""
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.counts.entries import CountEntries
+from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.triton_kernels import (
     LOST,
     NO_ROOM,

@@ -1,12 +1,12 @@
-"""How the count table of a GPU is probed, added to and rehashed, in Triton; `counts_triton` holds the table.
+"""How the count table of a GPU is probed, added to and rehashed, in Triton; `triton` holds the table.
 
 Layout: int64 slots (S, 4) of {question, outcome, count, pending}, 32 bytes, one sector, as in csrc/count_table.h; S is
 a power of two, a key's home is the high bits of its hash, probing is linear, and at most 0.6 S slots are taken.
 
 Counting a batch has two phases, each of them wait-free, with every program past the first before any begins the second
-(two launches; `advantages_triton` does both in one):
+(two launches; `advantages.triton` does both in one):
 
-1. Find or claim. A slot's `count` word is 0 (empty), positive (holds the pair beside it since an earlier launch) or
+1. Find or claim. A slot's `count` word is 0 (empty), positive (holds the pair next to it since an earlier launch) or
    -1 - r: claimed in this launch by row r of the batch. A row that comes to an empty slot claims it by
    compare-and-swap. A row that comes to a claimed slot reads the claimant's key **from the batch**, not from the slot.
 2. Commit. Every row adds its amount to its slot's count; the claimant adds 1 + r more, which cancels its claim, and
@@ -14,7 +14,7 @@ Counting a batch has two phases, each of them wait-free, with every program past
 
 Why no interleaving of programs can go wrong:
 - In phase 1 a count word changes at most once, from 0 to a claim, and no other word of a slot changes. Keys are read
-  only where nothing writes them: positive words stand beside keys of earlier launches, claims point into the batch. So
+  only where nothing writes them: positive words stand next to keys of earlier launches, claims point into the batch. So
   nothing that is read can be half written, no order between memory accesses is needed, and nobody waits.
 - A plain load of the count word may be stale only by showing 0, and then the compare-and-swap returns the truth.
 - Rows of one key walk the same slots. No slot on the way becomes empty, so all of them stop at the same one: the first
@@ -39,7 +39,7 @@ from torch import Tensor
 SIZE = tl.constexpr(0)  # pairs
 TOTAL = tl.constexpr(1)  # sum of their counts
 STATUS = tl.constexpr(2)  # of the bits below, sticky
-ARRIVALS = tl.constexpr(3)  # programs of the running launch that are past phase 1 (advantages_triton)
+ARRIVALS = tl.constexpr(3)  # programs of the running launch that are past phase 1 (advantages.triton)
 NO_ROOM = tl.constexpr(1)  # a launch was not counted
 LOST = tl.constexpr(2)  # a walk found neither its key nor an empty slot: memory was overwritten
 
@@ -318,7 +318,7 @@ def launch_rehash(old: Tensor, slots: Tensor, state: Tensor) -> None:
 
 
 def shift_of(slot_count: int) -> int:
-    """What a hash is shifted by, so that its high bits number the slots."""
+    """Return the shift of a hash that leaves its high bits as the slot index."""
     return 65 - slot_count.bit_length()
 
 

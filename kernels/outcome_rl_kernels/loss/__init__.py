@@ -1,1 +1,1 @@
-"""Policy loss and log-probabilities: from hidden states, or from logits."""
+"""Policy loss and log-probabilities, from hidden states or from logits."""

@@ -1,127 +1,371 @@
-"""The policy loss from logits with its gradient taken in the forward pass: one read of the logits, one write.
+"""The fused losses: from hidden states in three matrix products, and from logits in one read and one write of them.
 
-Shapes: N tokens, V vocabulary. The maths is the head of `fused_linear_policy_loss`, without its products. The gradient
-(N, V) goes to a new tensor, or over the logits where the caller allows that.
+Shapes: N tokens, R of them computed, C rows of a chunk, H hidden, V vocabulary.
+
+The gradient of the loss with respect to a row's logits is known as soon as the row's log-sum-exp is: with
+`g = d loss / d logp` and `e = d loss / d entropy`,
+
+    d loss / d logit_v = g * (1[v = label] - p_v) / temperature - e * p_v * (log p_v + entropy) / temperature.
+
+So the gradients are taken in the forward pass, chunk by chunk:
+
+    logits_CV = hidden_CH @ weight.T              product 1
+    logp_C, entropy_C                             row statistics
+    loss_C, g_C, e_C                              `token_loss`, and autograd over it
+    logits_CV <- d loss / d logits_CV             row gradients
+    d hidden_CH = logits_CV @ weight              product 2
+    d weight   += logits_CV.T @ hidden_CH         product 3, accumulated in float32
+
+and the backward pass only scales them. Nothing is recomputed, with one exception: a formula that needs whole sequences
+needs the statistics of all chunks before any gradient, which costs product 1 once more where there are several. On a
+GPU, one kernel does the three steps in the middle for the default formula.
+
+The losses are the operators `torch.ops.outcome_rl.linear_policy_loss`, `policy_loss` and `policy_loss_`, so
+`torch.compile(fullgraph=True)` keeps them whole. Eager code runs their bodies directly: the bookkeeping of an operator
+with so many arguments takes as long as a small batch.
 """
 
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from outcome_rl_kernels.loss.checks import check_labels
-from outcome_rl_kernels.loss.gradient_scaling import scaled_gradients
-from outcome_rl_kernels.loss.operator_arguments import SCHEMA, TokenArguments, loss_output
-from outcome_rl_kernels.loss.reference import PolicyLossOutput
-from outcome_rl_kernels.loss.row_kernels import RowTerms, row_passes
+from outcome_rl_kernels.backends import Backend
+from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
+from outcome_rl_kernels.loss.inputs import NUM_ARGUMENTS, SCHEMA, LogitRows, LossInputs, RowStatistics, check_labels
+from outcome_rl_kernels.loss.row_kernels import joined, row_kernels
+from outcome_rl_kernels.loss.token_loss import is_default, needs_sequences, token_loss
+
+Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropies (N,)
 
 
-def fused_policy_loss(
-    logits_NV: Tensor, active_N: Tensor, arguments: TokenArguments, *, inplace: bool
-) -> PolicyLossOutput:
-    """The loss of the active ones of N tokens.
+def fused_linear_policy_loss(
+    hidden_NH: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    inputs: LossInputs,
+    rows_R: Tensor | None,
+    *,
+    compacts: bool,
+    impl: Backend,
+    workspace_bytes: int | None,
+    fp32_logits: bool,
+) -> Result:
+    """Return the loss of the active ones of N tokens, and log-probabilities and entropies, 0 on the others.
 
     Args:
-        logits_NV: of a dtype that the device's row passes take; a layout without contiguous rows costs a copy.
-        active_N: bool; other rows are not read and get gradient 0.
-        arguments: the other inputs of the tokens.
+        hidden_NH, weight, bias: of one dtype that the row kernels take.
+        rows_R: increasing int64 indices of the tokens to compute, which hold all active ones.
+        compacts: where there are no indices, find those of the active tokens; a GPU is waited for. Else all tokens are
+            computed, and hidden states of inactive ones must be finite.
+        workspace_bytes, fp32_logits: see `LogitChunks`.
+    """
+    wants = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden_NH, weight, bias)]
+    options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, *wants)
+    loss, values_2N = _LinearPolicyLoss.apply(hidden_NH, weight, bias, options, inputs)  # type: ignore[no-untyped-call]
+    return loss, *values_2N.unbind()
+
+
+def fused_policy_loss(logits_NV: Tensor, inputs: LossInputs, *, impl: Backend, inplace: bool) -> Result:
+    """Return the loss of the active ones of N tokens, and log-probabilities and entropies, 0 on the others.
+
+    Args:
+        logits_NV: of a dtype that the row kernels take; a layout without contiguous rows costs a copy. Inactive rows
+            are not read and get gradient 0.
         inplace: the gradient may overwrite the logits; it does where their rows are contiguous.
     """
     wants_grad = torch.is_grad_enabled() and logits_NV.requires_grad
-    if inplace and wants_grad and logits_NV.is_contiguous():
-        loss, *others = _InPlacePolicyLoss.apply(logits_NV, active_N, *arguments.flat())  # type: ignore[no-untyped-call]
+    overwrites = inplace and wants_grad and logits_NV.is_contiguous()
+    loss, values_2N = _PolicyLoss.apply(logits_NV, inputs, impl, wants_grad, overwrites)  # type: ignore[no-untyped-call]
+    return loss, *values_2N.unbind()
+
+
+# --- autograd
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Say whether calls are recorded, by a compiler, a dispatch mode or tensors without data, which need operators."""
+    return torch.compiler.is_compiling() or type(tensor) not in _PLAIN or is_in_torch_dispatch_mode()
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def refuse_second_derivatives(upstream: Tensor, op: str) -> None:
+    """Raise a RuntimeError in a backward pass that is to be differentiated again, as under `create_graph=True`.
+
+    Args:
+        upstream: the gradient that the backward pass was given.
+    """
+    if torch.is_grad_enabled() and not is_traced(upstream):
+        raise RuntimeError(f"{op} has no second derivatives; use impl='reference' with create_graph=True")
+
+
+class _LinearPolicyLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, options: "Options", inputs: LossInputs
+    ) -> tuple[Tensor, Tensor]:
+        head = hidden_NH, weight, bias
+        if is_traced(hidden_NH):
+            loss, values_2N, *grads = torch.ops.outcome_rl.linear_policy_loss(*head, *options, *inputs.flat())
+        else:
+            loss, values_2N, *grads = _linear_policy_loss(*head, options, inputs)
+        ctx.save_for_backward(*(grad if wanted else None for grad, wanted in zip(grads, options[-3:], strict=True)))
+        ctx.mark_non_differentiable(values_2N)
+        return loss, values_2N
+
+    @staticmethod
+    def backward(ctx: Any, loss_grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        return *_scaled(loss_grad, ctx.saved_tensors, "linear_policy_loss"), None, None
+
+
+class _PolicyLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, logits_NV: Tensor, inputs: LossInputs, impl: Backend, wants_grad: bool, overwrites: bool
+    ) -> tuple[Tensor, Tensor]:
+        ctx.overwrites, grad_NV = overwrites, logits_NV
+        if not is_traced(logits_NV):
+            loss, values_2N, grad_NV = _policy_loss(logits_NV, inputs, impl, wants_grad, overwrites)
+        elif overwrites:
+            loss, values_2N = torch.ops.outcome_rl.policy_loss_(logits_NV, impl, *inputs.flat())
+        else:
+            loss, values_2N, grad_NV = torch.ops.outcome_rl.policy_loss(logits_NV, impl, wants_grad, *inputs.flat())
+        ctx.save_for_backward(grad_NV if wants_grad else None)
+        ctx.mark_non_differentiable(values_2N)
+        return loss, values_2N
+
+    @staticmethod
+    def backward(ctx: Any, loss_grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        return *_scaled(loss_grad, ctx.saved_tensors, "policy_loss", inplace=ctx.overwrites), *[None] * 4
+
+
+def _scaled(
+    loss_grad: Tensor, grads: Sequence[Tensor | None], op: str, *, inplace: bool = False
+) -> list[Tensor | None]:
+    """`loss_grad` (0-d) times each gradient; None stays None.
+
+    Unless `retain_graph=True` keeps them for another pass, saved gradients are given away where the factor is 1, and
+    with `inplace` scaled where they are.
+    """
+    refuse_second_derivatives(loss_grad, op)
+    if is_traced(loss_grad):
+        return [None if grad is None else (grad * loss_grad[None]).to(grad.dtype) for grad in grads]
+    # Whether `retain_graph=True`; there is no public way to ask. Without this function every pass would have to copy.
+    keep = torch._C._autograd._get_current_graph_task_keep_graph()
+    # As a tensor of one dimension the factor stays float32: rounded to bfloat16, 1 / 3 is off by 2 in 1000, and float16
+    # ends below the usual loss scales. Reading it on a GPU would synchronise.
+    on_cpu = loss_grad.device.type == "cpu"
+    factor = loss_grad.item() if on_cpu else loss_grad[None]
+
+    def scaled(grad: Tensor) -> Tensor:
+        if on_cpu and factor == 1:  # `loss.backward()`; a pass over d weight would cost a tenth of the whole
+            return grad.clone() if keep else grad.detach()
+        return torch.mul(grad, factor, out=grad if inplace and not keep else torch.empty_like(grad))
+
+    return [None if grad is None else scaled(grad) for grad in grads]
+
+
+# --- bodies of the operators
+
+
+class Options(NamedTuple):
+    """Arguments of `fused_linear_policy_loss`, and which of hidden states, weight and bias get a gradient."""
+
+    rows_R: Tensor | None
+    compacts: bool
+    impl: Backend
+    workspace_bytes: int | None
+    fp32_logits: bool
+    wants_hidden: bool
+    wants_weight: bool
+    wants_bias: bool
+
+
+def _linear_policy_loss(
+    hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, options: Options, inputs: LossInputs
+) -> tuple[Tensor, ...]:
+    """Loss, (2, N) log-probabilities and entropies, and gradients of hidden states, weight and bias."""
+    check_labels(inputs.labels, inputs.active, weight.shape[0])
+    rows_R, total, wants = options.rows_R, len(hidden_NH), options[-3:]
+    finds_rows = rows_R is None and options.compacts
+    if finds_rows:
+        rows_R = rows_of_mask(inputs.active)
+    hidden_RH = hidden_NH.contiguous()
+    if rows_R is not None:
+        hidden_RH, inputs = hidden_NH[rows_R], inputs.select(rows_R)
+    if finds_rows:
+        inputs = inputs._replace(active=None)
+    elif rows_R is not None and inputs.active is not None:
+        hidden_RH.masked_fill_(~inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
+
+    chunks = LogitChunks(hidden_RH, weight, bias, options.workspace_bytes, fp32_logits=options.fp32_logits)
+    gradients = HeadGradients(hidden_RH, weight, bias, wants, len(chunks))
+    if needs_sequences(inputs) and len(chunks) > 1:
+        terms = _terms(_statistics(chunks, inputs, options.impl), inputs, wants_grad=any(wants))
+        for rows, logits_CV in chunks if any(wants) else ():
+            grad_CV = chunks.gradients_of(logits_CV)
+            _write_gradients(logits_CV, inputs.select(rows), options.impl, terms.select(rows), grad_CV)
+            gradients.add(rows, grad_CV)
+        parts = [terms.columns_3R]
     else:
-        loss, *others, _ = torch.ops.outcome_rl.policy_loss(logits_NV, active_N, *arguments.flat(), wants_grad)
-    sums_7, logps_N, entropies_N = others
-    return loss_output(loss, sums_7, logps_N, entropies_N, active_N.sum())
+        parts = [hidden_RH.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
+        for rows, logits_CV in chunks:
+            room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
+            chunk = inputs if len(chunks) == 1 else inputs.select(rows)
+            parts.append(_loss_of_rows(logits_CV, chunk, options.impl, room_CV))
+            if room_CV is not None:
+                gradients.add(rows, room_CV)
+    loss, values_2R = _sum(torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], inputs)
+    hidden_grad, weight_grad, bias_grad = gradients.results()
+    if options.wants_hidden:
+        hidden_grad = spread(hidden_grad, rows_R, total, dim=0)
+    return loss, spread(values_2R, rows_R, total, dim=1), hidden_grad, weight_grad, bias_grad
 
 
-def _rows(
-    logits_NV: Tensor, active_N: Tensor, arguments: tuple[Any, ...], grad_NV: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Loss, sums of `RowTerms`, log-probabilities and entropies."""
-    tokens, sequence_ids_N, num_sequences, settings = TokenArguments.of_flat(arguments)
-    check_labels(tokens.labels_R, active_N, logits_NV.shape[1])
-    tokens = tokens.with_active(active_N)
-    passes = row_passes(logits_NV.device)
-    if settings.importance_level == "sequence" and tokens.old_logps_R is not None:
-        logps_N, _ = passes.logprob_rows(logits_NV, tokens.labels_R, settings.temperature)
-        tokens = tokens.with_sequence_log_ratios(logps_N, sequence_ids_N, num_sequences)
-    terms_7N = passes.policy_rows(logits_NV, tokens, settings, grad_NV)
-    sums_7, of_token = terms_7N.sum(dim=1), RowTerms(*terms_7N)
-    return RowTerms(*sums_7).losses.clone(), sums_7, of_token.logps.clone(), of_token.entropies.clone()
-
-
-def _policy_loss(logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    *token_arguments, wants_grad = arguments
-    rows_NV = logits_NV.contiguous()
-    grad_NV = None
-    if wants_grad:  # a copy that the layout forced is room for the gradient
+def _policy_loss(
+    logits_NV: Tensor, inputs: LossInputs, impl: Backend, wants_grad: bool, overwrites: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss, (2, N) log-probabilities and entropies, and the gradient of the logits."""
+    check_labels(inputs.labels, inputs.active, logits_NV.shape[1])
+    rows_NV, grad_NV = logits_NV.contiguous(), None
+    if overwrites:
+        grad_NV = logits_NV
+        torch.autograd.graph.increment_version(logits_NV)  # so that autograd notices if another gradient needs them
+    elif wants_grad:  # a copy that the layout forced is room for the gradient
         grad_NV = torch.empty_like(logits_NV) if rows_NV is logits_NV else rows_NV
-    outputs = _rows(rows_NV, active_N, tuple(token_arguments), grad_NV)
-    return *outputs, logits_NV.new_empty(0) if grad_NV is None else grad_NV
+    loss, values_2N = _sum(_loss_of_rows(rows_NV, inputs, impl, grad_NV), inputs)
+    return loss, values_2N, logits_NV.new_empty(0) if grad_NV is None else grad_NV
 
 
-def _policy_loss_(logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    return _rows(logits_NV, active_N, arguments, logits_NV)
+class _Terms(NamedTuple):
+    """Statistics of R rows, the losses times their weights, and the derivatives of their sum; None is zero."""
+
+    statistics: RowStatistics
+    losses_R: Tensor
+    logp_grads_R: Tensor | None
+    entropy_grads_R: Tensor | None
+
+    @property
+    def columns_3R(self) -> Tensor:
+        return torch.stack([self.losses_R, self.statistics.logps_R, self.statistics.entropies_R])
+
+    def select(self, rows: slice) -> "_Terms":
+        columns = {name: column[rows] for name, column in self._asdict().items() if isinstance(column, Tensor)}
+        return self._replace(statistics=self.statistics.select(rows), **columns)
 
 
-def _fake_outputs(active_N: Tensor) -> tuple[Tensor, ...]:
-    values_N = active_N.new_empty(active_N.shape, dtype=torch.float32)
-    return values_N.new_empty(()), values_N.new_empty(len(RowTerms._fields)), values_N, torch.empty_like(values_N)
+def _loss_of_rows(logits_RV: Tensor, inputs: LossInputs, impl: Backend, grad_RV: Tensor | None) -> Tensor:
+    """Losses times weights, log-probabilities and entropies of rows, (3, R); their gradient goes to `grad_RV`."""
+    if impl == "triton" and is_default(inputs):
+        from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows  # not above: triton is heavy
+
+        return default_loss_rows(_rows(logits_RV, inputs), inputs, grad_RV)
+    statistics = row_kernels(impl).row_statistics(_rows(logits_RV, inputs))
+    terms = _terms(statistics, inputs, wants_grad=grad_RV is not None)
+    if grad_RV is not None:
+        _write_gradients(logits_RV, inputs, impl, terms, grad_RV)
+    return terms.columns_3R
 
 
-_OPERATOR = torch.library.custom_op(
-    "outcome_rl::policy_loss",
-    _policy_loss,
-    mutates_args=(),
-    schema=f"(Tensor logits, Tensor active, {SCHEMA}, bool wants_grad) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+def _write_gradients(logits_RV: Tensor, inputs: LossInputs, impl: Backend, terms: _Terms, grad_RV: Tensor) -> None:
+    assert terms.logp_grads_R is not None
+    kernels, grads = row_kernels(impl), (terms.logp_grads_R, terms.entropy_grads_R)
+    kernels.row_gradients(_rows(logits_RV, inputs), terms.statistics, *grads, grad_RV)
+
+
+def _statistics(chunks: LogitChunks, inputs: LossInputs, impl: Backend) -> RowStatistics:
+    kernels = row_kernels(impl)
+    return joined([kernels.row_statistics(_rows(logits_CV, inputs.select(rows))) for rows, logits_CV in chunks])
+
+
+def _terms(statistics: RowStatistics, inputs: LossInputs, *, wants_grad: bool) -> _Terms:
+    logps_R, entropies_R, _ = statistics
+    inputs = inputs.to(logps_R.dtype)  # once, not at every operation
+    if not wants_grad:
+        return _Terms(statistics, token_loss(logps_R, entropies_R, inputs) * inputs.weights, None, None)
+    leaves = logps_R.detach().requires_grad_(), entropies_R.detach().requires_grad_()
+    with _autograd():
+        losses_R = token_loss(*leaves, inputs)
+        grads = torch.autograd.grad(losses_R, leaves, inputs.weights, allow_unused=True)
+    return _Terms(statistics, losses_R.detach() * inputs.weights, *grads)
+
+
+@contextmanager
+def _autograd() -> Iterator[None]:
+    """Record for autograd, also inside an operator, where PyTorch takes it out of the dispatch."""
+    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    exclude = exclude.remove(torch._C.DispatchKey.AutogradFunctionality)
+    with torch._C._ForceDispatchKeyGuard(include, exclude), torch.enable_grad():
+        yield
+
+
+def _rows(logits_RV: Tensor, inputs: LossInputs) -> LogitRows:
+    return LogitRows(logits_RV, inputs.labels, inputs.settings.temperature, inputs.active)
+
+
+def _sum(columns_3R: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+    """The loss, 0-d, and log-probabilities and entropies, from the result of `_loss_of_rows`."""
+    losses_R, logps_R, _ = columns_3R
+    # An answer token drops its policy term, but logits or a label that are broken must show even there.
+    loss = inputs.sum_active(logps_R.where(logps_R.isnan(), losses_R))
+    return loss.float(), columns_3R[1:].float()
+
+
+# --- torch.library
+
+
+def _register(
+    name: str, arguments: str, body: Callable[..., Any], fake: Callable[..., Any], results: int, mutates: str = ""
+) -> None:
+    schema = f"({arguments}, {SCHEMA}) -> ({', '.join(['Tensor'] * results)})"
+    operator = torch.library.custom_op(
+        f"outcome_rl::{name}", body, mutates_args=[mutates] if mutates else (), schema=schema
+    )
+    operator.register_fake(fake)
+
+
+def _linear_operator(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
+    options, inputs = Options._make(arguments[:-NUM_ARGUMENTS]), LossInputs.of_flat(arguments[-NUM_ARGUMENTS:])
+    return _linear_policy_loss(hidden_NH, weight, bias, options, inputs)
+
+
+def _linear_fake(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
+    wants = Options._make(arguments[:-NUM_ARGUMENTS])[-3:]
+    return *_results_without_data(hidden_NH), *empty_gradients(hidden_NH, weight, bias, wants)
+
+
+def _logits_operator(logits_NV: Tensor, impl: Backend, wants_grad: bool, *arguments: Any) -> tuple[Tensor, ...]:
+    return _policy_loss(logits_NV, LossInputs.of_flat(arguments), impl, wants_grad, overwrites=False)
+
+
+def _logits_fake(logits_NV: Tensor, impl: Backend, wants_grad: bool, *arguments: Any) -> tuple[Tensor, ...]:
+    return *_results_without_data(logits_NV), logits_NV.new_empty(logits_NV.shape if wants_grad else 0)
+
+
+def _logits_operator_(logits_NV: Tensor, impl: Backend, *arguments: Any) -> tuple[Tensor, ...]:
+    return _policy_loss(logits_NV, LossInputs.of_flat(arguments), impl, wants_grad=True, overwrites=True)[:2]
+
+
+def _logits_fake_(logits_NV: Tensor, impl: Backend, *arguments: Any) -> tuple[Tensor, ...]:
+    return _results_without_data(logits_NV)
+
+
+def _results_without_data(rows_NX: Tensor) -> tuple[Tensor, Tensor]:
+    return rows_NX.new_empty((), dtype=torch.float32), rows_NX.new_empty(2, rows_NX.shape[0], dtype=torch.float32)
+
+
+_register(
+    "linear_policy_loss",
+    "Tensor hidden, Tensor weight, Tensor? bias, Tensor? rows, bool compacts, str impl, SymInt? workspace_bytes, "
+    "bool fp32_logits, bool wants_hidden, bool wants_weight, bool wants_bias",
+    _linear_operator,
+    _linear_fake,
+    results=5,
 )
-_OPERATOR_IN_PLACE = torch.library.custom_op(
-    "outcome_rl::policy_loss_",
-    _policy_loss_,
-    mutates_args=("logits",),
-    schema=f"(Tensor(a!) logits, Tensor active, {SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)",
-)
-
-
-@_OPERATOR.register_fake
-def _(logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    grad_NV = logits_NV.new_empty(logits_NV.shape if arguments[-1] else 0)
-    return *_fake_outputs(active_N), grad_NV
-
-
-@_OPERATOR_IN_PLACE.register_fake
-def _(logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    return _fake_outputs(active_N)
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.set_materialize_grads(False)  # else zeros for every output, gradients included
-    ctx.num_inputs = len(inputs)
-    ctx.save_for_backward(output[-1] if inputs[-1] else None)
-
-
-def _backward(ctx: Any, loss_grad: Tensor, *unused: Any) -> tuple[Tensor | None, ...]:
-    (grad_NV,) = scaled_gradients(loss_grad, ctx.saved_tensors, "policy_loss")
-    return grad_NV, *(None for _ in range(ctx.num_inputs - 1))
-
-
-_OPERATOR.register_autograd(_backward, setup_context=_setup_context)
-
-
-class _InPlacePolicyLoss(torch.autograd.Function):
-    """Operators with an autograd rule must not write to their inputs; a function around one may."""
-
-    @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor, active_N: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-        loss, *others = torch.ops.outcome_rl.policy_loss_(logits_NV, active_N, *arguments)
-        ctx.num_inputs = 2 + len(arguments)
-        ctx.save_for_backward(logits_NV)
-        ctx.mark_non_differentiable(*others)
-        return loss, *others
-
-    @staticmethod
-    def backward(ctx: Any, loss_grad: Tensor, *unused: Any) -> tuple[Tensor | None, ...]:
-        (grad_NV,) = scaled_gradients(loss_grad, ctx.saved_tensors, "policy_loss", inplace=True)
-        return grad_NV, *(None for _ in range(ctx.num_inputs - 1))
+_register("policy_loss", "Tensor logits, str impl, bool wants_grad", _logits_operator, _logits_fake, results=3)
+_register("policy_loss_", "Tensor(a!) logits, str impl", _logits_operator_, _logits_fake_, results=2, mutates="logits")

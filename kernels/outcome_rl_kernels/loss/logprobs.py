@@ -1,21 +1,23 @@
-"""Per-token log-probabilities and entropies straight from hidden states and the lm_head weight."""
+"""Per-token log-probabilities and entropies straight from hidden states and the lm_head weight.
+
+Shapes: N tokens, R of them computed, H hidden, V vocabulary. Fused, the forward pass takes one matrix product and reads
+each logit once; the backward pass takes three more, the first to have the logits back (see `chunked_head` and, for the
+gradient of a row, `fused`). A loss that is known beforehand is better off with `linear_policy_loss`: three in all. They
+are the operators `torch.ops.outcome_rl.linear_logprobs` and `linear_logprobs_backward`.
+"""
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.dispatch import Impl, choose
-from outcome_rl_kernels.loss.checks import (
-    FLOATS,
-    autocast,
-    check_head,
-    check_labels,
-    check_number,
-    check_tensor,
-    check_workspace,
-    shape_text,
-)
-from outcome_rl_kernels.loss.fused_logprobs import fused_logprobs
-from outcome_rl_kernels.loss.reference import head_logits, logps_and_entropies
+from outcome_rl_kernels.backends import Impl, choose
+from outcome_rl_kernels.checks import FLOATS, check_number, check_shape_of, check_tensor
+from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
+from outcome_rl_kernels.loss.fused import refuse_second_derivatives
+from outcome_rl_kernels.loss.inputs import LogitRows, autocast, check_head, check_labels, check_workspace
+from outcome_rl_kernels.loss.reference import head_logits, reference_logprobs
+from outcome_rl_kernels.loss.row_kernels import row_kernels
 
 
 def linear_logprobs(
@@ -31,7 +33,7 @@ def linear_logprobs(
     fp32_logits: bool = False,
     impl: Impl = "auto",
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probability of each label, and on request the entropy of its distribution, from hidden states.
+    """Compute the log-probability of each label, and on request the entropy of its distribution, from hidden states.
 
     Equivalent to `log_softmax(logits / temperature, -1).gather(-1, labels[..., None])[..., 0]` with
     `logits = (hidden @ weight.T + bias).float()`.
@@ -42,7 +44,8 @@ def linear_logprobs(
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
         bias: (V,) or None.
         temperature: > 0, divides the logits.
-        mask: bool like `labels`; rows where it is False cost nothing and return 0.
+        mask: bool like `labels`; rows where it is False cost nothing and return 0. A GPU is waited for once, to know
+            how many there are.
         return_entropy: also return `-sum_v p_v log p_v` in nats.
         workspace_bytes, fp32_logits: as for `linear_policy_loss`.
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
@@ -55,30 +58,122 @@ def linear_logprobs(
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Labels out of range raise
-            on the CPU; on a GPU their log-probabilities are NaN, since to raise would be to wait.
+            on the CPU; on a GPU their log-probabilities are NaN, because checking them would synchronise.
     """
     check_tensor("hidden", hidden, FLOATS)
     if not check_number("temperature", temperature) > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}")
     check_tensor("labels", labels, (torch.int64,), hidden.device)
-    check_head(hidden, weight, bias, tuple(labels.shape))
+    check_head(hidden, weight, bias, labels)
     hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
     check_workspace(workspace_bytes)
-    labels_N = labels.reshape(-1)
-    mask_N = None
+    labels_N, mask_N = labels.reshape(-1), None
     if mask is not None:
         check_tensor("mask", mask, (torch.bool,), hidden.device)
-        if mask.shape != labels.shape:
-            raise ValueError(f"mask must have the shape of labels, {shape_text(labels)}; got {shape_text(mask)}")
-        mask_N = mask.reshape(-1)
-    if choose("linear_logprobs", impl, hidden_NH) == "reference":
-        check_labels(labels_N, mask_N, weight.shape[0])
-        rows_R = torch.arange(len(labels_N), device=labels.device) if mask_N is None else mask_N.nonzero()[:, 0]
-        logits_RV = head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
-        values_R = logps_and_entropies(logits_RV, labels_N[rows_R], temperature)
-        logps_N, entropies_N = (x.new_zeros(len(labels_N)).index_put((rows_R,), x) for x in values_R)
+        mask_N = check_shape_of("mask", mask, "labels", labels).reshape(-1)
+    chosen, _ = choose("linear_logprobs", impl, hidden.device, hidden_NH.dtype)
+    if chosen == "reference":
+
+        def logits_of(rows_R: Tensor) -> Tensor:
+            return head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
+
+        active_N = torch.ones_like(labels_N, dtype=torch.bool) if mask_N is None else mask_N
+        values = reference_logprobs(logits_of, labels_N, active_N, weight.shape[0], temperature)
     else:
-        logps_N, entropies_N = fused_logprobs(
-            hidden_NH, weight, bias, mask_N, labels_N, temperature, workspace_bytes, fp32_logits=fp32_logits
+        values = torch.ops.outcome_rl.linear_logprobs(
+            hidden_NH, weight, bias, mask_N, labels_N, temperature, workspace_bytes, fp32_logits, chosen
         )
-    return logps_N.reshape(labels.shape), entropies_N.reshape(labels.shape) if return_entropy else None
+    logps, entropies = (value_N.reshape(labels.shape) for value_N in values)
+    return logps, entropies if return_entropy else None
+
+
+@torch.library.custom_op("outcome_rl::linear_logprobs", mutates_args=())
+def _forward(
+    hidden_NH: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    mask_N: Tensor | None,
+    labels_N: Tensor,
+    temperature: float,
+    workspace_bytes: int | None,
+    fp32_logits: bool,
+    impl: str,
+) -> tuple[Tensor, Tensor]:
+    check_labels(labels_N, mask_N, weight.shape[0])
+    rows_R = rows_of_mask(mask_N)
+    hidden_RH, labels_R = hidden_NH.contiguous(), labels_N
+    if rows_R is not None:
+        hidden_RH, labels_R = hidden_NH[rows_R], labels_N[rows_R]
+    values_2R = hidden_NH.new_empty(2, len(labels_R), dtype=torch.float32)
+    kernels = row_kernels(impl)
+    for rows, logits_CV in LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits):
+        values_2R[0, rows], values_2R[1, rows], _ = kernels.row_statistics(
+            LogitRows(logits_CV, labels_R[rows], temperature)
+        )
+    values_2N = spread(values_2R, rows_R, len(labels_N), dim=1)
+    return values_2N[0].clone(), values_2N[1].clone()
+
+
+@_forward.register_fake
+def _(hidden_NH: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    values_N = hidden_NH.new_empty(hidden_NH.shape[:1], dtype=torch.float32)  # len() would fix the length
+    return values_N, torch.empty_like(values_N)
+
+
+@torch.library.custom_op("outcome_rl::linear_logprobs_backward", mutates_args=())
+def _gradients(
+    logp_grads_N: Tensor,
+    entropy_grads_N: Tensor,
+    hidden_NH: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    mask_N: Tensor | None,
+    labels_N: Tensor,
+    temperature: float,
+    workspace_bytes: int | None,
+    fp32_logits: bool,
+    impl: str,
+    wants_hidden: bool,
+    wants_weight: bool,
+    wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows_R = rows_of_mask(mask_N)
+    hidden_RH, columns = hidden_NH.contiguous(), (labels_N, logp_grads_N, entropy_grads_N)
+    if rows_R is not None:
+        hidden_RH, columns = hidden_NH[rows_R], (labels_N[rows_R], logp_grads_N[rows_R], entropy_grads_N[rows_R])
+    labels_R, logp_grads_R, entropy_grads_R = columns
+    kernels = row_kernels(impl)
+    chunks = LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits)
+    gradients = HeadGradients(hidden_RH, weight, bias, (wants_hidden, wants_weight, wants_bias), len(chunks))
+    for rows, logits_CV in chunks:
+        grad_CV, chunk = chunks.gradients_of(logits_CV), LogitRows(logits_CV, labels_R[rows], temperature)
+        kernels.row_gradients(chunk, kernels.row_statistics(chunk), logp_grads_R[rows], entropy_grads_R[rows], grad_CV)
+        gradients.add(rows, grad_CV)
+    hidden_grad, weight_grad, bias_grad = gradients.results()
+    if wants_hidden:
+        hidden_grad = spread(hidden_grad, rows_R, len(hidden_NH), dim=0)
+    return hidden_grad, weight_grad, bias_grad
+
+
+@_gradients.register_fake
+def _(
+    logp_grads_N: Tensor, entropy_grads_N: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any
+) -> tuple[Tensor, ...]:
+    return empty_gradients(hidden_NH, weight, bias, others[-3:])
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:5])
+    ctx.others = inputs[5:]
+
+
+def _backward(ctx: Any, logp_grads_N: Tensor, entropy_grads_N: Tensor) -> tuple[Tensor | None, ...]:
+    refuse_second_derivatives(logp_grads_N, "linear_logprobs")
+    wants = ctx.needs_input_grad[:3]
+    grads = torch.ops.outcome_rl.linear_logprobs_backward(
+        logp_grads_N, entropy_grads_N, *ctx.saved_tensors, *ctx.others, *wants
+    )
+    return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 6
+
+
+_forward.register_autograd(_backward, setup_context=_setup_context)

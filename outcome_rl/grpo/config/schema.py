@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from outcome_rl.exploration import ExplorationConfig
 from outcome_rl.settings import setting, settings_of
-from outcome_rl_kernels.loss.reference import KLPenalty, LossAggregation
+from outcome_rl_kernels.loss.inputs import KLPenalty, LossAggregation
 
 # The length of a run affects its results only through a schedule of the learning rate that depends on it.
 _LENGTH = ("trainer.total_training_steps", "trainer.total_epochs")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.data.problems import derive_seed
-from outcome_rl_kernels.counts.entries import GOLDEN_RATIO, mix64
+from outcome_rl_kernels.splitmix import GOLDEN_RATIO, mix64
 
 
 def sample_seeds(prompts: Sequence[Sequence[int]], n: int, seed: int) -> list[int]:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
-from outcome_rl_kernels.loss.reference import LossAggregation
+from outcome_rl_kernels.loss.inputs import LossAggregation
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from outcome_rl.integrations.verl import ADV_ESTIMATOR
 from outcome_rl_kernels.advantages.reference import Scale
-from outcome_rl_kernels.loss.reference import LossSettings, policy_gradient_losses
+from outcome_rl_kernels.loss.inputs import LossSettings
+from outcome_rl_kernels.loss.token_loss import clipped_surrogate, is_clipped
 
 LOG_RATIO_CLAMP = 20.0  # verl's
 
@@ -98,16 +99,17 @@ def outcome_policy_loss(
     settings = LossSettings(epsilon_low=low, epsilon_high=high, delta=dual_clip)
     log_ratio_BT = (log_prob - old_log_prob).clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP)
     ratio_BT = log_ratio_BT.exp()
-    losses_BT, is_clipped_BT = policy_gradient_losses(ratio_BT, advantages, settings)
+    losses_BT = clipped_surrogate(ratio_BT, advantages, settings)
     if rollout_is_weights is not None:
         losses_BT = losses_BT * rollout_is_weights
     loss = agg_loss(
         loss_mat=losses_BT, loss_mask=response_mask, loss_agg_mode=loss_agg_mode, **config.global_batch_info
     )
     with torch.no_grad():
+        clipped_BT = is_clipped(ratio_BT, advantages, LossSettings(epsilon_low=low, epsilon_high=high))
         dual_clipped_BT = (advantages < 0) & (ratio_BT > dual_clip)
         metrics = {
-            "actor/pg_clipfrac": masked_mean((is_clipped_BT & ~dual_clipped_BT).float(), response_mask),
+            "actor/pg_clipfrac": masked_mean(clipped_BT.float(), response_mask),
             "actor/pg_clipfrac_lower": masked_mean(dual_clipped_BT.float(), response_mask),
             "actor/ppo_kl": masked_mean(-log_ratio_BT, response_mask),
             "actor/pg_tokens": masked_mean((advantages != 0).float(), response_mask),

@@ -1,4 +1,4 @@
-r"""What a value is called: the left side of `x = 5`, `f(x) = x + 1` or `\text{Price} = 12`."""
+r"""Names of values: the left side of `x = 5`, `f(x) = x + 1` or `\text{Price} = 12`."""
 
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Tokens, closing, split, top_level, trimmed
 from outcome_rl.outcomes.canonical.parser import Tree, parse_expression
@@ -27,7 +27,7 @@ def stem(label: str) -> str:
 
 
 def label_of(tokens: Tokens) -> str | None:
-    """What a value is called on the left of `=`: `x`, `x_1`, `f(x)`, `AB/CD`, `(x, y)`, `\\text{Price}`; else None."""
+    """Return the name left of `=`: `x`, `x_1`, `f(x)`, `AB/CD`, `(x, y)`, `\\text{Price}`; else None."""
     tokens = trimmed(tokens)
     texts = [token.text for token in tokens]
     if texts[:1] == ["("] and closing(tokens, 0) == len(tokens) - 1:

@@ -227,7 +227,7 @@ class _Parser:
         return False
 
     def argument(self) -> Tree:
-        """What follows `^` or `\\sqrt`: a group, or one token, where all digits of a number are one."""
+        """Read the operand of `^` or `\\sqrt`: a group or one token; all digits of a number are one token."""
         if self.accept("{"):
             tree = self.sum()
             self.expect("}")
@@ -235,7 +235,7 @@ class _Parser:
         return _signed(self.signs(), self.primary())
 
     def digit_argument(self) -> Tree:
-        """What follows `\\frac`: a group, or one token, where a digit is one, as in TeX."""
+        """Read an operand of `\\frac`: a group or one token; each digit is one token, as in TeX."""
         kind, text = self.next
         if kind == "number" and len(text) > 1:
             if not text.isdigit():
@@ -515,7 +515,7 @@ class _Parser:
         return end > 0 and len(list(split(self.tokens[self.position + 1 : end], (",",)))) == 2
 
     def operand(self) -> Tree:
-        """What a function applies to: a bracket, or the product up to a sign, a bracket or another function.
+        """Read the argument of a function: a bracket, or the product up to a sign, a bracket or another function.
 
         A power after the bracket is one of the function: `\\cos(x)^2` is `\\cos^2 x`.
         """

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages, parse_bonus
-from outcome_rl_kernels.native import native_status
-from outcome_rl_kernels.triton_support import triton_obstacle
+from outcome_rl_kernels.advantages import api
+from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
 
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-NO_NATIVE = "" if native_status()[0] else native_status()[1]
 NO_TRITON = triton_obstacle(DEVICE)
 FAST = [
-    pytest.param("native", marks=pytest.mark.skipif(bool(NO_NATIVE), reason=f"native library: {NO_NATIVE}")),
+    pytest.param("native", marks=pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))),
     pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton: {NO_TRITON}")),
 ]
 
@@ -113,8 +112,8 @@ def test_dtype_follows_the_rewards_and_carries_no_gradient() -> None:
         ({"eps": "1e-6"}, TypeError, "eps must be a Python number; got str"),
         ({"zero_when_all_correct": "no"}, TypeError, "zero_when_all_correct must be True, False or None; got 'no'"),
         ({"coef": (1.0, 2.0)}, ValueError, "one for each of"),
-        ({"scale": "mean"}, ValueError, "scale must be 'std' or 'none'"),
-        ({"ddof": 2}, ValueError, "ddof must be 0 or 1"),
+        ({"scale": "mean"}, ValueError, "scale must be one of 'std', 'none'"),
+        ({"ddof": 2}, ValueError, "ddof must be one of 0, 1"),
         ({"no_answer": "drop"}, ValueError, "no_answer must be"),
         ({"correct": torch.ones(2, 4)}, TypeError, "correct must have dtype bool"),
         ({"impl": "cuda"}, ValueError, "impl must be one of 'auto', 'reference', 'native', 'triton'; got 'cuda'"),
@@ -233,7 +232,7 @@ def test_rules_are_those_of_the_reference(impl: Any, no_answer: Any, zero_when_a
         torch.testing.assert_close(ours.advantages.cpu(), plain.advantages, atol=1e-15, rtol=0)
 
 
-@pytest.mark.skipif(bool(NO_NATIVE), reason=f"native library: {NO_NATIVE}")
+@pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), B=st.integers(0, 5), n=st.integers(1, 9))
 def test_native_equals_the_reference_on_any_groups(data: st.DataObject, B: int, n: int) -> None:
@@ -283,21 +282,19 @@ def test_a_batch_too_long_for_one_program_is_committed_by_a_second_launch(monkey
     assert all(torch.equal(a.cpu(), b) for a, b in zip(counts.items(), oracle.items(), strict=True))
 
 
-def test_auto_takes_what_the_counts_and_the_rewards_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    from outcome_rl_kernels.dispatch import choose_group_advantages
-
+def test_auto_takes_what_the_counts_and_the_rewards_allow() -> None:
     counts = OutcomeCounts(impl="reference")
-    assert choose_group_advantages("auto", REWARDS, counts) == "reference"
-    assert choose_group_advantages("auto", REWARDS.bfloat16(), None) == "reference"
-    assert choose_group_advantages("auto", REWARDS, None) == ("reference" if NO_NATIVE else "native")
-    if not NO_NATIVE:
+    assert api._choose("auto", REWARDS, counts).impl == "reference"
+    assert api._choose("auto", REWARDS.bfloat16(), None).impl == "reference"
+    assert api._choose("auto", REWARDS, None).impl == ("reference" if native_obstacle() else "native")
+    if not native_obstacle():
         assert call(OutcomeCounts(impl="native"), impl="reference").counts is not None  # any table will do
 
 
-@pytest.mark.skipif(bool(NO_NATIVE), reason=f"native library: {NO_NATIVE}")
+@pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
 def test_an_implementation_that_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     native = OutcomeCounts(impl="native")
-    with pytest.raises(ValueError, match=r"rewards must be float32 or float64, got float16"):
+    with pytest.raises(ValueError, match=r"it computes in float32 or float64, got float16"):
         group_advantages(REWARDS.half(), QUESTIONS, OUTCOMES, native, impl="native")
     with pytest.raises(ValueError, match="impl='native'\\) cannot run: the counts have impl='reference'"):
         call(OutcomeCounts(impl="reference"), impl="native")

@@ -19,25 +19,24 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from outcome_rl_kernels import group_advantages
+from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
 from outcome_rl_kernels.counts import snapshot as counts_snapshot
 from outcome_rl_kernels.counts.api import OutcomeCounts
-from outcome_rl_kernels.counts.entries import CountEntries, sort_entries
-from outcome_rl_kernels.native import native_status
-from outcome_rl_kernels.triton_support import triton_obstacle
+from outcome_rl_kernels.counts.reference import CountEntries
+from outcome_rl_kernels.counts.snapshot import sort_entries
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-NATIVE_AVAILABLE, NATIVE_REASON = native_status()
 NO_TRITON = triton_obstacle(torch.device("cpu"))
 CPU_IMPLS = [
     "reference",
-    pytest.param("native", marks=pytest.mark.skipif(not NATIVE_AVAILABLE, reason=f"native library: {NATIVE_REASON}")),
+    pytest.param("native", marks=pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))),
 ]
 IMPLS = [
     *CPU_IMPLS,
     pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton on the CPU: {NO_TRITON}")),
 ]
-AVAILABLE_IMPLS = ["reference", "native"] if NATIVE_AVAILABLE else ["reference"]
+AVAILABLE_IMPLS = ["reference"] if native_obstacle() else ["reference", "native"]
 
 # Extremes, zero (a native slot's empty marker lives elsewhere), and keys that agree in their low or in their high bits.
 EDGE_KEYS = [INT64_MIN, INT64_MAX, 0, -1, 1, *(i << 56 for i in range(1, 5)), *(-i for i in range(2, 6))]
@@ -141,17 +140,13 @@ def test_strided_and_empty_keys(impl):
 
 @settings(max_examples=50, deadline=None)
 @given(entries=st.lists(st.tuples(keys, keys, st.integers(1, 9)), max_size=40))
-def test_entries_are_sorted_alike_with_and_without_the_native_library(entries):
+def test_entries_are_sorted_by_question_then_outcome(entries):
     columns = CountEntries(*torch.tensor(entries, dtype=torch.int64).reshape(-1, 3).t().contiguous())
     unsorted = [column.clone() for column in columns]
-    sorted_by_impl = [sort_entries(columns)]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("OUTCOME_RL_NATIVE", "0")
-        sorted_by_impl.append(sort_entries(columns))
-    for got in sorted_by_impl:
-        got_keys = list(zip(got.question_keys.tolist(), got.outcome_keys.tolist(), strict=True))
-        assert got_keys == sorted(entry[:2] for entry in entries)
-        assert sorted(zip(*(column.tolist() for column in got), strict=True)) == sorted(entries)
+    got = sort_entries(columns)
+    got_keys = list(zip(got.question_keys.tolist(), got.outcome_keys.tolist(), strict=True))
+    assert got_keys == sorted(entry[:2] for entry in entries)
+    assert sorted(zip(*(column.tolist() for column in got), strict=True)) == sorted(entries)
     assert all(map(torch.equal, columns, unsorted))
 
 
@@ -198,7 +193,7 @@ def test_wrong_keys_are_refused_and_change_nothing(impl, error, match, questions
     [
         ("must be positive, got 0", [1, 0]),
         ("must be positive, got -4", [-4, 1]),
-        (r"shape of outcome_keys, \(2,\), got \(1,\)", [1]),
+        (r"shape of outcome_keys, \(2,\); got \(1,\)", [1]),
         (r"add up to 2\*\*62", [2**61, 2**61]),
     ],
 )
@@ -223,16 +218,16 @@ def test_counts_never_overflow_over_several_merges():
 @pytest.mark.parametrize(
     ("error", "match", "arguments"),
     [
-        (ValueError, "no count table can run on device 'meta': its tensors must be on a GPU", {"device": "meta"}),
+        (ValueError, "impl='auto'\\) cannot run: its tensors must be on a GPU, got meta", {"device": "meta"}),
         (
             ValueError,
-            r"impl='native'\) cannot run: it counts on the CPU, not on 'meta'",
+            r"impl='native'\) cannot run: its tensors must be on the CPU, got meta",
             {"device": "meta", "impl": "native"},
         ),
         (ValueError, "capacity must be from 1 to", {"capacity": 0}),
         (ValueError, "capacity must be from 1 to", {"capacity": 2**41}),
         (TypeError, "capacity must be an int, got float", {"capacity": 1e6}),
-        (ValueError, "impl must be 'auto', 'reference', 'native', 'triton'; got 'cuda'", {"impl": "cuda"}),
+        (ValueError, "impl must be one of 'auto', 'reference', 'native', 'triton'; got 'cuda'", {"impl": "cuda"}),
     ],
 )
 def test_wrong_constructor_arguments_are_refused(error, match, arguments):
@@ -393,7 +388,7 @@ STEPS = 3
 
 
 def stream(step):
-    """What all ranks together see in a step: 8 questions, 4 outcomes each, drawn so that ranks overlap."""
+    """Draw a step of all ranks together: 8 questions, 4 outcomes each, drawn so that ranks overlap."""
     generator = torch.Generator().manual_seed(step)
     return torch.randint(0, 5, (8,), generator=generator), torch.randint(-2, 3, (8, 4), generator=generator)
 

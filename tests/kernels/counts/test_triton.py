@@ -1,4 +1,4 @@
-"""What only the Triton count table can get wrong: its protocol, its growth, its limits, its replays.
+"""Errors that only the Triton count table can have: its protocol, its growth, its limits, its replays.
 
 On a GPU the kernels run there; elsewhere they are interpreted, on CPU tensors, one program after another. Races are
 then provoked by loads that are as stale as the protocol allows a GPU's to be.
@@ -21,7 +21,7 @@ from splitmix import outcome_with_hash
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.counts import triton as counts_triton
-from outcome_rl_kernels.counts.entries import CountEntries
+from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.triton import TritonTable
 from outcome_rl_kernels.counts.triton_kernels import launch_commit, launch_find, limit_of
 
@@ -295,7 +295,7 @@ def test_it_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"device 'cuda': this PyTorch finds no GPU\. Use device='cpu'"):
+    with pytest.raises(ValueError, match=r"cannot run: this PyTorch finds no GPU\. Use device='cpu'"):
         OutcomeCounts(device="cuda")
 
 

@@ -15,7 +15,7 @@ from triton_offline import TARGETS, compile_launches
 
 from outcome_rl_kernels.advantages.reference import BONUS_METHODS, GroupSettings
 from outcome_rl_kernels.advantages.triton import triton_group_advantages
-from outcome_rl_kernels.counts.entries import CountEntries
+from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.triton import TritonTable
 from outcome_rl_kernels.counts.triton_kernels import launch_rehash
 

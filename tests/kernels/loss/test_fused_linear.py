@@ -30,7 +30,7 @@ from outcome_rl_kernels import linear_policy_loss
 
 pytestmark = needs_native
 
-ROWS = st.sampled_from(["contributing", "active", "indices", "all indices"])
+ROWS = st.sampled_from(["contributing", "active", "all", "indices", "all indices"])
 
 
 def rows_argument(kind: str, mask: Tensor) -> Any:
@@ -71,6 +71,8 @@ def test_as_exact_as_plain_pytorch(
         return run(linear_policy_loss, case.operands, dtype, wants, impl=impl, rows=rows, **arguments)
 
     given_rows = rows_argument(rows, case.inputs["mask"])
+    if rows == "all":  # which needs finite hidden states of masked tokens
+        case.operands["hidden"] = case.operands["hidden"].nan_to_num()
     _, truth = both(torch.float64, "reference", "active")
     output, ours = both(dtype, "native", given_rows, workspace_bytes=workspace, fp32_logits=fp32_logits)
     same_rows, eager = both(dtype, "reference", given_rows)
@@ -142,11 +144,14 @@ def test_three_products_and_none_for_what_is_frozen() -> None:
         assert measured()[0] == 1
 
 
-def test_ratios_of_sequences_take_a_fourth_product() -> None:
-    old = torch.full((4, N // 4), -7.0)
-    assert measured(importance_level="sequence", old_logps=old)[0] == 4
-    assert measured(importance_level="sequence", old_logps=old, wants="")[0] == 2
-    assert measured(importance_level="sequence")[0] == 3  # on-policy the ratio is 1
+def test_ratios_of_sequences_take_a_fourth_product_where_there_are_several_chunks() -> None:
+    sequences: dict[str, Any] = {"importance_level": "sequence", "old_logps": torch.full((4, N // 4), -7.0)}
+    chunked = {"workspace_bytes": 7 * 2048 * 4}
+    assert measured(**sequences)[0] == 3
+    assert measured(**sequences, wants="")[0] == 1
+    assert measured(**sequences, **chunked)[0] == 4
+    assert measured(**sequences, **chunked, wants="")[0] == 1
+    assert measured(importance_level="sequence", **chunked)[0] == 3  # on-policy the ratio is 1
 
 
 def test_tokens_without_a_gradient_reach_no_product() -> None:
@@ -204,6 +209,7 @@ def call_of_operator(**options: Any) -> tuple[Any, tuple[Any, ...]]:
         {"absent": {"bias", "bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights"}},
         {"transposed": True},
         {"transposed": True, "rows": "active", "workspace_bytes": 1},
+        {"rows": "all", "delta": 3.0},
         {"rows": torch.arange(B * T), "importance_level": "sequence", "dtype": torch.bfloat16},
         {"fp32_logits": True, "dtype": torch.bfloat16, "workspace_bytes": 4 * 6 * V, "entropy_coef": 0.1},
     ],
@@ -344,14 +350,15 @@ def test_what_is_not_finite_reaches_the_loss(bad: float) -> None:
     assert not gradients["weight"].isfinite().any()
 
 
-@pytest.mark.parametrize("rows", ["contributing", "active", "all indices"])
+@pytest.mark.parametrize("rows", ["contributing", "active", "all", "all indices"])
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_an_empty_mask_gives_zero_with_zero_gradients(level: str, rows: str) -> None:
     case = make_case(0, torch.float32, {})
     empty = torch.zeros(B, T, dtype=torch.bool)
+    operands = {name: value.nan_to_num() for name, value in case.operands.items()} if rows == "all" else case.operands
     output, values = run(
         linear_policy_loss,
-        case.operands,
+        operands,
         torch.float32,
         {"hidden", "weight", "bias"},
         **case.inputs | {"mask": empty},

@@ -1,4 +1,5 @@
-"""The Triton passes over rows of logits: on the GPU where there is one, else interpreted (tests/conftest.py).
+"""The Triton row kernels and the default loss in one launch: on the GPU where there is one, else interpreted
+(tests/conftest.py).
 
 The interpreter cuts float32 off to bfloat16 where a GPU rounds, so a bfloat16 gradient may be a whole ulp off.
 """
@@ -14,21 +15,11 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-import triton
-import triton.language as tl
-
-from outcome_rl_kernels.loss import row_kernels_triton as policy_rows_triton
-from outcome_rl_kernels.loss.reference import (
-    LossSettings,
-    TokenBatch,
-    kl_divergence,
-    logps_and_entropies,
-    policy_gradient_losses,
-    token_sums,
-)
-from outcome_rl_kernels.loss.row_kernels import PolicyTokens, RowTerms
-from outcome_rl_kernels.loss.row_kernels_triton import logprob_rows, logprob_rows_backward, policy_rows
-from outcome_rl_kernels.loss.terms_triton import kl_terms, policy_terms
+from outcome_rl_kernels.loss import row_kernels_triton
+from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs
+from outcome_rl_kernels.loss.reference import logps_and_entropies
+from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics
+from outcome_rl_kernels.loss.token_loss import clipped_surrogate, is_default, token_loss
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -50,6 +41,17 @@ def rows_of(count: int, vocabulary: int, dtype: torch.dtype, scale: float = 3.0)
 
 def relative(value: Tensor, truth: Tensor, scale: float = 0.0) -> float:
     return float((value.double() - truth).norm() / truth.norm().clamp(min=max(scale, 1e-30)))
+
+
+def logprob_rows(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    return row_statistics(LogitRows(logits, labels, temperature))[:2]
+
+
+def logprob_rows_backward(
+    logits: Tensor, labels: Tensor, temperature: float, g: Tensor, e: Tensor | None, grad: Tensor
+) -> None:
+    rows = LogitRows(logits, labels, temperature)
+    row_gradients(rows, row_statistics(rows), g, e, grad)
 
 
 def differentiate(
@@ -116,195 +118,155 @@ def test_columns_past_the_vocabulary_never_count(dtype: torch.dtype, stride: int
     assert padded[:, 2016:].isnan().all()
 
 
-# --- the loss ---
+# --- the default loss ---
 
 LENGTHS = [3, 1, 4]
 R, V = sum(LENGTHS), 37
 # exp(distance) keeps away from every bound of the tests, on which rounding would decide.
 DISTANCES = torch.tensor([0.0, 0.05, -0.05, -0.5, 0.5, 1.5, -1.5, 0.1])
+OPTIONAL = ["bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights"]
 
 
-def inputs_of(seed: int, dtype: torch.dtype, temperature: float, absent: set[str]) -> tuple[Tensor, TokenBatch]:
+def case_of(seed: int, dtype: torch.dtype, absent: set[str], **options: Any) -> tuple[Tensor, LossInputs]:
     g = torch.Generator().manual_seed(seed)
     logits = (2 * torch.randn(R, V, generator=g)).to(dtype)
     labels = torch.randint(V, (R,), generator=g)
-    logps = logps_and_entropies(logits.double(), labels, temperature)[0]
+    logps = logps_and_entropies(logits.double(), labels, options.get("temperature", 1.0))[0]
     optional = {
-        "bonuses_N": 0.1 * torch.randn(R, generator=g),
-        "answer_mask_N": torch.rand(R, generator=g) < 0.4,
-        "ref_logps_N": (logps + DISTANCES[torch.randperm(R, generator=g)]).float(),
-        "old_logps_N": (logps - DISTANCES[torch.randperm(R, generator=g)]).float(),
-        "rollout_weights_N": 2 * torch.rand(R, generator=g),
+        "bonuses": 0.1 * torch.randn(R, generator=g),
+        "answer_mask": torch.rand(R, generator=g) < 0.4,
+        "ref_logps": (logps + DISTANCES[torch.randperm(R, generator=g)]).float(),
+        "old_logps": (logps - DISTANCES[torch.randperm(R, generator=g)]).float(),
+        "rollout_weights": 2 * torch.rand(R, generator=g),
     }
-    sequence_ids = torch.arange(len(LENGTHS)).repeat_interleave(torch.tensor(LENGTHS))
-    advantages, ones = torch.randn(R, generator=g), torch.ones(R, dtype=torch.bool)
-    kept = {name: value for name, value in optional.items() if name not in absent}
-    return logits, TokenBatch(labels, advantages, ones, sequence_ids, len(LENGTHS), 4, **kept)
+    arguments = {"labels": labels, "advantages": torch.randn(R, generator=g), "mask": torch.ones(R, dtype=torch.bool)}
+    arguments |= {name: value for name, value in optional.items() if name not in absent}
+    cu_seqlens = torch.tensor([0, *LENGTHS]).cumsum(0)
+    options = {"loss_agg": "seq-mean-token-mean", "cu_seqlens": cu_seqlens} | options
+    return logits, LossInputs.of(logits.float(), **arguments, **options)
 
 
-def by_plain_pytorch(logits: Tensor, batch: TokenBatch, weights: Tensor, options: LossSettings) -> dict[str, Tensor]:
-    logits, weights = logits.clone().requires_grad_(), weights.to(logits.dtype).requires_grad_()
-    logps, entropies = logps_and_entropies(logits, batch.labels_N, options.temperature)
-    sums = token_sums(logps, entropies, batch, weights, options)
-    sums.loss.backward()
+def by_plain_pytorch(logits: Tensor, inputs: LossInputs) -> dict[str, Tensor]:
+    logits = logits.clone().requires_grad_()
+    logps, entropies = logps_and_entropies(logits, inputs.labels, inputs.settings.temperature)
+    losses = token_loss(logps, entropies, inputs) * inputs.weights
+    losses.sum().backward()
     assert logits.grad is not None
-    assert weights.grad is not None  # the loss of each row
-    found = {"grad": logits.grad, "losses": weights.grad * weights, **sums._asdict(), "logps": logps}
+    found = {"grad": logits.grad, "losses": losses, "logps": logps, "entropies": entropies}
     return {name: value.detach() for name, value in found.items()}
 
 
-def by_triton(
-    logits: Tensor, batch: TokenBatch, weights: Tensor, options: LossSettings, grad: Tensor | None
-) -> dict[str, Tensor]:
-    optional = {
-        name.removesuffix("_N") + "_R": value.to(DEVICE)
-        for name, value in batch._asdict().items()
-        if name in TokenBatch._field_defaults and value is not None
-    }
-    if options.importance_level == "sequence" and batch.old_logps_N is not None:
-        logps = logps_and_entropies(logits.double(), batch.labels_N, options.temperature)[0]
-        parts = (logps - batch.old_logps_N).split(LENGTHS)
-        means = torch.cat([part.mean().expand(len(part)) for part in parts])
-        optional["sequence_log_ratios_R"] = means.float().to(DEVICE)
-    tokens = PolicyTokens(batch.labels_N.to(DEVICE), batch.advantages_N.to(DEVICE), weights.to(DEVICE), **optional)
-    terms_7R = policy_rows(logits.to(DEVICE), tokens, options, grad)
-    terms, sums = RowTerms(*terms_7R), terms_7R.sum(dim=1)
-    names = ("_", "entropy", "loss", "kl", "ratio", "clipped", "policy_tokens")
-    return {"logps": terms.logps, "losses": terms.losses, **dict(zip(names, sums, strict=True))}
+def by_triton(logits: Tensor, inputs: LossInputs, grad: Tensor | None) -> dict[str, Tensor]:
+    assert is_default(inputs)
+    columns = {name: value.to(DEVICE) for name, value in inputs._asdict().items() if isinstance(value, Tensor)}
+    inputs = inputs._replace(**columns)
+    rows = LogitRows(logits.to(DEVICE), inputs.labels, inputs.settings.temperature, inputs.active)
+    losses, logps, entropies = default_loss_rows(rows, inputs, grad)
+    return {"losses": losses, "logps": logps, "entropies": entropies}
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     dtype=st.sampled_from(DTYPES),
-    absent=st.sets(st.sampled_from(["bonuses_N", "answer_mask_N", "ref_logps_N", "old_logps_N", "rollout_weights_N"])),
+    absent=st.sets(st.sampled_from(OPTIONAL)),
     answer_mask_mode=st.sampled_from(["policy", "bonus", "none"]),
-    importance_level=st.sampled_from(["token", "sequence"]),
-    kl_penalty=st.sampled_from(["k1", "k2", "k3"]),
     beta=st.sampled_from([0, 0.2]),
     entropy_coef=st.sampled_from([0, 0.05]),
     temperature=st.sampled_from([1, 0.7]),
-    delta=st.sampled_from([None, 3]),
-    log_ratio_clamp=st.sampled_from([None, 0.3]),
-    kl_clamp=st.sampled_from([None, 0.2]),
+    epsilon_high=st.sampled_from([0.2, 0.28]),
 )
 def test_the_loss_and_its_gradient(seed: int, dtype: torch.dtype, absent: set[str], **options: Any) -> None:
-    chosen = LossSettings(**options)
-    logits, batch = inputs_of(seed, dtype, chosen.temperature, absent)
-    weights = 1 / torch.tensor(LENGTHS).float().repeat_interleave(torch.tensor(LENGTHS))
-    truth = by_plain_pytorch(logits.double(), batch, weights, chosen)
-    eager = by_plain_pytorch(logits, batch, weights, chosen)
+    logits, inputs = case_of(seed, dtype, absent, **options)
+    truth = by_plain_pytorch(logits.double(), inputs)
+    eager = by_plain_pytorch(logits, inputs)
     grad = torch.full((R, V), math.nan, device=DEVICE)
-    ours = by_triton(logits, batch, weights, chosen, grad) | {"grad": grad}
-    del ours["_"]
+    ours = by_triton(logits, inputs, grad) | {"grad": grad}
     assert ours.keys() == truth.keys()
     for name, exact in truth.items():
-        exact = exact.double()  # some are counts
-        # Plain PyTorch can be right by luck: an ulp of the largest logp, by which its exponential is off as well, and
-        # in a sum one of each row.
+        # Plain PyTorch can be right by luck: an ulp of the largest logp, by which its exponential is off as well.
         ulp = torch.finfo(torch.float32).eps * float(truth["logps"].abs().max())
-        error = relative(ours[name].cpu(), exact, 1.0)
-        allowed = 2 * relative(eager[name], exact, 1.0) + ulp * (1 if exact.dim() else R)
+        error, allowed = relative(ours[name].cpu(), exact, 1.0), 2 * relative(eager[name], exact, 1.0) + ulp
         assert error <= allowed, f"{name}: {error:.1e} against {allowed:.1e}"
-    without_gradient = by_triton(logits, batch, weights, chosen, None)
-    assert all(torch.equal(without_gradient[name], ours[name]) for name in without_gradient if name != "_")
+    without_gradient = by_triton(logits, inputs, None)
+    assert all(torch.equal(without_gradient[name], ours[name]) for name in without_gradient)
 
 
 def test_the_loss_in_place_and_in_another_dtype() -> None:
-    logits, batch = inputs_of(0, torch.float32, 1.0, set())
-    options, weights = LossSettings(beta=0.1, entropy_coef=0.1), torch.ones(R)
+    logits, inputs = case_of(0, torch.float32, set(), beta=0.1, entropy_coef=0.1)
     grad = torch.empty(R, V, device=DEVICE)
-    by_triton(logits, batch, weights, options, grad)
+    by_triton(logits, inputs, grad)
     half = torch.empty(R, V, device=DEVICE, dtype=torch.bfloat16)
-    by_triton(logits, batch, weights, options, half)
+    by_triton(logits, inputs, half)
     assert ((half.float() - grad).abs() <= torch.finfo(torch.bfloat16).eps * grad.abs()).all()
     overwritten = logits.to(DEVICE, copy=True)
-    by_triton(overwritten, batch, weights, options, overwritten)
+    by_triton(overwritten, inputs, overwritten)
     assert torch.equal(overwritten, grad)
 
 
-@triton.jit
-def _policy_terms_kernel(
-    logp_ptr, advantage_ptr, old_logp_ptr, terms_ptr, ratio_low, ratio_high, delta, log_ratio_clamp, N: tl.constexpr
-):  # fmt: skip
-    i = tl.arange(0, N)
-    loss, grad, ratio, clipped = policy_terms(
-        tl.load(logp_ptr + i), tl.load(advantage_ptr + i), None, tl.load(old_logp_ptr + i), None, None,
-        ratio_low, ratio_high, delta, log_ratio_clamp,
-    )  # fmt: skip
-    tl.store(terms_ptr + i, loss)
-    tl.store(terms_ptr + N + i, grad)
-    tl.store(terms_ptr + 2 * N + i, ratio)
-    tl.store(terms_ptr + 3 * N + i, clipped)
+def of_certain_labels(**columns: Any) -> tuple[Tensor, Tensor]:
+    """Losses of tokens whose log-probability is exactly 0, and the derivatives by it.
+
+    The other logit has a probability of 2^-116, which is lost in a sum of 1, and the gradient -g of that times `g`.
+    """
+    count = len(columns["advantages"])
+    logits = torch.tensor([[80.0, 0.0]]).repeat(count, 1)
+    mask, labels = torch.ones(count, dtype=torch.bool), torch.zeros(count, dtype=torch.int64)
+    bounds = torch.tensor([0, count])
+    inputs = LossInputs.of(logits, labels=labels, mask=mask, cu_seqlens=bounds, loss_agg="token-sum", **columns)
+    grad = torch.empty(count, 2, device=DEVICE)
+    found = by_triton(logits, inputs, grad)
+    assert not found["logps"].any()
+    return found["losses"].cpu(), (grad[:, 1] / -torch.exp2(torch.tensor(-80 * math.log2(math.e)))).cpu()
 
 
-@pytest.mark.parametrize("delta", [None, 4.0])
-@pytest.mark.parametrize("bound", [0.8, 1.2, 4.0])
-def test_derivatives_at_ties_are_those_of_autograd(bound: float, delta: float | None) -> None:
+@pytest.mark.parametrize("bound", [0.8, 1.2])
+def test_derivatives_at_ties_are_those_of_autograd(bound: float) -> None:
     """Ratios one ulp apart around a bound, with advantages whose products with both may be equal, and 0."""
     g = torch.Generator().manual_seed(0)
     steps = torch.arange(-32, 32).repeat_interleave(64)
-    logps = (math.log(bound) + steps.double() * 2**-26).float()
+    old_logps = -(math.log(bound) + steps.double() * 2**-26).float()
     advantages = torch.randn(64, generator=g).repeat(64)
     advantages[::64] = 0.0
-    terms = torch.empty(4, len(logps), device=DEVICE)
-    old_logps = torch.zeros_like(logps)
-    pointers = [x.to(DEVICE) for x in (logps, advantages, old_logps)]
-    _policy_terms_kernel[(1,)](*pointers, terms, 0.8, 1.2, delta, None, N=len(logps))
-    losses, grads, ratios, clipped = terms.cpu()
+    free = {"epsilon_low": 1.0, "epsilon_high": 1e9}
+    ratios = -of_certain_labels(advantages=torch.ones_like(advantages), old_logps=old_logps, **free)[0]
+    losses, grads = of_certain_labels(advantages=advantages, old_logps=old_logps)
     leaf = ratios.clone().requires_grad_()
-    expected, is_clipped = policy_gradient_losses(leaf, advantages, LossSettings(delta=delta))
+    expected = clipped_surrogate(leaf, advantages, LossInputs.of(ratios[:0], *NOTHING).settings)
     expected.sum().backward()
     assert leaf.grad is not None
-    limits = torch.tensor([0.8, 1.2, 4.0])
-    assert (ratios[:, None] == limits).any()
-    if bound != 4.0:  # a product with 4 is exact
-        inner = ratios.clamp(0.8, 1.2)
-        assert ((inner * advantages == ratios * advantages) & (inner != ratios) & (advantages != 0)).any()
+    inner = ratios.clamp(0.8, 1.2)
+    assert (ratios == torch.tensor(bound)).any()
+    assert ((inner * advantages == ratios * advantages) & (inner != ratios) & (advantages != 0)).any()
     assert torch.equal(losses, expected.detach())
-    assert torch.equal(grads, leaf.grad * ratios)
-    assert torch.equal(clipped.bool(), is_clipped)
+    torch.testing.assert_close(grads, leaf.grad * ratios, atol=0, rtol=1e-4)
 
 
-@triton.jit
-def _kl_terms_kernel(
-    logp_ptr, ref_logp_ptr, terms_ptr, log_ratio_clamp, kl_clamp, KL_PENALTY: tl.constexpr, N: tl.constexpr
-):  # fmt: skip
-    i = tl.arange(0, N)
-    kl, grad = kl_terms(
-        tl.load(logp_ptr + i), tl.load(ref_logp_ptr + i), log_ratio_clamp, kl_clamp, KL_PENALTY
-    )  # fmt: skip
-    tl.store(terms_ptr + i, kl)
-    tl.store(terms_ptr + N + i, grad)
+NOTHING = torch.zeros(1, 0, dtype=torch.int64), torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.bool)
 
 
-# The middle log-ratios are on the clamps, and so is their KL under k1 and k2.
-@pytest.mark.parametrize("clamps", [(None, None), (0.5, None), (None, 0.5), (None, 0.125), (0.5, 0.125)])
-@pytest.mark.parametrize("kl_penalty", ["k1", "k2", "k3"])
-def test_kl_and_its_derivative_as_autograd_of_the_reference(
-    kl_penalty: str, clamps: tuple[float | None, float | None]
-) -> None:
-    logps = torch.tensor([0.0, 0.0, 0.0, 0.0, -1e-3, 1e-3, -30.0, 5.0])
-    refs = torch.tensor([0.5, -0.5, 0.6, -0.6, 0.0, 0.0, 0.0, 0.0])
-    options = LossSettings(kl_penalty=kl_penalty, log_ratio_clamp=clamps[0], kl_clamp=clamps[1])  # type: ignore[arg-type]
-    leaf = logps.double().requires_grad_()
-    expected = kl_divergence(leaf, refs.double(), options)
-    expected.sum().backward()
-    terms = torch.empty(2, len(logps), device=DEVICE)
-    _kl_terms_kernel[(1,)](logps.to(DEVICE), refs.to(DEVICE), terms, *clamps, KL_PENALTY=kl_penalty, N=len(logps))
-    torch.testing.assert_close(terms[0].cpu().double(), expected.detach(), atol=1e-10, rtol=1e-6)
-    torch.testing.assert_close(terms[1].cpu().double(), leaf.grad, atol=1e-10, rtol=1e-6)
+def test_kl_keeps_its_precision() -> None:
+    log_ratios = torch.tensor([0.5, -0.5, 0.6, -0.6, -1e-3, 1e-3, 30.0, -5.0, 0.0])
+    zeros = torch.zeros_like(log_ratios)
+    losses, grads = of_certain_labels(advantages=zeros, ref_logps=log_ratios, beta=1.0)
+    exact = log_ratios.double()
+    torch.testing.assert_close(losses.double(), torch.expm1(exact) - exact, atol=1e-10, rtol=1e-6)
+    torch.testing.assert_close(grads.double(), -torch.expm1(exact), atol=1e-10, rtol=1e-4)
 
 
 # --- what is not finite, what is not a label, and sizes ---
 
 
 def all_terms(logits: Tensor, labels: Tensor, **optional: Tensor) -> tuple[Tensor, Tensor]:
-    """(R, 7) terms and the gradient, with an entropy term and advantages of 1."""
-    ones, grad = torch.ones(len(logits), device=DEVICE), torch.empty_like(logits, dtype=torch.float32)
-    tokens = PolicyTokens(labels.to(DEVICE), ones, ones, **optional)
-    terms = policy_rows(logits, tokens, LossSettings(entropy_coef=0.1), grad)
-    return terms.T, grad
+    """(R, 3) losses, log-probabilities and entropies, and the gradient, with an entropy term and advantages of 1."""
+    count, grad = len(logits), torch.empty_like(logits, dtype=torch.float32)
+    mask, advantages = torch.ones(count, dtype=torch.bool), torch.ones(count)
+    bounds = torch.tensor([0, count])
+    inputs = LossInputs.of(
+        logits.cpu()[:0].float(), labels.cpu(), advantages, mask, cu_seqlens=bounds, entropy_coef=0.1, **optional
+    )
+    terms = by_triton(logits, inputs, grad)
+    return torch.stack([terms["losses"], terms["logps"], terms["entropies"]], dim=1), grad
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -338,8 +300,8 @@ def test_logits_at_the_ends_of_their_range(dtype: torch.dtype) -> None:
 def test_what_is_not_finite_reaches_the_loss(dtype: torch.dtype, bad: float, answer: bool) -> None:
     logits, labels = rows_of(3, 2100, dtype)
     logits[1, 2099] = bad
-    terms, grad = all_terms(logits, labels, answer_mask_R=torch.full((3,), answer, device=DEVICE))
-    for column in (0, 1, 2):  # logps, entropies, losses
+    terms, grad = all_terms(logits, labels, answer_mask=torch.full((3,), answer))
+    for column in (0, 1, 2):
         assert terms[:, column].isnan().tolist() == [False, True, False]
     assert grad[1].isnan().all()
     assert grad[[0, 2]].isfinite().all()
@@ -347,7 +309,7 @@ def test_what_is_not_finite_reaches_the_loss(dtype: torch.dtype, bad: float, ans
 
 def test_a_row_without_a_possible_token_is_not_a_number() -> None:
     terms, grad = all_terms(torch.full((1, 5), -math.inf, device=DEVICE), torch.tensor([0]))
-    assert terms[0, :3].isnan().all()
+    assert terms.isnan().all()
     assert grad.isnan().all()
 
 
@@ -356,9 +318,10 @@ def test_a_row_without_a_possible_token_is_not_a_number() -> None:
 def test_a_label_outside_the_vocabulary_is_never_loaded_nor_silent(label: int, answer: bool) -> None:
     logits, _ = rows_of(3, 13, torch.float32)
     labels = torch.tensor([1, label, 1])
-    terms, grad = all_terms(logits, labels, answer_mask_R=torch.full((3,), answer, device=DEVICE))
-    assert terms[:, 0].isnan().tolist() == terms[:, 2].isnan().tolist() == [False, True, False]
-    assert terms[:, 1].isfinite().all()  # the entropy knows no label
+    terms, grad = all_terms(logits, labels, answer_mask=torch.full((3,), answer))
+    assert terms[:, 1].isnan().tolist() == [False, True, False]
+    assert terms[:, 2].isfinite().all()  # the entropy knows no label
+    assert terms[1, 0].isnan() or answer  # `fused` makes the loss NaN where a log-probability is
     assert grad.isnan().all(dim=1).tolist() == [False, True, False]
     ones = torch.ones(3, device=DEVICE)
     logprob_rows_backward(logits, labels.to(DEVICE), 1.0, ones, None, grad)
@@ -366,14 +329,13 @@ def test_a_label_outside_the_vocabulary_is_never_loaded_nor_silent(label: int, a
 
 
 def test_no_rows_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_policy_rows_kernel", "_logprob_rows_kernel", "_logprob_rows_backward_kernel"):
-        monkeypatch.setattr(policy_rows_triton, name, None)
+    for name in ("_default_loss_kernel", "_row_statistics_kernel", "_row_gradients_kernel"):
+        monkeypatch.setattr(row_kernels_triton, name, None)
     logits, empty = torch.empty(0, 5, device=DEVICE), torch.empty(0, device=DEVICE)
-    labels = empty.long()
-    terms = policy_rows(logits, PolicyTokens(labels, empty, empty), LossSettings(), logits)
-    assert terms.sum(dim=1).tolist() == [0.0] * 7
-    assert [x.shape for x in logprob_rows(logits, labels, 1.0)] == [(0,), (0,)]
-    logprob_rows_backward(logits, labels, 1.0, empty, None, logits)
+    terms, _ = all_terms(logits, empty.long())
+    assert terms.shape == (0, 3)
+    assert [x.shape for x in logprob_rows(logits, empty.long(), 1.0)] == [(0,), (0,)]
+    logprob_rows_backward(logits, empty.long(), 1.0, empty, None, logits)
 
 
 def test_offsets_past_2_to_31() -> None:
@@ -423,21 +385,32 @@ def test_more_rows_than_a_grid_has_on_its_other_axes(monkeypatch: pytest.MonkeyP
             grids.append(grid)
             return lambda **arguments: None
 
-    monkeypatch.setattr(policy_rows_triton, "_logprob_rows_kernel", Recorder())
+    monkeypatch.setattr(row_kernels_triton, "_row_statistics_kernel", Recorder())
     logprob_rows(logits, labels, 1.0)
     assert grids == [(rows,)]
 
 
 @pytest.mark.parametrize("vocabulary", [13, 2048, 20000])
-def test_inactive_rows_are_not_read_and_give_zeros(vocabulary: int) -> None:
+@pytest.mark.parametrize("one_launch", [True, False])
+def test_inactive_rows_are_not_read_and_give_zeros(vocabulary: int, one_launch: bool) -> None:
     logits, labels = rows_of(4, vocabulary, torch.float32)
     active = torch.tensor([True, False, True, False], device=DEVICE)
     ones = torch.ones(4, device=DEVICE)
-    full = policy_rows(logits, PolicyTokens(labels, ones, ones), LossSettings(), expected := torch.empty_like(logits))
+
+    def values_and_gradient(mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        grad, rows = torch.full_like(logits, math.nan), LogitRows(logits, labels, 1.0, mask)
+        if one_launch:
+            cu_seqlens = torch.tensor([0, 4], device=DEVICE)
+            inputs = LossInputs.of(logits, labels, ones, ones.bool(), cu_seqlens=cu_seqlens)
+            return default_loss_rows(rows, inputs, grad), grad
+        statistics = row_statistics(rows)
+        row_gradients(rows, statistics, ones, ones, grad)
+        return torch.stack(statistics[:2]), grad
+
+    whole, expected = values_and_gradient(None)
     logits[~active], labels[~active] = math.nan, -100
-    grad = torch.full_like(logits, math.nan)
-    terms = policy_rows(logits, PolicyTokens(labels, ones, ones, active_R=active), LossSettings(), grad)
-    assert torch.equal(terms[:, active], full[:, active])
+    values, grad = values_and_gradient(active)
+    assert torch.equal(values[:, active], whole[:, active])
     assert torch.equal(grad[active], expected[active])
-    assert not terms[:, ~active].any()
+    assert not values[:, ~active].any()
     assert not grad[~active].any()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,22 +14,24 @@ import triton
 import triton.language as tl
 from triton_offline import TARGETS, compile_launches
 
-from outcome_rl_kernels.loss.reference import LossSettings
-from outcome_rl_kernels.loss.row_kernels import PolicyTokens
-from outcome_rl_kernels.loss.row_kernels_triton import logprob_rows, logprob_rows_backward, policy_rows
+from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs, RowStatistics
+from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics
 
 R = 2
 ROW, MASK = torch.zeros(R), torch.zeros(R, dtype=torch.bool)
 LABELS = torch.zeros(R, dtype=torch.int64)
-LEAST = PolicyTokens(LABELS, ROW, ROW), LossSettings()
-MOST = (
-    PolicyTokens(LABELS, ROW, ROW, ROW, MASK, ROW, ROW, ROW, None, MASK),
-    LossSettings(beta=0.1, entropy_coef=0.1, delta=3.0, log_ratio_clamp=20.0, kl_clamp=10.0),
-)
-OTHER_TERMS = (
-    PolicyTokens(LABELS, ROW, ROW, ROW, MASK, ROW, ROW, None, ROW),
-    LossSettings(beta=0.1, kl_penalty="k2", answer_mask_mode="bonus", importance_level="sequence"),
-)
+STATISTICS = RowStatistics(ROW, ROW, torch.zeros(5, R))
+
+
+def inputs_of(**options: Any) -> LossInputs:
+    bounds = torch.tensor([0, R])
+    return LossInputs.of(torch.empty(0), LABELS, ROW, MASK, cu_seqlens=bounds, **options)
+
+
+OPTIONAL = {"bonuses": ROW, "answer_mask": MASK, "ref_logps": ROW, "old_logps": ROW, "rollout_weights": ROW}
+LEAST = inputs_of()._replace(active=None)
+MOST = inputs_of(**OPTIONAL, beta=0.1, entropy_coef=0.1)
+OTHER_TERMS = inputs_of(**OPTIONAL, answer_mask_mode="bonus")._replace(active=None, rollout_weights=None)
 # Rows that take the large block and the small one, each with and without aligned loads.
 VOCABULARIES = (128256, 50257, 512, 511)
 
@@ -46,14 +49,17 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     for dtype in (torch.bfloat16, torch.float32, torch.float16):
         for vocabulary in VOCABULARIES[: 1 if dtype == torch.float16 else None]:
             name, logits = f"{dtype}, {vocabulary}: ", torch.zeros(R, vocabulary, dtype=dtype)
-            yield name + "most terms", partial(policy_rows, logits, *MOST, logits)
-            yield name + "log-probs", partial(logprob_rows, logits, LABELS, 1.0)
-            yield name + "backward", partial(logprob_rows_backward, logits, LABELS, 1.0, ROW, ROW, logits)
+            rows = LogitRows(logits, LABELS, 1.0, MASK)
+            yield name + "most terms", partial(default_loss_rows, rows, MOST, logits)
+            yield name + "statistics", partial(row_statistics, rows)
+            yield name + "gradients", partial(row_gradients, rows, STATISTICS, ROW, ROW, logits)
     logits = torch.zeros(R, VOCABULARIES[0], dtype=torch.bfloat16)
-    yield "least terms", partial(policy_rows, logits, *LEAST, logits)
-    yield "no gradient", partial(policy_rows, logits, *LEAST, None)
-    yield "other terms", partial(policy_rows, logits.float(), *OTHER_TERMS, logits)
-    yield "backward without entropies", partial(logprob_rows_backward, logits, LABELS, 1.0, ROW, None, logits)
+    rows = LogitRows(logits, LABELS, 1.0)
+    yield "least terms", partial(default_loss_rows, rows, LEAST, logits)
+    yield "no gradient", partial(default_loss_rows, rows, LEAST, None)
+    yield "other terms", partial(default_loss_rows, rows._replace(logits_RV=logits.float()), OTHER_TERMS, logits)
+    yield "gradients without entropies", partial(row_gradients, rows, STATISTICS, ROW, None, logits)
+    yield "all rows", partial(row_statistics, rows)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,4 +1,4 @@
-#include "logit_rows.h"
+#include "row_kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,13 +23,13 @@ inline float to_float(Bfloat16 value) {
     return result;
 }
 
-inline void store(float* place, float value) { *place = value; }
+inline void store(float* to, float value) { *to = value; }
 
-inline void store(Bfloat16* place, float value) {
+inline void store(Bfloat16* to, float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof(bits));
     const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // to nearest, ties to even
-    place->bits = static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
+    to->bits = static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
 }
 
 // exp for x <= 0 to 2 ulp of float32, written so that compilers vectorise it; below -87 it is about 1e-38. NaN stays.
@@ -106,10 +106,8 @@ FOR_EACH_MACHINE void write_gradients(
     }
 }
 
-}  // namespace
-
 template <class Logit>
-RowStatistics row_statistics(const LogitRows<Logit>& in, int64_t r) {
+void statistics_of_row(const LogitRows<Logit>& in, int64_t r, const RowStatistics& to) {
     const Logit* row = in.logits + r * in.vocabulary;
     const float maximum = row_maximum(row, in.vocabulary) * in.inverse_temperature;
     double exp_sum = 0, weighted_sum = 0;
@@ -120,67 +118,69 @@ RowStatistics row_statistics(const LogitRows<Logit>& in, int64_t r) {
         weighted_sum += sums.exp_times_x;
     }
     const double log_sum = std::log(exp_sum);
-    const double x = to_float(row[in.labels[r]]) * in.inverse_temperature - maximum;
-    return {
-        maximum,
-        static_cast<float>(log_sum),
-        x - log_sum,
-        log_sum - weighted_sum / exp_sum,
-    };
+    to.maximum[r] = maximum;
+    to.log_sum[r] = log_sum;
+    to.logp[r] = to_float(row[in.labels[r]]) * in.inverse_temperature - maximum - log_sum;
+    to.entropy[r] = log_sum - weighted_sum / exp_sum;
 }
 
-template <class Logit, class Gradient>
-void write_row_gradient(
-    const LogitRows<Logit>& in, int64_t r, const RowStatistics& row, float logp_grad, float entropy_grad, Gradient* to) {
-    to += r * in.vocabulary;
-    const float g = logp_grad * in.inverse_temperature;
-    const float e = entropy_grad * in.inverse_temperature;
-    // 1 - p cancels where the row is peaked, so it is taken from the logarithm.
-    const double at_label =
-        -g * std::expm1(row.logp) - e * std::exp(row.logp) * (std::max(row.logp, -87.0) + row.entropy);
-    write_gradients(
-        in.logits + r * in.vocabulary,
-        in.vocabulary,
-        in.inverse_temperature,
-        row.maximum,
-        row.log_sum,
-        static_cast<float>(g + e * row.entropy),
-        e,
-        to);
-    store(to + in.labels[r], static_cast<float>(at_label));
-}
+bool is_active(const uint8_t* active, int64_t r) { return active == nullptr || active[r] != 0; }
+
+}  // namespace
 
 template <class Logit>
-void logprob_rows(const LogitRows<Logit>& in, float* logp, float* entropy, int threads) {
+void row_statistics(const LogitRows<Logit>& in, const RowStatistics& to, int threads) {
     over_rows(in.rows, in.vocabulary, threads, [=](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
-            const RowStatistics row = row_statistics(in, r);
-            logp[r] = static_cast<float>(row.logp);
-            entropy[r] = static_cast<float>(row.entropy);
+            if (is_active(in.active, r)) {
+                statistics_of_row(in, r, to);
+            } else {
+                to.logp[r] = to.entropy[r] = to.maximum[r] = to.log_sum[r] = 0;
+            }
         }
     });
 }
 
 template <class Logit, class Gradient>
-void logprob_rows_backward(
-    const LogitRows<Logit>& in, const float* logp_grad, const float* entropy_grad, Gradient* to, int threads) {
+void row_gradients(
+    const LogitRows<Logit>& in,
+    const RowStatistics& of,
+    const double* logp_grad,
+    const double* entropy_grad,
+    Gradient* gradients,
+    int threads) {
     over_rows(in.rows, in.vocabulary, threads, [=](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
-            const float e = entropy_grad == nullptr ? 0.0f : entropy_grad[r];
-            write_row_gradient(in, r, row_statistics(in, r), logp_grad[r], e, to);
+            Gradient* to = gradients + r * in.vocabulary;
+            if (!is_active(in.active, r)) {
+                std::fill_n(to, in.vocabulary, Gradient{});
+                continue;
+            }
+            const double g = logp_grad[r] * in.inverse_temperature;
+            const double e = entropy_grad == nullptr ? 0 : entropy_grad[r] * in.inverse_temperature;
+            const double logp = of.logp[r], entropy = of.entropy[r];
+            write_gradients(
+                in.logits + r * in.vocabulary,
+                in.vocabulary,
+                in.inverse_temperature,
+                static_cast<float>(of.maximum[r]),
+                static_cast<float>(of.log_sum[r]),
+                static_cast<float>(g + e * entropy),
+                static_cast<float>(e),
+                to);
+            // 1 - p cancels where the row is peaked, so it is taken from the logarithm.
+            const double at_label = -g * std::expm1(logp) - e * std::exp(logp) * (std::max(logp, -87.0) + entropy);
+            store(to + in.labels[r], static_cast<float>(at_label));
         }
     });
 }
 
-template RowStatistics row_statistics(const LogitRows<float>&, int64_t);
-template RowStatistics row_statistics(const LogitRows<Bfloat16>&, int64_t);
-template void logprob_rows(const LogitRows<float>&, float*, float*, int);
-template void logprob_rows(const LogitRows<Bfloat16>&, float*, float*, int);
+template void row_statistics(const LogitRows<float>&, const RowStatistics&, int);
+template void row_statistics(const LogitRows<Bfloat16>&, const RowStatistics&, int);
 
-#define ROW_GRADIENTS(Logit, Gradient)                                                                        \
-    template void write_row_gradient(                                                                         \
-        const LogitRows<Logit>&, int64_t, const RowStatistics&, float, float, Gradient*);                     \
-    template void logprob_rows_backward(const LogitRows<Logit>&, const float*, const float*, Gradient*, int)
+#define ROW_GRADIENTS(Logit, Gradient)      \
+    template void row_gradients(            \
+        const LogitRows<Logit>&, const RowStatistics&, const double*, const double*, Gradient*, int)
 ROW_GRADIENTS(float, float);
 ROW_GRADIENTS(float, Bfloat16);
 ROW_GRADIENTS(Bfloat16, Bfloat16);

@@ -1,4 +1,4 @@
-// Passes over rows of logits: what the policy loss needs of a row, and its gradient written over the row.
+// Passes over rows of logits: their statistics, and their gradient from those. No loss formula is here.
 //
 //     s_v = logit_v / temperature,   maximum = max_v s_v,   log_sum = log sum_v exp(s_v - maximum)
 //     log p_v = s_v - maximum - log_sum
@@ -23,38 +23,32 @@ template <class Logit>
 struct LogitRows {
     const Logit* logits;  // (rows, vocabulary), contiguous
     const int64_t* labels;
+    const uint8_t* active;  // null: all rows are; other rows are not read and give zeros
     int64_t rows;
     int64_t vocabulary;
     float inverse_temperature;
 };
 
+// The columns of (4, rows) statistics.
 struct RowStatistics {
-    float maximum;
-    float log_sum;
-    double logp;
-    double entropy;
+    double* logp;
+    double* entropy;
+    double* maximum;
+    double* log_sum;
 };
 
 template <class Logit>
-RowStatistics row_statistics(const LogitRows<Logit>& input, int64_t row);
+void row_statistics(const LogitRows<Logit>& input, const RowStatistics& statistics, int threads);
 
-// Writes `logp_grad * d logp + entropy_grad * d entropy` to row `row` of `gradients`, which may be the logits themselves.
+// Writes `logp_grad * d logp + entropy_grad * d entropy` of every row to `gradients`, which may be the logits themselves.
+// `entropy_grad` null: zero.
 template <class Logit, class Gradient>
-void write_row_gradient(
+void row_gradients(
     const LogitRows<Logit>& input,
-    int64_t row,
     const RowStatistics& statistics,
-    float logp_grad,
-    float entropy_grad,
-    Gradient* gradients);
-
-// Log-probabilities and entropies of all rows.
-template <class Logit>
-void logprob_rows(const LogitRows<Logit>& input, float* logp, float* entropy, int threads);
-
-// The gradients of all rows. `entropy_grad` null: zero.
-template <class Logit, class Gradient>
-void logprob_rows_backward(
-    const LogitRows<Logit>& input, const float* logp_grad, const float* entropy_grad, Gradient* gradients, int threads);
+    const double* logp_grad,
+    const double* entropy_grad,
+    Gradient* gradients,
+    int threads);
 
 }  // namespace outcome_rl

@@ -1,50 +1,56 @@
-"""The tables behind `OutcomeCounts`: what a count table does, and the plain Python one that says what is right.
+"""The interface of the tables behind `OutcomeCounts`, and the reference: Python dictionaries.
 
 A table maps (question, outcome), two int64 of any value, to how often that pair was seen, and remembers which part of
 each count is `pending`: added since the last synchronisation between ranks. Arguments were checked by `OutcomeCounts`:
 flat contiguous int64 tensors of one length, counts positive, no sum beyond int64.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.counts.entries import CountEntries
+
+class CountEntries(NamedTuple):
+    """Counted pairs as three int64 tensors of one length."""
+
+    question_keys: Tensor
+    outcome_keys: Tensor
+    counts: Tensor
 
 
 class CountTable(Protocol):
-    """What `OutcomeCounts` asks of a table on some device."""
+    """A table of counts on some device."""
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        """Counts before the call, one per row; then every row adds one."""
+        """Return the count of each row before the call; then add one for every row."""
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        """Counts, 0 where a pair was never seen."""
+        """Return counts, 0 where a pair was never seen."""
 
     def add(self, entries: CountEntries, *, pending: bool) -> None:
-        """Adds counts; `pending=False` keeps them out of what the next synchronisation sends."""
+        """Add counts; `pending=False` keeps them out of what the next synchronisation sends."""
 
     def distinct(self, question_keys: Tensor) -> Tensor:
-        """How many different outcomes each question has."""
+        """Return how many different outcomes each question has."""
 
     def entries(self) -> CountEntries:
-        """Every pair and its count, in any order."""
+        """Return every pair and its count, in any order."""
 
     def pending(self) -> CountEntries:
-        """Every pair with a pending part, and that part, in any order."""
+        """Return every pair with a pending part, and that part, in any order."""
 
     def clear_pending(self) -> None:
-        """Forgets which parts are pending; the counts stay."""
+        """Forget which parts are pending; the counts stay."""
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Forget everything."""
 
     def total(self) -> int:
-        """Sum of all counts."""
+        """Return the sum of all counts."""
 
     def __len__(self) -> int:
-        """Number of pairs."""
+        """Return the number of pairs."""
 
 
 class DictTable:

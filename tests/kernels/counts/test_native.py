@@ -1,6 +1,5 @@
-"""The native library: how it is found or refused, and what only the C++ table can get wrong."""
+"""Errors that only the C++ count table can have."""
 
-import _ctypes
 import copy
 import subprocess
 import sys
@@ -9,84 +8,15 @@ from collections import Counter
 
 import pytest
 import torch
+from loss_cases import needs_native
 from splitmix import MASK, mix64, outcome_with_hash, unmix64
 
-from outcome_rl_kernels import native
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.native import NativeTable
-from outcome_rl_kernels.native import native_library, native_status
 
-AVAILABLE, REASON = native_status()
-needs_native = pytest.mark.skipif(not AVAILABLE, reason=f"native library: {REASON}")
+pytestmark = needs_native
 
 
-@pytest.fixture
-def fresh_load():
-    native._load.cache_clear()
-    yield
-    native._load.cache_clear()
-
-
-# --- loading ---
-
-
-@needs_native
-def test_auto_takes_the_library_where_it_is_available():
-    counts = OutcomeCounts()
-    assert (counts.impl, counts.impl_reason) == ("native", "the native library is available")
-
-
-def test_the_environment_switches_it_off(monkeypatch):
-    monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
-    assert native_status() == (False, "switched off by OUTCOME_RL_NATIVE=0")
-    counts = OutcomeCounts()
-    assert counts.impl == "reference"
-    assert "switched off" in counts.impl_reason
-    with pytest.raises(ValueError, match=r"impl='native'\) cannot run: switched off by OUTCOME_RL_NATIVE=0"):
-        OutcomeCounts(impl="native")
-    with pytest.raises(RuntimeError, match="not available: switched off"):
-        native_library()
-
-
-def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load):
-    monkeypatch.setattr(native, "_PATH", tmp_path / "_native.so")
-    available, reason = native_status()
-    assert not available
-    assert "built without it" in reason
-    assert OutcomeCounts().impl == "reference"
-    with pytest.raises(ValueError, match=r"C\+\+17 compiler and reinstall with OUTCOME_RL_NATIVE=1"):
-        OutcomeCounts(impl="native")
-
-
-def test_a_damaged_library_is_explained(monkeypatch, tmp_path, fresh_load):
-    damaged = tmp_path / "_native.so"
-    damaged.write_bytes(b"not a library")
-    monkeypatch.setattr(native, "_PATH", damaged)
-    available, reason = native_status()
-    assert not available
-    assert "_native.so cannot be loaded" in reason
-
-
-@pytest.mark.skipif(getattr(_ctypes, "__file__", None) is None, reason="_ctypes is built into this interpreter")
-def test_another_library_is_explained(monkeypatch, fresh_load):
-    monkeypatch.setattr(native, "_PATH", type(native._PATH)(_ctypes.__file__))
-    available, reason = native_status()
-    assert not available
-    assert "outcome_rl_abi_version" in reason
-
-
-@needs_native
-def test_a_library_of_another_interface_version_is_refused(monkeypatch, fresh_load):
-    monkeypatch.setattr(native, "ABI_VERSION", native.ABI_VERSION + 1)
-    available, reason = native_status()
-    assert not available
-    assert f"interface version {native.ABI_VERSION - 1}, this code needs {native.ABI_VERSION}" in reason
-
-
-# --- the table ---
-
-
-@needs_native
 def test_keys_that_all_hash_to_the_last_slot_wrap_around_and_stay_apart():
     assert unmix64(mix64(0x0123456789ABCDEF)) == 0x0123456789ABCDEF
     questions = [question for question in (-5, 0, 7) for _ in range(200)]
@@ -102,7 +32,6 @@ def test_keys_that_all_hash_to_the_last_slot_wrap_around_and_stay_apart():
     assert counts.lookup(torch.full((200,), 3), torch.tensor(absent)).sum() == 0
 
 
-@needs_native
 def test_it_grows_by_doubling_and_is_never_more_than_six_tenths_full():
     counts = OutcomeCounts(capacity=1, impl="native")
     sizes = set()
@@ -115,7 +44,6 @@ def test_it_grows_by_doubling_and_is_never_more_than_six_tenths_full():
     assert max(sizes) == 8192
 
 
-@needs_native
 def test_known_keys_do_not_grow_it():
     counts = OutcomeCounts(capacity=8, impl="native")
     counts.observe(torch.tensor([1]), torch.tensor([[1, 2]]))
@@ -124,13 +52,11 @@ def test_known_keys_do_not_grow_it():
     assert counts._table.slot_count == 8
 
 
-@needs_native
 @pytest.mark.parametrize(("capacity", "slots"), [(1, 8), (8, 8), (9, 16), (2**20, 2**20), (2**20 + 1, 2**21)])
 def test_capacity_is_rounded_up_to_a_power_of_two(capacity, slots):
     assert NativeTable(capacity).slot_count == slots
 
 
-@needs_native
 def test_calls_from_several_threads_lose_nothing():
     counts = OutcomeCounts(capacity=1, impl="native")
     generator = torch.Generator().manual_seed(0)
@@ -179,7 +105,6 @@ assert (counts.distinct(batch) == 1).all()
 """
 
 
-@needs_native
 @pytest.mark.skipif(sys.platform != "linux", reason="limits its own memory by way of Linux's /proc")
 def test_out_of_memory_leaves_the_table_as_it_was():
     done = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, timeout=120)
@@ -187,14 +112,12 @@ def test_out_of_memory_leaves_the_table_as_it_was():
     assert "no memory to grow the count table" in done.stdout
 
 
-@needs_native
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems may promise memory that they do not have")
 def test_an_impossible_capacity_is_a_memory_error():
     with pytest.raises(MemoryError, match=f"no memory for a count table of {2**40} slots"):
         OutcomeCounts(capacity=2**40, impl="native")
 
 
-@needs_native
 def test_a_table_cannot_be_copied_by_accident():
     # A copy would hold the same pointer and use it after it was freed.
     with pytest.raises(ValueError, match="pointers cannot be pickled"):

@@ -149,7 +149,7 @@ def test_opcheck(options: dict[str, Any]) -> None:
 def test_opcheck_in_place(options: dict[str, Any]) -> None:
     operator, arguments = operator_call(**options, inplace=True)
     assert operator is torch.ops.outcome_rl.policy_loss_.default
-    torch.library.opcheck(operator, (arguments[0].detach(), *arguments[1:]))
+    torch.library.opcheck(operator, arguments)
 
 
 @pytest.mark.parametrize("inplace", [False, True])
@@ -178,12 +178,14 @@ def test_compiles_whole_and_once_for_all_lengths(inplace: bool) -> None:
 
 @pytest.mark.parametrize("inplace", [False, True])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_what_is_not_finite_reaches_the_loss(bad: float, inplace: bool) -> None:
+@pytest.mark.parametrize("answer", [False, True])  # an answer token's policy term is dropped
+def test_what_is_not_finite_reaches_the_loss(bad: float, inplace: bool, answer: bool) -> None:
     logits = torch.zeros(2, 3, V)
     logits[1, 2, 5] = bad
     logits.requires_grad_()
     labels, mask = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool)
-    loss = policy_loss(logits * 1, labels, torch.ones(2), mask, inplace=inplace).loss
+    answers = torch.full((2, 3), answer)
+    loss = policy_loss(logits * 1, labels, torch.ones(2), mask, answer_mask=answers, inplace=inplace).loss
     loss.backward()
     assert loss.isnan()
     assert logits.grad is not None

@@ -1,0 +1,188 @@
+"""Which implementation of an op runs here, and why.
+
+Every op takes `impl`: "reference" is plain PyTorch, "native" C++ on the CPU, "triton" a GPU. "auto" takes the fast one
+of the device where it can run, else the reference; an explicit choice that cannot run raises.
+
+The native library is optional: C++ behind a plain C interface, built by CMake, shipped next to this file and loaded on
+first use. `OUTCOME_RL_NATIVE=0` switches it off.
+"""
+
+import ctypes
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from outcome_rl_kernels.checks import check_choice, dtype_text
+
+Backend = Literal["reference", "native", "triton"]
+Impl = Literal["auto", "reference", "native", "triton"]
+
+_IMPLS: tuple[Impl, ...] = ("auto", "reference", "native", "triton")
+# What the fast implementations of each op compute in; the reference takes any dtype.
+_Dtypes = dict[str, tuple[torch.dtype, ...]]
+_ROWS: _Dtypes = {"native": (torch.float32, torch.bfloat16), "triton": (torch.float32, torch.bfloat16, torch.float16)}
+_GROUPS: _Dtypes = dict.fromkeys(("native", "triton"), (torch.float32, torch.float64))
+_DTYPES: dict[str, _Dtypes] = {
+    "linear_policy_loss": _ROWS,
+    "policy_loss": _ROWS,
+    "linear_logprobs": _ROWS,
+    "group_advantages": _GROUPS,
+    "OutcomeCounts": {},
+}
+
+ABI_VERSION = 5  # raised together with `kAbiVersion` in csrc/api.cpp whenever an exported function changes
+_PATH = Path(__file__).with_name("_native.so")
+_REBUILD = "To build it, install a C++17 compiler and reinstall with OUTCOME_RL_NATIVE=1 set, which shows why it fails"
+_POINTER, _INT64, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+_LOGIT_ROWS = (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _INT64, _FLOAT)
+# name: (result, *arguments), as declared in csrc/api.cpp
+_FUNCTIONS = {
+    "count_table_create": (_POINTER, _INT32),
+    "count_table_destroy": (None, _POINTER),
+    "count_table_size": (_INT64, _POINTER),
+    "count_table_total": (_INT64, _POINTER),
+    "count_table_pending_size": (_INT64, _POINTER),
+    "count_table_slot_count": (_INT64, _POINTER),
+    "count_table_observe": (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _POINTER),
+    "count_table_add": (_INT32, _POINTER, _POINTER, _POINTER, _POINTER, _INT64, _INT32),
+    "count_table_lookup": (None, _POINTER, _POINTER, _POINTER, _INT64, _POINTER),
+    "count_table_distinct": (None, _POINTER, _POINTER, _INT64, _POINTER),
+    "count_table_entries": (None, _POINTER, _POINTER, _POINTER, _POINTER),
+    "count_table_pending": (None, _POINTER, _POINTER, _POINTER, _POINTER),
+    "count_table_clear_pending": (None, _POINTER),
+    "count_table_clear": (None, _POINTER),
+    "group_advantages": (_INT32, _POINTER, _INT32, _INT32, *[_POINTER] * 4, _INT64, _INT64, *[_POINTER] * 4),
+    "row_statistics": (None, *_LOGIT_ROWS, _POINTER, _INT32),
+    "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
+}
+
+
+class Choice(NamedTuple):
+    impl: Backend
+    reason: str
+
+
+def choose(
+    op: str,
+    impl: Impl,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+    obstacles: Mapping[Backend, str] | None = None,
+) -> Choice:
+    """Return the implementation that a call runs with, and the reason in words.
+
+    Args:
+        op: name of the public function or class.
+        impl: what the caller asked for.
+        device, dtype: those of the call's tensors; None where the dtype does not matter.
+        obstacles: why the op itself rules out some implementations for this call.
+
+    Raises:
+        ValueError: `impl` is unknown, or cannot run here; or nothing can.
+    """
+    obstacles = obstacles or {}
+    check_choice("impl", impl, _IMPLS)
+    wanted: Backend = ("native" if device.type == "cpu" else "triton") if impl == "auto" else impl
+    obstacle = _obstacle(op, wanted, device, dtype) or obstacles.get(wanted)
+    if obstacle is None:
+        found = "the native library is available" if wanted == "native" else f"Triton runs on {device}"
+        return Choice(wanted, found if impl == "auto" else "asked for")
+    if impl == "auto" and "reference" not in obstacles:
+        return Choice("reference", obstacle)
+    fix = "device='cpu'" if impl == "auto" else "impl='auto'"
+    raise ValueError(f"{op}(impl={impl!r}) cannot run: {obstacle}. Use {fix}")
+
+
+def implementations() -> dict[str, Choice]:
+    """For each op, what `impl="auto"` takes, on a GPU where there is one, else on the CPU, and the reason in words."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = {}
+    for op, dtypes in _DTYPES.items():
+        choice = choose(op, "auto", device)
+        takes = f", for {dtype_text(dtypes[choice.impl])}" if choice.impl in dtypes else ""
+        found[op] = Choice(choice.impl, choice.reason + takes)
+    return found
+
+
+def native_obstacle() -> str | None:
+    """Say why the native library cannot be used; None where it can."""
+    if os.environ.get("OUTCOME_RL_NATIVE") == "0":
+        return "the native library is not available: switched off by OUTCOME_RL_NATIVE=0"
+    loaded = _load(_PATH, ctypes.PyDLL)
+    return f"the native library is not available: {loaded}" if isinstance(loaded, str) else None
+
+
+def triton_obstacle(device: torch.device) -> str | None:
+    """Say why Triton kernels cannot run on tensors of this device; None where they can.
+
+    On the CPU they run in Triton's interpreter alone, which is for tests: TRITON_INTERPRET=1, set before triton is
+    imported.
+    """
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    if device.type == "cuda":
+        return None if torch.cuda.is_available() else "this PyTorch finds no GPU"
+    if os.environ.get("TRITON_INTERPRET") == "1" and device.type == "cpu":
+        return None
+    return f"its tensors must be on a GPU, got {device}"
+
+
+def native_library(*, release_gil: bool = False) -> ctypes.CDLL:
+    """Return the loaded library with its functions declared.
+
+    Args:
+        release_gil: let other Python threads run during a call. Without it each call is atomic between them, which a
+            table that several threads use relies on.
+
+    Raises:
+        RuntimeError: it cannot be used; the message says why and what to do.
+    """
+    loaded = _load(_PATH, ctypes.CDLL if release_gil else ctypes.PyDLL)
+    if isinstance(loaded, str) or os.environ.get("OUTCOME_RL_NATIVE") == "0":
+        raise RuntimeError(native_obstacle())
+    return loaded
+
+
+def _obstacle(op: str, impl: Backend, device: torch.device, dtype: torch.dtype | None) -> str | None:
+    if impl == "reference":
+        return None
+    if impl == "native" and device.type != "cpu":
+        return f"its tensors must be on the CPU, got {device}"
+    if (missing := _missing(impl, device)) is not None:
+        return missing
+    takes = _DTYPES[op].get(impl)
+    if dtype is None or takes is None or dtype in takes:
+        return None
+    return f"it computes in {dtype_text(takes)}, got {dtype_text([dtype])}"
+
+
+def _missing(impl: Backend, device: torch.device) -> str | None:
+    return native_obstacle() if impl == "native" else triton_obstacle(device)
+
+
+# torch.compile cannot look for files. This is what `torch.compiler.assume_constant_result` does, which as a decorator
+# would import the compiler into every process.
+_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@cache
+def _load(path: Path, kind: type[ctypes.CDLL]) -> ctypes.CDLL | str:
+    """The library, or why there is none."""
+    if not path.is_file():
+        return f"this installation was built without it (no {path.name} next to {Path(__file__).name}). {_REBUILD}"
+    try:
+        library = kind(str(path))
+        version = library.outcome_rl_abi_version()
+    except (OSError, AttributeError) as error:
+        return f"{path.name} cannot be loaded: {error}. {_REBUILD}"
+    if version != ABI_VERSION:
+        return f"{path.name} has interface version {version}, this code needs {ABI_VERSION}. {_REBUILD}"
+    for name, (result, *arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

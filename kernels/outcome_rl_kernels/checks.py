@@ -1,0 +1,61 @@
+"""Argument checks of the public ops: every message names the argument, what was expected, what came, and the fix."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def shape_text(tensor: Tensor) -> str:
+    return f"({', '.join(map(str, tensor.shape))}{',' if tensor.dim() == 1 else ''})"
+
+
+def dtype_text(dtypes: Iterable[torch.dtype]) -> str:
+    return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
+def check_number(name: str, value: object, *, least: float = -math.inf) -> float:
+    """Return `value` if it is a finite Python number, at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        fix = f". Use {name}.item()" if isinstance(value, Tensor) else ""
+        raise TypeError(f"{name} must be a Python number; got {type(value).__name__}{fix}")
+    if not (math.isfinite(value) and value >= least):
+        bound = "" if least == -math.inf else f" and >= {least:g}"
+        raise ValueError(f"{name} must be finite{bound}; got {value}")
+    return value
+
+
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Refuse a value that is not one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def check_tensor(
+    name: str, value: object, dtypes: tuple[torch.dtype, ...], device: torch.device | None = None
+) -> Tensor:
+    """Return `value` if it is a tensor of one of `dtypes`, on `device` where the call has one already."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
+    if hasattr(value, "device_mesh"):  # a DTensor; torch.distributed is too heavy an import to ask for its type
+        raise TypeError(
+            f"{name} must be whole on every rank; got a {type(value).__name__}, which is sharded. Call the loss in the "
+            "forward of a module that fully_shard wraps, where the weight is gathered: docs/losses.md has the recipe"
+        )
+    if value.dtype not in dtypes:
+        raise TypeError(f"{name} must have dtype {dtype_text(dtypes)}; got {dtype_text([value.dtype])}")
+    if device is not None and value.device != device:
+        raise ValueError(
+            f"{name} must be on {device}, like the other tensors; got {value.device}. Use {name}.to({str(device)!r})"
+        )
+    return value
+
+
+def check_shape_of(name: str, value: Tensor, other_name: str, other: Tensor) -> Tensor:
+    """Return `value` if it has the shape of another argument."""
+    if value.shape != other.shape:
+        raise ValueError(f"{name} must have the shape of {other_name}, {shape_text(other)}; got {shape_text(value)}")
+    return value

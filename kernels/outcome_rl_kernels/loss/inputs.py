@@ -1,0 +1,409 @@
+"""The inputs of the losses: from the arguments of the public functions to the columns that formulas and kernels read.
+
+Shapes: N tokens (all sequences flattened, B * T or packed), R of them that are computed, S sequences, H hidden, V
+vocabulary.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple, Self, get_args, get_type_hints
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels.checks import FLOATS, check_choice, check_number, check_shape_of, check_tensor, shape_text
+
+AnswerMaskMode = Literal["policy", "bonus", "all", "none"]
+ImportanceLevel = Literal["token", "sequence"]
+KLPenalty = Literal["k1", "k2", "k3"]
+LossAggregation = Literal[
+    "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+]
+_CHOICES = {
+    "answer_mask_mode": get_args(AnswerMaskMode),
+    "kl_penalty": get_args(KLPenalty),
+    "importance_level": get_args(ImportanceLevel),
+    "loss_agg": get_args(LossAggregation),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSettings:
+    """The numbers and names of the loss; `linear_policy_loss` documents each."""
+
+    answer_mask_mode: AnswerMaskMode = "policy"
+    temperature: float = 1.0
+    beta: float = 0.0
+    kl_penalty: KLPenalty = "k3"
+    epsilon_low: float = 0.2
+    epsilon_high: float = 0.2
+    delta: float | None = None
+    importance_level: ImportanceLevel = "token"
+    loss_agg: LossAggregation = "token-mean"
+    entropy_coef: float = 0.0
+    log_ratio_clamp: float | None = None
+    kl_clamp: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in SETTINGS:
+            value = getattr(self, name)
+            if name in _CHOICES:
+                check_choice(name, value, _CHOICES[name])
+            elif value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise TypeError(f"{name} must be a Python number; got {type(value).__name__}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be > 0; got {self.temperature}")
+        if not 0 <= self.epsilon_low <= 1:
+            raise ValueError(f"epsilon_low must lie in [0, 1], so that 1 - epsilon_low >= 0; got {self.epsilon_low}")
+        if not self.epsilon_high >= 0:
+            raise ValueError(f"epsilon_high must be >= 0; got {self.epsilon_high}")
+        if self.delta is not None and not self.delta > 1:
+            raise ValueError(
+                f"delta bounds the ratio of negative advantages from above and must be > 1; got {self.delta}"
+            )
+        for name in ("log_ratio_clamp", "kl_clamp"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be > 0 or None; got {value}")
+
+
+SETTINGS = tuple(field.name for field in fields(LossSettings))
+
+
+class LossInputs(NamedTuple):
+    """Inputs of a loss: one value a token, (N,), or (R,) of a part of the tokens; None means that a term is absent.
+
+    Floating-point columns are float32, or float64 where the loss is computed in float64.
+    """
+
+    labels: Tensor  # int64
+    advantages: Tensor
+    weights: Tensor  # factor of each token's loss, so that the scalar loss is the sum of the products
+    sequence_ids: Tensor  # int64 in [0, num_sequences), rising
+    active: Tensor | None  # bool: other tokens count for nothing, and their columns may hold anything. None: all do
+    bonuses: Tensor | None
+    answer_mask: Tensor | None  # bool
+    ref_logps: Tensor | None
+    old_logps: Tensor | None
+    rollout_weights: Tensor | None
+    num_sequences: int
+    settings: LossSettings
+
+    @classmethod
+    def of(
+        cls,
+        operand: Tensor,
+        labels: Tensor,
+        advantages: Tensor,
+        mask: Tensor,
+        *,
+        bonuses: Tensor | None = None,
+        answer_mask: Tensor | None = None,
+        ref_logps: Tensor | None = None,
+        old_logps: Tensor | None = None,
+        rollout_weights: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        normalizer: float | Tensor | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Check the arguments of a public loss and flatten them to (N,).
+
+        Args:
+            operand: hidden states or logits, which decide device and dtype.
+            settings: fields of `LossSettings`.
+            others: as for `linear_policy_loss`.
+
+        Returns:
+            The inputs; `active` are the tokens that the denominator counts.
+        """
+        device, dtype = operand.device, torch.promote_types(operand.dtype, torch.float32)
+        chosen = LossSettings(**settings)
+        check_tensor("labels", labels, (torch.int64,), device)
+        sequence_ids, num_sequences = _sequences(labels, cu_seqlens)
+
+        def flags(name: str, value: Tensor) -> Tensor:
+            check_tensor(name, value, (torch.bool,), device)
+            return check_shape_of(name, value, "labels", labels).reshape(-1)
+
+        def numbers(name: str, value: Tensor | None, *, per_sequence: bool = False) -> Tensor | None:
+            if value is None:
+                return None
+            check_tensor(name, value, FLOATS, device)
+            if per_sequence and value.shape != labels.shape:
+                value = _of_sequences(name, value, labels, num_sequences)[sequence_ids]
+            else:
+                value = check_shape_of(name, value, "labels", labels).reshape(-1)
+            return value.detach().to(dtype)
+
+        active = flags("mask", mask)
+        flat_advantages = numbers("advantages", advantages, per_sequence=True)
+        assert flat_advantages is not None
+        if answer_mask is not None:
+            answer_mask = flags("answer_mask", answer_mask)
+            if chosen.answer_mask_mode == "all":
+                active = active & ~answer_mask
+        inputs = cls(
+            labels=labels.reshape(-1),
+            advantages=flat_advantages,
+            weights=flat_advantages,
+            sequence_ids=sequence_ids,
+            active=active,
+            bonuses=numbers("bonuses", bonuses, per_sequence=True),
+            answer_mask=answer_mask,
+            ref_logps=numbers("ref_logps", ref_logps),
+            old_logps=numbers("old_logps", old_logps),
+            rollout_weights=numbers("rollout_weights", rollout_weights, per_sequence=True),
+            num_sequences=num_sequences,
+            settings=chosen,
+        )
+        return inputs._replace(weights=_weights(inputs, labels, cu_seqlens, normalizer))
+
+    def select(self, rows: Tensor | slice) -> Self:
+        """Return the inputs of the tokens `rows`, indices or a range."""
+        columns: dict[str, Any] = {
+            name: column[rows] for name, column in self._asdict().items() if isinstance(column, Tensor)
+        }
+        return self._replace(**columns)
+
+    def to(self, dtype: torch.dtype) -> Self:
+        """Return the inputs with floating-point columns in `dtype`."""
+        if dtype == self.weights.dtype:
+            return self
+        columns: dict[str, Any] = {
+            name: column.to(dtype)
+            for name, column in self._asdict().items()
+            if isinstance(column, Tensor) and column.is_floating_point()
+        }
+        return self._replace(**columns)
+
+    def sum_active(self, values: Tensor) -> Tensor:
+        """Return the sum of a column over the active tokens, 0-d."""
+        return (values if self.active is None else values.where(self.active, 0)).sum()
+
+    def num_active(self) -> Tensor:
+        """Return the number of active tokens, 0-d int64."""
+        return torch.ones_like(self.labels).sum() if self.active is None else self.active.sum()
+
+    def mean_by_sequence(self, values: Tensor) -> Tensor:
+        """Return for each token the mean of a column over the active tokens of its sequence.
+
+        Segments are summed in order: atomic additions would not be deterministic.
+        """
+        ones = torch.ones_like(self.sequence_ids)
+        lengths = _count_by_sequence(self, ones)
+        tokens = lengths
+        if self.active is not None:
+            tokens = _count_by_sequence(self, self.active.long())
+            values = values.where(self.active, 0)
+        sums = torch.segment_reduce(values, "sum", lengths=lengths, unsafe=True)
+        return (sums / tokens.clamp(min=1))[self.sequence_ids]
+
+    def flat(self) -> tuple[Any, ...]:
+        """Return the arguments that `SCHEMA` declares: an operator takes tensors, numbers and strings only."""
+        return *self[:-1], *(getattr(self.settings, name) for name in SETTINGS)
+
+    @classmethod
+    def of_flat(cls, arguments: tuple[Any, ...]) -> Self:
+        num_own = len(cls._fields) - 1
+        settings = LossSettings(**dict(zip(SETTINGS, arguments[num_own:], strict=True)))
+        return cls._make((*arguments[:num_own], settings))
+
+
+NUM_ARGUMENTS = len(LossInputs._fields) - 1 + len(SETTINGS)
+_SCHEMA_TYPES: dict[Any, str] = {
+    Tensor: "Tensor",
+    Tensor | None: "Tensor?",
+    int: "SymInt",
+    float: "float",
+    float | None: "float?",
+}
+SCHEMA = ", ".join(
+    f"{_SCHEMA_TYPES.get(hint, 'str')} {name}"
+    for owner in (LossInputs, LossSettings)
+    for name, hint in get_type_hints(owner).items()
+    if name != "settings"
+)
+
+
+class LogitRows(NamedTuple):
+    """Rows of logits and their labels."""
+
+    logits_RV: Tensor  # before the division by the temperature
+    labels_R: Tensor  # int64
+    temperature: float
+    active_R: Tensor | None = None  # bool: other rows are not read and give zeros. None: all are active
+
+
+class RowStatistics(NamedTuple):
+    """Log-probabilities of the labels and entropies, and the numbers that gradients of the rows need."""
+
+    logps_R: Tensor  # float64 on the CPU, float32 on a GPU
+    entropies_R: Tensor
+    others_KR: Tensor  # K numbers a row, another K for each kind of kernels
+
+    def select(self, rows: slice) -> "RowStatistics":
+        return RowStatistics(self.logps_R[rows], self.entropies_R[rows], self.others_KR[:, rows])
+
+
+def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Tensor) -> Tensor:
+    """Return the denominator of an aggregation, 0 where nothing counts.
+
+    Args:
+        tokens_S: number of counted tokens of each sequence.
+        loss_agg: as for `linear_policy_loss`.
+        horizon: length of the longest sequence, for "seq-mean-token-sum-norm".
+    """
+    if loss_agg == "token-sum":
+        return tokens_S.new_ones(())
+    if loss_agg == "token-mean":
+        return tokens_S.sum()
+    sequences = (tokens_S > 0).sum()
+    return sequences * horizon if loss_agg == "seq-mean-token-sum-norm" else sequences
+
+
+def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> None:
+    """Refuse labels of active tokens outside [0, V); on the CPU only, because looking at a GPU would synchronise."""
+    if labels_N.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    bad_N = (labels_N < 0) | (labels_N >= vocabulary)
+    if active_N is not None:
+        bad_N &= active_N
+    if bad_N.any():
+        position = int(bad_N.nonzero()[0])
+        raise ValueError(
+            f"labels of active tokens must lie in [0, {vocabulary}); got {int(labels_N[position])} at flat position "
+            f"{position}. Tokens to be ignored need mask = False"
+        )
+
+
+def check_rows(rows: Tensor, hidden_NH: Tensor) -> Tensor:
+    """Return `rows` if they can be flat indices of tokens; that they rise within [0, N) is checked on the CPU only."""
+    check_tensor("rows", rows, (torch.int64,), hidden_NH.device)
+    if rows.dim() != 1:
+        raise ValueError(f"rows must have shape (R,): increasing flat indices of tokens; got {shape_text(rows)}")
+    if rows.device.type != "cpu" or torch.compiler.is_compiling() or len(rows) == 0:
+        return rows
+    if rows[0] < 0 or rows[-1] >= len(hidden_NH) or (rows.diff() <= 0).any():
+        raise ValueError(
+            f"rows must be flat indices that increase within [0, {len(hidden_NH)}); got {rows}. "
+            "Use mask.flatten().nonzero()[:, 0]"
+        )
+    return rows
+
+
+def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> None:
+    """Refuse `hidden` (*labels.shape, H), `weight` (V, H) and `bias` (V,) that do not fit together."""
+    check_tensor("hidden", hidden, FLOATS)
+    check_tensor("weight", weight, FLOATS, hidden.device)
+    if weight.dim() != 2:
+        raise ValueError(f"weight must have shape (V, H), as lm_head.weight has; got {shape_text(weight)}")
+    expected = (*labels.shape, weight.shape[1])
+    if tuple(hidden.shape) != expected:
+        hint = ""
+        if hidden.dim() >= 1 and hidden.shape[-1] == weight.shape[0] != weight.shape[1]:
+            hint = ". Is weight transposed, or are these logits (policy_loss takes logits)?"
+        raise ValueError(
+            f"hidden must have shape {expected} = (*labels.shape, H) with weight of shape {shape_text(weight)}; "
+            f"got {shape_text(hidden)}{hint}"
+        )
+    if bias is not None:
+        check_tensor("bias", bias, FLOATS, hidden.device)
+        if tuple(bias.shape) != (weight.shape[0],):
+            raise ValueError(f"bias must have shape (V,) = ({weight.shape[0]},); got {shape_text(bias)}")
+    for name, value in (("hidden", hidden), ("bias", bias)):
+        if value is None or value.dtype == weight.dtype or torch.is_autocast_enabled(hidden.device.type):
+            continue
+        raise TypeError(
+            f"{name} and weight must have the same dtype; got {value.dtype} and {weight.dtype}. "
+            f"Use {name}.to(weight.dtype), or run under torch.autocast"
+        )
+
+
+def check_workspace(workspace_bytes: int | None) -> None:
+    """Refuse `workspace_bytes` that are no positive number of bytes, nor None."""
+    if workspace_bytes is None:
+        return
+    if isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int):
+        raise TypeError(f"workspace_bytes must be an int or None; got {type(workspace_bytes).__name__}")
+    if workspace_bytes <= 0:
+        raise ValueError(f"workspace_bytes must be > 0; got {workspace_bytes}. None chooses by the shapes")
+
+
+def autocast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the head's operands in the dtype in which their matmul runs: that of torch.autocast where it is on."""
+    kind = hidden.device.type
+    if not torch.is_autocast_enabled(kind):
+        return hidden, weight, bias
+    dtype = torch.get_autocast_dtype(kind)
+    return hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+
+
+def _sequences(labels: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, int]:
+    """The sequence of each token, (N,), and how many sequences there are."""
+    if cu_seqlens is None:
+        if labels.dim() != 2:
+            raise ValueError(
+                f"labels must have shape (B, T) without cu_seqlens; got {shape_text(labels)}. "
+                "For packed sequences of shape (N,) pass cu_seqlens"
+            )
+        ids = torch.arange(labels.shape[0], device=labels.device)
+        return ids[:, None].expand(labels.shape).reshape(-1), labels.shape[0]
+    if labels.dim() != 1:
+        raise ValueError(f"labels must have shape (N,) with cu_seqlens; got {shape_text(labels)}")
+    check_tensor("cu_seqlens", cu_seqlens, (torch.int32, torch.int64), labels.device)
+    if cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2:
+        raise ValueError(
+            f"cu_seqlens must have shape (S + 1,): 0, the ends of the S sequences, N; got {shape_text(cu_seqlens)}"
+        )
+    if cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling():  # reading a GPU's would synchronise
+        bounds = cu_seqlens.tolist()
+        if bounds[0] != 0 or bounds[-1] != len(labels) or bounds != sorted(bounds):
+            raise ValueError(f"cu_seqlens must rise from 0 to N = {len(labels)}; got {bounds}")
+    positions = torch.arange(labels.shape[0], device=labels.device)
+    return torch.bucketize(positions, cu_seqlens[1:].to(torch.int64), right=True), cu_seqlens.numel() - 1
+
+
+def _of_sequences(name: str, value: Tensor, labels: Tensor, num_sequences: int) -> Tensor:
+    """`value` if it is one number a sequence."""
+    if tuple(value.shape) == (num_sequences,):
+        return value
+    repeat = ""
+    if value.dim() == 1 and 0 < value.numel() < num_sequences and num_sequences % value.numel() == 0:
+        n = num_sequences // value.numel()
+        repeat = f". One value per prompt? Use {name}.repeat_interleave({n}) for {n} samples a prompt"
+    raise ValueError(
+        f"{name} must have shape ({num_sequences},), one a sequence, or {tuple(labels.shape)}, one a token; "
+        f"got {shape_text(value)}{repeat}"
+    )
+
+
+def _weights(
+    inputs: LossInputs, labels: Tensor, cu_seqlens: Tensor | None, normalizer: float | Tensor | None
+) -> Tensor:
+    """The factor of each token's loss: 1 over the denominator of the aggregation or the `normalizer` in its stead, and
+    for "seq-mean-token-mean" also 1 over the active tokens of its sequence."""
+    assert inputs.active is not None
+    loss_agg, dtype = inputs.settings.loss_agg, inputs.advantages.dtype
+    # Counted as integers: bfloat16 would stop at 256, where adding 1 rounds back, and float16 at 2048.
+    tokens = _count_by_sequence(inputs, inputs.active.long()) if loss_agg.startswith("seq") else inputs.active.sum()
+    if isinstance(normalizer, Tensor) and normalizer.dim() != 0:
+        raise ValueError(f"normalizer must be one number; got shape {shape_text(normalizer)}. Use normalizer.sum()")
+    if normalizer is None:
+        horizon: int | Tensor = labels.shape[-1]
+        if loss_agg == "seq-mean-token-sum-norm" and cu_seqlens is not None:
+            horizon = cu_seqlens.diff().amax()
+        normalizer = denominator(tokens, loss_agg, horizon)
+    if isinstance(normalizer, Tensor):
+        # Where nothing counts there is nothing to divide.
+        weight = normalizer.where(normalizer != 0, 1).to(dtype).reciprocal()
+    elif check_number("normalizer", normalizer) > 0:
+        weight = inputs.advantages.new_full((), 1 / normalizer)
+    else:
+        raise ValueError(f"normalizer must be > 0; got {normalizer}. loss_normalizer computes it from the mask")
+    if loss_agg == "seq-mean-token-mean":
+        return weight / tokens.clamp(min=1)[inputs.sequence_ids]
+    return weight.expand(inputs.labels.shape)
+
+
+def _count_by_sequence(inputs: LossInputs, ones: Tensor) -> Tensor:
+    """Sums of an int64 column over the tokens of each sequence, (S,)."""
+    return ones.new_zeros(inputs.num_sequences).index_add(0, inputs.sequence_ids, ones)

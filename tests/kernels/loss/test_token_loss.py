@@ -1,0 +1,256 @@
+"""The formulas of the token loss against numbers worked out by hand, in float64."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import ABSENT, SETTINGS, make_case
+from torch import Tensor
+
+from outcome_rl_kernels.loss.inputs import LossInputs, LossSettings
+from outcome_rl_kernels.loss.reference import reference_loss
+from outcome_rl_kernels.loss.token_loss import (
+    clipped_surrogate,
+    contributing_tokens,
+    importance_ratios,
+    is_clipped,
+    is_default,
+    kl_divergence,
+    metrics,
+    needs_sequences,
+    token_loss,
+)
+
+F64 = torch.float64
+
+
+def vec(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=F64)
+
+
+def inputs_of(lengths: list[int], **inputs: Any) -> LossInputs:
+    """Packed sequences of these lengths; advantages of 1, all tokens active."""
+    count = sum(lengths)
+    arguments = {
+        "labels": torch.zeros(count, dtype=torch.int64),
+        "advantages": torch.ones(count, dtype=F64),
+        "mask": torch.ones(count, dtype=torch.bool),
+        "cu_seqlens": torch.tensor([0, *lengths]).cumsum(0),
+    }
+    return LossInputs.of(torch.empty(0, dtype=F64), **(arguments | inputs))
+
+
+def loss_of(logits_NV: Tensor, inputs: LossInputs) -> Tensor:
+    return reference_loss(logits_NV.__getitem__, inputs, logits_NV.shape[1])[0]
+
+
+class TestKL:
+    # policy twice and half as likely as the reference: log-ratios ref - lp of -ln 2 and ln 2
+    logps, ref = vec(math.log(0.5), math.log(0.25)), vec(math.log(0.25), math.log(0.5))
+
+    def kl(self, **settings: object) -> list[float]:
+        return kl_divergence(self.logps, self.ref, LossSettings(**settings)).tolist()  # type: ignore[arg-type]
+
+    def test_k1(self) -> None:
+        assert self.kl(kl_penalty="k1") == pytest.approx([math.log(2), -math.log(2)])
+
+    def test_k2(self) -> None:
+        assert self.kl(kl_penalty="k2") == pytest.approx([math.log(2) ** 2 / 2] * 2)
+
+    def test_k3(self) -> None:
+        assert self.kl() == pytest.approx([0.5 + math.log(2) - 1, 2 - math.log(2) - 1])
+
+    def test_k3_gradient_is_one_minus_the_ratio(self) -> None:
+        logps = self.logps.clone().requires_grad_()
+        kl_divergence(logps, self.ref, LossSettings()).sum().backward()
+        torch.testing.assert_close(logps.grad, vec(1 - 0.5, 1 - 2.0))
+
+    def test_clamps(self) -> None:
+        far = kl_divergence(vec(-50), vec(0), LossSettings(log_ratio_clamp=20.0, kl_clamp=10.0))
+        assert far.item() == 10
+        assert kl_divergence(vec(-50), vec(0), LossSettings(log_ratio_clamp=20.0)).item() == pytest.approx(
+            math.exp(20) - 21
+        )
+
+
+class TestRatios:
+    def test_on_policy_ratio_is_one_and_carries_the_gradient(self) -> None:
+        logps = vec(-1, -2).requires_grad_()
+        ratios = importance_ratios(logps, inputs_of([2]))
+        assert ratios.tolist() == [1, 1]
+        ratios.sum().backward()
+        assert logps.grad is not None
+        assert logps.grad.tolist() == [1, 1]
+
+    def test_token_ratio(self) -> None:
+        inputs = inputs_of([2], old_logps=vec(math.log(0.5), math.log(0.5)))
+        ratios = importance_ratios(vec(math.log(0.25), math.log(0.75)), inputs)
+        assert ratios.tolist() == pytest.approx([0.5, 1.5])
+
+    def test_sequence_ratio_is_the_geometric_mean(self) -> None:
+        inputs = inputs_of([2, 1], old_logps=vec(0, 0, 0), importance_level="sequence")
+        logps = vec(math.log(0.5), math.log(0.125), math.log(0.9)).requires_grad_()
+        ratios = importance_ratios(logps, inputs)
+        assert ratios.tolist() == pytest.approx([0.25, 0.25, 0.9])
+        ratios[0].backward()
+        assert logps.grad is not None
+        assert logps.grad.tolist() == pytest.approx([0.25, 0, 0])  # each token keeps its own gradient
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected", "clipped"),
+    [
+        (1.0, 2.0, -2.0, False),
+        (1.5, 1.0, -1.3, True),  # 1 + epsilon_high
+        (0.5, 1.0, -0.5, False),  # below the range the pessimistic side is the ratio itself
+        (0.5, -1.0, 0.8, True),  # 1 - epsilon_low
+        (1.5, -1.0, 1.5, False),
+        (9.0, -1.0, 3.0, True),  # dual clip at delta
+        (9.0, 1.0, -1.3, True),
+        (9.0, 0.0, 0.0, False),
+    ],
+)
+def test_clipped_surrogate(ratio: float, advantage: float, expected: float, clipped: bool) -> None:
+    settings = LossSettings(epsilon_low=0.2, epsilon_high=0.3, delta=3.0)
+    assert clipped_surrogate(vec(ratio), vec(advantage), settings).item() == pytest.approx(expected)
+    assert is_clipped(vec(ratio), vec(advantage), settings).item() is clipped
+
+
+class TestPolicyLoss:
+    """Two tokens of one sequence over a vocabulary of two; the second is the answer. Everything is checked by hand."""
+
+    p = (0.8, 0.4)
+    logits = torch.tensor([[math.log(0.8), math.log(0.2)], [math.log(0.4), math.log(0.6)]], dtype=F64)
+    old = vec(math.log(0.8), math.log(0.5))
+    ref = vec(math.log(0.4), math.log(0.8))
+    answer = torch.tensor([False, True])
+    k3 = (0.5 + math.log(2) - 1, 2 - math.log(2) - 1)
+    ratios = (1.0, 0.8)
+    beta = 0.1
+
+    def loss(self, mode: str, **overrides: object) -> float:
+        inputs = inputs_of(
+            [2],
+            advantages=vec(2, 2),
+            bonuses=vec(0.5, 0.5),
+            answer_mask=self.answer,
+            ref_logps=self.ref,
+            old_logps=self.old,
+            answer_mask_mode=mode,
+            beta=self.beta,
+            loss_agg="token-sum",
+            **overrides,
+        )
+        return loss_of(self.logits, inputs).item()
+
+    def test_none_keeps_both_tokens(self) -> None:
+        assert self.loss("none") == pytest.approx(-2.5 * 1.0 - 2.5 * 0.8 + self.beta * sum(self.k3))
+
+    def test_policy_drops_the_answer_from_the_policy_term_only(self) -> None:
+        assert self.loss("policy") == pytest.approx(-2.5 * 1.0 + self.beta * sum(self.k3))
+
+    def test_bonus_drops_only_the_bonus(self) -> None:
+        assert self.loss("bonus") == pytest.approx(-2.5 * 1.0 - 2.0 * 0.8 + self.beta * sum(self.k3))
+
+    def test_entropy_is_subtracted(self) -> None:
+        entropy = sum(-p * math.log(p) - (1 - p) * math.log(1 - p) for p in self.p)
+        assert self.loss("none", entropy_coef=0.3) == pytest.approx(self.loss("none") - 0.3 * entropy)
+
+    def test_rollout_weights_multiply_the_policy_term_only(self) -> None:
+        weights = vec(0.5, 2.0)
+        inputs = inputs_of([2], ref_logps=self.ref, rollout_weights=weights, beta=self.beta, loss_agg="token-sum")
+        assert loss_of(self.logits, inputs).item() == pytest.approx(-0.5 - 2.0 + self.beta * sum(self.k3))
+
+    def test_metrics(self) -> None:
+        inputs = inputs_of(
+            [2], old_logps=vec(math.log(0.5), math.log(0.4)), ref_logps=self.ref, answer_mask=self.answer
+        )
+        _, logps, entropies = reference_loss(self.logits.__getitem__, inputs, 2)
+        found = metrics(logps, entropies, inputs)
+        assert found["computed_tokens"].item() == 2
+        assert found["ratio_mean"].item() == pytest.approx((1.6 + 1.0) / 2)
+        assert found["clip_fraction"].item() == 1.0  # one policy token, clipped; the answer token is not one
+        assert found["kl"].item() == pytest.approx(sum(self.k3) / 2)
+        assert all(value.dim() == 0 and not value.requires_grad for value in found.values())
+
+    def test_a_reference_at_zero_beta_cannot_poison_the_loss(self) -> None:
+        inputs = inputs_of([2], ref_logps=vec(math.inf, 0), loss_agg="token-sum")
+        assert loss_of(self.logits, inputs).item() == -2
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 1000), chosen=SETTINGS, absent=ABSENT)
+def test_tokens_that_cannot_contribute_have_no_loss_and_no_gradient(
+    seed: int, chosen: dict[str, Any], absent: set[str]
+) -> None:
+    case = make_case(seed, F64, chosen, absent=absent)
+    inputs = case.loss_inputs(F64, **chosen)
+    contributing = contributing_tokens(inputs)
+    assert contributing is not None
+    assert inputs.active is not None
+    assert not (contributing & ~inputs.active).any()
+    logits = case.logits(F64).flatten(0, 1).requires_grad_()
+    loss = loss_of(logits, inputs)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert not gradient[~contributing].any()
+    torch.testing.assert_close(loss_of(logits, inputs._replace(active=contributing)), loss)
+
+
+@pytest.mark.parametrize(
+    ("change", "contributing"),
+    [
+        ({}, [0, 1, 2]),  # the second sequence has advantage 0
+        ({"bonuses": vec(0, 0, 0, 0, 0.1)}, [0, 1, 2, 4]),
+        ({"bonuses": vec(-1, 0, 0, 0, 0)}, [1, 2]),  # cancels the advantage
+        ({"answer_mask": torch.tensor([False, False, True, False, True])}, [0, 1]),
+        ({"rollout_weights": vec(1, 0, 1, 1, 1)}, [0, 2]),
+        ({"advantages": vec(1, 1, 1, math.nan, 0)}, [0, 1, 2, 3]),  # NaN must reach the loss
+    ],
+)
+def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[int]) -> None:
+    def found(**options: Any) -> list[int]:
+        tokens = contributing_tokens(inputs_of([3, 2], **({"advantages": vec(1, 1, 1, 0, 0)} | change | options)))
+        assert tokens is not None
+        return tokens.nonzero()[:, 0].tolist()
+
+    zeros = torch.zeros(5, dtype=F64)
+    assert found() == contributing
+    assert found(ref_logps=zeros, beta=0.1) == [0, 1, 2, 3, 4]
+    assert found(entropy_coef=0.1) == [0, 1, 2, 3, 4]
+    whole = [3, 4] if any(i > 2 for i in contributing) else []
+    assert found(old_logps=zeros, importance_level="sequence") == [0, 1, 2, *whole]  # each has its part in the ratio
+
+
+@pytest.mark.parametrize(
+    ("options", "sequences", "default"),
+    [
+        ({}, False, True),
+        ({"entropy_coef": 0.1, "answer_mask_mode": "bonus", "epsilon_high": 0.28}, False, True),
+        ({"beta": 0.1}, False, True),
+        ({"beta": 0.1, "kl_penalty": "k2"}, False, False),
+        ({"kl_penalty": "k2", "kl_clamp": 1.0}, False, True),  # without a coefficient the loss has no KL
+        ({"beta": 0.1, "kl_clamp": 1.0}, False, False),
+        ({"delta": 3.0}, False, False),
+        ({"log_ratio_clamp": 20.0}, False, False),
+        ({"importance_level": "sequence"}, True, False),
+    ],
+)
+def test_which_formulas_are_the_default_one(options: dict[str, Any], sequences: bool, default: bool) -> None:
+    inputs = inputs_of([2], old_logps=vec(0, 0), ref_logps=vec(0, 0), **options)
+    assert (needs_sequences(inputs), is_default(inputs)) == (sequences, default)
+    assert not needs_sequences(inputs._replace(old_logps=None))  # on-policy the ratio is 1
+
+
+@pytest.mark.parametrize("options", [{}, {"delta": 3.0, "log_ratio_clamp": 0.5}, {"importance_level": "sequence"}])
+def test_derivatives_are_those_of_the_value(options: dict[str, Any]) -> None:
+    """Off the bounds; where the ratio is the sequence's, its gradient is by definition not that of its value."""
+    g = torch.Generator().manual_seed(0)
+    logps, old, ref = (-2 + torch.randn(6, generator=g, dtype=F64) for _ in range(3))
+    inputs = inputs_of([4, 2], ref_logps=ref, old_logps=old, beta=0.1, entropy_coef=0.1, **options)
+    if needs_sequences(inputs):
+        inputs = inputs._replace(advantages=torch.zeros(6, dtype=F64))
+    leaves = logps.requires_grad_(), torch.rand(6, generator=g, dtype=F64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda *values: token_loss(*values, inputs), leaves)

@@ -1,0 +1,129 @@
+"""Which implementation runs, why another cannot, and how the native library is found or refused."""
+
+import _ctypes
+
+import pytest
+import torch
+from loss_cases import needs_native
+
+from outcome_rl_kernels import OutcomeCounts, backends, implementations
+from outcome_rl_kernels.backends import choose, native_library, native_obstacle
+
+LOSSES = ["linear_policy_loss", "policy_loss", "linear_logprobs"]
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("op", LOSSES)
+@needs_native
+def test_auto_takes_what_is_fast_for_the_dtype(op: str) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        assert choose(op, "auto", CPU, dtype).impl == "native"
+    for dtype in (torch.float16, torch.float64):
+        assert choose(op, "auto", CPU, dtype).impl == "reference"
+        assert choose(op, "reference", CPU, dtype).impl == "reference"
+
+
+def test_without_the_library_auto_takes_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
+    assert choose("policy_loss", "auto", CPU, torch.float32).impl == "reference"
+    with pytest.raises(ValueError, match=r"switched off by OUTCOME_RL_NATIVE=0\. Use impl='auto'"):
+        choose("policy_loss", "native", CPU, torch.float32)
+    if not torch.cuda.is_available():
+        assert implementations()["policy_loss"] == (
+            "reference",
+            "the native library is not available: switched off by OUTCOME_RL_NATIVE=0",
+        )
+
+
+@pytest.mark.parametrize(
+    ("op", "impl", "message"),
+    [
+        ("policy_loss", "cuda", "impl must be one of 'auto', 'reference', 'native', 'triton'; got 'cuda'"),
+        ("policy_loss", "triton", r"policy_loss\(impl='triton'\) cannot run: its tensors must be on a GPU, got cpu"),
+        pytest.param("policy_loss", "native", "it computes in float32 or bfloat16, got float64", marks=needs_native),
+    ],
+)
+def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, op: str, impl: str, message: str) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match=message):
+        choose(op, impl, CPU, torch.float64)  # type: ignore[arg-type]
+
+
+def test_an_op_may_rule_out_implementations() -> None:
+    assert choose("OutcomeCounts", "auto", CPU, obstacles={"native": "too small"}) == ("reference", "too small")
+    with pytest.raises(ValueError, match=r"OutcomeCounts\(impl='reference'\) cannot run: too slow\. Use impl='auto'"):
+        choose("OutcomeCounts", "reference", CPU, obstacles={"reference": "too slow"})
+    with pytest.raises(ValueError, match=r"cannot run: too small\. Use device='cpu'"):
+        choose("OutcomeCounts", "auto", CPU, obstacles={"native": "too small", "reference": "too slow"})
+
+
+@needs_native
+def test_every_op_names_its_implementation_and_dtypes() -> None:
+    found = implementations()
+    assert set(found) == {*LOSSES, "group_advantages", "OutcomeCounts"}
+    if not torch.cuda.is_available():
+        assert found["linear_logprobs"] == ("native", "the native library is available, for float32 or bfloat16")
+        assert found["OutcomeCounts"] == ("native", "the native library is available")
+
+
+# --- the native library ---
+
+
+@pytest.fixture
+def fresh_load():
+    backends._load.cache_clear()
+    yield
+    backends._load.cache_clear()
+
+
+@needs_native
+def test_auto_takes_the_library_where_it_is_available():
+    counts = OutcomeCounts()
+    assert (counts.impl, counts.impl_reason) == ("native", "the native library is available")
+
+
+def test_the_environment_switches_it_off(monkeypatch):
+    monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
+    assert native_obstacle() == "the native library is not available: switched off by OUTCOME_RL_NATIVE=0"
+    counts = OutcomeCounts()
+    assert counts.impl == "reference"
+    assert "switched off" in counts.impl_reason
+    with pytest.raises(ValueError, match=r"impl='native'\) cannot run: the native library .* switched off"):
+        OutcomeCounts(impl="native")
+    with pytest.raises(RuntimeError, match="not available: switched off"):
+        native_library()
+
+
+def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load):
+    monkeypatch.setattr(backends, "_PATH", tmp_path / "_native.so")
+    reason = native_obstacle()
+    assert reason is not None
+    assert "built without it" in reason
+    assert OutcomeCounts().impl == "reference"
+    with pytest.raises(ValueError, match=r"C\+\+17 compiler and reinstall with OUTCOME_RL_NATIVE=1"):
+        OutcomeCounts(impl="native")
+
+
+def test_a_damaged_library_is_explained(monkeypatch, tmp_path, fresh_load):
+    damaged = tmp_path / "_native.so"
+    damaged.write_bytes(b"not a library")
+    monkeypatch.setattr(backends, "_PATH", damaged)
+    reason = native_obstacle()
+    assert reason is not None
+    assert "_native.so cannot be loaded" in reason
+
+
+@pytest.mark.skipif(getattr(_ctypes, "__file__", None) is None, reason="_ctypes is built into this interpreter")
+def test_another_library_is_explained(monkeypatch, fresh_load):
+    monkeypatch.setattr(backends, "_PATH", type(backends._PATH)(_ctypes.__file__))
+    reason = native_obstacle()
+    assert reason is not None
+    assert "outcome_rl_abi_version" in reason
+
+
+@needs_native
+def test_a_library_of_another_interface_version_is_refused(monkeypatch, fresh_load):
+    monkeypatch.setattr(backends, "ABI_VERSION", backends.ABI_VERSION + 1)
+    reason = native_obstacle()
+    assert reason is not None
+    assert f"interface version {backends.ABI_VERSION - 1}, this code needs {backends.ABI_VERSION}" in reason
