@@ -484,7 +484,7 @@ def test_settings_go_over_the_configuration() -> None:
         ({"correct": [1, 0, 0]}, "correct must be 3 booleans"),
         ({"golds": None}, "golds or correct must tell which responses are correct"),
         ({"golds": None, "rewards": [1.0, 0.0, 0.0]}, "because bonus='ucb_con' would"),
-        ({"scale": "mean"}, "scale must be 'std' or 'none'"),
+        ({"scale": "mean"}, "scale must be one of 'std', 'none'"),
         ({name: [] for name in ("question_ids", "responses", "golds")}, "at least one"),
     ],
 )
