@@ -1,4 +1,4 @@
-"""The wheel: what it holds and how it is tagged, with and without a C++ compiler."""
+"""The wheel: its contents and its tags, with and without a C++ compiler, and its use with the core packages alone."""
 
 import os
 import shutil
@@ -8,6 +8,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import core_only
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +37,7 @@ def source(tmp_path):
 
 
 def build_wheel(source, **environment):
-    """Returns (pip's result, path of the wheel or None, names of the files in it)."""
+    """Return (pip's result, path of the wheel or None, names of the files in it)."""
     target = source.parent / "wheels"
     shutil.rmtree(target, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "wheel", ".", "-v", "--no-deps", "--no-build-isolation", "-w", target]
@@ -49,7 +50,7 @@ def build_wheel(source, **environment):
 
 
 def check_packages(source, wheel, names):
-    """Checks that the wheel holds the two packages, whole, and nothing else; returns its WHEEL metadata."""
+    """Check that the wheel holds the two packages, whole, and nothing else: no experiments, no bench; return WHEEL."""
     top_level = {name.split("/")[0] for name in names}
     info = next(name for name in top_level if name.endswith(".dist-info"))
     assert top_level == {"outcome_rl", "outcome_rl_kernels", info}
@@ -86,6 +87,10 @@ def test_with_a_compiler_the_wheel_is_native_and_runs(source, tmp_path):
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == f"{installed / 'outcome_rl_kernels/backends.py'} None"
+
+    code = f"import sys; sys.path.insert(0, {str(installed)!r})\n{core_only.USE_THE_CORE}"
+    ran = subprocess.run([sys.executable, core_only.__file__, code], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout == "done\n", ran.stderr
 
 
 # GCC 11 knows no levels of x86-64; other compilers cannot clone functions at all.

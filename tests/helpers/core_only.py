@@ -15,6 +15,24 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+USE_THE_CORE = r"""
+import torch
+from outcome_rl import OutcomeCounts, OutcomeMatcher, group_advantages, linear_policy_loss, question_key
+outcomes = OutcomeMatcher().classify(["q", "q"], [r"\boxed{1/2}", "none"], ["0.5", "0.5"])
+assert outcomes.correct.tolist() == [True, False]
+assert OutcomeMatcher().classify(["q"], [r"\boxed{\sum_{k=1}^n k}"], [r"\sin x"]).correct.tolist() == [False]
+counts = OutcomeCounts()
+questions, keys = torch.tensor([question_key("q")]), torch.tensor(outcomes.keys)[None]
+group = group_advantages(torch.tensor([[1.0, 0.0]]), questions, keys, counts, bonus="ucb")
+assert len(counts) == 2
+hidden, weight = torch.randn(2, 3, 4, requires_grad=True), torch.randn(7, 4, requires_grad=True)
+mask = torch.ones(2, 3, dtype=torch.bool)
+loss = linear_policy_loss(hidden, weight, torch.ones(2, 3, dtype=torch.long), group.advantages[0], mask).loss
+loss.backward()
+assert weight.grad.isfinite().all()
+print("done")
+"""
+
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
