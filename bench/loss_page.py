@@ -23,7 +23,7 @@ SUMMARY = (
 
 
 def read_records(folder: Path) -> dict[str, Record]:
-    """The records in a folder by name; none where nothing was measured yet."""
+    """Return the records in a folder by name; none where nothing was measured yet."""
     records: dict[str, Record] = {}
     for name in RECORDS:
         path = folder / f"{name}.json"

@@ -596,7 +596,7 @@ class Explorer:
 
 
 def _group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Number the groups in order of appearance, and check that each is of one question."""
+    """Index the groups in order of appearance, and check that each is of one question."""
     if not question_ids or len(group_ids) != len(question_ids):
         raise ValueError(
             "question_ids and group_ids must have one entry per response, and at least one; got "

@@ -218,7 +218,7 @@ def _default(one: Field[Any]) -> Any:
 
 
 def _literals(annotation: Any) -> list[Any]:
-    """The choices that a `Literal` declares, alone or in a union."""
+    """Return the choices that a `Literal` declares, alone or in a union."""
     kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
     return [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
 

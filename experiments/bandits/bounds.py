@@ -126,7 +126,8 @@ def gap_free_bound(outcomes: int, horizon: int) -> float:
 
 def balanced_bound(instance: Instance, horizon: int) -> float:
     """Bound the mean pseudo-regret of Algorithm 1 on a balanced partition: the largest gap times `m H_m`, plus
-    `ucb_bound`."""
+    `ucb_bound`.
+    """
     return float(instance.gaps.max()) * instance.outcomes * harmonic(instance.outcomes) + ucb_bound(instance, horizon)
 
 

@@ -172,7 +172,7 @@ _missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @cache
 def _load(path: Path, kind: type[ctypes.CDLL]) -> ctypes.CDLL | str:
-    """The library, or why there is none."""
+    """Return the library, or why there is none."""
     if not path.is_file():
         return f"this installation was built without it (no {path.name} next to {Path(__file__).name}). {_REBUILD}"
     try:

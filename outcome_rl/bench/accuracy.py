@@ -34,7 +34,7 @@ class Truth:
     scale: Tensor
 
     def as_cross_entropy(self) -> "Truth":
-        """The same gradients, under a loss that is the mean of -log p."""
+        """Return the same gradients, under a loss that is the mean of -log p."""
         return replace(self, loss=-self.logps_R.mean(), scale=self.logps_R.abs().mean())
 
     def errors_of(self, loss: Tensor, gradients: Sequence[Tensor], logps_R: Tensor | None) -> Errors:
@@ -48,7 +48,7 @@ class Truth:
 
 
 def truth_of(inputs: Sequence[Tensor], batch: Batch) -> Truth:
-    """The loss as a function of `(hidden, weight)` or of `(logits,)`, in chunks of rows, so that any shape fits."""
+    """Return the loss as a function of `(hidden, weight)` or of `(logits,)`, in chunks of rows that fit memory."""
     rows_NX, *head = (tensor.detach().double() for tensor in inputs)
     head = [weight.requires_grad_() for weight in head]
     rows_grad = torch.zeros_like(rows_NX)
@@ -80,7 +80,7 @@ def truth_of(inputs: Sequence[Tensor], batch: Batch) -> Truth:
 
 
 def gradients(loss: Callable[..., Tensor], inputs: Sequence[Tensor], batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The loss and its gradients, as a training step gets them: `backward()` into leaves without a gradient."""
+    """Return the loss and its gradients, as a training step gets them: `backward()` into leaves without a gradient."""
     leaves = [tensor.detach().requires_grad_() for tensor in inputs]
     value = loss(*leaves, batch)
     value.backward()  # type: ignore[no-untyped-call]

@@ -75,7 +75,7 @@ class Batch:
         return self.mask.view(-1)
 
     def as_cross_entropy(self) -> "Batch":
-        """The batch whose loss has the gradient of the mean cross-entropy over the mask's tokens."""
+        """Return the batch whose loss has the gradient of the mean cross-entropy over the mask's tokens."""
         ones, ones_N = torch.ones_like(self.advantages), torch.ones_like(self.advantages_N)
         return replace(self, advantages=ones, advantages_N=ones_N, beta=0.0, ref_logps=None, old_logps=None)
 
@@ -91,7 +91,7 @@ class Case:
 
 
 def make_case(spec: Spec, device: torch.device, seed: int = 0) -> Case:
-    """The inputs of `spec`; equal for equal seeds on the same kind of device."""
+    """Return the inputs of `spec`; equal for equal seeds on the same kind of device."""
     generator = torch.Generator(device).manual_seed(seed)
     lengths_S = _lengths(spec, torch.Generator().manual_seed(seed))
     dead_S = lengths_S.cumsum(0) <= round(spec.dead * int(lengths_S.sum()))

@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="only sections with TEXT in their name; recorded apart, as a part",
     )
-    parser.add_argument("--rounds", type=int, help="of each measurement, at most (30 on a GPU, 15 on the CPU)")
+    parser.add_argument("--rounds", type=int, help="rounds of each measurement, at most (30 on a GPU, 15 on the CPU)")
     parser.add_argument(
         "--time-limit", type=float, metavar="SECONDS", help="no section begins later (480 on a GPU, none on the CPU)"
     )
@@ -188,7 +188,7 @@ def _check(entries: Sequence[Entry], inputs: Sequence[Tensor], plan: Plan, case:
 def attempt(
     peer: Peer, inputs: Sequence[Tensor], batch: Batch, truth: Truth, eager: Errors | None, dtype: torch.dtype
 ) -> tuple[Errors | None, str | None]:
-    """The errors of a loss, and why it must not be timed, if it must not.
+    """Return the errors of a loss, and why it must not be timed, if it must not.
 
     Whatever a library raises is its result: the row shows it.
     """
@@ -210,12 +210,12 @@ def attempt(
 
 
 def _like(grad: Tensor, true: Tensor) -> Tensor:
-    """The gradient in the shape of the true one; a layout of (S, T + 1, V) has a position too many."""
+    """Return the gradient in the shape of the true one; a layout of (S, T + 1, V) has a position too many."""
     return grad if grad.shape == true.shape else grad[:, :-1].reshape(true.shape)
 
 
 def _products(hidden: Tensor, weight: Tensor, number: int) -> Callable[[], object]:
-    """The matrix products of the head, over the rows of the mask."""
+    """Return the matrix products of the head, over the rows of the mask."""
     logits = hidden.new_empty(len(hidden), len(weight))
 
     def call() -> None:

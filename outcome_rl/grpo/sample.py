@@ -132,7 +132,7 @@ def open_sampler(
 
 
 def _identity(config: TrainConfig) -> dict[str, Any]:
-    """Settings that samples depend on."""
+    """Return the settings that samples depend on."""
     depends = ("model.", "data.", "rollout.", "trainer.seed")
     return {name: value for name, value in config.identity.items() if name.startswith(depends)}
 

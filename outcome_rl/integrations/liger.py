@@ -112,7 +112,7 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
         vllm_is_ratio: Tensor | None = None,
         num_items_in_batch: Tensor | float | None = None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The loss and Liger's metrics.
+        """Return the loss and Liger's metrics.
 
         Args:
             _input: (B, T, H) hidden states.

@@ -166,7 +166,7 @@ def _canonical(answer: str) -> str:
 
 
 def _digested(canonical: str) -> str:
-    """The tag of a canonical text, and a digest: caches and checkpoints hold no text a thousand times its answer."""
+    """Return the tag of a canonical text and a digest, so that caches and checkpoints hold no huge texts."""
     tag = _TAG.match(canonical)
     return f"{tag[0] if tag else ''}#{_digest(canonical)}"
 

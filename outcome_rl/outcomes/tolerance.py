@@ -61,7 +61,7 @@ def _same_function(gold: str, answer: str) -> bool:
 
 
 def _readings(plain: str) -> set[str]:
-    """The canonical texts that a text stands for without its labels or unit, or by another convention."""
+    """Return the canonical texts that a text stands for without its labels or unit, or by another convention."""
     readings: set[str] = set()
     if labelled := _TUPLE_LABEL.fullmatch(plain):
         readings.add(canonical_text(labelled["values"]))
@@ -89,7 +89,7 @@ def _rounds_to(answer: str, gold: str) -> bool:
 
 
 def _number(canonical: str) -> Fraction | None:
-    """The real number of a canonical text."""
+    """Return the real number of a canonical text."""
     kind, _, digits = canonical.partition(":")
     try:
         if kind == "q":

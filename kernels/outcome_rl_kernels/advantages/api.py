@@ -32,7 +32,8 @@ MAX_GROUP_SAMPLES = 256  # one Triton program holds a group in registers
 
 class GroupAdvantages(NamedTuple):
     """Result of `group_advantages`, all (B, n) and without gradient; the policy loss takes `advantages` and
-    `bonuses`."""
+    `bonuses`.
+    """
 
     advantages: Tensor  # reward part
     bonuses: Tensor  # exploration part, times its coefficient
@@ -40,7 +41,7 @@ class GroupAdvantages(NamedTuple):
 
 
 def parse_bonus(bonus: str) -> tuple[BonusMethod, ...]:
-    """The methods of `bonus`, such as "ucb_con" or "ucb_con+batch".
+    """Return the methods of `bonus`, such as "ucb_con" or "ucb_con+batch".
 
     Raises:
         ValueError: a method is unknown, occurs twice, or "none" is combined with another.

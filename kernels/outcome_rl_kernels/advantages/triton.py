@@ -48,7 +48,7 @@ _NO_ANSWER = tl.constexpr(NO_ANSWER)
 
 @triton.jit
 def _in_dtype(number, dtype: tl.constexpr):
-    """A float64 argument, a plain number under the interpreter, as a scalar of `dtype`."""
+    """Return a float64 argument, a plain number under the interpreter, as a scalar of `dtype`."""
     return tl.full([], number, tl.float64).to(dtype)
 
 
@@ -102,7 +102,7 @@ def _signal(
     n: tl.constexpr,
     dtype: tl.constexpr,
 ):
-    """The exploration signal of one method, before its coefficient and the all-correct rule."""
+    """Return the exploration signal of one method, before its coefficient and the all-correct rule."""
     if METHOD == _NONE:
         signal = tl.zeros(before.shape, dtype)
     elif METHOD == _UCB:

@@ -236,7 +236,7 @@ class OutcomeCounts:
 
 
 def _with_index(device: torch.device) -> torch.device:
-    """The device as its tensors name it."""
+    """Return the device as its tensors name it."""
     if device.type == "cuda" and device.index is None and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return device

@@ -95,7 +95,7 @@ class TritonTable:
         return self._read_state()[_SIZE]
 
     def reserve(self, rows: int, *, pending: bool) -> None:
-        """Makes room for a launch that adds `rows` rows and must follow."""
+        """Make room for a launch that adds `rows` rows and must follow."""
         capturing = self.slots.is_cuda and torch.cuda.is_current_stream_capturing()
         limit = limit_of(self.slot_count)
         if capturing and self._most_pairs + rows > limit:
@@ -148,7 +148,7 @@ class TritonTable:
         return CountEntries(*(chosen[:, word].contiguous() for word in (0, 1, count_word or 2)))
 
     def _read_state(self) -> list[int]:
-        """The words of `state`; this synchronises."""
+        """Return the words of `state`; this synchronises."""
         state = self.state.tolist()
         if state[_STATUS] & _LOST:
             raise RuntimeError("the count table is damaged: its GPU memory was overwritten; load a snapshot")

@@ -225,7 +225,7 @@ def _rehash_kernel(
     shift: tl.int64,
     BLOCK: tl.constexpr,
 ):
-    """Copies every pair; they all differ, so that a slot is taken as soon as its count word is."""
+    """Copy every pair; they all differ, so that a slot is taken as soon as its count word is."""
     old = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     count = tl.load(old_ptr + 4 * old + 2, mask=old < old_slot_count, other=0)
     seeking = count > 0
@@ -304,7 +304,7 @@ def launch_commit(
 
 
 def launch_rehash(old: Tensor, slots: Tensor, state: Tensor) -> None:
-    """Copies all pairs of `old` into the zeroed `slots`."""
+    """Copy all pairs of `old` into the zeroed `slots`."""
     with torch.cuda.device_of(slots):
         _rehash_kernel[(triton.cdiv(len(old), _BLOCK),)](
             old_ptr=old,

@@ -314,7 +314,7 @@ class LinearPolicyLoss(PolicyLoss):
 
 
 def _computed(inputs: LossInputs, rows: Rows | Tensor, hidden_NH: Tensor) -> tuple[LossInputs, Tensor | None]:
-    """The inputs with the tokens that `rows` computes as the active ones, and its indices."""
+    """Return the inputs with the tokens that `rows` computes as the active ones, and its indices."""
     if isinstance(rows, Tensor):
         check_rows(rows, hidden_NH)
         chosen = torch.zeros_like(inputs.labels, dtype=torch.bool).index_fill(0, rows, True)

@@ -98,7 +98,7 @@ class HeadGradients:
         self._bias_grad = None if bias is None or not wants[2] else torch.zeros_like(bias, dtype=torch.float32)
 
     def add(self, rows: slice, grad_CV: Tensor) -> None:
-        """Takes the gradient of a chunk's logits, in the dtype of the operands."""
+        """Take the gradient of a chunk's logits, in the dtype of the operands."""
         hidden_CH = self._hidden_RH[rows]
         if self._hidden_grad_RH is not None:
             torch.mm(grad_CV, self._weight, out=self._hidden_grad_RH[rows])
@@ -128,7 +128,7 @@ def rows_of_mask(mask_N: Tensor | None) -> Tensor | None:
 
 
 def spread(values: Tensor, rows_R: Tensor | None, total: int, dim: int) -> Tensor:
-    """The values of R rows in their places among `total`, zeros elsewhere; themselves where the rows are all."""
+    """Return the values of R rows in their places among `total`, zeros elsewhere; themselves where the rows are all."""
     if rows_R is None:
         return values
     shape = [total if axis == dim else size for axis, size in enumerate(values.shape)]

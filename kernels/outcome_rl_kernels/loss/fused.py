@@ -309,7 +309,7 @@ def _rows(logits_RV: Tensor, inputs: LossInputs) -> LogitRows:
 
 
 def _sum(columns_3R: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
-    """The loss, 0-d, and log-probabilities and entropies, from the result of `_loss_of_rows`."""
+    """Return the loss, 0-d, and log-probabilities and entropies, from the result of `_loss_of_rows`."""
     losses_R, logps_R, _ = columns_3R
     # An answer token drops its policy term, but logits or a label that are broken must show even there.
     loss = inputs.sum_active(logps_R.where(logps_R.isnan(), losses_R))

@@ -338,7 +338,7 @@ def autocast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tenso
 
 
 def _sequences(labels: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, int]:
-    """The sequence of each token, (N,), and how many sequences there are."""
+    """Return the sequence of each token, (N,), and how many sequences there are."""
     if cu_seqlens is None:
         if labels.dim() != 2:
             raise ValueError(
@@ -379,8 +379,10 @@ def _of_sequences(name: str, value: Tensor, labels: Tensor, num_sequences: int) 
 def _weights(
     inputs: LossInputs, labels: Tensor, cu_seqlens: Tensor | None, normalizer: float | Tensor | None
 ) -> Tensor:
-    """The factor of each token's loss: 1 over the denominator of the aggregation or the `normalizer` in its stead, and
-    for "seq-mean-token-mean" also 1 over the active tokens of its sequence."""
+    """Return the factor of each token's loss: 1 over `normalizer`, or over the denominator of the aggregation.
+
+    With "seq-mean-token-mean" it is divided by the active tokens of the token's sequence too.
+    """
     assert inputs.active is not None
     loss_agg, dtype = inputs.settings.loss_agg, inputs.advantages.dtype
     # Counted as integers: bfloat16 would stop at 256, where adding 1 rounds back, and float16 at 2048.
@@ -405,5 +407,5 @@ def _weights(
 
 
 def _count_by_sequence(inputs: LossInputs, ones: Tensor) -> Tensor:
-    """Sums of an int64 column over the tokens of each sequence, (S,)."""
+    """Sum an int64 column over the tokens of each sequence, (S,)."""
     return ones.new_zeros(inputs.num_sequences).index_add(0, inputs.sequence_ids, ones)

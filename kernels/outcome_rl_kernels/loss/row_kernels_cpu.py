@@ -34,7 +34,7 @@ def row_gradients(
 
 
 def _contiguous(rows: LogitRows) -> LogitRows:
-    """The rows with contiguous vectors, which must live as long as the call that gets their addresses."""
+    """Return the rows with contiguous vectors, which must live as long as the call that gets their addresses."""
     active_R = None if rows.active_R is None else rows.active_R.contiguous()
     return rows._replace(labels_R=rows.labels_R.contiguous(), active_R=active_R)
 

@@ -79,8 +79,10 @@ def _row_statistics(row_ptr, vocabulary, scale, EVICTION: tl.constexpr, BLOCK_V:
 
 @triton.jit
 def _load_label_logit(row_ptr, label, vocabulary):
-    """The label's logit; NaN for a label outside [0, V). To be called before the statistics, whose barriers keep every
-    thread's load ahead of the stores that may overwrite the row."""
+    """Return the label's logit; NaN for a label outside [0, V).
+
+    Call it before the statistics: their barriers keep every load ahead of the stores that may overwrite the row.
+    """
     is_valid = (label >= 0) & (label < vocabulary)
     return tl.where(is_valid, tl.load(row_ptr + label, mask=is_valid, other=0).to(tl.float32), float("nan"))
 

@@ -45,7 +45,8 @@ class ModelConfig:
 @dataclass(frozen=True)
 class DataConfig:
     """Problems, from .jsonl files (one JSON object a line), .parquet files, "toy:train|validation|test", or Hugging
-    Face datasets "name[:config]@split"."""
+    Face datasets "name[:config]@split".
+    """
 
     train_files: list[str] = setting(
         [],
@@ -155,7 +156,8 @@ class OptimConfig:
 @dataclass(frozen=True)
 class ActorConfig:
     """The policy update; see `linear_policy_loss`. By default one optimizer step for each batch, as in the paper: the
-    ratio is then 1 and clipping has no effect."""
+    ratio is then 1 and clipping has no effect.
+    """
 
     strategy: Literal["ddp", "fsdp2"] = setting(
         "ddp",

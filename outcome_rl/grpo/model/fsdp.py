@@ -103,7 +103,8 @@ class ShardedModel:
     @torch.no_grad()
     def full_model(self, *, everywhere: bool) -> Any:
         """Return an unsharded copy of the model in host memory, on rank zero or everywhere; elsewhere without
-        weights."""
+        weights.
+        """
         from torch.distributed.tensor import DTensor
 
         model = copy.deepcopy(self.meta_model)
@@ -131,7 +132,6 @@ def full_state(state: Any, *, everywhere: bool = False) -> Any:
 
     Elsewhere None takes their place. Unsharded tensors stay as they are. All processes must call it.
     """
-
     from torch.distributed.tensor import DTensor
 
     def gather(tensor: "DTensor") -> Tensor | None:

@@ -148,7 +148,7 @@ class Policy:
 
     @property
     def head_weight(self) -> Tensor:
-        """(V, H)"""
+        """Weight of the head, (V, H)."""
         return cast(Tensor, self._head.weight)
 
     @property
@@ -239,7 +239,8 @@ class Policy:
     @torch.no_grad()
     def _check_packing(self) -> None:
         """Check that two sequences in one row do not see each other: state-space layers, for example, would carry the
-        first into the second."""
+        first into the second.
+        """
         ids_SL = (torch.arange(12) % self.head_weight.shape[0]).view(2, 6)
         rollouts = [Rollout(ids[:1], [*ids[1:], 0], "") for ids in ids_SL.tolist()]  # the last token is not computed
         row = pack(PackingPlan.of(rollouts, share_prefixes=True), [0, 1], padded=self.pads_attention)

@@ -51,7 +51,8 @@ class EvaluationPlan:
 
     def averages(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Average over several validation sets and over several test sets, where the rows of a step allow it and lack
-        it; by name."""
+        it; by name.
+        """
         done = {row["dataset"]: row for row in rows}
         averages = {}
         for name, sets in ((MACRO_VALIDATION, self.validation), (MACRO_TEST, self.test)):

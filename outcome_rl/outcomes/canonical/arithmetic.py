@@ -33,7 +33,7 @@ class Undefined(NotUnderstood):
 
 @lru_cache(maxsize=1)
 def mp() -> Any:
-    """An mpmath context of our own: its precision is set once, here, and mpmath's global one is left alone."""
+    """Return an mpmath context of our own: its precision is set once, here, and mpmath's global one is left alone."""
     import mpmath
 
     # mpmath caches its constants without a lock, and only computes them anew for a higher precision.
@@ -100,7 +100,7 @@ def is_real(value: Number) -> bool:
 
 
 def compare(a: Number, b: Number) -> int:
-    """The sign of a - b, for real numbers or the floats inf and -inf; 0 exactly if they have one key."""
+    """Return the sign of a - b, for real numbers or the floats inf and -inf; 0 exactly if they have one key."""
     if isinstance(a, float) or isinstance(b, float):
         a, b = (float(x) if isinstance(x, float) else 0.0 for x in (a, b))
         return int(a > b) - int(a < b)
@@ -137,7 +137,7 @@ def magnitude(real: Number) -> int:
 
 
 def bounded(value: Number) -> Number:
-    """The value, within the bounds; a complex number with a vanishing part loses it."""
+    """Return the value, within the bounds; a complex number with a vanishing part loses it."""
     if type(value) is Fraction:
         if bits(value) > MAX_EXACT_BITS:
             raise TooLarge("an exact number of more than 32768 bits")
@@ -258,7 +258,7 @@ def _rational_power(a: Fraction, b: Fraction) -> Number:
 
 
 def _integer_root(value: int, degree: int) -> int | None:
-    """The exact root of a natural number, or None."""
+    """Return the exact root of a natural number, or None."""
     if degree == 2:
         root = isqrt(value)
     else:  # Newton's iteration, from above

@@ -114,7 +114,7 @@ def _value(function: Callable[[int], Value], point: int, is_complex: bool) -> Va
 
 @lru_cache(maxsize=1024)
 def _variable(name: str) -> tuple[Value, ...]:
-    """The values of a variable: every size with both signs, then whole and half numbers, in orders of its own."""
+    """Return the values of a variable: every size with both signs, then whole and half numbers, in its own order."""
     digests = [blake2b(f"{name}:{i}".encode("utf-8", "surrogatepass"), digest_size=16).digest() for i in range(POINTS)]
     whole = [_mp().mpf(_WHOLE[i]) for i in sorted(range(len(_WHOLE)), key=digests.__getitem__)]
     return (
@@ -125,7 +125,7 @@ def _variable(name: str) -> tuple[Value, ...]:
 
 
 def _compiled(tree: Tree, constant: Callable[[Tree], Number]) -> Callable[[int], Value]:
-    """A function from a point to the value there."""
+    """Return a function from a point to the value there."""
     operator = tree[0]
     if operator == "name":
         values = _variable(tree[1])
@@ -191,7 +191,7 @@ def _real(value: Value) -> Value:
 
 
 def _floor(value: Value) -> Value:
-    """The floor of a real number; a number that is an integer but for rounding is that integer."""
+    """Return the floor of a real number; a number that is an integer but for rounding is that integer."""
     context, value = _mp(), _real(value)
     if context.mag(value) > _LOST_BITS // 2:
         raise _NoValue
@@ -230,7 +230,7 @@ def _of_mpmath(name: str) -> Callable[..., Value]:
 
 
 def _unknown(name: str, point: int, operands: list[Value]) -> Value:
-    """A function of which nothing is known: at every point it may take another size and sign."""
+    """Return a function of which nothing is known: at every point it may take another size and sign."""
     keys = list(map(branch_key, operands))
     if name in SYMMETRIC:
         keys.sort()

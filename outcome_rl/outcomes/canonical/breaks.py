@@ -50,7 +50,7 @@ def _collect(tree: Tree, constant: Constant, zeros: list[Tree], wholes: list[Tre
 
 
 def _factors(tree: Tree, constant: Constant) -> Iterator[Tree]:
-    """The factors with variables at whose zeros a product changes its sign."""
+    """Return the factors with variables at whose zeros a product changes its sign."""
     if tree[0] in ("*", "/"):
         for part in tree[1:]:
             yield from _factors(part, constant)
@@ -61,7 +61,7 @@ def _factors(tree: Tree, constant: Constant) -> Iterator[Tree]:
 
 
 def _even_powers(tree: Tree, constant: Constant) -> Iterator[Tree]:
-    """The bases of the factors of a product that are even powers, or that it holds an even number of times."""
+    """Return the bases of the factors of a product that are even powers, or that it holds an even number of times."""
     if tree[0] in ("*", "/"):
         for part, times in Counter(tree[1:]).items():
             yield from _factors(part, constant) if times % 2 == 0 else _even_powers(part, constant)
@@ -70,7 +70,7 @@ def _even_powers(tree: Tree, constant: Constant) -> Iterator[Tree]:
 
 
 def _exponent(tree: Tree, constant: Constant) -> Fraction:
-    """The constant exponent of a power; 1/2 of anything else, which is neither even nor odd."""
+    """Return the constant exponent of a power; 1/2 of anything else, which is neither even nor odd."""
     if tree[0] != "^" or names_in(tree[2]):
         return Fraction(1, 2)
     exponent = constant(tree[2])

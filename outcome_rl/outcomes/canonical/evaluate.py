@@ -79,11 +79,11 @@ class Evaluator:
         return sorted(keys | {self._near_key(whole) for whole in wholes})
 
     def _near_key(self, tree: Tree) -> str:
-        """The key of the values near 1."""
+        """Return the key of the values near 1."""
         return ";".join(self._rounded(tree, point, is_complex=True) for point in range(POINTS))
 
     def _ratio_key(self, tree: Tree) -> str:
-        """The key of a function up to a factor."""
+        """Return the key of a function up to a factor."""
         try:
             values = self.values(tree)
         except Undefined:
@@ -129,12 +129,12 @@ class Evaluator:
         return function(*operands)
 
     def _unknown(self, name: str, operands: list[str], point: int) -> Number:
-        """An unknown number that depends on the operands: f(x) of an unknown f."""
+        """Return an unknown number that depends on the operands: f(x) of an unknown f."""
         self._spend(30)
         return variable(f"{name}({';'.join(operands)})", point)
 
     def _rounded(self, tree: Tree, point: int, is_complex: bool) -> str:
-        """The key at a point; where a root leaves the reals, at negative points, its branch says nothing."""
+        """Return the key at a point; where a root leaves the reals, at negative points, its branch says nothing."""
         try:
             value = self.value(tree, point)
         except Undefined:

@@ -82,7 +82,7 @@ def mathematical_form(plain: str) -> str:
 
 
 def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozenset[str] = frozenset()) -> str:
-    """The form of the items of a list, as one; `joints` are the words between them."""
+    """Return the form of the items of a list, as one; `joints` are the words between them."""
     items = [item for item in items if item]
     declared = [item for item in items if is_declaration(item)] if len(items) > 1 else []
     items = [item for item in items if item not in declared] or items  # `2k + 1, k \in \mathbb{Z}`
@@ -116,14 +116,14 @@ def _is_condition(item: Tokens) -> bool:
 
 
 def _domain(item: Tokens) -> str:
-    """The set of `x \\in \\mathbb{Z}`, as text; empty for the reals and for none."""
+    """Return the set of `x \\in \\mathbb{Z}`, as text; empty for the reals and for none."""
     at = next((i for i, token in enumerate(item) if token.text == ELEMENT), len(item))
     domain = "".join(token.text for token in item[at + 1 :] if token.text not in "{}")
     return "" if domain in ("", r"\mathbb R") or domain == r"\mathbbR" else domain.replace(r"\mathbb", "")
 
 
 def _within(domain: str, element: Element) -> Element:
-    """The part of a set of real numbers that lies in a domain; of integers within bounds, they themselves."""
+    """Return the part of a set of real numbers that lies in a domain; of integers within bounds, they themselves."""
     if not domain:
         return element
     numbers = element.numbers
@@ -145,7 +145,7 @@ def _tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
 
 
 def _elements(item: Tokens, evaluator: evaluate.Evaluator, depth: int = 0) -> list[Element]:
-    """The values of one item: two if it holds a sign `\\pm` outside of a set."""
+    """Return the values of one item: two if it holds a sign `\\pm` outside of a set."""
     signs = (1, -1) if any(token.text in _SIGNS for token in _outside_of_sets(item)) else (1,)
     has_signs = any(token.text in _SIGNS for token in item)
     return [_Reader(evaluator, pm, depth, has_signs).statement(item) for pm in signs]
@@ -224,7 +224,7 @@ class _Reader:
         return Element(self.ratio_key("eq", difference, at, at[0]))
 
     def ratio_key(self, tag: str, tree: Tree, at: list[Number], scale: Number) -> str:
-        """The key of a function, whose values near 1 are known, over a number."""
+        """Return the key of a function, whose values near 1 are known, over a number."""
         keys = [arithmetic.rounded(arithmetic.divide(value, scale)) for value in at]
         if self.evaluator.has_branches(tree):
             unit = as_branch_value(scale)
@@ -277,7 +277,7 @@ class _Reader:
         return Element(self.ratio_key(_TAGS[operators[0]], difference, at, scale))
 
     def solve(self, left: Tree, operator: str, right: Tree) -> RealSet | None:
-        """The real solutions of a relation in one variable, if it is linear, or the absolute value of what is."""
+        """Return the real solutions of a linear relation in one variable, or of one in its absolute value."""
         if right[:2] == ("call", "abs"):
             left, operator, right = right, _FLIPPED[operator], left
         if left[:2] == ("call", "abs") and not names_in(right):
@@ -306,7 +306,7 @@ class _Reader:
         return intervals.interval(-INFINITY, False, root, closed)
 
     def value(self, tokens: Tokens) -> Element:
-        """A set, a tuple, an interval, a matrix or an expression."""
+        """Return a set, a tuple, an interval, a matrix or an expression."""
         self.depth += 1
         if self.depth > 20:
             raise TooLarge("nested deeper than 20 brackets")

@@ -35,7 +35,7 @@ def point(value: Number) -> RealSet:
 
 
 def interval(low: Number, has_low: bool, high: Number, has_high: bool) -> RealSet:
-    """The interval as a set; empty if its ends leave nothing."""
+    """Return the interval as a set; empty if its ends leave nothing."""
     has_low, has_high = has_low and low != -INFINITY, has_high and high != INFINITY
     order = compare(low, high)
     return (Interval(low, has_low, high, has_high),) if order < 0 or (order == 0 and has_low and has_high) else ()
@@ -74,7 +74,7 @@ def is_point(part: Interval) -> bool:
 
 
 def integers(one: RealSet) -> RealSet:
-    """The integers of a set: as points where they are few, else as intervals with whole, closed ends."""
+    """Return the integers of a set: as points where they are few, else as intervals with whole, closed ends."""
     parts: list[RealSet] = []
     for part in one:
         low, high = (-_whole(-part.low, part.has_low), _whole(part.high, part.has_high))
@@ -87,7 +87,7 @@ def integers(one: RealSet) -> RealSet:
 
 
 def _whole(high: Number, has_high: bool) -> Number:
-    """The largest integer up to an end."""
+    """Return the largest integer up to an end."""
     if isinstance(high, float):
         return high
     floor = FUNCTIONS["floor"][1](high)
@@ -101,7 +101,7 @@ def set_key(one: RealSet) -> str:
 
 
 def list_key(keys: list[str], tag: str = "") -> str:
-    """The key of values in any order; a single one is itself."""
+    """Return the key of values in any order; a single one is itself."""
     return keys[0] if len(keys) == 1 else f"{tag}{{{';'.join(sorted(keys))}}}"
 
 

@@ -138,7 +138,7 @@ def _token(match: re.Match[str]) -> Token:
 
 
 def top_level(tokens: Tokens) -> Iterator[int]:
-    """The positions outside of all brackets."""
+    """Return the positions outside of all brackets."""
     depth = 0
     for i, token in enumerate(tokens):
         if token.kind == "text":
@@ -176,7 +176,7 @@ def trimmed(tokens: Tokens) -> Tokens:
 
 
 def closing(tokens: Tokens, opening: int) -> int:
-    """The position of the bracket that closes the one at `opening`; `[0, 1)` closes too."""
+    """Return the position of the bracket that closes the one at `opening`; `[0, 1)` closes too."""
     depth = 0
     for i in range(opening, len(tokens)):
         if tokens[i].kind != "text":

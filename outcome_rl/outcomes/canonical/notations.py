@@ -59,6 +59,6 @@ def is_word(text: str) -> bool:
 
 
 def marked_choice(plain: str) -> str | None:
-    """The letter of a choice that is spelled out, `\\textbf{(C)}\\ 12`; None if there is none."""
+    """Return the letter of a choice that is spelled out, `\\textbf{(C)}\\ 12`; None if there is none."""
     choice = _CHOICE.fullmatch(plain)
     return None if choice is None else choice[1]

@@ -54,7 +54,7 @@ def parse_expression(tokens: Tokens) -> Tree:
 
 
 def with_sign(tree: Tree, pm: int) -> Tree:
-    """The tree with `\\pm` read as one of its signs."""
+    """Return the tree with `\\pm` read as one of its signs."""
     if tree[0] == "pm":
         part = with_sign(tree[2], pm)
         return part if tree[1] == pm else ("neg", part)
@@ -62,19 +62,19 @@ def with_sign(tree: Tree, pm: int) -> Tree:
 
 
 def with_value(tree: Tree, name: str, value: Tree) -> Tree:
-    """The tree with a variable replaced."""
+    """Return the tree with a variable replaced."""
     if tree == ("name", name):
         return value
     return tuple(with_value(part, name, value) if isinstance(part, tuple) else part for part in tree)
 
 
 def size(tree: Tree) -> int:
-    """The number of nodes."""
+    """Return the number of nodes."""
     return 1 + sum(size(part) for part in tree[1:] if isinstance(part, tuple))
 
 
 def names_in(tree: Tree) -> frozenset[str]:
-    """The variables of a tree, and the unknown functions, as `f(`."""
+    """Return the variables of a tree, and the unknown functions, as `f(`."""
     if tree[0] == "name":
         return frozenset((tree[1],))
     unknown = (f"{tree[1]}(",) if tree[0] == "apply" else ()
@@ -125,7 +125,7 @@ class _Parser:
             raise TooLarge(f"nested deeper than {MAX_DEPTH}")
 
     def choice(self) -> Tree:
-        """A sum, or the binomial coefficient `n \\choose k`."""
+        """Parse a sum, or the binomial coefficient `n \\choose k`."""
         tree = self.sum()
         return ("call", "binomial", tree, self.sum()) if self.accept(r"\choose") else tree
 
@@ -245,7 +245,7 @@ class _Parser:
         return self.argument()
 
     def last_argument(self) -> Tree:
-        """The last argument of `\\frac`. `\\frac919` is 81 to TeX, but 9/19 to whoever writes it: nobody's."""
+        """Parse the last argument of `\\frac`. `\\frac919` is 81 to TeX, but 9/19 to whoever writes it: nobody's."""
         kind, text = self.next
         if kind == "number" and len(text) > 1:
             raise Incomparable(f"digits without braces after a fraction: {text}")
@@ -281,7 +281,7 @@ class _Parser:
         return tree
 
     def number(self, text: str) -> Tree:
-        """A number, a mixed number, or a repeating decimal `0.1\\overline{6}`."""
+        """Parse a number, a mixed number, or a repeating decimal `0.1\\overline{6}`."""
         if self.next.text == r"\overline" and "." in text:
             self.take()
             period = self.tokens[self.position : self.position + 3]
@@ -302,7 +302,7 @@ class _Parser:
         return value
 
     def proper_fraction(self) -> Tree | None:
-        """The fraction of a mixed number: `1\\frac12`, `1 1/2`."""
+        """Parse the fraction of a mixed number: `1\\frac12`, `1 1/2`."""
         spaced = self.accept(" ")
         if not spaced and not self.accept(r"\frac"):
             return None
@@ -340,7 +340,7 @@ class _Parser:
         return [token.text for token in ahead[1:3]] == ["/", "d"] and ahead[0].kind == ahead[-1].kind == "name"
 
     def applied(self, name: str) -> Tree:
-        """A variable, or an unknown function of what follows in brackets.
+        """Parse a variable, or an unknown function of what follows in brackets.
 
         `f(x + 1)` is no product, or f(x + 1) = f(x) + f(1) would hold for every f. Letters that usually name functions
         are functions before every bracket, as are primed ones; others before a bracket that a product would not need:
@@ -372,7 +372,7 @@ class _Parser:
         return False
 
     def arguments(self) -> list[Tree]:
-        """The arguments of a function, in brackets."""
+        """Parse the arguments of a function, in brackets."""
         self.expect("(")
         in_bars, self.in_bars = self.in_bars, 0
         trees = [self.sum()]
@@ -395,7 +395,7 @@ class _Parser:
         return text
 
     def group(self) -> list[Token]:
-        """The tokens up to the closing brace of a group whose opening brace was taken."""
+        """Parse the tokens up to the closing brace of a group whose opening brace was taken."""
         start, depth = self.position, 1
         while depth:
             if self.next is _END:
@@ -436,7 +436,7 @@ class _Parser:
         raise self.refusal()
 
     def called(self, name: str) -> Tree:
-        """A function in the notation of computer algebra: `binomial(n, k)`, `\\max(a, b)`, `\\max\\{a, b\\}`."""
+        """Parse a function in the notation of computer algebra: `binomial(n, k)`, `\\max(a, b)`, `\\max\\{a, b\\}`."""
         opening = self.position
         if self.accept(r"\{"):
             self.tokens[opening] = Token("symbol", "(")
@@ -453,7 +453,7 @@ class _Parser:
         return ("call", name, *operands)
 
     def series(self, operator: str) -> Tree:
-        """A finite sum or product, term by term: `\\sum_{k=1}^{3} k^2`."""
+        """Parse a finite sum or product, term by term: `\\sum_{k=1}^{3} k^2`."""
         self.expect("_")
         self.expect("{")
         kind, name = self.take()
@@ -555,7 +555,7 @@ def _is_vector(tree: Tree) -> bool:
 
 
 def _quotient(top: Tree, bottom: Tree) -> Tree:
-    """A fraction; one of differentials, as in Leibniz's derivative, is a name of its own."""
+    """Return a fraction; one of differentials, as in Leibniz's derivative, is a name of its own."""
     d = ("name", "d")
     first = top[1] if top[0] == "*" else top
     if bottom[:2] == ("*", d) and (first == d or first[:2] == ("^", d)):
