@@ -38,6 +38,7 @@ def pages() -> dict[Path, str]:
             "bonuses": frontier.metrics_table(Results(read(BONUSES))),
             "loss": long,
             "step": step_block(read(RESULTS / "step-cpu.json")),
+            "earlier": earlier_block(read(RESULTS / "loop-cpu.json"), read(RESULTS / "step.json")),
         },
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
         "docs/outcomes.md": {
@@ -72,6 +73,29 @@ def generated_block(record: dict[str, Any]) -> str:
         "\n".join(lines)
         + f"\n\nRule `{record['rule']}`; seeds {first} to {last}, {record['chunk']:,} pairs of each label a seed.\n"
     )
+
+
+def earlier_block(loop: dict[str, Any], parts: dict[str, Any]) -> str:
+    """Return the figures of the two benchmarks before this one: a whole step, and training and rollout apart."""
+    lines = ["| compared with | measurement | outcome_rl | peer | ratio |", "|---|---|---:|---:|---:|"]
+
+    def add(peer: str, name: str, ours: float, theirs: float) -> None:
+        lines.append(f"| {peer} | {name} | {ours:.0f} ms | {theirs:.0f} ms | {theirs / ours:.2f} |")
+
+    steps = loop["figures"]["steps"]
+    add("plain loop", "toy, whole step, one thread", steps["outcome_rl"]["median_ms"], steps["plain"]["median_ms"])
+    for model, trainers in parts["figures"].items():
+        for key, name in (("step", "training without KL term"), ("rollout", "rollout")):
+            add("TRL", f"{model}, {name}", *(trainers[one][key]["median_ms"] for one in ("outcome_rl", "TRL")))
+    shares = ", ".join(
+        f"{trainers['outcome_rl']['outcomes_share']:.2%} ({model})" for model, trainers in parts["figures"].items()
+    )
+    peaks = ", ".join(
+        f"{trainers['outcome_rl']['peak_mib']:.0f} and {trainers['TRL']['peak_mib']:.0f} MiB ({model})"
+        for model, trainers in parts["figures"].items()
+    )
+    lines += ["", f"Outcomes of a step: {shares}. Peak of training, outcome_rl and TRL: {peaks}."]
+    return "\n".join(lines) + f"\n\nMeasured on {parts['devices'][-1]}; {parts['date']}; commit {parts['commit']}.\n"
 
 
 def read(path: Path) -> dict[str, Any]:
