@@ -59,7 +59,7 @@ inline float exp_nonpositive(float x) {
 constexpr int64_t kBlock = 512;
 
 template <class Logit>
-FOR_EACH_MACHINE float row_maximum(const Logit* row, int64_t n) {
+FOR_EACH_MACHINE float block_maximum(const Logit* row, int64_t n) {
     float maximum = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : maximum)
     for (int64_t v = 0; v < n; ++v) {
@@ -109,15 +109,24 @@ FOR_EACH_MACHINE void write_gradients(
 template <class Logit>
 void statistics_of_row(const LogitRows<Logit>& in, int64_t r, const RowStatistics& to) {
     const Logit* row = in.logits + r * in.vocabulary;
-    const float maximum = row_maximum(row, in.vocabulary) * in.inverse_temperature;
+    // A maximum starts at the lowest number, since -inf - -inf is NaN.
+    float maximum = std::numeric_limits<float>::lowest(), largest = -std::numeric_limits<float>::infinity();
     double exp_sum = 0, weighted_sum = 0;
     for (int64_t start = 0; start < in.vocabulary; start += kBlock) {
         const int64_t n = std::min(kBlock, in.vocabulary - start);
+        largest = std::max(largest, block_maximum(row + start, n) * in.inverse_temperature);
+        if (largest > maximum) {
+            const double drop = static_cast<double>(maximum) - largest;
+            weighted_sum = (weighted_sum + exp_sum * drop) * std::exp(drop);
+            exp_sum *= std::exp(drop);
+            maximum = largest;
+        }
         const Sums sums = block_sums(row + start, n, in.inverse_temperature, maximum);
         exp_sum += sums.exp;
         weighted_sum += sums.exp_times_x;
     }
-    const double log_sum = std::log(exp_sum);
+    // A row without a possible token is not a number.
+    const double log_sum = std::log(std::isinf(largest) ? std::numeric_limits<double>::quiet_NaN() : exp_sum);
     to.maximum[r] = maximum;
     to.log_sum[r] = log_sum;
     to.logp[r] = to_float(row[in.labels[r]]) * in.inverse_temperature - maximum - log_sum;

@@ -176,8 +176,8 @@ class LossInputs(NamedTuple):
         return self._replace(**columns)
 
     def sum_active(self, values: Tensor) -> Tensor:
-        """Return the sum of a column over the active tokens, 0-d."""
-        return (values if self.active is None else values.where(self.active, 0)).sum()
+        """Return the sum of a column over the active tokens, 0-d, or (K,) for columns (K, N)."""
+        return (values if self.active is None else values.where(self.active, 0)).sum(dim=-1)
 
     def num_active(self) -> Tensor:
         """Return the number of active tokens, 0-d int64."""
@@ -393,10 +393,9 @@ def _weights(
         horizon: int | Tensor = labels.shape[-1]
         if loss_agg == "seq-mean-token-sum-norm" and cu_seqlens is not None:
             horizon = cu_seqlens.diff().amax()
-        normalizer = denominator(tokens, loss_agg, horizon)
-    if isinstance(normalizer, Tensor):
-        # Where nothing counts there is nothing to divide.
-        weight = normalizer.where(normalizer != 0, 1).to(dtype).reciprocal()
+        weight = 1 / denominator(tokens, loss_agg, horizon).clamp(min=1).to(dtype)
+    elif isinstance(normalizer, Tensor):  # 0 where nothing counts, so that there is nothing to divide
+        weight = 1 / normalizer.where(normalizer != 0, 1).to(dtype)
     elif check_number("normalizer", normalizer) > 0:
         weight = inputs.advantages.new_full((), 1 / normalizer)
     else:

@@ -201,3 +201,15 @@ def test_statistics_of_a_part_of_the_rows() -> None:
         chunk = LogitRows(logits[part], labels[part], 1.0)
         row_gradients(chunk, statistics.select(part), ones[part], ones[part], gradient[part])
     assert torch.equal(gradient, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_impossible_tokens_may_fill_the_blocks_before_the_first_possible_one(dtype: torch.dtype) -> None:
+    logits, labels = rows(3, 2000, dtype)
+    logits[0, :1500], logits[1] = -math.inf, -math.inf
+    labels[0] = 1999
+    logps, entropies = logprobs(logits, labels)
+    assert logps[0].item() == pytest.approx(logits[0, 1500:].double().log_softmax(0)[-1].item(), abs=1e-6)
+    assert entropies[[0, 2]].isfinite().all()
+    assert logps[1].isnan()  # a row without a possible token
+    assert entropies[1].isnan()
