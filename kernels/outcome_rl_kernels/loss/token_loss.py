@@ -122,7 +122,7 @@ def importance_ratios(logps: Tensor, inputs: LossInputs) -> Tensor:
 
 
 def _exp(x: Tensor) -> Tensor:
-    """The exponential. PyTorch's own wakes all threads for a few float64 numbers: 16 ms where other programs run."""
+    """Return e^x; PyTorch's own exp wakes all threads for a few float64 numbers: 16 ms where other programs run."""
     return torch.expm1(x) + 1
 
 
