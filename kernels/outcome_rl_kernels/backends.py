@@ -136,8 +136,8 @@ def native_library(*, release_gil: bool = False) -> ctypes.CDLL:
     """Return the loaded library with its functions declared.
 
     Args:
-        release_gil: let other Python threads run during a call. Without it each call is atomic between them, which a
-            table that several threads use relies on.
+        release_gil: let other Python threads run during a call. For a call of microseconds, taking the interpreter lock
+            back from a busy thread costs more than the call.
 
     Raises:
         RuntimeError: it cannot be used; the message says why and what to do.

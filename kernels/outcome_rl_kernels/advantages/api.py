@@ -1,6 +1,7 @@
 """Group advantages with outcome-based exploration: counts, bonuses and normalised rewards in one call."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import NamedTuple, cast
 
 import torch
@@ -154,11 +155,13 @@ def group_advantages(
         update,
     )
     chosen = _choose(impl, rewards, counts).impl
+    compute = native_group_advantages if chosen == "native" else reference_group_advantages
     if chosen == "triton":
         from outcome_rl_kernels.advantages.triton import triton_group_advantages  # not above: triton is heavy
 
-        return GroupAdvantages(*triton_group_advantages(*arguments))
-    return GroupAdvantages(*(native_group_advantages if chosen == "native" else reference_group_advantages)(*arguments))
+        compute = triton_group_advantages
+    with nullcontext() if counts is None else counts.lock:
+        return GroupAdvantages(*compute(*arguments))
 
 
 def _choose(impl: Impl, rewards: Tensor, counts: OutcomeCounts | None) -> Choice:

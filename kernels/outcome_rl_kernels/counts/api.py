@@ -5,6 +5,7 @@ checks arguments, picks a table (`reference`, `native`, `triton`), synchronises 
 """
 
 import os
+import threading
 from typing import Any, Self
 
 import torch
@@ -33,7 +34,8 @@ class OutcomeCounts:
 
     Where a method takes `question_keys` and `outcome_keys`, these are int64 tensors on the table's device, either of
     one shape, such as (N,) and (N,), or with one question for each row of outcomes, (B,) and (B, n).
-    A call either happens as a whole or raises and leaves the counts as they were.
+    A call either happens as a whole or raises and leaves the counts as they were. Threads may share a table: every call
+    holds `lock`, `sync` also while it waits for the other ranks.
 
     On a GPU, `observe`, `lookup` and `group_advantages` do not synchronise, except to grow and, once in many calls, to
     read how full the table is. They can be captured in a CUDA graph; the table cannot grow after that, so construct it
@@ -71,6 +73,7 @@ class OutcomeCounts:
         self._capacity = _check_capacity(capacity)
         self._table = self._new_table()
         self._synced = 0  # digest of all that is not pending
+        self.lock = threading.RLock()  # held by every method, and by kernels that use `table`
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         """Return the counts before this call, then add one for every row.
@@ -81,12 +84,14 @@ class OutcomeCounts:
             int64 counts in the shape of `outcome_keys`.
         """
         questions, outcomes = self._flat_keys(question_keys, outcome_keys)
-        return self._table.observe(questions, outcomes).reshape(outcome_keys.shape)
+        with self.lock:
+            return self._table.observe(questions, outcomes).reshape(outcome_keys.shape)
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         """Return the counts, 0 for pairs never seen, as int64 in the shape of `outcome_keys`."""
         questions, outcomes = self._flat_keys(question_keys, outcome_keys)
-        return self._table.lookup(questions, outcomes).reshape(outcome_keys.shape)
+        with self.lock:
+            return self._table.lookup(questions, outcomes).reshape(outcome_keys.shape)
 
     def merge(self, question_keys: Tensor, outcome_keys: Tensor, counts: Tensor) -> None:
         """Add `counts` (int64, positive, shaped like `outcome_keys`), as if observed so many times on this rank."""
@@ -96,22 +101,28 @@ class OutcomeCounts:
         )
         if (counts <= 0).any():
             raise ValueError(f"counts must be positive, got {int(counts.min())}; leave out pairs that were not seen")
-        check_total(self._table.total(), counts, "merge")
-        self._table.add(CountEntries(questions, outcomes, counts.reshape(-1).contiguous()), pending=True)
+        entries = CountEntries(questions, outcomes, counts.reshape(-1).contiguous())
+        with self.lock:
+            check_total(self._table.total(), counts, "merge")
+            self._table.add(entries, pending=True)
 
     def distinct(self, question_keys: Tensor) -> Tensor:
         """Return how many different outcomes each question has had, as int64 in the shape of `question_keys`."""
         check_tensor("question_keys", question_keys, (torch.int64,), self.device)
-        return self._table.distinct(question_keys.reshape(-1).contiguous()).reshape(question_keys.shape)
+        with self.lock:
+            return self._table.distinct(question_keys.reshape(-1).contiguous()).reshape(question_keys.shape)
 
     def items(self) -> CountEntries:
         """Return every pair and its count, sorted by (question key, outcome key) as signed numbers."""
-        return sort_entries(self._table.entries())
+        with self.lock:
+            entries = self._table.entries()
+        return sort_entries(entries)
 
     def clear(self) -> None:
         """Forget all counts."""
-        self._table.clear()
-        self._synced = 0
+        with self.lock:
+            self._table.clear()
+            self._synced = 0
 
     def sync(self, process_group: dist.ProcessGroup | None = None) -> None:
         """Give every rank the sum of what all ranks have added since the last call.
@@ -123,11 +134,12 @@ class OutcomeCounts:
             ValueError: this rank is not in the group, or the ranks did not start equal or have different outcome rules;
                 the counts stay as they were.
         """
-        pending = sort_entries(_to_device(self._table.pending(), "cpu"))
-        if process_group is not None or (dist.is_available() and dist.is_initialized()):
-            self._add_from_peers(pending, process_group)
-        self._table.clear_pending()
-        self._synced = digest(pending, self._synced)
+        with self.lock:  # what another thread observed in between would be forgotten as sent
+            pending = sort_entries(_to_device(self._table.pending(), "cpu"))
+            if process_group is not None or (dist.is_available() and dist.is_initialized()):
+                self._add_from_peers(pending, process_group)
+            self._table.clear_pending()
+            self._synced = digest(pending, self._synced)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rule and the sorted entries; call `sync` first, what is unsynchronised is not marked as such."""
@@ -178,11 +190,12 @@ class OutcomeCounts:
 
     @property
     def table(self) -> CountTable:
-        """The table behind, for kernels that count on their way."""
+        """The table behind, for kernels that count on their way; they hold `lock`."""
         return self._table
 
     def __len__(self) -> int:
-        return len(self._table)
+        with self.lock:
+            return len(self._table)
 
     def __repr__(self) -> str:
         return f"OutcomeCounts({len(self)} pairs, device={self.device}, rule={self.rule!r}, impl={self.impl!r})"
@@ -197,7 +210,8 @@ class OutcomeCounts:
     def _replace(self, entries: CountEntries) -> None:
         table = self._new_table()
         table.add(_to_device(entries, self.device), pending=False)
-        self._table, self._synced = table, digest(entries)
+        with self.lock:
+            self._table, self._synced = table, digest(entries)
 
     def _add_from_peers(self, pending: CountEntries, process_group: dist.ProcessGroup | None) -> None:
         rank = dist.get_rank(process_group)

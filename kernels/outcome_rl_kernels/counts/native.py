@@ -23,7 +23,7 @@ class NativeTable:
     """
 
     def __init__(self, capacity: int) -> None:
-        self._library = native_library()  # holds the interpreter lock, which makes each call atomic between threads
+        self._library = native_library()
         # A pointer object, unlike a number, refuses to be copied or pickled.
         self.handle = ctypes.c_void_p(self._library.count_table_create(max(capacity - 1, 7).bit_length()))
         if not self.handle:

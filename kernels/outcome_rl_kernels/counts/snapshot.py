@@ -28,6 +28,7 @@ _METADATA_KEY = "outcome_counts"
 
 def sort_entries(entries: CountEntries) -> CountEntries:
     """Return the entries sorted by (question key, outcome key) as signed numbers, on the device where they are."""
+    _check_lengths(entries, "sort_entries")
     by_outcome = entries.outcome_keys.argsort(stable=True)
     order = by_outcome[entries.question_keys[by_outcome].argsort(stable=True)]
     return CountEntries(*(column[order] for column in entries))
@@ -97,9 +98,7 @@ def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
             got = f"{column.dtype} of shape {tuple(column.shape)}" if isinstance(column, Tensor) else type(column)
             raise ValueError(f"{source}: {name} must be a 1-D int64 tensor, got {got}")
     entries = CountEntries(*(column.to("cpu").contiguous() for column in entries))
-    lengths = {name: len(column) for name, column in entries._asdict().items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"{source}: the tensors must have one length, got {lengths}")
+    _check_lengths(entries, source)
     questions, outcomes, counts = entries
     if (counts <= 0).any():
         row = int((counts <= 0).nonzero()[0])
@@ -128,6 +127,12 @@ def check_rule(found: str, expected: str, source: str) -> None:
             f"{source}: the counts were made under outcome rule {found!r}, but rule {expected!r} is in force. Keys of "
             "different rules do not name the same outcomes: start from new counts, or use the version that made these."
         )
+
+
+def _check_lengths(entries: CountEntries, source: str) -> None:
+    lengths = {name: len(column) for name, column in entries._asdict().items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"{source}: the tensors must have one length, got {lengths}")
 
 
 def _read_rule(path: str | os.PathLike[str], metadata: dict[str, str]) -> str:

@@ -1,0 +1,130 @@
+"""Threads that share one `OutcomeCounts`: no lost count, no half-done call in what another thread reads."""
+
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from loss_cases import needs_native
+
+from outcome_rl_kernels import group_advantages
+from outcome_rl_kernels.backends import triton_obstacle
+from outcome_rl_kernels.counts.api import OutcomeCounts
+from outcome_rl_kernels.counts.reference import CountEntries
+from outcome_rl_kernels.counts.snapshot import digest, sort_entries
+
+NO_TRITON = triton_obstacle(torch.device("cpu"))
+IMPLS = [
+    "reference",
+    pytest.param("native", marks=needs_native),
+    pytest.param("triton", marks=pytest.mark.skipif(NO_TRITON is not None, reason=f"Triton on the CPU: {NO_TRITON}")),
+]
+WRITERS, GROUPS, SAMPLES = 3, 8, 4
+ROWS = GROUPS * SAMPLES  # of one call
+HOT = (7, -7)  # a pair that every call counts once
+
+
+@pytest.fixture(autouse=True)
+def _frequent_switches():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def batches(writer, impl):
+    """Keys of many pairs, so that the table grows while it is read, and of few, so that calls meet in them."""
+    generator = torch.Generator().manual_seed(writer)
+    for step in range(6 if impl == "triton" else 150):  # its kernels are interpreted
+        most = 2**62 if step % 2 else 5
+        questions = torch.randint(-most, most, (GROUPS,), generator=generator)
+        outcomes = torch.randint(-most, most, (GROUPS, SAMPLES), generator=generator)
+        questions[0], outcomes[0, 0] = HOT
+        yield questions, outcomes
+
+
+def write(counts, writer, start):
+    """Count the batches by the three methods in turn; return the counts of `HOT` before each call that returns them."""
+    before = []
+    start.wait()
+    for step, (questions, outcomes) in enumerate(batches(writer, counts.impl)):
+        if step % 3 == 0:
+            before.append(counts.observe(questions, outcomes)[0, 0].item())
+        elif step % 3 == 1:
+            rewards = torch.zeros(GROUPS, SAMPLES)
+            before.append(group_advantages(rewards, questions, outcomes, counts).counts[0, 0].item())
+        else:
+            counts.merge(questions[:, None].expand_as(outcomes), outcomes, torch.ones_like(outcomes))
+    return before
+
+
+def check_entries(entries):
+    questions, outcomes, counted = (column.tolist() for column in entries)
+    pairs = list(zip(questions, outcomes, strict=True))
+    assert pairs == sorted(set(pairs))
+    assert all(count > 0 for count in counted)
+    assert sum(counted) % ROWS == 0  # each call has happened as a whole or not at all
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_calls_of_several_threads_are_whole(impl, tmp_path):
+    counts, start = OutcomeCounts(capacity=1, impl=impl), threading.Barrier(WRITERS + 1)
+    path, reads = tmp_path / "counts.safetensors", 0
+    with ThreadPoolExecutor(WRITERS) as pool:
+        writers = [pool.submit(write, counts, writer, start) for writer in range(WRITERS)]
+        start.wait()
+        while reads == 0 or not all(writer.done() for writer in writers):
+            check_entries(counts.items())
+            state = counts.state_dict()
+            check_entries(CountEntries(state["question_keys"], state["outcome_keys"], state["counts"]))
+            counts.save(path)
+            check_entries(OutcomeCounts.load(path, impl="reference").items())  # Triton interprets one launch at a time
+            hot = counts.lookup(*(torch.tensor([key]) for key in HOT)).item()
+            assert hot <= counts.lookup(*(torch.tensor([key]) for key in HOT)).item()
+            assert len(counts) >= len(state["counts"])
+            counts.distinct(torch.tensor([HOT[0]]))
+            counts.sync()
+            reads += 1
+    before = [count for writer in writers for count in writer.result()]
+    assert len(set(before)) == len(before)  # no two calls came first
+
+    oracle = Counter()
+    for writer in range(WRITERS):
+        for questions, outcomes in batches(writer, impl):
+            oracle.update((q, o) for q, row in zip(questions.tolist(), outcomes.tolist(), strict=True) for o in row)
+    entries = counts.items()
+    assert {(q, o): count for q, o, count in zip(*map(torch.Tensor.tolist, entries), strict=True)} == oracle
+    counts.sync()
+    assert counts._synced == digest(entries)  # every count was pending once
+
+
+@pytest.mark.parametrize("impl", IMPLS[:2])
+def test_tables_are_replaced_and_cleared_as_a_whole(impl):
+    counts, full = OutcomeCounts(capacity=1, impl=impl), OutcomeCounts(impl=impl)
+    keys = torch.arange(500)
+    full.observe(keys, keys)
+    state, empty, stop = full.state_dict(), OutcomeCounts(impl=impl).state_dict(), threading.Event()
+
+    def replace():
+        while not stop.is_set():
+            counts.load_state_dict(state)
+            counts.clear()
+            counts.load_state_dict(state)
+            counts.load_state_dict(empty)
+
+    with ThreadPoolExecutor(1) as pool:
+        replacing = pool.submit(replace)
+        try:
+            for _ in range(200):
+                assert len(counts.items().counts) in (0, 500)
+                assert counts.lookup(keys, keys).sum().item() in (0, 500)
+        finally:
+            stop.set()
+        replacing.result()
+
+
+def test_entries_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"the tensors must have one length, got .*'counts': 2"):
+        sort_entries(CountEntries(torch.ones(3).long(), torch.ones(3).long(), torch.ones(2).long()))
