@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from outcome_rl.outcomes import grader
+from outcome_rl.outcomes import worker_pool
 from outcome_rl.outcomes.grader import MathVerifyPool
 
 
@@ -161,7 +161,7 @@ def test_workers_that_do_not_start_raise() -> None:
 
 
 def test_workers_that_start_too_slowly_raise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grader, "START_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(worker_pool, "START_TIMEOUT_S", 0.1)
     pool = MathVerifyPool(workers=1)
     pool._command = [sys.executable, "-c", "import time; time.sleep(60)"]
     with pytest.raises(RuntimeError, match=r"0\.1 s to start"):

@@ -1,0 +1,231 @@
+"""Processes that answer tasks one at a time, that can be killed, and that are replaced when they die.
+
+A process boundary is the only bound that holds for code that may loop, fill the memory or end its process. Each worker
+is a plain subprocess that calls `worker_process.serve`; the parent measures the time of a task and kills the worker at
+the limit. Tasks and replies are JSON lines. A reply with a "reason" is a failure, and its worker is replaced.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Self
+
+START_TIMEOUT_S = 120.0
+"""Time limit for a worker to start: a second, or many on a busy machine. No task's time includes it."""
+
+MAX_FAILED_STARTS = 3
+MAX_REPLY_BYTES = 1 << 20
+
+
+class WorkerPool:
+    """Several workers of one command, started at the first task.
+
+    The pool works from any thread (calls take turns), as a context manager, and after a fork (the child starts its own
+    workers). Workers end with `close`, with the interpreter, or soon after the parent is killed.
+
+    Args:
+        module: name of the module to run; it gets the memory limit, the seconds after which a worker whose parent was
+            killed ends itself, and `arguments`.
+        arguments: further arguments of the command.
+        workers: number of processes, by default one per CPU that this process may use.
+        timeout_s: time limit of a task, in seconds.
+        memory_mib: address space of a worker, in MiB.
+
+    Raises:
+        ValueError: if a number is not positive.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        workers: int | None,
+        timeout_s: float,
+        memory_mib: int,
+    ) -> None:
+        self.workers = _cpu_count() if workers is None else workers
+        self.timeout_s = timeout_s
+        self.memory_mib = memory_mib
+        for name in ("workers", "timeout_s", "memory_mib"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive; got {getattr(self, name)!r}.")
+        orphan_s = 2 * timeout_s + 5  # how long a worker may outlive a parent that was killed in the middle of a task
+        # -P: no module of the working directory, which may hold downloaded data, stands in for one of the library's.
+        self._command = [sys.executable, "-P", "-m", module, str(memory_mib), str(orphan_s), *arguments]
+        self._lock = threading.Lock()
+        self._adopt()
+
+    def close(self) -> None:
+        """Stop the workers; a later call starts new ones."""
+        with self._lock:
+            _kill_all(self._pool, self._pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _adopt(self) -> None:
+        """Reset to no workers, owned by the current process."""
+        self._pool: list[_Worker] = []
+        self._pid = os.getpid()
+        self._failed_starts = 0
+        weakref.finalize(self, _kill_all, self._pool, self._pid)  # also at interpreter exit
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold the pool for one call; after an exception the workers are gone, and with them replies still to come."""
+        with self._lock:
+            if self._pid != os.getpid():  # forked: the workers and their pipes are the parent's
+                self._adopt()
+            try:
+                yield
+            except BaseException:  # Ctrl-C too
+                _kill_all(self._pool, self._pid)
+                raise
+
+    def _answer(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Yield every task with its reply, in the order of completion.
+
+        A task whose worker was killed at the time limit gets the verdict "timeout", one whose worker died "error", both
+        with a reason.
+
+        Raises:
+            RuntimeError: if the workers do not start.
+        """
+        waiting = deque(tasks)
+        while waiting or any(worker.task is not None for worker in self._pool):
+            busy = sum(worker.task is not None for worker in self._pool)
+            while len(self._pool) < min(self.workers, busy + len(waiting)):
+                self._pool.append(_Worker(self._command))
+            for worker in self._pool:
+                if waiting and worker.ready and worker.task is None and worker.send(waiting[0], self.timeout_s):
+                    waiting.popleft()
+            for worker, reply in _replies(self._pool):
+                task, was_ready = worker.task, worker.ready
+                if reply == {"ready": True}:
+                    worker.ready, worker.deadline = True, float("inf")
+                    self._failed_starts = 0
+                    continue
+                worker.task, worker.deadline = None, float("inf")
+                if "reason" in reply:
+                    worker.kill()
+                    self._pool.remove(worker)
+                    if not was_ready:
+                        self._count_failed_start(reply["reason"])
+                if task is not None:
+                    yield task, reply
+
+    def _count_failed_start(self, reason: str) -> None:
+        self._failed_starts += 1
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            raise RuntimeError(
+                f"workers do not start: {reason}, {self._failed_starts} times in a row. "
+                f"Run `{' '.join(self._command)}` to see the error that they print to stderr."
+            )
+
+
+class _Worker:
+    """Worker process with the task that it is doing."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C must reach the caller alone
+            env=_environment(),
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.ready = False
+        self.task: Any = None
+        self.deadline = time.monotonic() + START_TIMEOUT_S
+        self._buffer = b""
+
+    def send(self, task: Any, timeout_s: float) -> bool:
+        """Send a task; return False if the process has died."""
+        try:
+            self.stdin.write(json.dumps(task).encode() + b"\n")
+        except BrokenPipeError:
+            return False
+        self.task, self.deadline = task, time.monotonic() + timeout_s
+        return True
+
+    def receive(self) -> dict[str, Any] | None:
+        """Read available bytes and return the reply, or None if its line is not complete."""
+        chunk = self.stdout.read(1 << 16)
+        if not chunk:
+            return {"verdict": "error", "reason": f"the worker ended with status {self.process.wait()}"}
+        self._buffer += chunk
+        if len(self._buffer) > MAX_REPLY_BYTES:
+            return {"verdict": "error", "reason": f"its reply has more than {MAX_REPLY_BYTES} bytes"}
+        if not self._buffer.endswith(b"\n"):
+            return None
+        reply: dict[str, Any] = json.loads(self._buffer)
+        self._buffer = b""
+        return reply
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # processes that the task started, too
+        self.process.kill()
+        self.process.wait()
+        self.stdin.close()
+        self.stdout.close()
+
+
+def _replies(pool: list[_Worker]) -> list[tuple[_Worker, dict[str, Any]]]:
+    """Wait for the next replies; a worker past its deadline gets a timeout reply."""
+    replies = []
+    with selectors.DefaultSelector() as selector:
+        for worker in pool:
+            selector.register(worker.stdout, selectors.EVENT_READ, worker)
+        first_deadline = min(worker.deadline for worker in pool)
+        wait_s = None if first_deadline == float("inf") else max(0.0, first_deadline - time.monotonic())
+        for event, _ in selector.select(wait_s):
+            if reply := event.data.receive():
+                replies.append((event.data, reply))
+    now = time.monotonic()
+    replied = [worker for worker, _ in replies]
+    for worker in pool:
+        if worker.deadline < now and worker not in replied:
+            limit = "the time limit" if worker.ready else f"{START_TIMEOUT_S:g} s to start"
+            replies.append((worker, {"verdict": "timeout", "reason": f"killed after {limit}"}))
+    return replies
+
+
+def _kill_all(pool: list[_Worker], pid: int) -> None:
+    if os.getpid() == pid:
+        for worker in pool:
+            worker.kill()
+        pool.clear()
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment without the parent's secrets: only names that programs need to start are inherited."""
+    inherited = {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")}
+    # Verdicts of sympy may depend on the order of sets; threads would need address space for nothing.
+    fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return inherited | fixed | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+_INHERITED = frozenset(
+    ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
+)
+
+
+def _cpu_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

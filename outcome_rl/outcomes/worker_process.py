@@ -1,0 +1,57 @@
+"""The loop of a worker process of `worker_pool`: limits, streams, one reply for each task.
+
+A worker may be killed at any moment, and it ends with its parent: it exits when its input closes or its parent is gone,
+and during a task the kernel's alarm ends it (a Python signal handler would wait for a long big-integer operation).
+"""
+
+import json
+import os
+import resource
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+PARENT_POLL_S = 2.0
+MIB = 1 << 20
+
+
+def serve(memory_mib: int, alarm_s: float, load: Callable[[], Callable[[Any], Mapping[str, Any]]]) -> None:
+    """Answer tasks until the input ends.
+
+    Args:
+        memory_mib: limit of the address space, in MiB; macOS has none that works.
+        alarm_s: longest time of a task whose parent was killed, in seconds.
+        load: loads what takes long, before the parent starts to measure time, and returns the function from a task to
+            its reply.
+    """
+    if sys.platform != "darwin":
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mib * MIB, memory_mib * MIB))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    # The pipes carry tasks and replies only: other input is empty, and other output goes to stderr.
+    tasks = os.dup(sys.stdin.fileno())
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    answer = load()
+    replies.write(json.dumps({"ready": True}) + "\n")
+    for line in _lines(tasks, os.getppid()):
+        signal.setitimer(signal.ITIMER_REAL, alarm_s)
+        reply = answer(json.loads(line))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        replies.write(json.dumps(reply) + "\n")
+
+
+def _lines(fd: int, parent: int) -> Iterator[bytes]:
+    """Yield the lines of a pipe until it closes or the parent dies (a fork of the parent may keep the pipe open)."""
+    buffer = b""
+    while os.getppid() == parent:
+        if not select.select([fd], [], [], PARENT_POLL_S)[0]:
+            continue
+        chunk = os.read(fd, 1 << 16)
+        if not chunk:
+            return
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        yield from lines
