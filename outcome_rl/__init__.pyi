@@ -1,14 +1,17 @@
 """The public names, listed once: type checkers read this file, and `__init__.py` finds names by it on first use."""
 
-from outcome_rl.exploration import ExplorationConfig as ExplorationConfig
-from outcome_rl.exploration import Explorer as Explorer
-from outcome_rl.exploration import Scored as Scored
+from outcome_rl.exploration.config import ExplorationConfig as ExplorationConfig
+from outcome_rl.exploration.explorer import Explorer as Explorer
+from outcome_rl.exploration.scored import Scored as Scored
 from outcome_rl.metrics import best_at_k as best_at_k
 from outcome_rl.metrics import diff_at_k as diff_at_k
 from outcome_rl.metrics import pass_at_k as pass_at_k
 from outcome_rl.outcomes.answer_mask import answer_mask as answer_mask
 from outcome_rl.outcomes.extraction import Answer as Answer
 from outcome_rl.outcomes.extraction import extract_answer as extract_answer
+from outcome_rl.outcomes.functions import Outcome as Outcome
+from outcome_rl.outcomes.functions import outcome_function as outcome_function
+from outcome_rl.outcomes.isolated import isolated as isolated
 from outcome_rl.outcomes.keys import NO_ANSWER as NO_ANSWER
 from outcome_rl.outcomes.keys import OUTCOME_RULE as OUTCOME_RULE
 from outcome_rl.outcomes.keys import equivalent as equivalent

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from outcome_rl import Explorer, group_advantages, linear_policy_loss
-from outcome_rl.exploration import ExplorationConfig
+from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.metrics import SampleSummary
 from outcome_rl.settings import settings_of
 from outcome_rl_kernels.loss.api import LossOptions
@@ -59,6 +59,17 @@ def test_readme_loop_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(explorer.solved) == 20
     assert sum(count for _, count in explorer.seen(names["problem"]["id"])) == 8
     assert Explorer.load("checkpoint/exploration").solved == explorer.solved
+
+
+def test_outcomes_page_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "outcomes.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {"__name__": "my_module"}
+    for block in blocks:
+        exec(block, names)
+    assert names["outcomes"].correct.tolist() == [True, True, False]
+    assert names["scored"].correct.tolist() == [True, False]
+    assert names["explorer"].matcher.rule == "function/my_module:verdict/1"
 
 
 def test_readme_figures_are_those_of_the_pages() -> None:

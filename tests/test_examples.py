@@ -45,3 +45,23 @@ def test_bare_loop() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["step 1", "step 2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [
+        ("multiple_choice", ["correct [True, True, False, False]", "seen [('B', 2), (None, 1), ('C', 1)]"]),
+        ("labels", ["correct [True, False, True]", "(\"('food',)\", 1), (\"('service',)\", 1), ('()', 1)"]),
+        (
+            "programs",
+            ["correct [True, False, False, False, False]", "('(timeout)', 1)", "('(crash)', 1)", "failed 2.0"],
+        ),
+        ("tool_calls", ["correct [True, True, False, False]", "(None, 1)"]),
+        ("agent", ["correct [True, True, False, False]", """('{"x":1,"y":1}', 2)"""]),
+    ],
+)
+def test_outcomes(name: str, output: list[str]) -> None:
+    command = [sys.executable, ROOT / "examples" / "outcomes" / f"{name}.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [expected for expected in output if expected not in done.stdout] == []

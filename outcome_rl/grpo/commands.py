@@ -182,13 +182,19 @@ def hard_set(
     from outcome_rl.files import write_rows
     from outcome_rl.grpo.hard_set import find_hard
     from outcome_rl.grpo.sample import open_sampler, sampling_config
+    from outcome_rl.outcomes.matcher import OutcomeMatcher
 
     only_our_progress()
     settings = sampling_config(model, data, config, overrides)
+    matcher = settings.exploration.matcher()
+    if not isinstance(matcher, OutcomeMatcher):
+        raise ValueError(
+            f"exploration.outcome must be math for a hard set, which stores final answers alone; got {matcher.rule}"
+        )
     out = out or Path("hard-set") / Path(model).name
     with (
         open_sampler(settings, [settings.data.test_files], out, with_text=False, k=k) as (sampler, sets),
-        settings.exploration.matcher() as matcher,
+        matcher,
     ):
         (dataset,) = sets
         statistics, hard = find_hard(sampler, matcher, dataset, k, out, show_progress)

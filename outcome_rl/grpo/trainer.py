@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from outcome_rl.exploration import Explorer
+from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.files import write_text
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import to_yaml

@@ -5,7 +5,7 @@ optimizer step it passes through:
 
     Problem, ProblemSet           question with reference answer; data set with prompts       here
     Rollout                       sampled response                                            here
-    Scored                        outcomes, counts, advantages and bonuses of a batch         outcome_rl/exploration.py
+    Scored                        outcomes, counts, advantages and bonuses of a batch         exploration/scored.py
     Sample                        rollout with everything that decides its gradient           here
     Collected                     samples of a step, and those that it learns from            rollout/collector.py
     PackingPlan, PackedBatch      tokens of a batch, and of a micro-batch as one packed row   model/packing.py

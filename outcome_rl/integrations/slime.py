@@ -15,7 +15,7 @@ Masking the answer's tokens would need one advantage per token, which this inter
 from collections.abc import Sequence
 from typing import Any
 
-from outcome_rl.exploration import Explorer
+from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.outcomes.keys import question_id
 
 

@@ -5,9 +5,11 @@ The modules form a pipeline, each usable alone:
 - `extraction` finds the final answer of a response and its character span;
 - `keys` turns an answer into a canonical text and a stable 64-bit key; `canonical` is the algebra behind it;
 - `matcher` classifies batches of answers and compares them with the gold answers;
-- `grader` runs math-verify in worker processes that can be killed, for the few answers that no rule reads;
+- `grader` runs math-verify in the worker processes of `worker_pool`, for the few answers that no rule reads;
 - `refutation` rejects an equality of math-verify that texts or values contradict;
 - `tolerance` compares generously with the gold answer, on request;
+- `functions` lets users define outcomes of any kind, `isolated` runs such a function in processes that can be killed,
+  `function_matcher` classifies by it, and `ready` has some;
 - `answer_mask` maps the characters of an answer to the tokens of the completion.
 
 `docs/outcomes.md` lists the rules, with examples.

@@ -48,7 +48,8 @@ def answer_mask(
     Args:
         tokenizer: a Hugging Face tokenizer.
         completion_ids: the sampled ids without the prompt, a tensor (N, T) or N sequences of up to T ids.
-        answers: N answers, extracted from `decode_completion(tokenizer, completion_ids[i])`; None marks no token.
+        answers: N answers, extracted from `decode_completion(tokenizer, completion_ids[i])`; None, and an
+            outcome without a span, marks no token.
 
     Returns:
         (N, T) bool, True on answer tokens, on the device of `completion_ids` (for sequences: on the CPU).
@@ -96,7 +97,7 @@ def answer_spans(
     spans = []
     for i, (ids, answer) in enumerate(zip(completion_ids, answers, strict=True)):
         span = (0, 0)
-        if answer is not None:
+        if answer is not None and not (answer.source == "function" and answer.start == answer.end):
             key = (answer, tuple(ids))
             if key not in known:
                 text = decode_completion(tokenizer, ids) if texts is None else texts[i]
@@ -108,7 +109,8 @@ def answer_spans(
 
 def _token_span(tokenizer: Tokenizer, ids: list[int], text: str, answer: Answer, row: int) -> tuple[int, int]:
     """Return the range of tokens that overlap the answer's characters."""
-    if text[answer.start : answer.end] != answer.text or not answer.text:
+    spelled = answer.end <= len(text) if answer.source == "function" else text[answer.start : answer.end] == answer.text
+    if not spelled or not answer.text:
         raise ValueError(
             f"answers[{row}] must be {answer.text!r} at characters [{answer.start}, {answer.end}) of its completion; "
             f"got {text[answer.start : answer.end]!r} there. Extract it from decode_completion(tokenizer, ids)."

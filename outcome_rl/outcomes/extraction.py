@@ -12,13 +12,14 @@ from typing import Literal, NamedTuple
 MAX_CHARS = 1 << 16
 """Number of characters searched at the end of a response: more than 20,000 tokens."""
 
-AnswerSource = Literal["boxed", "tag", "hash", "phrase", "conclusion", "line", "given"]
+AnswerSource = Literal["boxed", "tag", "hash", "phrase", "conclusion", "line", "given", "function"]
 
 
 class Answer(NamedTuple):
     """Final answer with its character span: `text == response[start:end]`, without surrounding spaces.
 
-    `source` names the rule that found it; "given" marks an answer that was passed without its response.
+    `source` names the rule that found it; "given" marks an answer that was passed without its response, and "function"
+    the outcome of an outcome function: then `text` is the outcome, and the span is empty if the function gave none.
     """
 
     text: str

@@ -57,8 +57,8 @@ class Outcomes(NamedTuple):
     - `keys` (N,) int64: the outcome class of each response; `NO_ANSWER` = 0 without an answer.
     - `correct` (N,) bool: whether that class is the class of the question's gold answer.
     - `answers`, N entries: the extracted answers with their spans; None without an answer.
-    - `unresolved`: number of comparisons in this call that timed out or failed; each is logged and counts as
-      "different".
+    - `unresolved`: number of comparisons in this call that timed out or failed, each of which is logged and counts as
+      "different"; of an outcome function, the number of responses on which it failed.
     """
 
     keys: NDArray[np.int64]
@@ -140,6 +140,7 @@ class OutcomeMatcher:
         question_ids: Sequence[str],
         responses: Sequence[str],
         golds: Sequence[str] | None,
+        examples: object = None,
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
@@ -149,6 +150,7 @@ class OutcomeMatcher:
             question_ids: N stable ids; rows with the same id belong to the same question.
             responses: N completions.
             golds: N gold answers, the same for all rows of a question; None if there are none: nothing is correct then.
+            examples: not read; outcome functions read it (`FunctionMatcher`).
             progress: called as `progress(done, total)` during pairwise comparisons, the slow part; `total` grows once,
                 when the comparisons that remain after those with the gold answers are known.
 

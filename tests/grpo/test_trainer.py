@@ -12,7 +12,7 @@ import torch
 from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
 from rich.console import Console
 
-from outcome_rl.exploration import Explorer
+from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from outcome_rl.exploration import ExplorationConfig
+from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels.loss.inputs import KLPenalty, LossAggregation
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from outcome_rl.exploration import ANSWER_COLUMNS, ID_COLUMNS
+from outcome_rl.exploration.config import ANSWER_COLUMNS, ID_COLUMNS
 from outcome_rl.files import read_jsonl
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Problem, ProblemSet

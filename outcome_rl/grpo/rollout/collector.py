@@ -11,7 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outcome_rl.exploration import Explorer, Scored
+from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.exploration.scored import Scored
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
 from outcome_rl.grpo.model.policy import Policy

@@ -11,6 +11,7 @@ from outcome_rl.grpo.data.problems import derive_seed
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import SampleSummary, summarise
+from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 # Data set names of rows that average over several sets.
@@ -19,7 +20,7 @@ MACRO_VALIDATION, MACRO_TEST = "macro:validation", "macro:test"
 
 def evaluate(
     engine: RolloutEngine,
-    matcher: OutcomeMatcher,
+    matcher: OutcomeMatcher | FunctionMatcher,
     dataset: ProblemSet,
     sampling: SamplingConfig,
     max_tokens: int,

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from outcome_rl.exploration import Explorer, Scored
+from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.exploration.scored import Scored
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.extraction import extract_answer
 

@@ -13,7 +13,9 @@ from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from outcome_rl.exploration import ANSWER_COLUMNS, ID_COLUMNS, ExplorationConfig, Explorer, Scored
+from outcome_rl.exploration.config import ANSWER_COLUMNS, ID_COLUMNS, ExplorationConfig
+from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.compatibility import check_hooks
 from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss

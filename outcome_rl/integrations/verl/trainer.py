@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outcome_rl.exploration import ExplorationConfig, Explorer
+from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes import keys

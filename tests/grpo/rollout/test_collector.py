@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from outcome_rl.exploration import Explorer
+from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder
 from outcome_rl.grpo.model.policy import Policy

@@ -1,0 +1,35 @@
+"""An agent: the outcome of an episode of several turns is the state that it ends in, whatever the way there.
+
+    python examples/outcomes/agent.py
+
+The episode is the response: the turns of the policy and what the environment answered, one text. The bonus of the
+outcome goes to all tokens that the policy wrote, in all turns; TRL's tool mask leaves out the environment's.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from outcome_rl import Explorer
+from outcome_rl.outcomes.ready import final_state
+
+
+def play(moves: str) -> str:
+    """Return an episode of a walk on a grid: one move a turn, and the position after it from the environment."""
+    x, y, text = 0, 0, ""
+    for move in moves:
+        x, y = x + (move == "e") - (move == "w"), y + (move == "n") - (move == "s")
+        text += f"I go {move}.\n{json.dumps({'x': x, 'y': y})}\n"
+    return text
+
+
+def reached(state: str, example: Mapping[str, Any]) -> bool:
+    """Return whether the walk ends at the goal of the data row."""
+    return bool(json.loads(state) == example["goal"])
+
+
+row = {"goal": {"x": 1, "y": 1}}
+explorer = Explorer(outcome=final_state, is_correct=reached, answer_mask_mode="none")
+scored = explorer.score(["to (1, 1)"] * 4, [play(moves) for moves in ("en", "ne", "ee", "")], None, examples=[row] * 4)
+print("correct", scored.correct.tolist())
+print("seen", explorer.seen("to (1, 1)"))

@@ -1,0 +1,19 @@
+"""Multiple choice: the outcome is the letter, however a response writes it.
+
+    python examples/outcomes/multiple_choice.py
+
+The gold letters of the data set tell which responses are correct. The function gives the span of the letter, so the
+answer mask covers it.
+"""
+
+from outcome_rl import Explorer
+
+question = "Which planet is the largest?  (A) Mars  (B) Jupiter  (C) Venus"
+responses = [r"Its mass decides: \boxed{(B) Jupiter}", "**B**", "The correct option is C.", "I cannot tell."]
+
+explorer = Explorer(outcome="outcome_rl.outcomes.ready:multiple_choice", bonus="ucb", coef=0.2)
+scored = explorer.score([question] * 4, responses, ["B"] * 4)
+
+print("correct", scored.correct.tolist())
+print("bonuses", [round(bonus, 2) for bonus in scored.bonuses.tolist()])
+print("seen", explorer.seen(question))

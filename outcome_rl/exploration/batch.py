@@ -1,0 +1,89 @@
+"""Columns of a batch: their checks, the rows of its groups, and one result for all ranks.
+
+Shapes: N responses in groups; B groups of equal size n.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+def group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable]) -> NDArray[np.int64]:
+    """Index the groups in order of appearance, and check that each is of one question."""
+    if not question_ids or len(group_ids) != len(question_ids):
+        raise ValueError(
+            "question_ids and group_ids must have one entry per response, and at least one; got "
+            f"{len(question_ids)} and {len(group_ids)}"
+        )
+    index_of: dict[Hashable, int] = {}
+    question_of: dict[Hashable, str] = {}
+    for question_id, group_id in zip(question_ids, group_ids, strict=True):
+        index_of.setdefault(group_id, len(index_of))
+        if question_of.setdefault(group_id, question_id) != question_id:
+            raise ValueError(
+                f"group_ids must name groups of one question each; group {group_id!r} has responses to "
+                f"{question_of[group_id]!r} and to {question_id!r}"
+            )
+    return np.array([index_of[group_id] for group_id in group_ids])
+
+
+def rows_by_size(groups_N: NDArray[np.int64]) -> Iterator[Tensor]:
+    """Yield the rows of the groups, (B, n) for every group size n."""
+    order_N, sizes = np.argsort(groups_N, kind="stable"), np.bincount(groups_N)
+    for n in np.unique(sizes):
+        yield torch.from_numpy(order_N[sizes[groups_N[order_N]] == n].reshape(-1, n))
+
+
+def rewards_of(rewards: Tensor | Sequence[float], n: int) -> Tensor:
+    rewards_N = rewards.detach() if isinstance(rewards, Tensor) else torch.tensor(rewards, dtype=torch.float32)
+    if not rewards_N.is_floating_point() or rewards_N.shape != (n,) or not rewards_N.isfinite().all():
+        raise ValueError(
+            f"rewards must be {n} finite floating-point numbers, one per response; got {rewards_N.dtype} of shape "
+            f"{tuple(rewards_N.shape)} with {int((~rewards_N.isfinite()).sum())} that are not finite"
+        )
+    return rewards_N
+
+
+def verdicts_of(correct: Tensor | Sequence[bool], n: int) -> Tensor:
+    correct_N = torch.as_tensor(correct)
+    if correct_N.dtype != torch.bool or correct_N.shape != (n,):
+        raise ValueError(
+            f"correct must be {n} booleans, one per response; got {correct_N.dtype} of shape {tuple(correct_N.shape)}. "
+            "Use rewards > 0 for rewards"
+        )
+    return correct_N
+
+
+def from_rank_zero(call: Callable[[], T], inputs: object, group: dist.ProcessGroup) -> T:
+    """Return on every rank what a call returns on rank zero, or raise what it raises there.
+
+    Raises:
+        ValueError: the ranks came with different inputs.
+    """
+    digests: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(digests, blake2b(repr(inputs).encode("utf-8", "surrogatepass")).hexdigest(), group=group)
+    if len(set(digests)) > 1:
+        raise ValueError(
+            "all ranks of the process group must score the same responses, but they came with different ones; gather "
+            "the questions, responses, golds and rewards of all ranks first, by all_gather_object"
+        )
+    found: list[Any] = [None]
+    if dist.get_rank(group) == 0:
+        try:
+            found = [call()]
+        except Exception as error:  # noqa: BLE001 - the other ranks wait for it
+            portable = isinstance(error, TypeError | ValueError)
+            found = [error if portable else RuntimeError(f"{type(error).__name__}: {error}")]
+    dist.broadcast_object_list(found, src=dist.get_global_rank(group, 0), group=group)
+    if isinstance(found[0], Exception):
+        raise found[0]
+    result: T = found[0]
+    return result

@@ -1,0 +1,137 @@
+"""Settings of outcome-based exploration, the same in every training stack."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Literal, Self
+
+from outcome_rl.outcomes.function_matcher import FunctionMatcher
+from outcome_rl.outcomes.functions import OutcomeFunction, given, load_function
+from outcome_rl.outcomes.matcher import Judge, OutcomeMatcher
+from outcome_rl.settings import check_settings, setting
+from outcome_rl_kernels import parse_bonus
+from outcome_rl_kernels.advantages.reference import NoAnswerRule, is_zeroed
+from outcome_rl_kernels.loss.inputs import AnswerMaskMode
+
+# Usual columns of question ids and gold answers in data sets, tried in this order.
+ID_COLUMNS = ("id", "question_id", "unique_id")
+ANSWER_COLUMNS = ("answer", "gold")
+
+
+@dataclass(frozen=True)
+class ExplorationConfig:
+    """Settings of outcome-based exploration, the same in every training stack.
+
+    Raises:
+        TypeError, ValueError: a setting has the wrong type, or is outside its range.
+    """
+
+    bonus: str = setting(
+        "ucb_con",
+        'Exploration bonus: none, ucb, ucb_mean, ucb_con, batch, batch_positive, or several joined by "+".',
+    )
+    coef: float | list[float] = setting(0.1, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
+    baseline: float = setting(0.5, "Baseline b0 of ucb_con; the paper uses 1 for easy and 0.5 for medium data.")
+    zero_when_all_correct: bool | None = setting(
+        None,
+        "Whether a group whose answers are all correct gets no bonus; null follows the paper: yes for ucb_mean and "
+        "ucb_con.",
+    )
+    no_answer: NoAnswerRule = setting(
+        "no_bonus",
+        "Response without an answer: no_bonus gives it the raw bonus 0, own_class treats it like any other outcome.",
+    )
+    answer_mask_mode: AnswerMaskMode = setting(
+        "policy",
+        "Answer tokens are kept out of the policy gradient (policy), of the bonus alone (bonus), of the whole loss and "
+        "its denominator (all), or of nothing (none).",
+    )
+    outcome: str | OutcomeFunction = setting(
+        "math",
+        "Outcome of a response: math is the final answer; module:function names a function (response, example) -> "
+        "outcome or None, where example is the data row; given takes the keys of Explorer.score(outcome_keys=...).",
+    )
+    is_correct: str | OutcomeFunction = setting(
+        "",
+        "With an outcome function: module:function names a function (outcome, example) -> bool; empty compares with "
+        "the outcome of the gold answer.",
+    )
+    equivalence: Literal["canonical", "math_verify"] | Judge = setting(
+        "canonical",
+        "When two answers are the same: canonical compares canonical texts and asks math-verify about the rest, "
+        "math_verify asks it about every pair, as the paper did; in Python also a function (a, b) -> bool.",
+    )
+    workers: int | None = setting(
+        None, "Number of math-verify processes; null starts one per CPU core.", gt=0, affects_results=False
+    )
+    timeout_s: float = setting(5.0, "Seconds that one comparison by math-verify may take.", gt=0)
+    gold_tolerance: bool = setting(
+        False,
+        "Whether an answer that differs from the gold answer in rounding, labels or units alone is correct; outcomes "
+        "stay strict.",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        methods = parse_bonus(self.bonus)
+        if isinstance(self.coef, list | tuple) and len(self.coef) != len(methods):
+            raise ValueError(
+                f"coef must be one number, or one for each method of bonus={self.bonus!r}, {len(methods)} in all; got "
+                f"{self.coef}"
+            )
+
+        if self.is_correct and self.outcome in ("math", "given"):
+            raise ValueError(
+                f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
+            )
+
+    def matcher(self) -> OutcomeMatcher | FunctionMatcher:
+        """Return a new matcher with these settings.
+
+        Raises:
+            ValueError: a named function cannot be imported.
+        """
+        if self.outcome == "math":
+            return OutcomeMatcher(self.equivalence, self.workers, self.timeout_s, gold_tolerance=self.gold_tolerance)
+        function = given if self.outcome == "given" else _function(self.outcome)
+        return FunctionMatcher(function, _function(self.is_correct) if self.is_correct else None)
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any], origin: str) -> Self:
+        """Read the settings from the configuration of another stack.
+
+        Args:
+            settings: any of the fields.
+            origin: where they are written, for errors.
+
+        Raises:
+            TypeError, ValueError: a setting is unknown (the nearest valid one is named), of the wrong type, or out of
+                range.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                nearest = get_close_matches(str(name), known, n=1)
+                hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
+                raise ValueError(f"{origin}: unknown setting {name!r}; {hint}")
+        return cls(**settings)
+
+    @property
+    def explores(self) -> bool:
+        """Return whether there is a bonus at all."""
+        return parse_bonus(self.bonus) != ("none",)
+
+    @property
+    def needs_correctness(self) -> bool:
+        """Return whether the bonus depends on correctness, by the rule for groups that are all correct."""
+        return self.explores and any(is_zeroed(m, self.zero_when_all_correct) for m in parse_bonus(self.bonus))
+
+    @property
+    def group_settings(self) -> dict[str, Any]:
+        """Return the arguments of `group_advantages` that are settings."""
+        names = ("bonus", "coef", "baseline", "zero_when_all_correct", "no_answer")
+        return {name: getattr(self, name) for name in names}
+
+
+def _function(named: str | OutcomeFunction) -> OutcomeFunction:
+    return load_function(named) if isinstance(named, str) else named

@@ -1,0 +1,406 @@
+"""The `Explorer`: from the responses of a step to advantages and bonuses, with all that a run remembers of outcomes."""
+
+import json
+import logging
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outcome_rl.exploration.batch import from_rank_zero, group_indices, rewards_of, rows_by_size, verdicts_of
+from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.exploration.scored import Scored, mean
+from outcome_rl.files import atomic_folder
+from outcome_rl.outcomes.keys import NO_ANSWER, question_key
+from outcome_rl.outcomes.matcher import Outcomes
+from outcome_rl_kernels import OutcomeCounts, group_advantages
+from outcome_rl_kernels.advantages.reference import Scale
+
+logger = logging.getLogger(__name__)
+
+COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
+_FORMAT = "outcome_rl exploration 1"
+_FIX = "Continue from another checkpoint, or start with new counts"
+
+
+class Explorer:
+    """Outcome counts, outcome classes and solved questions of a run, and the advantages that follow from them.
+
+    Args:
+        config: settings; None takes the defaults.
+        device: where the counts are kept and where the tensors of `Scored` are; with a GPU, `score` reads back what its
+            metrics need.
+        process_group: processes that train together and all call `score` and `count` with the same responses. Rank zero
+            compares the answers, since a comparison may time out on one rank and not on another; all ranks get the same
+            result and keep the same counts. Outcome classes are on rank zero alone, so `seen`, `state_dict` and `save`
+            are called there. None: this process alone.
+        **settings: fields of `ExplorationConfig`, in place of those of `config`.
+
+    Attributes:
+        config: the settings.
+        counts: `OutcomeCounts` of all responses so far.
+        matcher: `OutcomeMatcher`, or for an outcome function `FunctionMatcher`, with the outcome classes so far.
+        solved: question id -> whether a correct response was ever sampled, for every question sampled so far.
+        id_source: where the question ids come from, in words; see `set_id_source`.
+
+    Raises:
+        TypeError, ValueError: a setting is unknown, of the wrong type, or out of range.
+
+    Example:
+        >>> with Explorer(bonus="ucb", coef=1.0) as explorer:
+        ...     scored = explorer.score(["q", "q"], [r"\\boxed{4}", r"\\boxed{5}"], ["4", "4"])
+        ...     scored.correct.tolist(), scored.bonuses.tolist(), explorer.seen("q")
+        ([True, False], [1.0, 1.0], [('4', 1), ('5', 1)])
+
+    Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025.
+    """
+
+    def __init__(
+        self,
+        config: ExplorationConfig | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        process_group: dist.ProcessGroup | None = None,
+        **settings: Any,
+    ) -> None:
+        self.config = ExplorationConfig.from_mapping((vars(config) if config else {}) | settings, "Explorer")
+        self.process_group = process_group
+        self.matcher = self.config.matcher()
+        self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
+        self.solved: dict[str, bool] = {}
+        self.id_source = ""
+        self._told_unmasked = False
+        self._question_keys: dict[str, int] = {}  # of the questions in `solved`, in the same order
+
+    def score(
+        self,
+        question_ids: Sequence[str],
+        responses: Sequence[str],
+        golds: Sequence[str] | None,
+        rewards: Tensor | Sequence[float] | None = None,
+        *,
+        group_ids: Sequence[Hashable] | None = None,
+        correct: Tensor | Sequence[bool] | None = None,
+        examples: Sequence[Mapping[str, Any]] | None = None,
+        outcome_keys: Tensor | Sequence[int] | None = None,
+        scale: Scale = "std",
+    ) -> Scored:
+        """Classify N responses, compute their advantages and bonuses, and count them.
+
+        `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, and the bonus of `group_advantages`, from the counts
+        before this call: the responses of one call never see one another, whatever groups they are in.
+
+        Args:
+            question_ids: N stable ids of the questions, the same whenever a question comes back; an id of the data set,
+                or `outcome_rl.question_id(prompt)`.
+            responses: N texts.
+            golds: N gold answers, the same for all responses to a question; None where there are none.
+            rewards: N finite numbers, which may hold penalties; None takes 1 for a correct response and 0 for another.
+            group_ids: N ids that say which responses are normalised together, each group of one question. None makes
+                one group of each question.
+            correct: N verdicts to use in place of the comparison with the golds.
+            examples: N data rows for the outcome function, equal for all responses to a question; None passes empty
+                ones.
+            outcome_keys: N integers that name the outcomes, 0 for none, where `outcome="given"`: clusters of
+                embeddings, or a judge's. `keys` of the result are their hashes.
+            scale: "std", or "none" to leave out the division by the standard deviation (Dr. GRPO).
+
+        Returns:
+            `Scored`, without gradient.
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type, length or value, a question comes with another gold
+                than before, a group holds two questions, nothing tells which responses are correct although rewards or
+                bonus depend on it, or the ranks of the process group came with different responses. Nothing is counted.
+        """
+        groups_N = group_indices(question_ids, question_ids if group_ids is None else group_ids)
+        responses = self._named(responses, outcome_keys, golds)
+        judged = golds is not None or correct is not None or bool(self.config.is_correct)
+        if not judged and (rewards is None or self.config.needs_correctness):
+            needs = "the rewards" if rewards is None else f"bonus={self.config.bonus!r}"
+            raise ValueError(
+                f"golds or correct must tell which responses are correct, because {needs} would follow from it; got "
+                "neither. Pass one of them, or rewards and zero_when_all_correct=False"
+            )
+        rewards_N = None if rewards is None else rewards_of(rewards, len(groups_N))
+        verdicts_N = None if correct is None else verdicts_of(correct, len(groups_N))
+        questions_N, outcomes = self._classify(
+            question_ids, responses, golds, examples, groups_N, rewards_N, verdicts_N
+        )
+        device = self.counts.device
+        keys_N = torch.from_numpy(outcomes.keys).to(device)
+        correct_N = (torch.from_numpy(outcomes.correct) if verdicts_N is None else verdicts_N).to(device)
+        rewards_N = correct_N.float() if rewards_N is None else rewards_N.to(device)
+        advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
+        counts_N = torch.zeros_like(keys_N)
+        for rows_Bn in rows_by_size(groups_N):
+            rows_Bn = rows_Bn.to(device)
+            part = group_advantages(
+                rewards_N[rows_Bn],
+                questions_N[rows_Bn[:, 0]],
+                keys_N[rows_Bn],
+                self.counts,
+                correct=correct_N[rows_Bn],
+                scale=scale,
+                update=False,  # counted below, so that no group sees the samples of another
+                **self.config.group_settings,
+            )
+            assert part.counts is not None
+            advantages_N[rows_Bn], bonuses_N[rows_Bn], counts_N[rows_Bn] = part.advantages, part.bonuses, part.counts
+        self._count(question_ids, questions_N, keys_N, correct_N)
+        self._tell_unmasked(outcomes)
+        return Scored(
+            correct_N,
+            rewards_N,
+            keys_N,
+            counts_N,
+            advantages_N,
+            bonuses_N,
+            torch.from_numpy(groups_N).to(device),
+            outcomes.answers,
+            self.config.answer_mask_mode,
+            judged,
+            outcomes.unresolved,
+            self._history(judged),
+        )
+
+    def count(
+        self,
+        question_ids: Sequence[str],
+        responses: Sequence[str],
+        golds: Sequence[str] | None,
+        examples: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Count responses that were sampled and are not scored, such as groups that a stack filters out before.
+
+        Args:
+            question_ids, responses, golds, examples: as for `score`.
+
+        Raises:
+            TypeError, ValueError: as `score` does; nothing is counted.
+        """
+        questions_N, outcomes = self._classify(question_ids, responses, golds, examples)
+        keys_N = torch.from_numpy(outcomes.keys).to(self.counts.device)
+        self._count(question_ids, questions_N, keys_N, torch.from_numpy(outcomes.correct))
+
+    def seen(self, question_id: str) -> list[tuple[str | None, int]]:
+        """List the outcomes sampled for a question so far, the most frequent first.
+
+        Returns:
+            `(answer, count)`: the text of one representative answer of each outcome class, None for "no answer".
+
+        Raises:
+            RuntimeError: this is not rank zero of the process group.
+        """
+        self._check_rank_zero("seen")
+        texts: dict[int, str | None] = {**self.matcher.representatives(question_id), NO_ANSWER: None}
+        keys_A = torch.tensor(list(texts), device=self.counts.device)
+        counts_A = self.counts.lookup(torch.full_like(keys_A, question_key(question_id)), keys_A).tolist()
+        found = [(text, count) for text, count in zip(texts.values(), counts_A, strict=True) if count > 0]
+        return sorted(found, key=lambda outcome: (-outcome[1], outcome[0] or ""))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return counts, outcome classes and solved questions, as tensors and JSON values.
+
+        Raises:
+            RuntimeError: this is not rank zero of the process group.
+        """
+        self._check_rank_zero("state_dict")
+        return {
+            "counts": self.counts.state_dict(),
+            "outcomes": self.matcher.state_dict(),
+            "solved": dict(self.solved),
+            "id_source": self.id_source,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`, on every rank.
+
+        Raises:
+            ValueError: it was made under another outcome rule, or is damaged; this explorer is then as it was.
+        """
+        counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
+        try:
+            solved, id_source = dict(state["solved"]), state["id_source"]
+            if not all(isinstance(i, str) and isinstance(yes, bool) for i, yes in solved.items()):
+                raise TypeError("solved must map question ids to booleans")
+            counts.load_state_dict(state["counts"])
+            question_keys = {question_id: question_key(question_id) for question_id in solved}
+            if {*question_keys.values()} != {*counts.items().question_keys.tolist()}:
+                raise TypeError("its counts and its solved questions belong to different runs or steps")
+            self.matcher.load_state_dict(state["outcomes"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
+        self.counts, self.solved, self.id_source = counts, solved, id_source
+        self._question_keys = question_keys
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the state into a folder, which is either whole or not there; an older one of that name is replaced.
+
+        Raises:
+            RuntimeError: this is not rank zero of the process group.
+        """
+        state = self.state_dict()
+        del state["counts"]
+        # The outcome rule tells of functions, which a file cannot hold.
+        config = {name: value for name, value in vars(self.config).items() if not callable(value)}
+        with atomic_folder(folder, replace=True) as scratch:
+            self.counts.save(scratch / COUNTS_FILE)
+            content = json.dumps({"format": _FORMAT, "config": config, **state}, sort_keys=True)
+            (scratch / STATE_FILE).write_text(content, encoding="utf-8")
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        config: ExplorationConfig | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        process_group: dist.ProcessGroup | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Make an explorer that continues from a folder that `save` wrote, in this stack or another.
+
+        Args:
+            folder: the folder.
+            config: settings; None takes those that were saved.
+            device, process_group, **settings: as for the constructor.
+
+        Raises:
+            FileNotFoundError: the folder lacks a file.
+            TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, or a
+                setting is wrong.
+        """
+        path = Path(folder, STATE_FILE)
+        if not path.is_file():
+            raise FileNotFoundError(f"{folder} holds no exploration state: {STATE_FILE} is missing. {_FIX}")
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(state, dict) or state.get("format") != _FORMAT:
+                raise ValueError(f"it does not have the format {_FORMAT!r}")
+            saved = dict(state["config"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is damaged or not an exploration state: {error!r}. {_FIX}") from error
+        if config is None:
+            config = ExplorationConfig.from_mapping(saved | settings, str(path))
+        explorer = cls(config, device=device, process_group=process_group, **settings)
+        try:
+            counts = OutcomeCounts.load(Path(folder, COUNTS_FILE), rule=explorer.matcher.rule)
+            explorer.load_state_dict({**state, "counts": counts.state_dict()})
+        except (FileNotFoundError, ValueError) as error:
+            raise type(error)(f"{folder}: {error}") from error
+        return explorer
+
+    def set_id_source(self, source: str) -> None:
+        """Record where the question ids come from, such as "the column 'id'"; it is saved with the state.
+
+        Raises:
+            ValueError: the saved counts were made under ids from elsewhere, so that they would never be found again.
+        """
+        if self.id_source not in ("", source):
+            raise ValueError(
+                f"the saved outcomes were counted under ids from {self.id_source}, and this run takes them from "
+                f"{source}. Set id_key as it was, or start with new counts"
+            )
+        self.id_source = source
+
+    def close(self) -> None:
+        """End the math-verify processes; the explorer can still be used, and starts new ones when it needs them."""
+        self.matcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Explorer({self.config}, {len(self.solved)} questions, {self.counts})"
+
+    def _named(
+        self, responses: Sequence[str], outcome_keys: Tensor | Sequence[int] | None, golds: Sequence[str] | None
+    ) -> Sequence[str]:
+        """Return the responses, or in their stead the names of given outcomes."""
+        if (outcome_keys is None) == (self.config.outcome == "given"):
+            raise ValueError(
+                "outcome_keys must be given if and only if outcome='given'; got "
+                f"{'none' if outcome_keys is None else 'some'} with outcome={self.config.outcome!r}"
+            )
+        if outcome_keys is None:
+            return responses
+        keys_N = torch.as_tensor(outcome_keys)
+        if keys_N.shape != (len(responses),) or keys_N.is_floating_point() or keys_N.dtype == torch.bool:
+            raise ValueError(
+                f"outcome_keys must be {len(responses)} integers, one per response; got {keys_N.dtype} of shape "
+                f"{tuple(keys_N.shape)}"
+            )
+        if golds is not None:
+            raise ValueError("golds cannot be compared with given outcomes; pass golds=None and correct")
+        return [str(key) for key in keys_N.tolist()]
+
+    def _tell_unmasked(self, outcomes: Outcomes) -> None:
+        """Say once that no token is masked, where an outcome function gives no span."""
+        if self._told_unmasked or self.config.answer_mask_mode == "none" or not self.config.explores:
+            return
+        if any(answer is not None and answer.source == "function" and not answer.end for answer in outcomes.answers):
+            self._told_unmasked = True
+            logger.warning(
+                "answer_mask_mode=%s masks nothing where the outcome function gives no span, so the bonus reaches the "
+                "tokens that spell the outcome. Return Outcome(value, start, end) to mask them.",
+                self.config.answer_mask_mode,
+            )
+
+    def _classify(
+        self,
+        question_ids: Sequence[str],
+        responses: Sequence[str],
+        golds: Sequence[str] | None,
+        examples: Sequence[Mapping[str, Any]] | None,
+        *more: Tensor | NDArray[np.int64] | None,
+    ) -> tuple[Tensor, Outcomes]:
+        """Return question keys and, from rank zero, outcomes; `more` must be equal on all ranks too."""
+        key_of = {question_id: question_key(question_id) for question_id in set(question_ids)}
+        keys = [key_of[question_id] for question_id in question_ids]
+        questions_N = torch.tensor(keys, dtype=torch.int64, device=self.counts.device)
+        if self.process_group is None:
+            return questions_N, self.matcher.classify(question_ids, responses, golds, examples)
+        columns = [None if column is None else column.tolist() for column in more]
+        inputs = (list(question_ids), [len(response) for response in responses], golds and list(golds), columns)
+        call = partial(self.matcher.classify, question_ids, responses, golds, examples)
+        return questions_N, from_rank_zero(call, inputs, self.process_group)
+
+    def _count(self, question_ids: Sequence[str], questions_N: Tensor, keys_N: Tensor, correct_N: Tensor) -> None:
+        self.counts.observe(questions_N, keys_N)
+        for question_id, key, correct in zip(question_ids, questions_N.tolist(), correct_N.tolist(), strict=True):
+            self.solved[question_id] = correct or self.solved.get(question_id, False)
+            self._question_keys[question_id] = key
+
+    def _history(self, judged: bool) -> dict[str, float]:
+        """Metrics of everything sampled so far."""
+        keys_Q = torch.from_numpy(np.fromiter(self._question_keys.values(), np.int64)).to(self.counts.device)
+        no_answer_Q = self.counts.lookup(keys_Q, torch.full_like(keys_Q, NO_ANSWER)) > 0
+        distinct_Q = (self.counts.distinct(keys_Q) - no_answer_Q.long()).cpu().numpy()
+        solved_Q = np.fromiter(self.solved.values(), bool)
+        metrics = {
+            "exploration/counted_outcomes": float(len(self.counts)),
+            "exploration/distinct_answers": mean(distinct_Q),
+        }
+        if judged:
+            metrics["exploration/solved_fraction"] = mean(solved_Q)
+            if not solved_Q.all():
+                metrics["exploration/distinct_answers_unsolved"] = mean(distinct_Q[~solved_Q])
+        return metrics
+
+    def _check_rank_zero(self, name: str) -> None:
+        if self.process_group is not None and dist.get_rank(self.process_group) != 0:
+            raise RuntimeError(
+                f"Explorer.{name} must be called on rank zero of the process group, which alone has the outcome "
+                f"classes; this is rank {dist.get_rank(self.process_group)}"
+            )

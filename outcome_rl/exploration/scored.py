@@ -1,0 +1,154 @@
+"""A scored batch: its metrics, its answer mask and its advantages per token.
+
+Shapes: N responses of a step, in groups whose sizes may differ; T completion tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
+from outcome_rl.outcomes.extraction import Answer
+from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl_kernels.loss.inputs import AnswerMaskMode
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """N scored responses, in the order in which they came; tensors are on the explorer's device, without gradient."""
+
+    correct: Tensor  # (N,) bool; False throughout where neither golds nor correct were given
+    rewards: Tensor  # (N,) float32, or the floating dtype they came in
+    keys: Tensor  # (N,) int64 outcome keys; NO_ANSWER = 0 without an answer
+    counts: Tensor  # (N,) int64, how often the outcome was sampled for the question before this batch
+    advantages: Tensor  # (N,), reward part, in the dtype of the rewards
+    bonuses: Tensor  # (N,), exploration part, times its coefficient
+    groups: Tensor  # (N,) int64, index of the group, in order of appearance
+    answers: list[Answer | None]  # N final answers with their character spans
+    answer_mask_mode: AnswerMaskMode  # of the explorer's settings
+    judged: bool  # whether correctness is known, from golds or verdicts
+    unresolved: int  # comparisons of this batch that timed out or failed, or responses on which the function did
+    history: dict[str, float]  # metrics of everything sampled so far, this batch included
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the batch and of everything sampled so far, under the same names in every training stack.
+
+        | name | meaning |
+        |---|---|
+        | `outcomes/correct_rate` * | correct responses / responses |
+        | `outcomes/all_correct_groups` * | groups whose responses are all correct / groups |
+        | `outcomes/all_wrong_groups` * | groups without a correct response / groups |
+        | `outcomes/distinct_in_group` | different answers in a group, mean over groups |
+        | `outcomes/distinct_in_group_solved` * | the same over groups with a correct response, if there are any |
+        | `outcomes/distinct_in_group_unsolved` * | the same over groups without one, if there are any |
+        | `outcomes/no_answer_rate` | responses without an answer / responses |
+        | `outcomes/unresolved` | comparisons and outcome functions that timed out or failed |
+        | `exploration/bonus_mean` | bonus times coefficient, mean over responses |
+        | `exploration/bonus_abs_mean` | its absolute value, mean over responses |
+        | `exploration/new_outcome_rate` | responses whose answer was never sampled before this batch / responses |
+        | `exploration/counted_outcomes` | pairs of question and outcome counted so far, "no answer" included |
+        | `exploration/solved_fraction` * | questions with a correct response so far / questions sampled so far |
+        | `exploration/distinct_answers` | different answers so far, mean over the questions sampled so far |
+        | `exploration/distinct_answers_unsolved` * | the same over those never answered correctly, if there are any |
+
+        A response without an answer counts as a response, but not as a different answer. Names with * need golds or
+        `correct`.
+        """
+        correct, keys, counts, bonuses, groups = (
+            x.cpu().numpy() for x in (self.correct, self.keys, self.counts, self.bonuses, self.groups)
+        )
+        answered = keys != NO_ANSWER
+        group_index, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
+        group_of_answer = np.unique(np.stack([group_index, keys])[:, answered], axis=1)[0]
+        distinct = np.bincount(group_of_answer, minlength=len(sizes))
+        metrics = {
+            "outcomes/distinct_in_group": mean(distinct),
+            "outcomes/no_answer_rate": mean(~answered),
+            "outcomes/unresolved": float(self.unresolved),
+            "exploration/bonus_mean": mean(bonuses),
+            "exploration/bonus_abs_mean": mean(abs(bonuses)),
+            "exploration/new_outcome_rate": mean(answered & (counts == 0)),
+        }
+        if self.judged:
+            num_correct = np.bincount(group_index[correct], minlength=len(sizes))
+            metrics |= {
+                "outcomes/correct_rate": mean(correct),
+                "outcomes/all_correct_groups": mean(num_correct == sizes),
+                "outcomes/all_wrong_groups": mean(num_correct == 0),
+            }
+            for name, chosen in (("solved", num_correct > 0), ("unsolved", num_correct == 0)):
+                if chosen.any():
+                    metrics[f"outcomes/distinct_in_group_{name}"] = mean(distinct[chosen])
+        return metrics | self.history
+
+    def answer_mask(self, tokenizer: Tokenizer, completion_ids: Sequence[Sequence[int]] | Tensor) -> Tensor:
+        """Mark the tokens of each completion that spell its final answer.
+
+        Args:
+            tokenizer: Hugging Face tokenizer of the policy.
+            completion_ids: sampled token ids without the prompt, (N, T) or N sequences of up to T ids. The responses
+                that were scored must be their texts, by `outcome_rl.outcomes.answer_mask.decode_completion`.
+
+        Returns:
+            (N, T) bool on the device of `completion_ids` (a sequence: on the CPU); all False if `answer_mask_mode` is
+            "none".
+
+        Raises:
+            ValueError: the number of completions is not N, or an answer is not in the text of its completion.
+        """
+        if self.answer_mask_mode == "none":
+            return answer_mask(tokenizer, completion_ids, [None] * len(self.answers))
+        return answer_mask(tokenizer, completion_ids, self.answers)
+
+    def token_advantages(self, answer_mask: Tensor) -> Tensor:
+        """Spread advantages and bonuses over the tokens, for a stack that has a policy loss of its own.
+
+        `advantages + bonuses` on every token but those of the answer, where `answer_mask_mode="policy"` has 0 and
+        "bonus" has `advantages`. Under "all" the stack must also drop these tokens from its loss.
+
+        Args:
+            answer_mask: (N, T) bool, from `answer_mask`.
+
+        Returns:
+            (N, T) on the device of `answer_mask`.
+        """
+        advantages_N1, bonuses_N1 = (x.to(answer_mask.device)[:, None] for x in (self.advantages, self.bonuses))
+        if self.answer_mask_mode == "bonus":
+            return advantages_N1 + bonuses_N1.masked_fill(answer_mask, 0.0)
+        kept = answer_mask if self.answer_mask_mode == "policy" else torch.zeros_like(answer_mask)
+        return (advantages_N1 + bonuses_N1).masked_fill(kept, 0.0)
+
+    def select(self, rows: Sequence[int]) -> "Scored":
+        """Return some of the responses, in the given order; `metrics` are then those of the selection."""
+        index = torch.as_tensor(rows, dtype=torch.int64)
+        columns: dict[str, Any] = {name: getattr(self, name)[index.to(self.keys.device)] for name in _COLUMNS}
+        return replace(self, answers=[self.answers[row] for row in index.tolist()], **columns)
+
+    @classmethod
+    def join(cls, parts: Sequence["Scored"]) -> "Scored":
+        """Concatenate batches that were scored one after another in one step; groups stay apart."""
+        columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        ends = torch.tensor([0] + [int(part.groups.max()) + 1 for part in parts]).cumsum(dim=0).tolist()
+        columns["groups"] = torch.cat([part.groups + first for part, first in zip(parts, ends, strict=False)])
+        return replace(
+            parts[-1],
+            answers=[answer for part in parts for answer in part.answers],
+            judged=all(part.judged for part in parts),
+            unresolved=sum(part.unresolved for part in parts),
+            **columns,
+        )
+
+
+_COLUMNS = ("correct", "rewards", "keys", "counts", "advantages", "bonuses", "groups")
+
+
+def mean(values: NDArray[Any]) -> float:
+    """Return the mean of values of any type as a float64."""
+    return float(values.mean(dtype=np.float64))

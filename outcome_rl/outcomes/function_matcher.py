@@ -1,0 +1,244 @@
+"""Classification of responses by an outcome function: equal values are one outcome of a question.
+
+It has the methods of `OutcomeMatcher`, which compares the final answers of mathematics.
+"""
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from outcome_rl.outcomes.extraction import Answer
+from outcome_rl.outcomes.functions import Example, Failure, Found, OutcomeFunction, call, rule_of, value_of
+from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
+from outcome_rl.outcomes.matcher import Outcomes, Progress
+
+logger = logging.getLogger(__name__)
+
+MAX_SHOWN_CHARS = 240
+MAX_LOGGED_FAILURES = 5  # of one call
+
+
+@dataclass
+class _Question:
+    """The gold answer of a question, and a text of every outcome seen so far."""
+
+    gold: str | None = None
+    gold_key: int = NO_ANSWER
+    texts: dict[int, str] = field(default_factory=dict)  # key -> text for people
+
+
+class FunctionMatcher:
+    """Map responses to outcome keys and correctness by an outcome function.
+
+    A response is correct if `is_correct(value, example)` says so. Without such a function the gold answer goes through
+    the outcome function as a response would, and a response with the same outcome is correct.
+
+    Args:
+        function: `(response, example) -> value | Outcome | None`, see `functions`; its rule is `rule_of(function)`.
+        is_correct: `(value, example) -> bool`, called in this process with values of answers alone; its exceptions
+            are raised.
+
+    Attributes:
+        bad_golds: question id -> reason why its gold answer is unusable. No response to the question is correct.
+        doubtful_golds: always empty; `OutcomeMatcher` has some.
+        rule: name and version of the function; counts made under another rule cannot be mixed with these.
+
+    Raises:
+        ValueError: the function has no name of its own.
+    """
+
+    def __init__(self, function: OutcomeFunction, is_correct: Callable[[Any, Example], bool] | None = None) -> None:
+        self.rule = rule_of(function)
+        self.bad_golds: dict[str, str] = {}
+        self.doubtful_golds: dict[str, str] = {}
+        self._function = function
+        self._is_correct = is_correct
+        self._questions: dict[str, _Question] = {}
+        self._lock = threading.Lock()
+
+    def classify(
+        self,
+        question_ids: Sequence[str],
+        responses: Sequence[str],
+        golds: Sequence[str] | None,
+        examples: Sequence[Example] | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Outcomes:
+        """Classify N responses and tell which are correct; equal responses to a question are looked at once.
+
+        Args:
+            question_ids: N stable ids; rows with the same id belong to the same question and have equal examples.
+            responses: N texts.
+            golds: N gold answers, the same for all rows of a question; None if there are none.
+            examples: N data rows; None passes empty ones.
+            progress: called as `progress(done, total)` after the function; `OutcomeMatcher` calls it more often.
+
+        Returns:
+            The `Outcomes`. A response on which the function failed has the outcome of that kind of failure, which is
+            never correct; `unresolved` counts these responses, and the log names the first ones.
+
+        Raises:
+            ValueError: if lengths differ, or a question has another gold answer than in an earlier row or call.
+            TypeError: if an id, response or gold answer is not a string.
+        """
+        examples = [{}] * len(question_ids) if examples is None else examples
+        golds = None if self._is_correct is not None else golds
+        columns = [column for column in (question_ids, responses, golds) if column is not None]
+        if any(len(column) != len(question_ids) for column in (*columns, examples)):
+            raise ValueError("question_ids, responses, golds and examples must have one entry per response")
+        if wrong := [value for column in columns for value in column if not isinstance(value, str)]:
+            raise TypeError(f"question_ids, responses and golds must be strings; got {wrong[0]!r}. Use str()")
+        with self._lock:
+            rows = list(zip(question_ids, responses, strict=True))
+            example_of = dict(zip(rows, examples, strict=True))
+            new_golds = [] if golds is None else self._new_golds(question_ids, golds)
+            example_of |= {row: example for row, example in zip(new_golds, examples, strict=False) if row}
+            results = call(self._function, [text for _, text in example_of], [*example_of.values()])
+            found = dict(zip(example_of, results, strict=True))
+            for row in filter(None, new_golds):
+                self._keep_gold(*row, found[row])
+            self._log_failures({row: found[row] for row in rows if isinstance(found[row], Failure)})
+            keys = [self._keep(question_id, found[question_id, response]) for question_id, response in rows]
+            gold_keys = [self._questions[question_id].gold_key for question_id in question_ids]
+            correct = [
+                self._correct(found[row], key, gold_key, example)
+                for row, key, gold_key, example in zip(rows, keys, gold_keys, examples, strict=True)
+            ]
+        if progress is not None:
+            progress(len(rows), len(rows))
+        failed = sum(isinstance(found[row], Failure) for row in rows)
+        answers = [_answer(found[row]) for row in rows]
+        return Outcomes(np.array(keys, np.int64), np.array(correct, bool), answers, failed)
+
+    def forget(self, question_ids: Iterable[str]) -> None:
+        """Drop the outcomes of some questions; a later call treats them as new."""
+        with self._lock:
+            for question_id in question_ids:
+                self._questions.pop(question_id, None)
+
+    def representatives(self, question_id: str) -> dict[int, str]:
+        """Return the text of each outcome of a question that was seen, by its key."""
+        with self._lock:
+            question = self._questions.get(question_id)
+            return {} if question is None else dict(question.texts)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state needed to continue, as values that JSON can hold."""
+        with self._lock:
+            questions = {
+                question_id: [question.gold, question.gold_key, [*question.texts.items()]]
+                for question_id, question in self._questions.items()
+            }
+            bad_golds = {id_: why for id_, why in self.bad_golds.items() if id_ in questions}
+            return {"rule": self.rule, "questions": questions, "bad_golds": bad_golds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replace the state by a saved one.
+
+        Raises:
+            ValueError: it was made under another rule.
+        """
+        if state.get("rule") != self.rule:
+            raise ValueError(
+                f"state must have the outcome rule {self.rule!r} of this outcome function; got {state.get('rule')!r}. "
+                "Use the function and version that the state was made with, or start without it."
+            )
+        questions = {
+            question_id: _Question(gold, int(gold_key), {int(key): str(text) for key, text in texts})
+            for question_id, (gold, gold_key, texts) in state["questions"].items()
+        }
+        bad_golds = dict(state["bad_golds"])
+        with self._lock:
+            self._questions, self.bad_golds = questions, bad_golds
+
+    def close(self) -> None:
+        """Stop the function's processes, if it has any; a later call starts new ones."""
+        close = getattr(self._function, "close", None)
+        if close is not None:
+            close()
+
+    def __enter__(self) -> "FunctionMatcher":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _new_golds(self, question_ids: Sequence[str], golds: Sequence[str]) -> list[tuple[str, str] | None]:
+        """Return (question, gold) where a row brings the gold of a question, None where it is known."""
+        gold_of = {question_id: question.gold for question_id, question in self._questions.items()}
+        new: list[tuple[str, str] | None] = []
+        for question_id, gold in zip(question_ids, golds, strict=True):
+            known = gold_of.get(question_id)
+            if known is not None and known != gold:
+                raise ValueError(
+                    f"golds must agree for a question: question {question_id!r} had the gold answer {known!r} before; "
+                    f"got {gold!r}. Give different questions different ids, or fix the data."
+                )
+            new.append(None if known is not None else (question_id, gold))
+            gold_of[question_id] = gold
+        return new
+
+    def _keep_gold(self, question_id: str, gold: str, found: Found | Failure) -> None:
+        question = self._questions.setdefault(question_id, _Question())
+        question.gold = gold
+        if isinstance(found, Found) and found.text:
+            question.gold_key = hash_key(_identity(found))
+            return
+        why = found.reason if isinstance(found, Failure) else "it has no outcome"
+        self.bad_golds[question_id] = f"the gold answer {gold[:MAX_SHOWN_CHARS]!r}: {why}"
+        warnings.warn(
+            f"question {question_id!r}: {self.bad_golds[question_id]}; no response to it will count as correct.",
+            stacklevel=4,
+        )
+
+    def _keep(self, question_id: str, found: Found | Failure) -> int:
+        question = self._questions.setdefault(question_id, _Question())
+        identity = _identity(found)
+        if not identity:
+            return NO_ANSWER
+        key = hash_key(identity)
+        question.texts.setdefault(key, _shown(found))
+        return key
+
+    def _correct(self, found: Found | Failure, key: int, gold_key: int, example: Example) -> bool:
+        if key == NO_ANSWER or isinstance(found, Failure):
+            return False
+        return key == gold_key if self._is_correct is None else bool(self._is_correct(value_of(found.text), example))
+
+    def _log_failures(self, failures: Mapping[tuple[str, str], Found | Failure]) -> None:
+        for (question_id, response), failure in [*failures.items()][:MAX_LOGGED_FAILURES]:
+            logger.warning(
+                "question %r: the outcome function ended with %s on the response %r; this is its outcome.",
+                question_id,
+                ": ".join(failure),  # type: ignore[arg-type]
+                response[-MAX_SHOWN_CHARS:],
+            )
+        if len(failures) > MAX_LOGGED_FAILURES:
+            logger.warning("the outcome function failed on %d responses of this call in all.", len(failures))
+
+
+def _identity(found: Found | Failure) -> str:
+    """Return the text whose hash is the outcome's key; empty for no answer."""
+    return f"failed:{found.kind}" if isinstance(found, Failure) else found.text and f"value:{found.text}"
+
+
+def _shown(found: Found | Failure) -> str:
+    if isinstance(found, Failure):
+        return f"({found.kind})"
+    value = value_of(found.text)
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+
+
+def _answer(found: Found | Failure) -> Answer | None:
+    """Return the outcome as an answer; the span is empty where the function gave none."""
+    if not _identity(found):
+        return None
+    span = (0, 0) if isinstance(found, Failure) else (found.start, found.end)
+    return Answer(_shown(found), *span, "function")

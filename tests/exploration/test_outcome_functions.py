@@ -1,0 +1,134 @@
+"""Explorer with outcome functions: counting, masks, correctness, given keys, state, and hostile functions."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import outcome_functions as functions
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from outcome_rl import ExplorationConfig, Explorer
+from outcome_rl.exploration.explorer import STATE_FILE
+from outcome_rl.outcomes.functions import rule_of
+from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.toy import policy_dir
+
+
+def words(explorer: Explorer, *responses: str, gold: str | None = "a", **more: Any) -> Any:
+    golds = None if gold is None else [gold] * len(responses)
+    return explorer.score(["q"] * len(responses), responses, golds, **more)
+
+
+def test_counts_and_bonuses_follow_the_values() -> None:
+    explorer = Explorer(bonus="ucb", coef=1.0, outcome=functions.last_word)
+    words(explorer, "x a", "y a", "b", "")
+    scored = words(explorer, "z a", "c", "b", "")
+    assert scored.counts.tolist() == [2, 0, 1, 1]
+    assert scored.bonuses.tolist() == pytest.approx([2**-0.5, 1, 1, 0])
+    assert scored.correct.tolist() == [True, False, False, False]
+    assert explorer.seen("q") == [("a", 3), (None, 2), ("b", 2), ("c", 1)]
+    assert explorer.counts.rule == explorer.matcher.rule == rule_of(functions.last_word)
+
+
+def test_functions_by_name_and_a_second_one_for_correctness() -> None:
+    explorer = Explorer(outcome="outcome_functions:length", is_correct="outcome_functions:divides")
+    scored = words(explorer, "a b", "a b c d", gold=None, examples=[{"number": 6}] * 2)
+    assert scored.correct.tolist() == [True, False]
+    assert scored.rewards.tolist() == [1, 0]
+    assert scored.metrics["outcomes/correct_rate"] == 0.5
+
+
+def test_spans_are_masked_and_their_lack_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(policy_dir())
+    ids = tokenizer.encode("12 + 3", add_special_tokens=False)
+    text = tokenizer.decode(ids)
+    with caplog.at_level(logging.WARNING):
+        scored = words(Explorer(outcome=functions.last_word), text)
+        mask = scored.answer_mask(tokenizer, [ids])
+        assert mask.any()
+        assert tokenizer.decode([token for token, masked in zip(ids, mask[0].tolist(), strict=True) if masked]) == "3"
+        assert caplog.text == ""
+        explorer = Explorer(outcome=functions.length, bonus="ucb", coef=1.0)
+        for _ in range(2):
+            scored = words(explorer, text, gold="one")
+            mask = scored.answer_mask(tokenizer, [ids])
+            assert not mask.any()
+            assert (scored.token_advantages(mask) == scored.bonuses[:, None]).all()
+    assert caplog.text.count("gives no span") == 1
+
+
+@pytest.mark.parametrize("outcome", [functions.obey_isolated, "outcome_functions:obey_isolated"])
+def test_hostile_functions_do_not_end_the_run(outcome: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with Explorer(outcome=outcome, bonus="ucb", coef=1.0) as explorer:
+        scored = words(explorer, "a", "loop", "bomb", "raise", "unhashable", "exit", "b")
+        assert scored.correct.tolist() == [True] + [False] * 6
+        assert scored.metrics["outcomes/unresolved"] == 5
+        assert scored.bonuses.tolist() == [1.0] * 7
+        again = words(explorer, "a", "exit", "b")
+        assert again.counts.tolist() == [1, 1, 1]
+        assert dict(explorer.seen("q")) == {
+            "a": 2, "b": 2, "(crash)": 2, "(timeout)": 1, "(memory)": 1, "(error)": 2
+        }  # fmt: skip
+    for kind in ("timeout", "memory", "error", "crash"):
+        assert f"ended with {kind}" in caplog.text
+
+
+def test_given_keys() -> None:
+    explorer = Explorer(outcome="given", bonus="ucb", coef=1.0)
+    arguments = {"gold": None, "rewards": [1.0, 0.0, 0.0], "correct": [True, False, False]}
+    scored = words(explorer, "any", "text", "at all", outcome_keys=torch.tensor([7, 7, 0]), **arguments)
+    assert scored.keys[0] == scored.keys[1] != scored.keys[2] == 0
+    assert scored.bonuses.tolist() == [1, 1, 0]
+    assert explorer.seen("q") == [("7", 2), (None, 1)]
+    for keys in ([7, 7], [7.0, 7.0, 0.0], [True, True, False]):
+        with pytest.raises(ValueError, match="outcome_keys must be 3 integers"):
+            words(explorer, "any", "text", "at all", outcome_keys=keys, **arguments)
+    with pytest.raises(ValueError, match="outcome_keys must be given"):
+        words(explorer, "any", "text", "at all", **arguments)
+    with pytest.raises(ValueError, match="outcome_keys must be given"):
+        words(Explorer(), "any", outcome_keys=[1])
+    with pytest.raises(ValueError, match="golds cannot be compared"):
+        words(explorer, "any", outcome_keys=[1])
+    assert explorer.seen("q") == [("7", 2), (None, 1)]
+
+
+def test_state_belongs_to_its_function(tmp_path: Path) -> None:
+    named = Explorer(outcome="outcome_functions:last_word")
+    words(named, "x a", "b")
+    named.save(tmp_path / "named")
+    assert Explorer.load(tmp_path / "named").seen("q") == named.seen("q")
+    passed = Explorer(outcome=functions.last_word)
+    words(passed, "x a", "b")
+    passed.save(tmp_path / "passed")
+    assert json.loads((tmp_path / "passed" / STATE_FILE).read_text())["config"].keys().isdisjoint({"outcome"})
+    assert Explorer.load(tmp_path / "passed", outcome=functions.last_word).seen("q") == named.seen("q")
+    for other in ("math", functions.length):
+        with pytest.raises(ValueError, match="outcome_functions:last_word/1"):
+            Explorer.load(tmp_path / "passed", outcome=other)
+
+
+def test_versions_keep_counts_apart(tmp_path: Path) -> None:
+    explorer = Explorer(outcome=functions.ranks)
+    words(explorer, "bb", "a", gold=None, correct=[True, False])
+    explorer.save(tmp_path / "state")
+    functions.ranks.outcome_version = "8"  # type: ignore[attr-defined]
+    try:
+        with pytest.raises(ValueError, match="ranks/7"):
+            Explorer.load(tmp_path / "state", outcome=functions.ranks)
+    finally:
+        functions.ranks.outcome_version = "7"  # type: ignore[attr-defined]
+
+
+def test_settings_that_do_not_fit() -> None:
+    assert isinstance(ExplorationConfig().matcher(), OutcomeMatcher)
+    with pytest.raises(ValueError, match="is_correct needs an outcome function"):
+        ExplorationConfig(is_correct="outcome_functions:divides")
+    with pytest.raises(ValueError, match="no_such_module"):
+        Explorer(outcome="no_such_module:f")
+    with pytest.raises(ValueError, match="a name of its own"):
+        Explorer(outcome=lambda response, example: 1)
+    with pytest.raises(TypeError, match="outcome"):
+        Explorer(outcome=3)

@@ -1,0 +1,72 @@
+"""Outcome functions for tests, in a module that worker processes can import: well-behaved ones and hostile ones."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outcome_rl import Outcome, isolated, outcome_function
+
+
+def last_word(response: str, example: Mapping[str, Any]) -> Outcome | None:
+    """Return the last word, with its span."""
+    words = response.split()
+    return Outcome(words[-1], start := response.rindex(words[-1]), start + len(words[-1])) if words else None
+
+
+def length(response: str, example: Mapping[str, Any]) -> int:
+    """Return the number of words; it has no span."""
+    return len(response.split())
+
+
+def divides(value: int, example: Mapping[str, Any]) -> bool:
+    """Return whether a number of words divides the row's `number`."""
+    return int(example["number"]) % value == 0
+
+
+@outcome_function(version="7", batched=True)
+def ranks(responses: Sequence[str], examples: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the rank of each response by length among all of the call."""
+    lengths = sorted({len(response) for response in responses})
+    return [lengths.index(len(response)) for response in responses]
+
+
+def obey(response: str, example: Mapping[str, Any]) -> Any:
+    """Do what the last word of the response says, which may be the end of this process."""
+    word = response.split()[-1]
+    if word == "loop":
+        while True:
+            pass
+    if word == "sleep":
+        time.sleep(60)
+    if word == "bomb":
+        return len([0] * 10**12)
+    if word == "raise":
+        raise KeyError("no such thing")
+    if word == "leave":
+        raise SystemExit(3)
+    if word == "unhashable":
+        return ["a", "list"]
+    if word == "exit":
+        os._exit(0)
+    if word == "huge":
+        return "x" * 10**6
+    if word == "secrets":
+        return str(sorted(name for name in os.environ if "SECRET" in name))
+    print("noise", flush=True)
+    return word
+
+
+obey_isolated = isolated(obey, timeout_s=2, memory_mb=512, workers=2)
+
+
+def fork_and_loop(response: str, example: Mapping[str, Any]) -> None:
+    """Start a process that sleeps, write its id into the file that the response names, and loop."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    with open(response, "w") as file:
+        file.write(str(child))
+    while True:
+        pass

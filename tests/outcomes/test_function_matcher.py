@@ -1,0 +1,113 @@
+"""Classification by an outcome function: keys, correctness, failures, golds, state."""
+
+import logging
+from typing import Any
+
+import outcome_functions as functions
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcome_rl import NO_ANSWER
+from outcome_rl.outcomes.function_matcher import MAX_LOGGED_FAILURES, FunctionMatcher
+
+WORDS = st.lists(
+    st.tuples(st.sampled_from("qr"), st.sampled_from(["", "a", "x a", "b", "c c"])), min_size=1, max_size=8
+)
+
+
+@given(WORDS, WORDS)
+def test_equal_values_are_one_outcome(first: list[Any], second: list[Any]) -> None:
+    matcher = FunctionMatcher(functions.last_word)
+    key_of: dict[str, int] = {}
+    for rows in (first, second):
+        ids, responses = (list(column) for column in zip(*rows, strict=True))
+        outcomes = matcher.classify(ids, responses, ["a" if id_ == "q" else "none" for id_ in ids])
+        for id_, response, key, correct, answer in zip(ids, responses, *outcomes[:3], strict=True):
+            word = response.split()[-1] if response else None
+            assert (key == NO_ANSWER) == (word is None)
+            assert key_of.setdefault(str(word), key) == key
+            assert correct == (id_ == "q" and word == "a")
+            assert (answer and answer.text) == word
+            assert answer is None or response[answer.start : answer.end] == word
+    assert len({*key_of.values()}) == len(key_of)
+
+
+def test_each_response_is_looked_at_once_a_call() -> None:
+    seen: list[str] = []
+
+    def spy(response: str, example: Any) -> str:
+        seen.append(response)
+        return response
+
+    spy.__qualname__ = "spy"
+    matcher = FunctionMatcher(spy)
+    matcher.classify(["q", "q", "r", "q"], ["a", "a", "a", "b"], ["b", "b", "c", "b"])
+    assert sorted(seen) == ["a", "a", "b", "c"]  # once for each question; the gold b is also a response
+    matcher.classify(["q"], ["a"], ["b"])
+    assert seen[4:] == ["a"]  # the gold is known
+
+
+def test_a_second_function_decides_correctness() -> None:
+    matcher = FunctionMatcher(functions.length, functions.divides)
+    rows = [{"number": 6}, {"number": 6}, {"number": 5}]
+    outcomes = matcher.classify(["q", "q", "r"], ["a b", "a b c d", "a b"], ["never", "looked", "at"], rows)
+    assert outcomes.correct.tolist() == [True, False, False]
+    assert matcher.bad_golds == {}
+
+
+def test_failures_are_outcomes_and_never_correct(caplog: pytest.LogCaptureFixture) -> None:
+    matcher = FunctionMatcher(functions.obey)
+    with pytest.warns(UserWarning, match="no response to it will count as correct"):
+        outcomes = matcher.classify(["q"] * 4, ["raise", "b raise", "unhashable", "a"], ["raise"] * 4)
+    assert outcomes.keys[0] == outcomes.keys[1] == outcomes.keys[2] != NO_ANSWER
+    assert outcomes.keys[3] not in outcomes.keys[:3]
+    assert not outcomes.correct.any()
+    assert outcomes.unresolved == 3
+    assert [answer and answer.text for answer in outcomes.answers] == ["(error)"] * 3 + ["a"]
+    assert "KeyError: 'no such thing'" in caplog.text
+    assert list(matcher.bad_golds) == ["q"]
+    caplog.clear()
+    matcher.classify(["q"] * 20, [f"{i} raise" for i in range(20)], ["raise"] * 20)
+    records = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(records) == MAX_LOGGED_FAILURES + 1
+    assert "20 responses" in records[-1].getMessage()
+
+
+def test_golds_must_agree() -> None:
+    matcher = FunctionMatcher(functions.last_word)
+    matcher.classify(["q"], ["a"], ["a"])
+    with pytest.raises(ValueError, match="had the gold answer 'a' before; got 'b'"):
+        matcher.classify(["q"], ["a"], ["b"])
+    matcher.forget(["q"])
+    assert matcher.classify(["q"], ["a"], ["b"]).correct.tolist() == [False]
+    assert matcher.classify(["q"], ["a"], None).correct.tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((["q"], ["a", "b"], None), ValueError),
+        ((["q"], ["a"], ["a", "b"]), ValueError),
+        ((["q"], ["a"], None, [{}, {}]), ValueError),
+        (([1], ["a"], None), TypeError),
+        ((["q"], [None], None), TypeError),
+        ((["q"], ["a"], [1]), TypeError),
+    ],
+)
+def test_wrong_columns_are_refused(arguments: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="question_ids, responses"):
+        FunctionMatcher(functions.last_word).classify(*arguments)
+
+
+def test_state_continues_and_belongs_to_its_rule() -> None:
+    matcher = FunctionMatcher(functions.last_word)
+    matcher.classify(["q", "q"], ["x a", "b" * 300], ["a", "a"])
+    other = FunctionMatcher(functions.last_word)
+    other.load_state_dict(matcher.state_dict())
+    assert other.state_dict() == matcher.state_dict()
+    assert other.representatives("q") == matcher.representatives("q")
+    assert [len(text) for text in other.representatives("q").values()] == [1, 243]
+    assert other.classify(["q"], ["a"], ["a"]).correct.tolist() == [True]
+    with pytest.raises(ValueError, match=r"outcome rule 'function/outcome_functions:length/1'"):
+        FunctionMatcher(functions.length).load_state_dict(matcher.state_dict())

@@ -1,0 +1,83 @@
+"""Isolated outcome functions: the same outcomes, and every way to misbehave is an outcome of its own."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import outcome_functions
+import pytest
+
+from outcome_rl import isolated
+from outcome_rl.outcomes.functions import Failure, Found, call
+from outcome_rl.outcomes.isolated import Isolated
+
+
+@pytest.fixture(scope="module")
+def obey() -> Iterator[Isolated]:
+    with outcome_functions.obey_isolated as function:
+        yield function
+
+
+def test_hostile_responses_fail_alone(obey: Isolated) -> None:
+    words = ["a", "loop", "b", "sleep", "bomb", "raise", "leave", "unhashable", "exit", "huge", "c"]
+    results = dict(zip(words, call(obey, words, [{}] * len(words)), strict=True))
+    assert [results[word] for word in "abc"] == [Found(f'"{word}"') for word in "abc"]
+    kinds = {word: result.kind for word, result in results.items() if isinstance(result, Failure)}
+    assert kinds == {
+        "loop": "timeout",
+        "sleep": "timeout",
+        "bomb": "memory",
+        "raise": "error",
+        "leave": "error",
+        "unhashable": "error",
+        "exit": "crash",
+        "huge": "error",
+    }
+
+
+def test_spans_and_examples_pass_the_process_boundary() -> None:
+    with isolated(outcome_functions.last_word, workers=1) as function:
+        assert call(function, ["so \ud800 42", ""], [{"row": (1, 2.5)}, {}]) == [Found('"42"', 5, 7), Found("")]
+        with pytest.raises(TypeError, match="picklable"):
+            call(function, ["a"], [{"column": lambda: None}])
+        assert call(function, ["a"], [{}]) == [Found('"a"', 0, 1)]
+
+
+def test_no_secret_is_inherited(obey: Isolated, monkeypatch: pytest.MonkeyPatch) -> None:
+    obey.close()
+    monkeypatch.setenv("MY_SECRET_TOKEN", "x")
+    assert call(obey, ["secrets"], [{}]) == [Found('"[]"')]
+
+
+def test_processes_started_by_a_function_end_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with isolated(outcome_functions.fork_and_loop, timeout_s=1, workers=1) as function:
+        (failure,) = call(function, [str(file)], [{}])
+    assert isinstance(failure, Failure)
+    assert failure.kind == "timeout"
+    status = Path(f"/proc/{file.read_text()}/stat")
+    deadline = time.monotonic() + 10
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(outcome_functions.ranks, "one response"), (lambda response, example: 1, "a name of its own")],
+)
+def test_only_functions_of_a_module_can_be_isolated(function: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        isolated(function)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "value"), [("timeout_s", 0.0), ("memory_mb", -1), ("workers", 0)])
+def test_limits_must_be_positive(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        isolated(outcome_functions.length, **{name: value})  # type: ignore[arg-type]
+
+
+def test_a_module_that_cannot_be_imported_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcome_functions.length, "__module__", "no_such_module")
+    with isolated(outcome_functions.length, workers=1) as function, pytest.raises(RuntimeError, match="do not start"):
+        call(function, ["a"], [{}])
