@@ -55,15 +55,21 @@ class ExplorationRewards:
             `(raw rewards, advantages)`, one number per sample each.
 
         Raises:
-            ValueError: a sample has no label, or no entry `id_key` in its metadata.
+            ValueError: a sample has no label although outcomes are final answers, or no entry `id_key` in its metadata.
         """
         raw_rewards = [float(sample.get_reward_value(args)) for sample in samples]
+        config = self.explorer.config
+        # An outcome function can do without labels; then the rewards tell which responses are correct.
+        unlabelled = config.outcome != "math" and any(sample.label is None for sample in samples)
+        golds = None if unlabelled else [_gold(sample) for sample in samples]
         scored = self.explorer.score(
             [self._question_id(sample) for sample in samples],
             [sample.response for sample in samples],
-            [_gold(sample) for sample in samples],
+            golds,
             raw_rewards,
             group_ids=[sample.group_index for sample in samples],
+            correct=[reward > 0 for reward in raw_rewards] if unlabelled and not config.is_correct else None,
+            examples=[{**sample.metadata, "prompt": sample.prompt, "label": sample.label} for sample in samples],
             scale="std" if args.grpo_std_normalization else "none",
         )
         return raw_rewards, (scored.advantages + scored.bonuses).tolist()

@@ -70,3 +70,29 @@ def fork_and_loop(response: str, example: Mapping[str, Any]) -> None:
         file.write(str(child))
     while True:
         pass
+
+
+def digit(response: str, example: Mapping[str, Any]) -> Any:
+    """Return the text in the last box, or the whole text; 5, 3, 1 and an empty box end badly."""
+    boxed = response.rpartition("{")[2].partition("}")[0].strip()
+    if boxed == "5":
+        os._exit(0)
+    if boxed == "3":
+        while True:
+            pass
+    if boxed == "1":
+        return len([0] * 10**12)
+    return boxed or {"no": "box"}
+
+
+digit_isolated = isolated(digit, timeout_s=1, memory_mb=512, workers=2)
+
+
+def episode(response: str, example: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the row's id and the number of words of the whole response."""
+    return str(example["id"]), len(response.split())
+
+
+def data_source_is(value: Any, example: Mapping[str, Any]) -> bool:
+    """Return whether the row of verl comes from the source that its `extra_info` names."""
+    return bool(example["data_source"] == example["extra_info"]["wanted"])

@@ -84,3 +84,18 @@ def test_slime_errors_name_what_to_change() -> None:
         ExplorationRewards(coeff=0.1)
     with pytest.raises(ValueError, match=r"every sample must have a label.*--label-key"):
         ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", None, 0.0)])
+
+
+def test_slime_outcome_functions() -> None:
+    post_process = ExplorationRewards(outcome="outcome_functions:last_word", bonus="ucb", coef=1.0)
+    _, advantages = post_process(ARGS, group(0, "2+2", r"\boxed{4}", ["4", "5", "5"]))
+    assert advantages == pytest.approx([1.0, 1.0, 1.0])  # no reward was given, and every outcome is new
+    assert post_process.explorer.solved == dict.fromkeys(post_process.explorer.solved, True)
+    by_reward = ExplorationRewards(outcome="outcome_functions:episode", bonus="ucb_con")
+    samples = group(0, "2+2", "4", ["4", "5"], metadata={"id": 7})
+    for sample in samples:
+        sample.label = None
+    by_reward(ARGS, samples)
+    (question,) = by_reward.explorer.solved
+    assert by_reward.explorer.solved[question]
+    assert by_reward.explorer.seen(question) == [("('7', 2)", 2)]

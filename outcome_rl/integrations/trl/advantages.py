@@ -3,13 +3,13 @@
 Shapes: N completions of this rank, T tokens. A group may span ranks: TRL lines up the N completions of rank 0, then
 those of rank 1, and so on, and every n consecutive ones are a group.
 
-    every rank   its N completions -> text of the last turn
-    all-gather   questions, golds and texts of all ranks
+    every rank   its N completions -> text of the last turn, or of all turns for an outcome function
+    all-gather   questions, golds, texts and data rows of all ranks
     Explorer     outcomes, counts and bonuses, the same on every rank
     every rank   its own N bonuses -> added to TRL's advantages, answer tokens masked
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -28,10 +28,11 @@ class _Sample(NamedTuple):
     response: str
     gold: str | None
     correct: bool | None
+    example: Mapping[str, Any] | None
 
 
 class _Turn(NamedTuple):
-    """The last turn of a completion that the policy wrote, without padding."""
+    """The part of a completion that has the outcome, without padding: the last turn of the policy, or all turns."""
 
     start: int  # index of its first token
     ids: list[int]
@@ -46,6 +47,7 @@ def exploration_advantages(
     tokenizer: Any,
     num_generations: int,
     correct: Sequence[bool] | None = None,
+    examples: Sequence[Mapping[str, Any]] | None = None,
 ) -> Scored:
     """Count the outcomes of a generation batch and add the exploration bonus to its advantages, in place.
 
@@ -55,13 +57,15 @@ def exploration_advantages(
     Args:
         output: result of `GRPOTrainer._generate_and_score_completions`, with `advantages` (N,). They become (N, T)
             where answer tokens are masked; `answer_mask_mode="all"` changes `tool_mask` and `num_items_in_batch`
-            instead. With tools, the answer is taken from the tokens that the policy wrote after the last tool output.
+            instead. With tools, the answer is taken from the tokens that the policy wrote after the last tool output;
+            an outcome function gets the text of all turns, tool outputs included.
         question_ids: N stable ids of this rank's completions.
         golds: N reference answers, or texts that end in one, such as a solution; None where there are none.
         explorer: counts and outcome classes; with several ranks its `process_group` must be theirs.
         tokenizer: tokenizer of the policy, with its padding token.
         num_generations: n samples per question.
         correct: N verdicts to use in place of the golds, such as `rewards == 1`.
+        examples: N data rows for an outcome function; None passes empty ones.
 
     Returns:
         The `Scored` of the completions of all ranks, in TRL's order, the same on each; its own advantages are 0.
@@ -74,21 +78,28 @@ def exploration_advantages(
     from accelerate.utils import gather_object
 
     num_local = len(output["completion_ids"])
-    for name, values in (("question_ids", question_ids), ("golds", golds), ("correct", correct)):
+    for name, values in (
+        ("question_ids", question_ids),
+        ("golds", golds),
+        ("correct", correct),
+        ("examples", examples),
+    ):
         if values is not None and len(values) != num_local:
             raise ValueError(f"{name} must have one entry for each of {num_local} completions; got {len(values)}")
-    turns = _last_turns(output, tokenizer.pad_token_id)
+    math = explorer.config.outcome == "math"
+    turns = _turns(output, tokenizer.pad_token_id, last_alone=math)
     local = [
         _Sample(
             question_ids[i],
             decode_completion(tokenizer, turn.ids),
-            None if golds is None else _final_answer(golds[i]),
+            None if golds is None else _final_answer(golds[i]) if math else golds[i],
             None if correct is None else bool(correct[i]),
+            None if examples is None else examples[i],
         )
         for i, turn in enumerate(turns)
     ]
     samples = [_Sample(*sample) for sample in gather_object(local)]
-    ids, responses, all_golds, verdicts = (list(column) for column in zip(*samples, strict=True))
+    ids, responses, all_golds, verdicts, rows = (list(column) for column in zip(*samples, strict=True))
     _check_groups(ids, num_generations)
     scored = explorer.score(
         ids,
@@ -97,6 +108,7 @@ def exploration_advantages(
         torch.zeros(len(samples)),  # the reward part is TRL's
         group_ids=[i // num_generations for i in range(len(samples))],
         correct=None if correct is None else verdicts,
+        examples=None if examples is None else rows,
     )
     if explorer.config.explores:
         first = PartialState().process_index * num_local
@@ -135,10 +147,10 @@ def _check_groups(ids: list[str], n: int) -> None:
         )
 
 
-def _last_turns(output: dict[str, Any], pad_id: int) -> list[_Turn]:
-    """Find the tokens of each completion after the last one that a tool or environment wrote."""
+def _turns(output: dict[str, Any], pad_id: int, *, last_alone: bool) -> list[_Turn]:
+    """Find the tokens of each completion, or those alone after the last one that a tool or environment wrote."""
     turns = []
-    written_NT = output.get("tool_mask")
+    written_NT = output.get("tool_mask") if last_alone else None
     written_rows = None if written_NT is None else written_NT.tolist()
     for row, ids in enumerate(output["completion_ids"].tolist()):
         end = len(ids)

@@ -115,9 +115,10 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         id_column = id_key or next((name for name in ID_COLUMNS if name in names), None)
         # "solution" as in TRL's own accuracy_reward.
         gold_column = answer_key or next((name for name in (*ANSWER_COLUMNS, "solution") if name in names), None)
-        if gold_column is None and not self.correct_reward and self.explorer.config.needs_correctness:
+        config = self.explorer.config
+        if gold_column is None and not (self.correct_reward or config.is_correct) and config.needs_correctness:
             raise ValueError(
-                f"bonus={self.explorer.config.bonus!r} gives nothing to a group whose answers are all correct, and "
+                f"bonus={config.bonus!r} gives nothing to a group whose answers are all correct, and "
                 f"nothing tells which are: {has}. Name the column of the reference answer by answer_key, a reward "
                 "function by correct_reward, or set zero_when_all_correct=False"
             )
@@ -186,6 +187,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             tokenizer=self._tokenizer,
             num_generations=self.num_generations,
             correct=correct,
+            examples=None if self.explorer.config.outcome == "math" else inputs,
         )
         # A completion that no reward function scores must not move the policy, by TRL's rule.
         output["advantages"][rewards.isnan().all(dim=1)] = 0.0

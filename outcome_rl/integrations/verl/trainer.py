@@ -150,8 +150,8 @@ def _count_dropped_groups(trainer: Any, explorer: Explorer, id_key: str) -> str:
         if partition_id == "train":
             tags = {key: tag for key, tag in buffer.partitions["train"].items() if key.split("_")[0] in uids}
             if tags:
-                rows = _Rows(id_key, trainer.tokenizer, list(tags), list(tags.values()), "train")
-                explorer.count(rows.question_ids, rows.texts, rows.golds)
+                rows = _Rows(explorer.config, id_key, trainer.tokenizer, list(tags), list(tags.values()), "train")
+                explorer.count(rows.question_ids, rows.texts, rows.golds, rows.examples)
         clear(partition_id, uids)
 
     buffer._clear_groups = count_and_clear
@@ -162,7 +162,13 @@ class _Rows:
     """F responses behind keys of the queue: the last output of every session, without padding."""
 
     def __init__(
-        self, id_key: str, tokenizer: Any, keys: Sequence[str], tags: Sequence[Mapping[str, Any]], partition_id: str
+        self,
+        config: ExplorationConfig,
+        id_key: str,
+        tokenizer: Any,
+        keys: Sequence[str],
+        tags: Sequence[Mapping[str, Any]],
+        partition_id: str,
     ) -> None:
         last: dict[str, tuple[int, int]] = {}  # session -> (index of its output, row); a key is {uid}_{session}_{index}
         self.session_of_row = [key.rpartition("_")[0] for key in keys]
@@ -177,17 +183,23 @@ class _Rows:
         import transfer_queue
 
         fields = ["responses", "raw_prompt", "reward_model", "data_source"]
+        if config.outcome != "math":
+            fields.append("extra_info")  # for the outcome function, as for verl's own reward functions
+        if id_key and id_key.partition(".")[0] not in fields:
+            fields.append(id_key.partition(".")[0])
         data = transfer_queue.kv_batch_get(
             keys=[keys[row] for row in self.final_rows],
             partition_id=partition_id,
-            select_fields=[*fields, id_key.partition(".")[0]] if id_key else fields,
+            select_fields=fields,
         )
         columns = {name: [_plain(value) for value in data[name]] for name in data.keys() - {"responses"}}
         self.token_ids: list[list[int]] = [ids.tolist() for ids in data["responses"].unbind()]
         self.texts = [decode_completion(tokenizer, ids) for ids in self.token_ids]
-        rows = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
-        self.question_ids = [question_id(row, id_key) for row in rows]
-        self.golds = [gold_answer(row) for row in rows]
+        self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
+        self.question_ids = [question_id(row, id_key) for row in self.examples]
+        self.golds: list[str] | None = None
+        if config.outcome == "math" or all(has_gold(row) for row in self.examples):
+            self.golds = [gold_answer(row) for row in self.examples]
 
 
 def _plain(value: Any) -> Any:
@@ -205,14 +217,22 @@ class _Batch:
         self._explorer: Explorer = getattr(trainer, _EXPLORER)
         self._tokenizer = trainer.tokenizer
         _, id_key = read_settings(trainer.config)
-        self._rows = _Rows(id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id)
+        self._rows = _Rows(self._explorer.config, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id)
 
     def advantages(self, token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor:
         """Return (R, T) advantages; the last output of a session is scored, and all its outputs get its advantage."""
         rows = self._rows
         rewards_F = token_level_rewards.sum(dim=1)[rows.final_rows].cpu()
+        judged = rows.golds is not None or self._explorer.config.is_correct
         scored = self._explorer.score(
-            rows.question_ids, rows.texts, rows.golds, rewards_F, group_ids=rows.group_ids, scale=scale
+            rows.question_ids,
+            rows.texts,
+            rows.golds,
+            rewards_F,
+            group_ids=rows.group_ids,
+            correct=None if judged else rewards_F > 0,
+            examples=rows.examples,
+            scale=scale,
         )
         disagrees_F = (rewards_F > 0) != scored.correct
         self.metrics = scored.metrics | {"exploration/reward_disagrees": disagrees_F.float().mean().item()}
@@ -245,16 +265,26 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
     return f"{row.get('data_source', '')}:{value}"
 
 
+def has_gold(row: Mapping[str, Any]) -> bool:
+    """Return whether `reward_model.ground_truth` of a row is one answer, text or a number."""
+    gold = _ground_truth(row)
+    return isinstance(gold, str | Real) and not isinstance(gold, bool)
+
+
 def gold_answer(row: Mapping[str, Any]) -> str:
     """Return `reward_model.ground_truth` of a row.
 
     Raises:
         ValueError: it is missing, or not one answer.
     """
-    reward_model = row.get("reward_model")
-    gold = reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
-    if isinstance(gold, bool) or not isinstance(gold, str | Real):
+    gold = _ground_truth(row)
+    if not has_gold(row):
         raise ValueError(
             f"reward_model.ground_truth must be one answer, text or a number, for outcomes to be judged; got {gold!r}"
         )
     return str(gold)
+
+
+def _ground_truth(row: Mapping[str, Any]) -> Any:
+    reward_model = row.get("reward_model")
+    return reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
