@@ -8,7 +8,7 @@ VLLM   := .venv-vllm
 INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
-.PHONY: help install train reproduce-quick mechanism bandits test test-vllm test-integrations bench pages lint clean
+.PHONY: help install train reproduce-quick mechanism bandits test test-vllm test-integrations check-native bench pages lint clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ $(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integr
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--requirement tests/integrations/verl-requirements.txt
 	@touch $@
+
+check-native: install ## Run the tests of the C++ under ASan, UBSan and TSan, two minutes; needs GCC with its sanitizers
+	.ci/check-native $(BIN)/python
 
 bench: install $(PEERS) ## Time the loss next to its peers, and host latencies; ARGS="--rounds 5" is quicker
 	$(BIN)/python -m pytest bench --benchmark-columns=median,iqr,rounds --benchmark-group-by=group

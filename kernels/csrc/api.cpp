@@ -1,5 +1,5 @@
-// The exported functions: plain C, called by ctypes, so no exception may leave them. Arrays are contiguous and checked by
-// the caller.
+// The exported functions: plain C, called by ctypes, so no exception may leave them. Arrays are contiguous, aligned to
+// their elements and checked by the caller. One thread at a time may use a table.
 // A change of any signature or of its meaning raises kAbiVersion, together with ABI_VERSION in backends.py.
 
 #include <cstdint>
@@ -133,7 +133,7 @@ OUTCOME_RL_EXPORT int32_t group_advantages(
     const void* rewards,
     const int64_t* questions,
     const int64_t* outcomes,
-    const bool* correct,
+    const uint8_t* correct,
     int64_t groups,
     int64_t samples,
     const outcome_rl::GroupSettings* settings,

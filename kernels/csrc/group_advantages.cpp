@@ -84,8 +84,8 @@ class Signals {
 };
 
 template <class T>
-bool all_correct(const bool* correct, const T* rewards, int64_t n) {
-    if (correct != nullptr) return std::all_of(correct, correct + n, [](bool one) { return one; });
+bool all_correct(const uint8_t* correct, const T* rewards, int64_t n) {
+    if (correct != nullptr) return std::all_of(correct, correct + n, [](uint8_t one) { return one != 0; });
     return std::all_of(rewards, rewards + n, [](T reward) { return reward > 0; });
 }
 

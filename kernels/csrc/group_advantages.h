@@ -33,7 +33,7 @@ template <class T>
 struct Groups {
     const T* rewards;         // [groups, samples]
     const int64_t* outcomes;  // [groups, samples]
-    const bool* correct;      // [groups, samples], or null: where the reward is positive
+    const uint8_t* correct;   // [groups, samples], or null: where the reward is positive
     const int64_t* before;    // [groups, samples] counts, or null where no term needs them
     int64_t groups;
     int64_t samples;

@@ -47,7 +47,7 @@ inline float exp_nonpositive(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    int32_t bits;
+    uint32_t bits;  // unsigned: the bits of a NaN may leave the range of a shift
     std::memcpy(&bits, &shifted, sizeof(bits));
     bits = (bits - 0x4b400000 + 127) << 23;  // 2^n
     float scale;

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
 from outcome_rl_kernels.checks import check_choice, dtype_text
 
@@ -146,6 +147,12 @@ def native_library(*, release_gil: bool = False) -> ctypes.CDLL:
     if isinstance(loaded, str) or os.environ.get("OUTCOME_RL_NATIVE") == "0":
         raise RuntimeError(native_obstacle())
     return loaded
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """Return the tensor contiguous and aligned to its elements, as kernels read it; a copy where it is not."""
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.data_ptr() % tensor.element_size() else tensor
 
 
 def _obstacle(op: str, impl: Backend, device: torch.device, dtype: torch.dtype | None) -> str | None:

@@ -39,6 +39,14 @@ OPTIONAL = ("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights
 ABSENT = st.sets(st.sampled_from(OPTIONAL))
 
 
+def misaligned(tensor: Tensor) -> Tensor:
+    """Return a copy whose elements do not begin at a multiple of their size, as in memory that a file was read into."""
+    buffer = torch.frombuffer(bytearray(tensor.nbytes + 1), dtype=torch.uint8)[1:]
+    copy = torch.frombuffer(buffer.numpy(), dtype=tensor.dtype).view(tensor.shape)
+    assert copy.data_ptr() % copy.element_size()
+    return copy.copy_(tensor)
+
+
 class Case(NamedTuple):
     """The head's operands, and the other arguments of a loss; where the mask is False, all of them are poison."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.advantages.reference import BONUS_METHODS, GroupSettings
-from outcome_rl_kernels.backends import native_library
+from outcome_rl_kernels.backends import aligned, native_library
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.native import NativeTable
 
@@ -48,6 +48,7 @@ def native_group_advantages(
         MemoryError: there is no memory for the table to grow; nothing was counted.
     """
     table = None if counts is None else cast(NativeTable, counts.table)
+    rewards_Bn, question_keys_B, outcome_keys_Bn = map(aligned, (rewards_Bn, question_keys_B, outcome_keys_Bn))
     B, n = rewards_Bn.shape
     advantages_Bn, bonuses_Bn = torch.empty_like(rewards_Bn), torch.empty_like(rewards_Bn)
     before_Bn = None if table is None else torch.empty_like(outcome_keys_Bn)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from outcome_rl_kernels.backends import Backend, Impl, choose
+from outcome_rl_kernels.backends import Backend, Impl, aligned, choose
 from outcome_rl_kernels.checks import check_shape_of, check_tensor
 from outcome_rl_kernels.counts.native import NativeTable
 from outcome_rl_kernels.counts.reference import CountEntries, CountTable, DictTable
@@ -101,7 +101,7 @@ class OutcomeCounts:
         )
         if (counts <= 0).any():
             raise ValueError(f"counts must be positive, got {int(counts.min())}; leave out pairs that were not seen")
-        entries = CountEntries(questions, outcomes, counts.reshape(-1).contiguous())
+        entries = CountEntries(questions, outcomes, aligned(counts.reshape(-1)))
         with self.lock:
             check_total(self._table.total(), counts, "merge")
             self._table.add(entries, pending=True)
@@ -110,7 +110,7 @@ class OutcomeCounts:
         """Return how many different outcomes each question has had, as int64 in the shape of `question_keys`."""
         check_tensor("question_keys", question_keys, (torch.int64,), self.device)
         with self.lock:
-            return self._table.distinct(question_keys.reshape(-1).contiguous()).reshape(question_keys.shape)
+            return self._table.distinct(aligned(question_keys.reshape(-1))).reshape(question_keys.shape)
 
     def items(self) -> CountEntries:
         """Return every pair and its count, sorted by (question key, outcome key) as signed numbers."""
@@ -246,7 +246,7 @@ class OutcomeCounts:
                 "question_keys must have the shape of outcome_keys or one key for each of its rows, here "
                 f"{tuple(outcome_keys.shape)} or {tuple(outcome_keys.shape[:-1])}, got {tuple(question_keys.shape)}"
             )
-        return question_keys.reshape(-1).contiguous(), outcome_keys.reshape(-1).contiguous()
+        return aligned(question_keys.reshape(-1)), aligned(outcome_keys.reshape(-1))
 
 
 def _with_index(device: torch.device) -> torch.device:

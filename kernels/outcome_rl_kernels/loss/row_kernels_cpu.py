@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.backends import native_library
+from outcome_rl_kernels.backends import aligned, native_library
 from outcome_rl_kernels.loss.inputs import LogitRows, RowStatistics
 
 
 def row_statistics(rows: LogitRows) -> RowStatistics:
-    """As in `RowKernels`, for contiguous float32 or bfloat16 logits; in float64."""
-    rows, columns_4R = _contiguous(rows), torch.empty(4, len(rows.logits_RV), dtype=torch.float64)
+    """As in `RowKernels`, for float32 or bfloat16 logits; in float64."""
+    rows, columns_4R = _aligned(rows), torch.empty(4, len(rows.logits_RV), dtype=torch.float64)
     native_library(release_gil=True).row_statistics(
         *_arguments(rows, None), columns_4R.data_ptr(), torch.get_num_threads()
     )
@@ -25,18 +25,20 @@ def row_gradients(
     entropy_grads_R: Tensor | None,
     grad_RV: Tensor,
 ) -> None:
-    """As in `RowKernels`, for contiguous tensors."""
-    rows, given = _contiguous(rows), (statistics.others_KR, logp_grads_R, entropy_grads_R)
-    columns = [None if column is None else column.double().contiguous() for column in given]
+    """As in `RowKernels`."""
+    rows, to_RV, given = _aligned(rows), aligned(grad_RV), (statistics.others_KR, logp_grads_R, entropy_grads_R)
+    columns = [None if column is None else aligned(column.double()) for column in given]
     native_library(release_gil=True).row_gradients(
-        *_arguments(rows, grad_RV), *map(_pointer, columns), grad_RV.data_ptr(), torch.get_num_threads()
+        *_arguments(rows, grad_RV), *map(_pointer, columns), to_RV.data_ptr(), torch.get_num_threads()
     )
+    if to_RV is not grad_RV:
+        grad_RV.copy_(to_RV)
 
 
-def _contiguous(rows: LogitRows) -> LogitRows:
-    """Return the rows with contiguous vectors, which must live as long as the call that gets their addresses."""
+def _aligned(rows: LogitRows) -> LogitRows:
+    """Return the rows with aligned tensors, which must live as long as the call that gets their addresses."""
     active_R = None if rows.active_R is None else rows.active_R.contiguous()
-    return rows._replace(labels_R=rows.labels_R.contiguous(), active_R=active_R)
+    return rows._replace(logits_RV=aligned(rows.logits_RV), labels_R=aligned(rows.labels_R), active_R=active_R)
 
 
 def _arguments(rows: LogitRows, grad_RV: Tensor | None) -> tuple[Any, ...]:

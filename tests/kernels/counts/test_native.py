@@ -3,14 +3,13 @@
 import copy
 import subprocess
 import sys
-import threading
-from collections import Counter
 
 import pytest
 import torch
-from loss_cases import needs_native
+from loss_cases import misaligned, needs_native
 from splitmix import MASK, mix64, outcome_with_hash, unmix64
 
+from outcome_rl_kernels import group_advantages
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.native import NativeTable
 
@@ -57,17 +56,21 @@ def test_capacity_is_rounded_up_to_a_power_of_two(capacity, slots):
     assert NativeTable(capacity).slot_count == slots
 
 
-def test_calls_from_several_threads_lose_nothing():
-    counts = OutcomeCounts(capacity=1, impl="native")
-    generator = torch.Generator().manual_seed(0)
-    streams = [torch.randint(0, 500, (200, 2, 16), generator=generator) for _ in range(4)]
-    threads = [threading.Thread(target=lambda s=s: [counts.observe(q, o) for q, o in s]) for s in streams]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    oracle = Counter(pair for s in streams for q, o in s.tolist() for pair in zip(q, o, strict=True))
-    assert {(q, o): n for q, o, n in zip(*map(torch.Tensor.tolist, counts.items()), strict=True)} == dict(oracle)
+def test_addresses_need_no_alignment():
+    keys, rewards = torch.arange(24).view(6, 4), torch.rand(6, 4)
+    correct = torch.tensor([0, 1, 2, 255], dtype=torch.uint8).repeat(6, 1).view(torch.bool)  # true is any byte but 0
+    found = []
+    for change in (torch.clone, misaligned):
+        counts = OutcomeCounts(impl="native")
+        counts.observe(change(keys[:, 0]), change(keys))
+        counts.merge(change(keys), change(keys), change(keys + 1))
+        group = group_advantages(change(rewards), change(keys[:, 0]), change(keys), counts, correct=correct)
+        state = {name: change(value) for name, value in counts.items()._asdict().items()}
+        counts.load_state_dict({"rule": "", **state})
+        found.append(
+            (*group, *counts.items(), counts.distinct(change(keys)), counts.lookup(change(keys), change(keys)))
+        )
+    assert all(map(torch.equal, *found))
 
 
 OUT_OF_MEMORY = """

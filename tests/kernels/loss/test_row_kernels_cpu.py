@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from loss_cases import needs_native
+from loss_cases import misaligned, needs_native
 from torch import Tensor
 
 from outcome_rl_kernels.loss.inputs import LogitRows
@@ -90,6 +90,19 @@ def test_labels_and_coefficients_may_be_strided() -> None:
     differentiate(logits, labels, 1.0, grads, grads, gradients[0])
     differentiate(logits, strided_labels, 1.0, strided_grads, strided_grads, gradients[1])
     assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_addresses_need_no_alignment(dtype: torch.dtype) -> None:
+    logits, labels = rows(3, 700, dtype)
+    grads, active = torch.tensor([1.0, -2.0, 0.5]), torch.tensor([True, False, True])
+    found = []
+    for change in (torch.clone, misaligned):
+        given = LogitRows(change(logits), change(labels), 0.8, active)
+        statistics, gradient = row_statistics(given), given.logits_RV  # over the logits
+        row_gradients(given, statistics, change(grads), change(grads), gradient)
+        found.append((*statistics, gradient))
+    assert all(map(torch.equal, *found))
 
 
 def results(logits: Tensor, labels: Tensor) -> list[Tensor]:
