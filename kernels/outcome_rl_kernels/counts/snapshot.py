@@ -2,13 +2,16 @@
 
 A snapshot is a safetensors file of three int64 tensors (`question_keys`, `outcome_keys`, `counts`), sorted by key, and
 one metadata entry that holds sorted JSON: with several metadata entries safetensors writes them in an order that
-changes from run to run.
+changes from run to run. The JSON has the format's version, the outcome rule, and the SHA-256 of rule and entries, so
+that no damage of the file passes for other counts.
 """
 
+import hashlib
 import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +19,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor
 
+from outcome_rl_kernels.backends import aligned
 from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.splitmix import GOLDEN_RATIO, mix64
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # Sums of counts stay below this, so that no count can overflow int64.
 MAX_TOTAL = 2**62
 
@@ -49,8 +53,8 @@ def digest(entries: CountEntries, start: int = 0) -> int:
 def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: str) -> None:
     """Write sorted entries so that `path` holds, at every moment, either the old file or the whole new one."""
     path = Path(path)
-    metadata = {_METADATA_KEY: json.dumps({"format": FORMAT_VERSION, "rule": rule}, sort_keys=True)}
-    data = serialize(entries._asdict(), metadata=metadata)
+    header = {"format": FORMAT_VERSION, "rule": rule, "sha256": _sha256(entries, rule)}
+    data = serialize(entries._asdict(), metadata={_METADATA_KEY: json.dumps(header, sort_keys=True)})
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -73,7 +77,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is truncated, foreign, of an unknown format version, or its entries are not valid.
+        ValueError: the file is foreign, of an unknown format version, or not as it was written.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no count snapshot at {path}")
@@ -81,11 +85,16 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a count snapshot, or is damaged: {error}") from error
-    rule = _read_rule(path, metadata)
-    entries = check_entries(tensors, source=str(path))
-    return entries, rule
+        header = _read_header(metadata)
+        entries = check_entries(tensors, source="its entries")
+        if _sha256(entries, header["rule"]) != header.get("sha256"):
+            raise ValueError("its entries are not those that were saved: their SHA-256 differs")
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(
+            f"{path} is not a count snapshot, or is damaged: {error}. Load another snapshot, such as that of an older "
+            "checkpoint, or start from new counts"
+        ) from error
+    return entries, header["rule"]
 
 
 def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
@@ -97,7 +106,7 @@ def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
         if not isinstance(column, Tensor) or column.dtype != torch.int64 or column.ndim != 1:
             got = f"{column.dtype} of shape {tuple(column.shape)}" if isinstance(column, Tensor) else type(column)
             raise ValueError(f"{source}: {name} must be a 1-D int64 tensor, got {got}")
-    entries = CountEntries(*(column.to("cpu").contiguous() for column in entries))
+    entries = CountEntries(*(aligned(column.to("cpu")) for column in entries))
     _check_lengths(entries, source)
     questions, outcomes, counts = entries
     if (counts <= 0).any():
@@ -135,20 +144,26 @@ def _check_lengths(entries: CountEntries, source: str) -> None:
         raise ValueError(f"{source}: the tensors must have one length, got {lengths}")
 
 
-def _read_rule(path: str | os.PathLike[str], metadata: dict[str, str]) -> str:
+def _sha256(entries: CountEntries, rule: str) -> str:
+    found = hashlib.sha256(json.dumps(rule).encode())
+    for column in entries:
+        found.update(column.numpy().astype("<i8", copy=False).data)
+    return found.hexdigest()
+
+
+def _read_header(metadata: dict[str, str]) -> dict[str, Any]:
     if _METADATA_KEY not in metadata:
-        raise ValueError(f"{path} is a safetensors file, but not a count snapshot: no {_METADATA_KEY!r} metadata")
+        raise ValueError(f"a safetensors file without {_METADATA_KEY!r} metadata")
     try:
         header = json.loads(metadata[_METADATA_KEY])
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: the {_METADATA_KEY!r} metadata is not JSON: {error}") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"the {_METADATA_KEY!r} metadata is not JSON: {error}") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT_VERSION:
-        found = header.get("format") if isinstance(header, dict) else header
-        raise ValueError(f"{path}: snapshot format {found!r} is unknown; this version reads format {FORMAT_VERSION}")
-    rule = header.get("rule")
-    if not isinstance(rule, str):
-        raise ValueError(f"{path}: the outcome rule must be a string, got {rule!r}")
-    return rule
+        found = repr(header.get("format") if isinstance(header, dict) else header)
+        raise ValueError(f"snapshot format {found:.40} is unknown; this version reads format {FORMAT_VERSION}")
+    if not isinstance(header.get("rule"), str):
+        raise ValueError(f"the outcome rule must be a string, got {header.get('rule')!r}")
+    return header
 
 
 def _sync_directory(directory: Path) -> None:

@@ -7,6 +7,7 @@ because without a GPU its kernels are interpreted.
 import errno
 import json
 import os
+import struct
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from outcome_rl_kernels import group_advantages
@@ -300,14 +302,38 @@ def test_a_missing_file_is_named(tmp_path):
         OutcomeCounts.load(tmp_path / "nothing")
 
 
-def test_every_truncation_is_refused(tmp_path):
-    path = tmp_path / "counts.safetensors"
-    example().save(path)
-    whole = path.read_bytes()
-    for length in range(0, len(whole), 7):
-        path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=r"counts\.safetensors is not a count snapshot, or is damaged"):
+def damages(whole, other):
+    """Every single-bit flip of a file, every truncation, some bytes too many, and its parts mixed with another's."""
+    for position in range(len(whole)):
+        yield whole[:position]
+        for bit in range(8):
+            changed = bytearray(whole)
+            changed[position] ^= 1 << bit
+            yield bytes(changed)
+    yield from (whole + bytes(extra) for extra in range(1, 65))
+    yield from (struct.pack("<Q", size) + whole[8:] for size in (0, 2**31, 2**40, 2**62, 2**63, 2**64 - 1))
+    (start,) = struct.unpack("<Q", whole[:8])
+    for cut in range(8 + start, len(whole), 8):  # the header and some columns or entries of one, the rest of the other
+        yield whole[:cut] + other[cut:]
+        yield other[:cut] + whole[cut:]
+    yield whole[: 8 + start] + whole[-24:] + whole[8 + start : -24]  # columns exchanged
+
+
+def test_every_damaged_file_is_refused_in_one_line(tmp_path):
+    path, counts = tmp_path / "counts.safetensors", example()
+    counts.save(path)
+    whole, refused = path.read_bytes(), 0
+    counts.observe(torch.tensor([5, -3, 5]), torch.tensor([7, 0, -7]))
+    counts.save(path)
+    other = path.read_bytes()
+    for data in {*damages(whole, other)} - {whole, other}:  # a cut may lie between what is equal in both
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=r"or is damaged: .*or start from new counts") as raised:
             OutcomeCounts.load(path)
+        assert str(path) in str(raised.value)
+        assert "\n" not in str(raised.value)
+        refused += 1
+    assert refused > 3500
 
 
 def metadata(header):
@@ -317,12 +343,15 @@ def metadata(header):
 @pytest.mark.parametrize(
     ("match", "change"),
     [
-        ("not a count snapshot: no 'outcome_counts' metadata", {"metadata": None}),
+        ("without 'outcome_counts' metadata", {"metadata": None}),
         ("metadata is not JSON", {"metadata": {"outcome_counts": "{"}}),
-        ("format 2 is unknown; this version reads format 1", {"metadata": metadata({"format": 2, "rule": ""})}),
+        ("metadata is not JSON", {"metadata": {"outcome_counts": "[" * 100_000}}),
+        ("format 1 is unknown; this version reads format 2", {"metadata": metadata({"format": 1, "rule": ""})}),
         ("snapshot format None is unknown", {"metadata": metadata({})}),
         (r"snapshot format \[\] is unknown", {"metadata": metadata([])}),
-        ("rule must be a string, got 3", {"metadata": metadata({"format": 1, "rule": 3})}),
+        ("rule must be a string, got 3", {"metadata": metadata({"format": 2, "rule": 3})}),
+        ("their SHA-256 differs", {"metadata": metadata({"format": 2, "rule": "r2", "sha256": "0" * 64})}),
+        ("their SHA-256 differs", {"counts": torch.tensor([2, 3, 2])}),
         ("counts must be positive, got 0 in entry 1", {"counts": torch.tensor([2, 0, 1])}),
         ("counts must be positive, got -1 in entry 2", {"counts": torch.tensor([2, 3, -1])}),
         (r"add up to 2\*\*62", {"counts": torch.tensor([2**61, 2**61, 1])}),
@@ -338,12 +367,14 @@ def metadata(header):
 def test_a_foreign_or_invalid_file_is_refused_with_its_name(tmp_path, match, change):
     path = tmp_path / "counts.safetensors"
     example().save(path)
-    header = change.get("metadata", metadata({"format": 1, "rule": "r1"}))
+    with safe_open(path, framework="pt") as file:
+        header = change.get("metadata", file.metadata())
     changed_tensors = {name: value for name, value in change.items() if name != "metadata"}
     save_file({**load_file(path), **changed_tensors}, path, metadata=header)
     with pytest.raises(ValueError, match=match) as raised:
         OutcomeCounts.load(path)
     assert str(path) in str(raised.value)
+    assert str(raised.value).endswith("or start from new counts")
 
 
 @pytest.mark.parametrize(
