@@ -105,7 +105,8 @@ def linear_policy_loss(
             "all" computes every token, for a mask with few holes, where hidden states must be finite; increasing flat
             indices (R,) int64 compute exactly the active tokens among them.
         workspace_bytes: most bytes of logits at a time, at least one row's. None takes up to 2 GiB on a GPU and up to
-            256 MiB on the CPU. Beyond it and the gradients, several chunks need a float32 accumulator (V, H).
+            256 MiB on the CPU. Beyond four chunks, the gradient of a half-precision weight is summed in float32, which
+            takes 4 V H bytes.
         fp32_logits: keep the logits of half-precision operands in float32. On the CPU this makes float32 copies.
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
             on a GPU (float32, bfloat16, float16) take the gradients in the forward pass, in three matrix products and

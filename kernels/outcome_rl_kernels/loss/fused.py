@@ -14,7 +14,7 @@ So the gradients are taken in the forward pass, chunk by chunk:
     loss_C, g_C, e_C                              `token_loss`, and autograd over it
     logits_CV <- d loss / d logits_CV             row gradients
     d hidden_CH = logits_CV @ weight              product 2
-    d weight   += logits_CV.T @ hidden_CH         product 3, accumulated in float32
+    d weight   += logits_CV.T @ hidden_CH         product 3
 
 and the backward pass only scales them. Nothing is recomputed, with one exception: a formula that needs whole sequences
 needs the statistics of all chunks before any gradient, which costs product 1 once more where there are several. On a
@@ -191,7 +191,7 @@ def _linear_policy_loss(
 ) -> tuple[Tensor, ...]:
     """Loss, (2, N) log-probabilities and entropies, and gradients of hidden states, weight and bias."""
     check_labels(inputs.labels, inputs.active, weight.shape[0])
-    rows_R, total, wants = options.rows_R, len(hidden_NH), options[-3:]
+    rows_R, total = options.rows_R, len(hidden_NH)
     finds_rows = rows_R is None and options.compacts
     if finds_rows:
         rows_R = rows_of_mask(inputs.active)
@@ -203,6 +203,19 @@ def _linear_policy_loss(
     elif rows_R is not None and inputs.active is not None:
         hidden_RH.masked_fill_(~inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
 
+    columns_3R, gradients = _over_chunks(hidden_RH, weight, bias, options, inputs)
+    loss, values_2R = _sum(columns_3R, inputs)
+    hidden_grad, weight_grad, bias_grad = gradients.results()
+    if options.wants_hidden:
+        hidden_grad = spread(hidden_grad, rows_R, total, dim=0)
+    return loss, spread(values_2R, rows_R, total, dim=1), hidden_grad, weight_grad, bias_grad
+
+
+def _over_chunks(
+    hidden_RH: Tensor, weight: Tensor, bias: Tensor | None, options: Options, inputs: LossInputs
+) -> tuple[Tensor, HeadGradients]:
+    """Return losses times weights, logps and entropies, (3, R), and the gradients; the logits end with the call."""
+    wants = options[-3:]
     chunks = LogitChunks(hidden_RH, weight, bias, options.workspace_bytes, fp32_logits=options.fp32_logits)
     gradients = HeadGradients(hidden_RH, weight, bias, wants, len(chunks))
     if needs_sequences(inputs) and len(chunks) > 1:
@@ -211,20 +224,15 @@ def _linear_policy_loss(
             grad_CV = chunks.gradients_of(logits_CV)
             _write_gradients(logits_CV, inputs.select(rows), options.impl, terms.select(rows), grad_CV)
             gradients.add(rows, grad_CV)
-        parts = [terms.columns_3R]
-    else:
-        parts = [hidden_RH.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
-        for rows, logits_CV in chunks:
-            room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
-            chunk = inputs if len(chunks) == 1 else inputs.select(rows)
-            parts.append(_loss_of_rows(logits_CV, chunk, options.impl, room_CV))
-            if room_CV is not None:
-                gradients.add(rows, room_CV)
-    loss, values_2R = _sum(torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], inputs)
-    hidden_grad, weight_grad, bias_grad = gradients.results()
-    if options.wants_hidden:
-        hidden_grad = spread(hidden_grad, rows_R, total, dim=0)
-    return loss, spread(values_2R, rows_R, total, dim=1), hidden_grad, weight_grad, bias_grad
+        return terms.columns_3R, gradients
+    parts = [hidden_RH.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
+    for rows, logits_CV in chunks:
+        room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
+        chunk = inputs if len(chunks) == 1 else inputs.select(rows)
+        parts.append(_loss_of_rows(logits_CV, chunk, options.impl, room_CV))
+        if room_CV is not None:
+            gradients.add(rows, room_CV)
+    return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], gradients
 
 
 def _policy_loss(

@@ -141,15 +141,21 @@ def _gradients(
     hidden_RH, columns = hidden_NH.contiguous(), (labels_N, logp_grads_N, entropy_grads_N)
     if rows_R is not None:
         hidden_RH, columns = hidden_NH[rows_R], (labels_N[rows_R], logp_grads_N[rows_R], entropy_grads_N[rows_R])
-    labels_R, logp_grads_R, entropy_grads_R = columns
     kernels = row_kernels(impl)
-    chunks = LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits)
-    gradients = HeadGradients(hidden_RH, weight, bias, (wants_hidden, wants_weight, wants_bias), len(chunks))
-    for rows, logits_CV in chunks:
-        grad_CV, chunk = chunks.gradients_of(logits_CV), LogitRows(logits_CV, labels_R[rows], temperature)
-        kernels.row_gradients(chunk, kernels.row_statistics(chunk), logp_grads_R[rows], entropy_grads_R[rows], grad_CV)
-        gradients.add(rows, grad_CV)
-    hidden_grad, weight_grad, bias_grad = gradients.results()
+
+    def over_chunks() -> HeadGradients:
+        """Return the gradients; the logits end with the call."""
+        labels_R, logp_grads_R, entropy_grads_R = columns
+        chunks = LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits)
+        gradients = HeadGradients(hidden_RH, weight, bias, (wants_hidden, wants_weight, wants_bias), len(chunks))
+        for rows, logits_CV in chunks:
+            grad_CV, chunk = chunks.gradients_of(logits_CV), LogitRows(logits_CV, labels_R[rows], temperature)
+            grads = logp_grads_R[rows], entropy_grads_R[rows]
+            kernels.row_gradients(chunk, kernels.row_statistics(chunk), *grads, grad_CV)
+            gradients.add(rows, grad_CV)
+        return gradients
+
+    hidden_grad, weight_grad, bias_grad = over_chunks().results()
     if wants_hidden:
         hidden_grad = spread(hidden_grad, rows_R, len(hidden_NH), dim=0)
     return hidden_grad, weight_grad, bias_grad

@@ -81,6 +81,27 @@ def test_gradients_add_up(dtype: torch.dtype, chunk: int, transposed: bool) -> N
         assert (ours - want).norm() <= 2 * (theirs - want).norm() + 1e-6 * want.norm()
 
 
+@pytest.mark.parametrize(("chunks", "loss"), [(1, 1.0), (2, 1.5**0.5), (4, 2.5**0.5), (5, 1.0), (8, 1.0)])
+def test_the_error_of_the_weight_gradient_grows_with_its_roundings_up_to_four_chunks(chunks: int, loss: float) -> None:
+    """Relative to one rounding, 1.7e-3 in norm: a partial sum over k of n chunks has k / n of the variance of all, so n
+    roundings have (n + 1) / 2 of the variance of one. Sums in float32 are rounded once."""
+    rows, hidden_size, vocabulary = 640, 64, 256
+    g = torch.Generator().manual_seed(0)
+    hidden, weight = (torch.randn(n, hidden_size, generator=g).bfloat16() for n in (rows, vocabulary))
+    grads = torch.randn(rows, vocabulary, generator=g).bfloat16()
+    truth = grads.double().T @ hidden.double()
+    gradients = HeadGradients(hidden, weight, None, (False, True, False), chunks)
+    for start in range(0, rows, rows // chunks):
+        part = slice(start, start + rows // chunks)
+        gradients.add(part, grads[part])
+    error, rounding = (
+        float((value - truth).norm() / truth.norm()) for value in (gradients.results()[1], truth.bfloat16())
+    )
+    assert rounding == pytest.approx(1.7e-3, abs=1e-4)
+    # On the CPU, products that are summed in float32 are rounded themselves, to 1 / chunks of the variance.
+    assert error == pytest.approx(loss * rounding if chunks <= 4 else 2**0.5 * rounding, rel=0.05)
+
+
 def test_half_precision_is_summed_in_float32() -> None:
     """1 + 256 times 1/256 is 2; in bfloat16 it stays 1."""
     rows = 257

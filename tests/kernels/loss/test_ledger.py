@@ -1,0 +1,78 @@
+"""One call of the loss at the size of Llama-3.1-8B's head, on tensors without data, as a GPU would run it.
+
+The memory is what the call allocates. The time is a prediction, from rates that others measured on an H200: no kernel
+of this repository has run on a GPU yet.
+"""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from ledger import Ledger, ledger_of, size_of
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+from outcome_rl_kernels import backends, linear_policy_loss
+from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton
+from outcome_rl_kernels.loss.inputs import LogitRows
+
+B, N, H, V = 16, 16384, 4096, 128256
+GIB = 2**30
+GRADIENTS = 2 * (N + V) * H  # bytes, bfloat16
+META: dict[str, Any] = {"device": "meta"}
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_missing", lambda impl, device: None)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # which knows no meta device
+    monkeypatch.setattr(fused, "is_traced", lambda tensor: False)
+    monkeypatch.setattr(chunked_head, "_adds_half_products_to_float32", lambda *_: True)
+
+
+def launch_on(ledger: Ledger, kernel: Any, rows: LogitRows, **arguments: Any) -> None:
+    """Note a pass over logits in place of its launch; a second read of a row in one launch finds it in the cache."""
+    grad = arguments.get("grad_ptr")
+    ledger.note(kernel.__name__, size_of(rows.logits_RV), 0 if grad is None else size_of(grad))
+
+
+def arguments_of_the_loss() -> dict[str, Any]:
+    hidden, weight = (
+        torch.empty(*shape, H, dtype=torch.bfloat16, **META).requires_grad_() for shape in ((B, N // B), (V,))
+    )
+    return {
+        "hidden": hidden,
+        "weight": weight,
+        "labels": torch.empty(B, N // B, dtype=torch.int64, **META),
+        "advantages": torch.empty(B, **META),
+        "mask": torch.empty(B, N // B, dtype=torch.bool, **META),
+    }
+
+
+def loss_and_gradients(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Ledger:
+    arguments = arguments_of_the_loss() | options
+
+    def call(ledger: Ledger) -> None:
+        monkeypatch.setattr(row_kernels_triton, "_launch", partial(launch_on, ledger))
+        linear_policy_loss(**arguments).loss.backward()
+
+    return ledger_of(call)
+
+
+@pytest.mark.parametrize("rows", [N, 9011])
+def test_at_most_two_gib_beyond_inputs_and_gradients(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {"rows": "all" if rows == N else torch.empty(rows, dtype=torch.int64, **META)}
+    gathered = 0 if rows == N else 2 * rows * H  # the hidden states
+    extra = loss_and_gradients(monkeypatch, **chosen).peak_bytes - GRADIENTS - gathered
+    assert 1.0 * GIB < extra <= 2 * GIB
+
+
+@pytest.mark.parametrize("chunks", [2, 8])
+def test_the_gradient_of_the_weight_is_cast_when_the_logits_are_gone(
+    chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two chunks hold half the logits and the gradient; eight a float32 sum and then its cast, without the logits."""
+    peak = loss_and_gradients(monkeypatch, rows="all", workspace_bytes=N // chunks * V * 2).peak_bytes
+    held = N // 2 * V * 2 + GRADIENTS if chunks == 2 else 4 * V * H + GRADIENTS
+    assert held < peak < held + 0.01 * GIB
