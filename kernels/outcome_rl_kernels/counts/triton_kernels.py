@@ -21,7 +21,7 @@ Why no interleaving of programs can go wrong:
   that holds their key, or the first empty one, which exactly one of them wins and the others find won by their own key.
 - The count before the batch is the positive word, or 0 for a claim: no row can see another's amount.
 - In phase 2 keys are not read, a key is written by its claimant alone, and additions commute: counts do not depend on
-  the order, though places of new pairs do.
+  the order, though slots of new pairs do.
 - No value of a key is reserved: what marks a slot is its count.
 
 A walk ends after S slots at the latest. It always finds its end before, because at most 0.6 S slots are ever taken: the
@@ -87,7 +87,8 @@ def find_or_claim(
     """
     question = tl.load(questions_ptr + row // SAMPLES, mask=valid, other=0)
     outcome = tl.load(outcomes_ptr + row, mask=valid, other=0)
-    slot = _home(question, outcome, shift)
+    # Rows that there are not take part in compare-and-swaps: each on another slot, or all would queue for one word.
+    slot = tl.where(valid, _home(question, outcome, shift), row & (slot_count - 1))
     word = tl.zeros_like(slot)
     seeking = valid
     steps_left = slot_count
@@ -232,7 +233,7 @@ def _rehash_kernel(
     question = tl.load(old_ptr + 4 * old, mask=seeking, other=0)
     outcome = tl.load(old_ptr + 4 * old + 1, mask=seeking, other=0)
     pending = tl.load(old_ptr + 4 * old + 3, mask=seeking, other=0)
-    slot = _home(question, outcome, shift)
+    slot = tl.where(seeking, _home(question, outcome, shift), old & (slot_count - 1))  # as in phase 1
     steps_left = slot_count
     while (tl.max(seeking.to(tl.int32), 0) > 0) & (steps_left > 0):
         slot_ptr = slots_ptr + 4 * slot

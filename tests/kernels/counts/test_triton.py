@@ -163,6 +163,38 @@ def test_loads_from_before_the_launch_change_nothing(stale_loads: None) -> None:
     check_stream(batches, new_counts())
 
 
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="reads the addresses of interpreted kernels; there is a GPU")
+@pytest.mark.parametrize("call", ["group_advantages", "observe", "growth"])
+def test_threads_without_a_row_do_not_queue_for_one_slot(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program swaps with all of its 128 threads. Those that have nothing to claim must spread over the table: at 256
+    groups of 8 samples, one common slot would get 30,720 swaps, one after another."""
+    from triton.runtime import interpreter
+
+    swaps: Counter[int] = Counter()
+    swap_as_it_is = interpreter.InterpreterBuilder.create_atomic_cas
+
+    def counted(self: Any, pointers: Any, *arguments: Any) -> Any:
+        swaps.update(pointers.data.reshape(-1).tolist())
+        return swap_as_it_is(self, pointers, *arguments)
+
+    counts, questions = new_counts(capacity=2**12), torch.arange(40)
+    outcomes = torch.arange(320).reshape(40, 8) + 1
+    if call == "growth":
+        counts.observe(*columns([(question, 1) for question in range(100)]))
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_atomic_cas", counted)
+    if call == "group_advantages":
+        group_advantages(torch.zeros(40, 8), questions, outcomes, counts, impl="triton")
+    elif call == "observe":
+        counts.observe(questions[:5], questions[:5])
+    else:
+        assert isinstance(counts.table, TritonTable)
+        counts.table._grow(100)
+    assert len(counts) == {"group_advantages": 320, "observe": 5, "growth": 100}[call]
+    assert swaps.total() > 100
+    # Neighbouring groups' idle threads overlap, 128 / 8 of them; pairs of one slot are few.
+    assert max(swaps.values()) < 40
+
+
 @needs_gpu
 def test_many_programs_on_few_keys_lose_nothing() -> None:
     generator = torch.Generator(DEVICE).manual_seed(0)
