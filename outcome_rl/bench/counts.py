@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     if torch.cuda.is_available():
         figures["GPU: observe"] = gpu_observe([10**5] if quick else [10**6, 10**7, 10**8], [2048, 16384, 2**20])
-        figures["GPU: group_advantages"] = [gpu_group_step(entries)]
+        figures["GPU: group_advantages"] = gpu_group_steps(entries)
         figures["GPU: growth"] = [gpu_growth(10**5 if quick else 5 * 10**7)]
     for title, rows in figures.items():
         print(f"\n{title}")
@@ -201,9 +201,10 @@ def observe_by_load(load: float, log2_slots: int, rounds: int) -> Row:
     return {"slots": 2**log2_slots, "load": load, "rows": 16384, "native_us": times["native"]}
 
 
-def step_of(entries: int, generator: np.random.Generator) -> Step:
-    """Return the inputs of one step for a table of `entries`; one outcome in nine is new."""
-    questions, outcomes = generator.integers(0, entries // 8, B), generator.integers(0, 9, (B, N))
+def step_of(entries: int, generator: np.random.Generator, outcomes_of: range = range(9)) -> Step:
+    """Return the inputs of one step; a table of `entries` has outcomes 0 to 7, so by default one in nine is new."""
+    questions = generator.integers(0, entries // 8, B)
+    outcomes = generator.integers(outcomes_of.start, outcomes_of.stop, (B, N))
     rewards = torch.from_numpy((generator.random((B, N)) < 0.4).astype(np.float32))
     question_keys, _ = keys_of(questions.astype(np.uint64) * np.uint64(8))
     _, outcome_keys = keys_of((questions[:, None] * 8 + outcomes).reshape(-1).astype(np.uint64))
@@ -273,20 +274,20 @@ def gpu_observe(tables: Iterable[int], batches: Iterable[int]) -> list[Row]:
     """Measure device time of `observe`, of moving the same 32-byte sectors once, and of copying keys to the host."""
     results, rate = [], gpu_copy_rate()
     for entries in tables:
-        counts = filled(entries, capacity=4 * entries, device="cuda")
+        counts = filled(entries, capacity=4 * entries + 2**22, device="cuda")
         results += [gpu_observe_batches(entries, counts, rows, rate) for rows in batches]
     return results
 
 
 def gpu_observe_batches(entries: int, counts: OutcomeCounts, rows: int, bytes_a_us: float) -> Row:
-    batches = [batch(entries, rows, seed) for seed in range(8)]
+    batches = [batch(entries, rows, seed) for seed in range(9 if rows < 2**17 else 2)]
     on_gpu = [to_gpu(pairs) for pairs in batches]
     before = counts.observe(*on_gpu[0]).cpu()
     oracle = OutcomeCounts(impl="native")
     oracle.observe(*batches[0])
     if not torch.equal(counts.lookup(*on_gpu[0]).cpu(), before + oracle.lookup(*batches[0])):
         raise RuntimeError("the tables disagree; not timed")
-    device_us = gpu_us([partial(counts.observe, *pairs) for pairs in on_gpu])
+    device_us = gpu_us([partial(counts.observe, *pairs) for pairs in on_gpu[1:]], counts)
     return {
         "entries": entries,
         "rows": rows,
@@ -296,22 +297,29 @@ def gpu_observe_batches(entries: int, counts: OutcomeCounts, rows: int, bytes_a_
     }
 
 
-def gpu_group_step(entries: int) -> Row:
+def gpu_group_steps(entries: int) -> list[Row]:
     """Measure device time of the fused launch in a CUDA graph, time to launch one, and the way over the host."""
-    counts, twin = filled(entries, capacity=4 * entries, device="cuda"), filled(entries, impl="native")
+    counts, twin = filled(entries, capacity=4 * entries + 2**20, device="cuda"), filled(entries, impl="native")
     generator = np.random.default_rng(0)
-    steps = [step_of(entries, generator) for _ in range(32)]
-    on_gpu = [Step(*to_gpu(step)) for step in steps]
-    got = [column.cpu() for column in advantages(on_gpu[0], counts)]
-    torch.testing.assert_close(got, list(advantages(steps[0], twin, "reference")), atol=1e-5, rtol=1e-5)
+    check = step_of(entries, generator)
+    on_gpu = Step(*to_gpu(check))
+    got = [column.cpu() for column in advantages(on_gpu, counts)]
+    torch.testing.assert_close(got, list(advantages(check, twin, "reference")), atol=1e-5, rtol=1e-5)
 
     def over_the_host(_: Any) -> list[Tensor]:
-        step = Step(*(tensor.cpu() for tensor in on_gpu[0]))
+        step = Step(*(tensor.cpu() for tensor in on_gpu))
         return [column.to("cuda") for column in advantages(step, twin, "native")]
 
-    times = medians({"launch": lambda _: advantages(on_gpu[0], counts), "copy to the host and back": over_the_host}, 51)
-    device_us = gpu_us([partial(advantages, step, counts) for step in on_gpu])
-    return {"entries": entries, "triton_us": device_us} | {f"{name}_us": value for name, value in times.items()}
+    times = medians({"launch": lambda _: advantages(on_gpu, counts), "copy to the host and back": over_the_host}, 51)
+    host = {f"{name}_us": value for name, value in times.items()}
+    rows = []
+    for outcomes_of in (range(8), range(9), range(8, 16)):  # no pair new, one in nine, all
+        steps = [Step(*to_gpu(step_of(entries, generator, outcomes_of))) for _ in range(32)]
+        size = len(counts)
+        device_us = gpu_us([partial(advantages, step, counts) for step in steps], counts)
+        new = (len(counts) - size) / len(steps)
+        rows.append({"entries": entries, "new pairs a step": new, "triton_us": device_us} | host)
+    return rows
 
 
 def gpu_growth(entries: int) -> Row:
@@ -329,17 +337,36 @@ def gpu_growth(entries: int) -> Row:
     return {"entries": entries, "slots": slots, "grow_us": 1e6 * (time.perf_counter() - start)}
 
 
-def gpu_us(calls: Sequence[Callable[[], Any]], rounds: int = 50) -> float:
-    """Return device microseconds per call: the median over replays of a CUDA graph of all calls."""
+def gpu_us(calls: Sequence[Callable[[], Any]], counts: OutcomeCounts | None = None, rounds: int = 50) -> float:
+    """Return device microseconds per call: the median over replays of a CUDA graph of all calls.
+
+    Args:
+        counts: the table that the calls add to, with room for them. Every replay begins with the table as it is now, so
+            that pairs which are new to it are new in every replay; after the last, the table has them.
+    """
+    memory = [] if counts is None else _memory(counts)
+    saved = [part.clone() for part in memory]
     for call in calls:
         call()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for call in calls:
             call()
-    device = torch.device("cuda")
-    times = [1e3 * time_ms(graph.replay, device) / len(calls) for _ in range(rounds)]
+    device, times = torch.device("cuda"), []
+    for _ in range(rounds):
+        for part, copy in zip(memory, saved, strict=True):
+            part.copy_(copy)
+        times.append(1e3 * time_ms(graph.replay, device) / len(calls))
+    if counts is not None and (
+        _memory(counts)[0] is not memory[0] or len(counts) == 0
+    ):  # len raises if one had no room
+        raise RuntimeError("the count table grew while it was timed: it needs a larger capacity")
     return float(statistics.median(times))
+
+
+def _memory(counts: OutcomeCounts) -> list[Tensor]:
+    table: Any = counts.table
+    return [table.slots, table.state]
 
 
 def gpu_copy_rate() -> float:
