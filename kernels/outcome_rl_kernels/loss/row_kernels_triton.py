@@ -15,9 +15,10 @@ or +inf makes S NaN, and with it everything of the row. A label outside [0, V), 
 row's logp, loss and gradient NaN.
 
 `default_loss_rows` reads a row from memory for the statistics and again for the gradient, which should find it in the
-L2 cache: hints to the cache ask for that, and one multiprocessor of an H100 or H200 runs one program of 1024 threads
-with more than 32 registers each, so that at most 132 rows are under way, 34 MB of bfloat16 at V = 128256 against 50 MB
-of cache. Every other formula takes `row_statistics`, `token_loss` and `row_gradients`: a second read from memory.
+L2 cache. Hints to the cache ask for that, and there is one program of 1024 threads a multiprocessor, which takes row
+after row: on an H100 or H200, 132 rows are under way, 34 MB of bfloat16 at V = 128256 against 50 MB of cache. In
+float32 they are twice as much, and the second read is from memory. So it is for every other formula, which takes
+`row_statistics`, `token_loss` and `row_gradients`.
 
 Each thread loads 16 bytes at a time and folds them into a maximum and sums of its own; threads meet only at the end of
 the row. Rows without that alignment (V, stride or start no multiple of 16) are right but slower. All is deterministic:
@@ -224,66 +225,68 @@ def _default_loss_kernel(
     BLOCK_V: tl.constexpr,
     LOAD_V: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
     rows = rows.to(tl.int64)
-    terms_ptr += row
-    if active_ptr is not None:  # noqa: SIM102 - as above
-        if tl.load(active_ptr + row) == 0:
+    EVICTION: tl.constexpr = "evict_first" if grad_ptr is None else "evict_last"
+    for row in range(tl.program_id(0).to(tl.int64), rows, tl.num_programs(0)):
+        terms_row_ptr = terms_ptr + row
+        is_active = True
+        if active_ptr is not None:
+            is_active = tl.load(active_ptr + row) != 0
+        if is_active:
+            row_ptr = logits_ptr + row * stride_logits
+            label = tl.load(labels_ptr + row)
+            label_logit = _load_label_logit(row_ptr, label, vocabulary)
+            maximum, total, mean = _row_statistics(row_ptr, vocabulary, scale, EVICTION, BLOCK_V, LOAD_V)
+            logp, entropy = _logp_and_entropy(label_logit, maximum, total, mean, inverse_temperature)
+
+            advantage = tl.load(advantages_ptr + row)
+            if bonuses_ptr is not None:
+                bonus = tl.load(bonuses_ptr + row)
+                if without_bonus_ptr is not None:
+                    bonus = tl.where(tl.load(without_bonus_ptr + row), 0.0, bonus)
+                advantage += bonus
+            ratio = tl.exp(logp - (tl.load(old_logps_ptr + row) if old_logps_ptr is not None else logp))
+            gain = ratio * advantage
+            clipped_ratio = tl.where(ratio < ratio_low, ratio_low, tl.where(ratio > ratio_high, ratio_high, ratio))
+            clipped_gain = clipped_ratio * advantage
+            # The part of the gradient that reaches the ratio: a minimum halves it between equal arguments, of which the
+            # clipped one passes its half on only where it is the ratio itself.
+            is_tie = (clipped_gain == gain) & (clipped_ratio != ratio)
+            part = tl.where(clipped_gain < gain, 0.0, tl.where(is_tie, 0.5, 1.0))
+            loss = -tl.where(clipped_gain < gain, clipped_gain, gain)
+            logp_grad = -gain * part
+            if rollout_weights_ptr is not None:
+                rollout_weight = tl.load(rollout_weights_ptr + row)
+                loss *= rollout_weight
+                logp_grad *= rollout_weight
+            if without_policy_ptr is not None:
+                is_answer = tl.load(without_policy_ptr + row)
+                loss = tl.where(is_answer, 0.0, loss)
+                logp_grad = tl.where(is_answer, 0.0, logp_grad)
+            if ref_logps_ptr is not None:
+                log_ratio = tl.load(ref_logps_ptr + row) - logp
+                excess = expm1(log_ratio)
+                loss += beta * (excess - log_ratio)
+                logp_grad -= beta * excess
+            weight = tl.load(weights_ptr + row)
+            entropy_grad = None
+            if entropy_coef is not None:
+                loss -= entropy_coef * entropy
+                entropy_grad = -entropy_coef * weight
+
+            tl.store(terms_row_ptr, loss * weight)
+            tl.store(terms_row_ptr + rows, logp)
+            tl.store(terms_row_ptr + 2 * rows, entropy)
+            if grad_ptr is not None:
+                _write_gradient(
+                    row_ptr, grad_ptr + row * stride_grad, vocabulary, label, maximum, total, mean, logp,
+                    logp_grad * weight, entropy_grad, scale, inverse_temperature, BLOCK_V,
+                )  # fmt: skip
+        else:
             for i in tl.static_range(3):
-                tl.store(terms_ptr + i * rows, 0.0)
+                tl.store(terms_row_ptr + i * rows, 0.0)
             if grad_ptr is not None:
                 _write_zeros(grad_ptr + row * stride_grad, vocabulary, BLOCK_V)
-            return
-    row_ptr = logits_ptr + row * stride_logits
-    label = tl.load(labels_ptr + row)
-    label_logit = _load_label_logit(row_ptr, label, vocabulary)
-    EVICTION: tl.constexpr = "evict_first" if grad_ptr is None else "evict_last"
-    maximum, total, mean = _row_statistics(row_ptr, vocabulary, scale, EVICTION, BLOCK_V, LOAD_V)
-    logp, entropy = _logp_and_entropy(label_logit, maximum, total, mean, inverse_temperature)
-
-    advantage = tl.load(advantages_ptr + row)
-    if bonuses_ptr is not None:
-        bonus = tl.load(bonuses_ptr + row)
-        if without_bonus_ptr is not None:
-            bonus = tl.where(tl.load(without_bonus_ptr + row), 0.0, bonus)
-        advantage += bonus
-    ratio = tl.exp(logp - (tl.load(old_logps_ptr + row) if old_logps_ptr is not None else logp))
-    gain = ratio * advantage
-    clipped_ratio = tl.where(ratio < ratio_low, ratio_low, tl.where(ratio > ratio_high, ratio_high, ratio))
-    clipped_gain = clipped_ratio * advantage
-    # The part of the gradient that reaches the ratio: a minimum halves it between equal arguments, of which the
-    # clipped one passes its half on only where it is the ratio itself.
-    is_tie = (clipped_gain == gain) & (clipped_ratio != ratio)
-    part = tl.where(clipped_gain < gain, 0.0, tl.where(is_tie, 0.5, 1.0))
-    loss = -tl.where(clipped_gain < gain, clipped_gain, gain)
-    logp_grad = -gain * part
-    if rollout_weights_ptr is not None:
-        rollout_weight = tl.load(rollout_weights_ptr + row)
-        loss *= rollout_weight
-        logp_grad *= rollout_weight
-    if without_policy_ptr is not None:
-        is_answer = tl.load(without_policy_ptr + row)
-        loss = tl.where(is_answer, 0.0, loss)
-        logp_grad = tl.where(is_answer, 0.0, logp_grad)
-    if ref_logps_ptr is not None:
-        log_ratio = tl.load(ref_logps_ptr + row) - logp
-        excess = expm1(log_ratio)
-        loss += beta * (excess - log_ratio)
-        logp_grad -= beta * excess
-    weight = tl.load(weights_ptr + row)
-    entropy_grad = None
-    if entropy_coef is not None:
-        loss -= entropy_coef * entropy
-        entropy_grad = -entropy_coef * weight
-
-    tl.store(terms_ptr, loss * weight)
-    tl.store(terms_ptr + rows, logp)
-    tl.store(terms_ptr + 2 * rows, entropy)
-    if grad_ptr is not None:
-        _write_gradient(
-            row_ptr, grad_ptr + row * stride_grad, vocabulary, label, maximum, total, mean, logp, logp_grad * weight,
-            entropy_grad, scale, inverse_temperature, BLOCK_V,
-        )  # fmt: skip
 
 
 def row_statistics(rows: LogitRows) -> RowStatistics:
@@ -329,6 +332,7 @@ def default_loss_rows(rows: LogitRows, inputs: LossInputs, grad_RV: Tensor | Non
     _launch(
         _default_loss_kernel,
         rows,
+        is_persistent=grad_RV is not None,
         grad_ptr=grad_RV,
         terms_ptr=terms_3R,
         weights_ptr=inputs.weights,
@@ -349,8 +353,17 @@ def default_loss_rows(rows: LogitRows, inputs: LossInputs, grad_RV: Tensor | Non
     return terms_3R
 
 
-def _launch(kernel: Any, rows: LogitRows, **arguments: Any) -> None:
-    """Launch one program a row, with what every kernel needs of the logits, and vectors made contiguous."""
+def multiprocessors(device: torch.device) -> int:
+    """Return how many of a GPU's multiprocessors there are; a few under the interpreter."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3
+
+
+def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **arguments: Any) -> None:
+    """Launch a kernel with what every one needs of the logits, and vectors made contiguous.
+
+    Args:
+        is_persistent: 1024 threads a multiprocessor, each program with several rows; else a program a row.
+    """
     logits_RV, labels_R, temperature, active_R = rows
     count, vocabulary = logits_RV.shape
     if count == 0:
@@ -369,7 +382,7 @@ def _launch(kernel: Any, rows: LogitRows, **arguments: Any) -> None:
                 f"Use {name}.contiguous()"
             )
     with torch.cuda.device_of(logits_RV):  # type: ignore[no-untyped-call]  # Triton launches on the current device
-        kernel[(count,)](
+        kernel[(min(count, multiprocessors(logits_RV.device) * (1024 // threads)) if is_persistent else count,)](
             logits_ptr=logits_RV,
             rows=count,
             vocabulary=vocabulary,
