@@ -128,7 +128,7 @@ class _PolicyLoss(torch.autograd.Function):
     def forward(
         ctx: Any, logits_NV: Tensor, inputs: LossInputs, impl: Backend, wants_grad: bool, overwrites: bool
     ) -> tuple[Tensor, Tensor]:
-        ctx.overwrites, grad_NV = overwrites, logits_NV
+        grad_NV = logits_NV
         if not is_traced(logits_NV):
             loss, values_2N, grad_NV = _policy_loss(logits_NV, inputs, impl, wants_grad, overwrites)
         elif overwrites:
@@ -141,31 +141,31 @@ class _PolicyLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        return *_scaled(loss_grad, ctx.saved_tensors, "policy_loss", inplace=ctx.overwrites), *[None] * 4
+        return *_scaled(loss_grad, ctx.saved_tensors, "policy_loss"), *[None] * 4
 
 
-def _scaled(
-    loss_grad: Tensor, grads: Sequence[Tensor | None], op: str, *, inplace: bool = False
-) -> list[Tensor | None]:
-    """`loss_grad` (0-d) times each gradient; None stays None.
+def _scaled(loss_grad: Tensor, grads: Sequence[Tensor | None], op: str) -> list[Tensor | None]:
+    """Return `loss_grad` (0-d) times each gradient; None stays None.
 
-    Unless `retain_graph=True` keeps them for another pass, saved gradients are given away where the factor is 1, and
-    with `inplace` scaled where they are.
+    The saved gradients are scaled where they are and given away, unless `retain_graph=True` keeps them for another
+    pass. Where the factor is 1, nothing is read: a pass over d weight would cost a tenth of the whole on the CPU.
     """
     refuse_second_derivatives(loss_grad, op)
     if is_traced(loss_grad):
         return [None if grad is None else (grad * loss_grad[None]).to(grad.dtype) for grad in grads]
     # Whether `retain_graph=True`; there is no public way to ask. Without this function every pass would have to copy.
     keep = torch._C._autograd._get_current_graph_task_keep_graph()
-    # As a tensor of one dimension the factor stays float32: rounded to bfloat16, 1 / 3 is off by 2 in 1000, and float16
-    # ends below the usual loss scales. Reading it on a GPU would synchronise.
-    on_cpu = loss_grad.device.type == "cpu"
-    factor = loss_grad.item() if on_cpu else loss_grad[None]
 
     def scaled(grad: Tensor) -> Tensor:
-        if on_cpu and factor == 1:  # `loss.backward()`; a pass over d weight would cost a tenth of the whole
-            return grad.clone() if keep else grad.detach()
-        return torch.mul(grad, factor, out=grad if inplace and not keep else torch.empty_like(grad))
+        grad = grad.clone() if keep else grad.detach()
+        # Neither way rounds the factor to the gradient's dtype: 1 / 3 is off by 2 in 1000 in bfloat16, and float16 ends
+        # below the usual loss scales.
+        if grad.device.type == "cpu":
+            return grad if loss_grad == 1 else torch.mul(grad, loss_grad.item(), out=grad)
+        from outcome_rl_kernels.loss.scale_triton import scale_  # not above: triton is heavy
+
+        scale_(grad, loss_grad)  # reading the factor would synchronise
+        return grad
 
     return [None if grad is None else scaled(grad) for grad in grads]
 

@@ -64,12 +64,13 @@ def test_a_retained_graph_does_not_care_what_became_of_the_gradient(which: str, 
     torch.testing.assert_close(leaf.grad, 2 / factor * first)
 
 
-def test_the_gradient_of_the_weight_is_given_away_rather_than_copied() -> None:
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_the_gradient_of_the_weight_is_given_away_rather_than_copied(factor: float) -> None:
     """A copy would cost a pass over V x H, and its memory."""
     leaf, loss = leaf_and_loss("linear")
     assert loss.grad_fn is not None
     places = [grad.data_ptr() for grad in loss.grad_fn.saved_tensors if grad is not None]
-    loss.backward()
+    loss.backward(torch.tensor(factor))
     assert leaf.grad is not None
     assert places == [leaf.grad.data_ptr()]
 

@@ -16,6 +16,7 @@ from triton_offline import TARGETS, compile_launches
 
 from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs, RowStatistics
 from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics
+from outcome_rl_kernels.loss.scale_triton import scale_
 
 R = 2
 ROW, MASK = torch.zeros(R), torch.zeros(R, dtype=torch.bool)
@@ -58,6 +59,8 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "least terms", partial(default_loss_rows, rows, LEAST, logits)
     yield "no gradient", partial(default_loss_rows, rows, LEAST, None)
     yield "other terms", partial(default_loss_rows, rows._replace(logits_RV=logits.float()), OTHER_TERMS, logits)
+    yield "scale", partial(scale_, logits, torch.zeros(()))
+    yield "scale, odd", partial(scale_, logits.flatten()[1:-6], torch.zeros(()))
     yield "gradients without entropies", partial(row_gradients, rows, STATISTICS, ROW, None, logits)
     yield "all rows", partial(row_statistics, rows)
 
