@@ -25,6 +25,9 @@ def operands(dtype: torch.dtype = torch.float32, rows: int = R) -> tuple[Tensor,
         (10, 1, [1] * 10),
         (10, 0.5, [1] * 10),  # less than a row: a row
         (10, None, [10]),
+        (9011, 8192, [5120, 3891]),  # whole tiles of 1024 rows rather than 4506 and 4505
+        (900, 500, [450, 450]),  # 512 is more than there is room for
+        (900, 600, [512, 388]),  # of 128
         (1, 1, [1]),
         (0, 1, []),
     ],
