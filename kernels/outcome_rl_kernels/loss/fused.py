@@ -65,8 +65,9 @@ def fused_linear_policy_loss(
     """
     wants = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden_NH, weight, bias)]
     options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, *wants)
+    inputs, scale = _within_float16(inputs, weight.dtype)
     loss, values_2N = _LinearPolicyLoss.apply(hidden_NH, weight, bias, options, inputs)  # type: ignore[no-untyped-call]
-    return loss, *values_2N.unbind()
+    return loss if scale is None else loss * scale, *values_2N.unbind()
 
 
 def fused_policy_loss(logits_NV: Tensor, inputs: LossInputs, *, impl: Backend, inplace: bool) -> Result:
@@ -79,8 +80,24 @@ def fused_policy_loss(logits_NV: Tensor, inputs: LossInputs, *, impl: Backend, i
     """
     wants_grad = torch.is_grad_enabled() and logits_NV.requires_grad
     overwrites = inplace and wants_grad and logits_NV.is_contiguous()
+    inputs, scale = _within_float16(inputs, logits_NV.dtype)
     loss, values_2N = _PolicyLoss.apply(logits_NV, inputs, impl, wants_grad, overwrites)  # type: ignore[no-untyped-call]
-    return loss, *values_2N.unbind()
+    return loss if scale is None else loss * scale, *values_2N.unbind()
+
+
+def _within_float16(inputs: LossInputs, dtype: torch.dtype) -> tuple[LossInputs, Tensor | None]:
+    """Return inputs whose gradients float16 can hold, and the factor of their loss; other dtypes need none.
+
+    The forward pass rounds the gradients before the loss is scaled. With weights near 1 / N, gradients of logits would
+    end below the least number of float16, 6e-8; with a largest weight of 1 / 16 only probabilities below 1e-6 do, and
+    sums over a million tokens still fit. The backward pass multiplies by the factor, and a loss scale, in float32.
+    """
+    if dtype != torch.float16 or inputs.weights.numel() == 0:
+        return inputs, None
+    weights = inputs.weights if inputs.active is None else inputs.weights.where(inputs.active, 0)
+    largest = weights.amax()
+    scale = 16 * largest.where(largest > 0, 1)
+    return inputs._replace(weights=inputs.weights / scale), scale
 
 
 # --- autograd

@@ -74,6 +74,29 @@ def test_bfloat16_with_triton_rows(options: dict[str, Any]) -> None:
         assert (grads[name] - expected[name]).norm() <= 2e-2 * expected[name].norm()
 
 
+@pytest.mark.parametrize("which", ["linear", "from logits"])
+def test_float16_keeps_the_gradients_of_a_long_batch(which: str) -> None:
+    """With a weight of 1 / 16384, most gradients of logits would be below the least number of float16."""
+    case = make_case(0, torch.float16, {}, absent={"bias", "rollout_weights"})
+    operands = {name: value.nan_to_num() for name, value in case.operands.items()}
+    grads = []
+    for dtype, impl in ((torch.float64, "reference"), (torch.float16, "reference"), (torch.float16, "triton")):
+        leaves = [operands[name].to(dtype, copy=True).requires_grad_() for name in ("hidden", "weight")]
+        options: dict[str, Any] = case.inputs | {"normalizer": 2.0**14, "impl": impl}
+        if which == "linear":
+            loss = linear_policy_loss(*leaves, **options).loss
+        else:
+            loss = policy_loss(torch.nn.functional.linear(*leaves), **options).loss
+        (2.0**12 * loss).backward()  # the scale of a GradScaler
+        grads.append([leaf.grad for leaf in leaves])
+    for exact, plain, ours in zip(*grads, strict=True):
+        assert exact is not None
+        assert plain is not None
+        assert ours is not None
+        assert (ours - exact).norm() <= 1.5 * (plain - exact).norm()
+        assert (ours - exact).norm() <= 2e-3 * exact.norm()
+
+
 def test_logits_and_logprobs_with_triton_rows() -> None:
     case = make_case(0, torch.float32, {}, absent={"bias"})
     hidden, mask = case.operands["hidden"].nan_to_num(), case.inputs["mask"]
