@@ -6,6 +6,7 @@ modules when it runs: `outcome-rl --help` answers at once. Results go to stdout,
 
 import argparse
 import json
+import logging
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,7 +15,14 @@ from typing import Any
 
 from outcome_rl.bench import BENCHMARKS
 from outcome_rl.grpo.commands import add_commands
-from outcome_rl.terminal import at_least_one, errors_on_one_line, print_reports, print_table, show_progress
+from outcome_rl.terminal import (
+    at_least_one,
+    errors_on_one_line,
+    print_reports,
+    print_table,
+    printable,
+    show_progress,
+)
 from outcome_rl.version import __version__
 
 
@@ -27,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: the command failed; status 2 for errors of the user.
     """
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {printable(str(message))}\n"
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_PrintableLines())
     parser = _parser()
     options, rest = parser.parse_known_args(argv)
     arguments = vars(options)
@@ -41,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug, run = arguments.pop("debug"), arguments.pop("run")
     with errors_on_one_line(debug=debug):
         run(**arguments)
+
+
+class _PrintableLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def analyze(files: Sequence[Path], json_out: Path | None, **settings: Any) -> None:

@@ -1,6 +1,7 @@
 """Parts that all commands share: errors on one line, progress on stderr, tables on stdout."""
 
 import argparse
+import re
 import shutil
 import sys
 import textwrap
@@ -15,6 +16,15 @@ from outcome_rl.extras import missing_extra
 if TYPE_CHECKING:
     from outcome_rl.analyze import Report
     from outcome_rl.outcomes.matcher import Progress
+
+
+# Control characters (ESC and the 8-bit ones start commands to a terminal) and what no encoding can write.
+_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return text of a model, a file or a file name with every control character but newline replaced by U+FFFD."""
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 @contextmanager
@@ -36,8 +46,8 @@ def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+        return printable(f"{error.filename}: {error.strerror}")
+    return printable(" ".join(str(error).split()))
 
 
 def at_least_one(text: str) -> int:
@@ -57,7 +67,7 @@ def only_our_progress() -> None:
 @contextmanager
 def show_progress(label: str, unit: str) -> Iterator["Progress"]:
     """Show a line that counts up on a terminal; elsewhere print lines, one at once and then one every ten seconds."""
-    in_place = sys.stderr.isatty()
+    in_place, label = sys.stderr.isatty(), printable(label)
     begin, end, seconds = ("\r", "\x1b[K", 0.1) if in_place else ("", "\n", 10.0)
     shown_at = time.monotonic()
     print(f"{begin}{label} ...", end=end, file=sys.stderr, flush=True)
@@ -81,7 +91,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers
         rows: each with as many cells.
         numbers: align the cells to the right.
     """
-    table = [header, *rows]
+    table = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         cells = (cell.rjust(width) if numbers else cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -101,7 +111,7 @@ def print_reports(reports: Mapping[str, "Report"]) -> None:
 
 def _facts(file: str, report: "Report") -> list[str]:
     facts = [
-        f"{Path(file).name}: {report['n_questions']} questions, {report['n_samples']} samples",
+        f"{printable(Path(file).name)}: {report['n_questions']} questions, {report['n_samples']} samples",
         f"{report['solved_fraction']:.1%} of questions solved",
         f"{report['distinct_per_question']:.2f} distinct answers per question",
         f"{report['no_answer_rate']:.1%} of samples without answer",

@@ -81,7 +81,13 @@ def test_weights_that_were_read_leave_shared_memory(
     engine.update_weights(policy)
     assert list(folder.rglob("*.safetensors"))
     engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
-    assert list(folder.iterdir()) == []
+    assert [path for path in folder.iterdir() if not path.is_socket()] == []
+
+
+def test_sockets_are_in_the_private_folder_that_is_removed_at_the_end(engine: VllmEngine) -> None:
+    folder = Path(engine._handover.name)
+    assert folder.stat().st_mode & 0o077 == 0
+    assert any(path.is_socket() for path in folder.iterdir())
 
 
 def test_the_seed_decides_and_nothing_else(

@@ -16,7 +16,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import active_children, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,7 +79,13 @@ class VllmEngine:
         self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
         self._asleep = False
         others = set(active_children())
-        with _hidden_from_ctrl_c(), _unwound_by_sigterm(), distributed.isolated_environment():
+        self._handover = handover_folder(policy)
+        self._new_weights = Path(self._handover.name) / "new"  # exists until the engine has loaded them
+        with ExitStack() as stack:
+            stack.enter_context(_hidden_from_ctrl_c())
+            stack.enter_context(_unwound_by_sigterm())
+            stack.enter_context(distributed.isolated_environment())
+            stack.enter_context(_sockets_in(self._handover.name))
             try:
                 self._llm = LLM(
                     model=policy.model.name_or_path,
@@ -96,19 +102,18 @@ class VllmEngine:
                     worker_extension_cls="outcome_rl.grpo.rollout.vllm_worker.PolicyWorker",
                 )
             except (RuntimeError, ValueError) as error:
+                self._handover.cleanup()
                 raise ValueError(
                     f"rollout.engine=vllm did not start with model.path={config.model.path!r}: {error}. Its messages "
                     "above say why; where memory is short, change rollout.gpu_memory_utilization = "
                     f"{rollout.gpu_memory_utilization}"
                 ) from error
         self._processes = set(active_children()) - others
-        self._handover = handover_folder(policy)
-        self._new_weights = Path(self._handover.name) / "new"  # exists until the engine has loaded them
         self._llm.collective_rpc("exit_with", args=(os.getpid(), self._handover.name))
         self.update_weights(policy)
 
     def close(self) -> None:
-        """End the engine's processes."""
+        """End the engine's processes, and remove its files and sockets."""
         self._llm.llm_engine.engine_core.shutdown()
         self._handover.cleanup()
 
@@ -188,6 +193,20 @@ def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
     size = sum(parameter.numel() * policy.dtype.itemsize for parameter in policy.model.parameters())
     fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
     return TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None)
+
+
+@contextmanager
+def _sockets_in(folder: str) -> Iterator[None]:
+    """Let vLLM make its sockets in a folder, instead of leaving them in that of temporary files."""
+    before = os.environ.get("VLLM_RPC_BASE_PATH")
+    os.environ["VLLM_RPC_BASE_PATH"] = folder
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["VLLM_RPC_BASE_PATH"]
+        else:
+            os.environ["VLLM_RPC_BASE_PATH"] = before
 
 
 @contextmanager

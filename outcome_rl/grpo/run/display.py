@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from outcome_rl.terminal import printable
+
 _PLAIN_LINES = 30  # approximate number of step lines of a run without a terminal
 
 
@@ -45,7 +47,7 @@ class Display:
             self._bar.stop()
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False)
+        self.console.print(printable(text), markup=False)
 
     def step(self, row: Mapping[str, Any]) -> None:
         """Show a row of the metrics."""
@@ -114,7 +116,7 @@ class Display:
 
 def _shortened(text: str, limit: int = 120, *, end: bool = False) -> str:
     """Return at most `limit` characters on one line, from the start or from the end."""
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     if len(line) <= limit:
         return line
     return "…" + line[-limit:] if end else line[:limit] + "…"

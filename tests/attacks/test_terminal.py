@@ -1,0 +1,71 @@
+"""Control characters of completions, data and file names never reach the terminal: ESC could set its title or links."""
+
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from command_line import invoke
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from outcome_rl import cli
+from outcome_rl.grpo.run.display import Display
+from outcome_rl.terminal import printable
+
+TITLE = "\x1b]0;owned\x07"  # sets the title of the window
+ESCAPES = [TITLE, "\x1b[2J", "\x9b31m", "\x1b]8;;http://evil\x07click", "\x1bc", "\x08\x08\r", "\x00", "\x7f", "\ud800"]
+
+
+def harmful(text: str) -> list[str]:
+    return sorted({hex(ord(c)) for c in text if (ord(c) < 32 and c != "\n") or 0x7F <= ord(c) < 0xA0})
+
+
+@given(st.text())
+def test_only_control_characters_are_replaced(text: str) -> None:
+    shown = printable(text)
+    assert len(shown) == len(text)
+    assert harmful(shown) == []
+    shown.encode()
+    assert all(a == b for a, b in zip(text, shown, strict=True) if a.isprintable() or a == "\n")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_completion(terminal: bool) -> None:
+    display = Display(1, 0)
+    display.console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None, width=100)
+    hostile = "".join(ESCAPES)
+    numbers = {"reward": 1.0, "count": 1, "bonus": 0.1, "advantage": 0.1}
+    display.samples(
+        [{"step": 1, "question": hostile, "completion": hostile, "gold": hostile, "outcome": hostile} | numbers]
+    )
+    display.say(hostile)
+    output = display.console.file
+    assert isinstance(output, io.StringIO)
+    assert harmful(output.getvalue().replace("\x1b[2m", "").replace("\x1b[1m", "").replace("\x1b[0m", "")) == []
+    assert "owned" in output.getvalue()  # the text is there
+
+
+@pytest.mark.parametrize("escape", ESCAPES[:5])
+def test_file_names_and_data(escape: str, tmp_path: Path) -> None:
+    result = invoke(cli.main, "analyze", tmp_path / f"no{escape.replace('/', '')}such.jsonl")
+    assert result.exit_code == 2
+    assert harmful(result.output) == []
+    path = tmp_path / f"s{escape.replace('/', '')}.jsonl"
+    rows = [
+        {"question_id": f"q{escape}", "gold": f"\\sum_{{k=1}}^3 k{escape}", "response": r"\boxed{6}"},
+        {"question_id": f"r{escape}", "gold": " ", "response": "1"},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = invoke(cli.main, "analyze", path, "--workers", 1)
+    assert result.exit_code == 0, result.output
+    assert harmful(result.output) == []
+
+
+def test_logged_warnings() -> None:
+    invoke(cli.main, "env")
+    assert logging.lastResort is not None
+    record = logging.LogRecord("outcome_rl", logging.WARNING, "", 0, "%s holds records", (TITLE,), None)
+    assert harmful(logging.lastResort.format(record)) == []
