@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes of files and folders, and rows of JSON.
+"""Files that are whole or not there: atomic writes of files and folders, their digests, and rows of JSON.
 
 Contents are written under a scratch name in the same folder, forced to disk, and then renamed, so that a kill, a full
 disk or a power failure leaves the old contents or the new ones. (The kernels' count snapshots do the same in
@@ -6,6 +6,7 @@ disk or a power failure leaves the old contents or the new ones. (The kernels' c
 """
 
 import ctypes
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+MANIFEST = "MANIFEST"
 _SCRATCH = ".unfinished-"
 
 
@@ -71,6 +73,58 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
             shutil.rmtree(scratch, ignore_errors=True)
 
 
+def seal_folder(folder: Path) -> None:
+    """Write `MANIFEST`: the SHA-256 of the lines below it, then size and SHA-256 of every other file in the folder.
+
+    Call it last, inside `atomic_folder`.
+    """
+    manifest = folder / MANIFEST
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != manifest]
+    entries = {
+        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": _sha256(path)} for path in files
+    }
+    content = json.dumps(entries, indent=2).encode()
+    manifest.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+def check_folder(folder: Path, part: str = "") -> None:
+    """Check that the files of a folder are those that `seal_folder` recorded, to the bit; further files are ignored.
+
+    Args:
+        folder: the sealed folder.
+        part: check only the files whose names start so, such as `model/`.
+
+    Raises:
+        FileNotFoundError, ValueError: a file is missing, or has other contents; the message names it.
+    """
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        raise FileNotFoundError(f"{manifest} is missing, so nothing tells whether the files of {folder} are whole")
+    digest, _, content = manifest.read_bytes().partition(b"\n")
+    if hashlib.sha256(content).hexdigest().encode() != digest:
+        raise ValueError(f"{manifest} is damaged: its contents differ from its own SHA-256")
+    for name, entry in json.loads(content).items():
+        path = folder / name
+        if not name.startswith(part):
+            continue
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing")
+        if path.stat().st_size != entry["size"]:
+            raise ValueError(f"{path} is damaged: it has {path.stat().st_size:,} bytes, not {entry['size']:,}")
+        if _sha256(path) != entry["sha256"]:
+            raise ValueError(f"{path} is damaged or of another step: its SHA-256 is not the one in {MANIFEST}")
+
+
+def is_missing_folder(name: str) -> bool:
+    """Return whether a name that may be one of the hub (`NAME`, `OWNER/NAME`) is a local path, at which nothing is.
+
+    `OWNER/NAME` is a local path if there is a folder `OWNER`.
+    """
+    owner, _, rest = name.partition("/")
+    may_be_on_hub = name != "" and name[0] not in "/.~" and "/" not in rest and not (rest and Path(owner).is_dir())
+    return not may_be_on_hub and not os.path.exists(name)  # "" is not the current folder here
+
+
 def remove_folder(path: Path) -> None:
     """Delete a folder so that a kill cannot leave half of it under its name."""
     doomed = path.with_name(f"{_SCRATCH}{path.name}")
@@ -101,14 +155,28 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def read_rows(path: Path) -> Iterator[Any]:
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the JSONL rows that this library appended to a file; none if there is no file.
 
     A last line without its line end is left out: a kill cut it short, or another process is writing it.
+
+    Raises:
+        ValueError: a row is not a JSON object.
     """
     if path.exists():
         with path.open("rb") as file:
-            yield from (json.loads(line) for line in file if line.endswith(b"\n"))
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise ValueError(f"expected an object, got {type(row).__name__}")
+                except (ValueError, RecursionError) as error:
+                    raise ValueError(
+                        f"{path}, row {number} is damaged: {error}. Remove this row, or restore the file from a copy"
+                    ) from error
+                yield row
 
 
 def drop_partial_row(path: Path) -> None:
@@ -140,6 +208,11 @@ def read_jsonl(path: Path, where: Callable[[int], str]) -> Iterator[tuple[int, A
             except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, deep nesting
                 raise ValueError(f"{where(number)}: not readable as JSON: {error}.") from error
             yield number, value
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from outcome_rl.files import (
     atomic_file,
     atomic_folder,
+    check_folder,
     drop_partial_row,
+    is_missing_folder,
     read_jsonl,
     read_rows,
     remove_folder,
     remove_unfinished,
+    seal_folder,
     write_json,
     write_rows,
     write_text,
@@ -78,6 +81,59 @@ def test_rows_come_back_and_a_partial_one_is_left_out(
     whole = path.read_bytes()
     write_rows(path, rows)
     assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("line", [b"{", b"\xff", b"[" * 200_000])
+def test_a_damaged_row_is_named(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b"\n")
+    with pytest.raises(ValueError, match=r"rows\.jsonl, row 2 is damaged: .*Remove this row"):
+        list(read_rows(path))
+
+
+@given(name=st.sampled_from(["b", "inner/a", "inner/empty", "MANIFEST"]), data=st.data())
+def test_every_damage_of_a_sealed_folder_is_named(
+    name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("sealed")
+    fill(folder, "contents")
+    (folder / "inner" / "empty").touch()
+    seal_folder(folder)
+    (folder / "notes").write_text("of the user")
+    check_folder(folder)
+    whole = (folder / name).read_bytes()
+    damaged = data.draw(
+        st.binary(max_size=20)
+        | st.integers(0, max(0, len(whole) - 1)).map(lambda size: whole[:size])
+        | st.integers(0, max(0, 8 * len(whole) - 1)).map(lambda bit: flipped(whole, bit))
+    )
+    if damaged == whole:
+        return
+    (folder / name).write_bytes(damaged)
+    with pytest.raises(ValueError, match=f"{name} is damaged"):
+        check_folder(folder)
+    if name != "MANIFEST":
+        check_folder(folder, "b" if name != "b" else "inner/")
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{name} is missing"):
+        check_folder(folder)
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    if changed:
+        changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_a_missing_folder_is_told_from_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    local = ["", ".no", "./no", "../no", "/no", "~/no", "a/b/c", "runs/no", "runs/one/no", "a/b/"]
+    assert [name for name in local if not is_missing_folder(name)] == []
+    there = ["runs", "runs/one", "./runs", ".", "..", str(tmp_path)]
+    on_hub = ["gpt2", "Qwen/Qwen2.5-7B"]
+    assert [name for name in [*there, *on_hub] if is_missing_folder(name)] == []
 
 
 def test_values_come_back(tmp_path: Path) -> None:

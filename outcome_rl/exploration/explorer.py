@@ -17,7 +17,7 @@ from torch import Tensor
 from outcome_rl.exploration.batch import from_rank_zero, group_indices, rewards_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.scored import Scored, mean
-from outcome_rl.files import atomic_folder
+from outcome_rl.files import atomic_folder, check_folder, seal_folder
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.matcher import Outcomes
 from outcome_rl_kernels import OutcomeCounts, group_advantages
@@ -255,6 +255,7 @@ class Explorer:
             self.counts.save(scratch / COUNTS_FILE)
             content = json.dumps({"format": _FORMAT, "config": config, **state}, sort_keys=True)
             (scratch / STATE_FILE).write_text(content, encoding="utf-8")
+            seal_folder(scratch)
 
     @classmethod
     def load(
@@ -278,9 +279,11 @@ class Explorer:
             TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, or a
                 setting is wrong.
         """
+        try:
+            check_folder(Path(folder))
+        except (FileNotFoundError, ValueError) as error:
+            raise type(error)(f"{error}. {_FIX}") from error
         path = Path(folder, STATE_FILE)
-        if not path.is_file():
-            raise FileNotFoundError(f"{folder} holds no exploration state: {STATE_FILE} is missing. {_FIX}")
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(state, dict) or state.get("format") != _FORMAT:

@@ -14,8 +14,7 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.model.lora import add_adapters
-from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.toy import policy_dir
+from outcome_rl.grpo.model.policy import Policy, model_path
 
 MAX_LOGITS_BYTES = 2 * 2**30  # workspace of the loss on a GPU, docs/losses.md
 FLOAT32 = 4
@@ -57,7 +56,7 @@ def estimate_memory(config: TrainConfig) -> Estimate:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     dtype = getattr(torch, config.model.dtype)
-    path = str(policy_dir()) if config.model.path == "toy" else config.model.path
+    path = model_path(config.model)
     shape = AutoConfig.from_pretrained(path, trust_remote_code=config.model.trust_remote_code)
     with FakeTensorMode():
         model = AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=config.model.trust_remote_code)

@@ -7,7 +7,7 @@ questions (B) --engine--> rollouts (N = B * n) --explorer--> outcomes, counts, a
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -87,13 +87,14 @@ class Trainer:
             lambda: (latest_checkpoint(self.checkpoint_root), has_records(config.run_dir))
         )
         self._check_settings(continues=checkpoint is not None or recorded)
+        saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
         self._load_model_and_data()
         self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
         self.explorer = Explorer(config.exploration, process_group=_process_group())
         self._resources.callback(lambda: self.explorer.close())
         self.state = RunState()
         if checkpoint is not None:
-            self._restore(checkpoint)
+            self._restore(checkpoint, saved)
         self.saved_step = self.state.step
         abandoned = recorded and checkpoint is None
         self.records = self._open_records(abandoned=abandoned) if distributed.is_rank_zero() else NoRecords()
@@ -141,6 +142,8 @@ class Trainer:
             folder = set_aside(config.run_dir)
             logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, folder)
         records = Records(config.run_dir, last_step=step, trackers=open_trackers(config, step))
+        if step:  # the records decide, whatever became of the file
+            mark_best(self.checkpoint_root, self._best(records))
         write_text(config.run_dir / "config.yaml", to_yaml(config))
         return records
 
@@ -287,12 +290,13 @@ class Trainer:
 
     def _mark_best(self) -> None:
         """Keep the checkpoints that are best on the validation data; the records alone decide, so resuming is safe."""
-        best = distributed.on_rank_zero(
-            lambda: best_steps(row for row in self.records.rows("evaluations") if row["dataset"] == self.plan.watched)
-        )
+        best = distributed.on_rank_zero(lambda: self._best(self.records))
         if any(step == self.state.step for step, _ in best.values()):
             self._save_if_new()
             distributed.on_rank_zero(lambda: mark_best(self.checkpoint_root, best))
+
+    def _best(self, records: Records) -> dict[str, tuple[int, float]]:
+        return best_steps(row for row in records.rows("evaluations") if row["dataset"] == self.plan.watched)
 
     def _raise_if_interrupted(self, received: Sequence[int]) -> None:
         """Save and raise if any process received a signal; all processes must call it."""
@@ -340,18 +344,12 @@ class Trainer:
         distributed.on_rank_zero(lambda: write_checkpoint(self.checkpoint_root, step, fill, keep=keep))
         self.saved_step = step
 
-    def _restore(self, checkpoint: Path) -> None:
-        """Continue from a checkpoint.
+    def _restore(self, checkpoint: Path, saved: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint, given its `state.json`.
 
         Raises:
-            ValueError: it belongs to another run, is damaged, or has the layout of an older version.
+            ValueError: it belongs to another run.
         """
-        saved = read_state(checkpoint)
-        if "run" not in saved or not (checkpoint / "exploration").is_dir():
-            raise ValueError(
-                f"{checkpoint} was written by an older version of outcome_rl, which this one cannot continue; choose "
-                "another trainer.experiment_name"
-            )
         check_same_run(saved["identity"], self._identity(), checkpoint)
         folder = checkpoint / "exploration"
         self.explorer = Explorer.load(folder, self.config.exploration, process_group=_process_group())

@@ -24,6 +24,7 @@ from transformers import AutoTokenizer
 import outcome_rl
 from outcome_rl import NO_ANSWER, ExplorationConfig, Explorer, Scored, outcome_key, question_key
 from outcome_rl.exploration.explorer import COUNTS_FILE, STATE_FILE
+from outcome_rl.files import MANIFEST, seal_folder
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.toy import policy_dir
 
@@ -332,8 +333,8 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint" / "exploration"
 
 
-def test_the_state_is_two_files_that_hold_no_code(saved: Path) -> None:
-    assert {path.name for path in saved.parent.rglob("*") if path.is_file()} == {COUNTS_FILE, STATE_FILE}
+def test_the_state_is_files_that_hold_no_code(saved: Path) -> None:
+    assert {path.name for path in saved.parent.rglob("*") if path.is_file()} == {COUNTS_FILE, STATE_FILE, MANIFEST}
     state = json.loads((saved / STATE_FILE).read_text())
     assert state["solved"] == {"q0": True, "q1": False}
     torch.save(Explorer.load(saved).state_dict(), saved / "state.pt")
@@ -402,7 +403,13 @@ def other_counts(folder: Path) -> None:
 def test_a_folder_that_is_damaged_or_foreign_is_refused(
     saved: Path, change: Callable[[Path], Any], error: type[Exception], named: str
 ) -> None:
+    """The digests tell, and so do the contents of a folder whose digests are right."""
     change(saved)
+    with pytest.raises((FileNotFoundError, ValueError), match=r"state\.json|counts\.safetensors") as caught:
+        Explorer.load(saved)
+    assert str(saved) in str(caught.value)
+    assert "Continue from another checkpoint, or start with new counts" in str(caught.value)
+    seal_folder(saved)
     with pytest.raises(error, match=named) as caught:
         Explorer.load(saved)
     assert str(saved) in str(caught.value)

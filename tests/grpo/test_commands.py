@@ -68,8 +68,9 @@ def test_the_toy_policy_has_its_own_settings(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("no/such/model",), "no/such/model is not the checkpoint of a run, so it names no test data: give --data"),
-        (("no/such/model", "--data", "toy:test"), "model.path='no/such/model' cannot be loaded"),
+        (("no/model",), "no/model is not the checkpoint of a run, so it names no test data: give --data"),
+        (("no/model", "--data", "toy:test"), "model.path='no/model' cannot be loaded"),
+        (("no/such/model", "--data", "toy:test"), "'no/such/model' cannot be loaded: there is no such folder"),
         (("toy", "--data", "missing.jsonl"), "data file missing.jsonl does not exist"),
         (("toy", "rollout.m=3"), "unknown config key 'rollout.m'"),
         (("toy", "--config", "embeded"), "no configuration file embeded; give a YAML file or one of the presets"),

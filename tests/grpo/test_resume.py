@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
 
+from outcome_rl.files import MANIFEST
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.evaluation import evaluate
@@ -323,11 +324,11 @@ def test_a_finished_run_shows_its_table_again(finished: Path, small: MakeOverrid
 
 
 def test_a_checkpoint_of_an_older_version_is_refused(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    """It has no digests."""
     shutil.copytree(finished, tmp_path / "run")
     checkpoint = tmp_path / "run" / "checkpoints" / "global_step_6"
-    (checkpoint / "exploration" / "counts.safetensors").rename(checkpoint / "counts.safetensors")
-    shutil.rmtree(checkpoint / "exploration")
-    with pytest.raises(ValueError, match=r"global_step_6 was written by an older version .* trainer\.experiment_name"):
+    (checkpoint / MANIFEST).unlink()
+    with pytest.raises(ValueError, match=r"global_step_6/MANIFEST is missing.*to continue from global_step_4"):
         Trainer(small_config(tmp_path))
 
 

@@ -49,10 +49,18 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
 
 
 def load_adapters(adapters: Any, folder: Path) -> None:
-    """Load adapters in place from a folder that the wrapper's `save_pretrained` wrote."""
-    from peft import load_peft_weights, set_peft_model_state_dict
+    """Load adapters in place from a folder that the wrapper's `save_pretrained` wrote.
 
-    set_peft_model_state_dict(adapters, load_peft_weights(str(folder), device="cpu"))
+    Raises:
+        ValueError: the folder holds other tensors than the adapters.
+    """
+    from peft import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
+
+    saved, own = load_peft_weights(str(folder), device="cpu"), get_peft_model_state_dict(adapters)
+    if saved.keys() != own.keys():
+        names = ", ".join(sorted(saved.keys() ^ own.keys()))
+        raise ValueError(f"{folder} must hold the tensors of the adapters; these are in one of the two alone: {names}")
+    set_peft_model_state_dict(adapters, saved)
 
 
 @torch.no_grad()

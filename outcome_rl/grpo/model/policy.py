@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor, nn
 
+from outcome_rl.files import is_missing_folder
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
 from outcome_rl.grpo.model.fsdp import ShardedModel, shard_like
@@ -56,14 +57,17 @@ class Policy:
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        path = str(policy_dir()) if config.path == "toy" else config.path
+        path = model_path(config)
         device = choose_device(config.device)
         try:
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
-            model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=getattr(torch, config.dtype), trust_remote_code=config.trust_remote_code
+            model, _ = _load_whole(
+                AutoModelForCausalLM,
+                path,
+                dtype=getattr(torch, config.dtype),
+                trust_remote_code=config.trust_remote_code,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ValueError(f"model.path={config.path!r} cannot be loaded: {error}") from error
         if tokenizer.eos_token_id is None:
             raise ValueError(
@@ -198,12 +202,19 @@ class Policy:
         self.model.save_pretrained(folder, state_dict=state)
 
     def load_weights(self, folder: Path) -> None:
-        """Load the weights of a folder that `save` wrote."""
+        """Load the weights of a folder that `save` wrote.
+
+        Raises:
+            ValueError: the folder holds other tensors than this model.
+        """
         if self.adapters is not None:
             load_adapters(self.adapters, folder / "adapter")
             return
-        saved = type(self._unsharded_model).from_pretrained(folder, dtype=self.dtype).state_dict()
-        own = self.model.state_dict()
+        model = self._unsharded_model
+        loaded, unknown = _load_whole(type(model), str(folder), config=model.config, dtype=self.dtype)
+        if unknown:
+            raise ValueError(f"{folder} holds tensors that {type(model).__name__} lacks: {', '.join(unknown)}")
+        saved, own = loaded.state_dict(), self.model.state_dict()
         self.model.load_state_dict({name: shard_like(tensor, own[name]) for name, tensor in saved.items()})
 
     def _hidden(self, **inputs: Any) -> Tensor:
@@ -251,6 +262,41 @@ class Policy:
             raise ValueError(
                 f"{type(self.model).__name__} does not keep packed sequences apart; set model.use_remove_padding=false"
             )
+
+
+def model_path(config: ModelConfig) -> str:
+    """Return the folder or the hub name that `model.path` stands for.
+
+    Raises:
+        ValueError: it is empty, or names a local folder that does not exist.
+    """
+    if config.path == "toy":
+        return str(policy_dir())
+    if is_missing_folder(config.path):
+        raise ValueError(
+            f"model.path={config.path!r} cannot be loaded: there is no such folder; give a folder, a hub name, or toy"
+        )
+    return config.path
+
+
+def _load_whole(model_class: Any, path: str, **options: Any) -> tuple[Any, list[str]]:
+    """Load a model, all of whose tensors must be in its safetensors files; transformers would invent the others.
+
+    Returns:
+        The model, and the names of tensors in the files that it does not have.
+
+    Raises:
+        OSError, ValueError: there is no such model, a file is damaged, or a tensor is missing or has another shape.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        model, found = model_class.from_pretrained(path, output_loading_info=True, **options)
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(f"its weights are damaged, or belong to another configuration: {error}") from error
+    if found["missing_keys"]:
+        raise ValueError(f"its files lack the tensors {', '.join(sorted(found['missing_keys']))}")
+    return model, sorted(found["unexpected_keys"])
 
 
 @contextmanager

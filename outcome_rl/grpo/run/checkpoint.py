@@ -5,6 +5,7 @@
         optimizer.pt         AdamW and schedule
         exploration/         counts, outcome classes and solved questions, see `Explorer.save`
         state.json           position of the run, configuration, data fingerprint
+        MANIFEST             size and SHA-256 of every file
     <run>/checkpoints/best.json   best checkpoint by each watched metric
 
 Sampling and batch order are functions of seed and step, so no generator state is saved.
@@ -16,7 +17,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.files import atomic_folder, remove_folder, remove_unfinished, write_json
+from outcome_rl.files import (
+    MANIFEST,
+    atomic_folder,
+    check_folder,
+    is_missing_folder,
+    remove_folder,
+    remove_unfinished,
+    seal_folder,
+    write_json,
+)
 
 _NAME = re.compile(r"global_step_(\d+)")
 
@@ -38,6 +48,7 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
     try:
         with atomic_folder(place) as scratch:
             fill(scratch)
+            seal_folder(scratch)
     except Exception as error:  # every library raises its own for a full disk
         previous = latest_checkpoint(root)
         raise OSError(
@@ -52,9 +63,19 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
 
 
 def read_best(root: Path) -> dict[str, dict[str, Any]]:
-    """Return metric -> `{"checkpoint": "global_step_N", "step": N, "value": ...}`; empty if none is marked."""
+    """Return metric -> `{"checkpoint": "global_step_N", "step": N, "value": ...}`; empty if none is marked.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
     path = root / "best.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        best = json.loads(path.read_text())
+        return {str(name): {key: entry[key] for key in ("checkpoint", "step", "value")} for name, entry in best.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged: {error!r}. Continue the run, which writes it again") from error
 
 
 def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
@@ -75,18 +96,24 @@ def find_model(path: str) -> tuple[str, Path | None]:
             hub name, or "toy".
 
     Raises:
-        ValueError: the run has no checkpoint.
+        ValueError: the run has no checkpoint, its model is damaged, or a local path leads nowhere.
     """
+    if is_missing_folder(path):
+        raise ValueError(f"{path!r} cannot be loaded: there is no such folder; give a run, a checkpoint or a model")
     folder = Path(path)
     if (folder / "config.yaml").is_file() and not (folder / "config.json").is_file():
         newest = latest_checkpoint(folder / "checkpoints")
         if newest is None:
             raise ValueError(f"{folder} is a run without a checkpoint, so it holds no model yet")
         folder = newest
-    if (folder / "state.json").is_file():
+    if _is_checkpoint(folder):
         folder = folder / "model"
-    settings = folder.absolute().parents[2] / "config.yaml" if _NAME.fullmatch(folder.absolute().parent.name) else None
-    return str(folder) if folder.is_dir() else path, settings if settings is not None and settings.is_file() else None
+    checkpoint = folder.absolute().parent
+    if not _is_checkpoint(checkpoint):
+        return path, None
+    _check(checkpoint, "model/")
+    settings = checkpoint.parents[1] / "config.yaml"
+    return str(folder), settings if settings.is_file() else None
 
 
 def latest_checkpoint(root: Path) -> Path | None:
@@ -96,18 +123,13 @@ def latest_checkpoint(root: Path) -> Path | None:
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """Read the `state.json` of a checkpoint.
+    """Read the `state.json` of a checkpoint, after every file of the checkpoint was checked to the bit.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: a file is missing or damaged; the message names it, and the checkpoint to continue from.
     """
-    path = checkpoint / "state.json"
-    try:
-        state: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{path} cannot be read: {error}. Remove this checkpoint to continue from an earlier one"
-        ) from error
+    _check(checkpoint)
+    state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
     return state
 
 
@@ -137,6 +159,22 @@ def check_same_run(
         raise ValueError(
             f"{place} belongs to another run: {'; '.join(differences)}. Restore these settings, or {otherwise}"
         )
+
+
+def _check(checkpoint: Path, part: str = "") -> None:
+    try:
+        check_folder(checkpoint, part)
+    except (OSError, ValueError) as error:  # also a disk that cannot be read
+        found = _checkpoints(checkpoint.parent)
+        earlier = found[: found.index(checkpoint)] if checkpoint in found else []
+        otherwise = f"continue from {earlier[-1].name}" if earlier else "start again, since there is no earlier one"
+        raise ValueError(
+            f"{error}. Restore {checkpoint} from a copy, or remove this checkpoint to {otherwise}"
+        ) from error
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (MANIFEST, "state.json"))
 
 
 def _checkpoints(root: Path) -> list[Path]:

@@ -5,8 +5,7 @@ same records as an uninterrupted one.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +43,15 @@ class Records:
         Args:
             last_step: rows of later steps are dropped.
             trackers: receive the numbers of metrics and evaluations too, and are closed with the files.
+
+        Raises:
+            ValueError: a row is damaged.
         """
         run_dir.mkdir(parents=True, exist_ok=True)
         self._paths = {stream: run_dir / f"{stream}.jsonl" for stream in STREAMS}
         for path in self._paths.values():
             if path.exists():
-                write_rows(path, takewhile(lambda row: row["step"] <= last_step, read_rows(path)))
+                write_rows(path, _rows_until(path, last_step))
         self._files = {stream: path.open("a", encoding="utf-8") for stream, path in self._paths.items()}
         self._trackers = trackers
 
@@ -88,6 +90,15 @@ class NoRecords(Records):
 
     def close(self) -> None:
         pass
+
+
+def _rows_until(path: Path, last_step: int) -> Iterator[dict[str, Any]]:
+    for row in read_rows(path):
+        if not isinstance(row.get("step"), int):
+            raise ValueError(f"{path} holds a row without its step: {str(row)[:80]}. Remove it, or restore the file")
+        if row["step"] > last_step:
+            return
+        yield row
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:

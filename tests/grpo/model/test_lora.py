@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from grpo_runs import MakeConfig, scored
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
@@ -71,6 +71,17 @@ def test_a_saved_model_has_merged_weights_and_separate_adapters(
     fresh = Policy.load(SETTINGS)
     fresh.load_weights(tmp_path)
     assert torch.equal(logits(fresh.model), logits(adapted.model))
+
+
+def test_adapters_that_are_not_whole_are_refused(adapted: Policy, tmp_path: Path) -> None:
+    adapted.save(tmp_path)
+    path = tmp_path / "adapter" / "adapter_model.safetensors"
+    tensors = load_file(path)
+    name = min(tensors)
+    del tensors[name]
+    save_file(tensors, path)
+    with pytest.raises(ValueError, match=f"adapter must hold the tensors of the adapters; .*: .*{name}$"):
+        adapted.load_weights(tmp_path)
 
 
 def shared_keys(policy: Policy, folder: Path) -> set[str]:

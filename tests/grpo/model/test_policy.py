@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_models import SIZES
 from torch import nn
 from transformers import (
@@ -191,6 +191,61 @@ def test_save_and_load_are_exact(policy: Policy, tmp_path: Path) -> None:
     wanted: dict[str, Any] = policy.model.state_dict()
     assert wanted.keys() == fresh.model.state_dict().keys()
     assert all(torch.equal(value, wanted[name]) for name, value in fresh.model.state_dict().items())
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Change the tensors of a saved model."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+NORM = "model.norm.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda tensors: tensors.pop(NORM), f"lack the tensors {NORM}"),
+        (lambda tensors: tensors.update({NORM: torch.ones(3)}), "damaged, or belong to another configuration"),
+        (lambda tensors: tensors.clear(), "lack the tensors"),
+    ],
+)
+def test_weights_that_are_not_whole_are_refused(
+    policy: Policy, tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], object], named: str
+) -> None:
+    policy.save(tmp_path)
+    rewritten(tmp_path, change)
+    with pytest.raises(ValueError, match=rf"model\.path='{tmp_path}' cannot be loaded: .*{named}"):
+        Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
+    with pytest.raises(ValueError, match=named):
+        policy.load_weights(tmp_path)
+
+
+def test_weights_of_another_model_are_refused(policy: Policy, tmp_path: Path) -> None:
+    policy.save(tmp_path)
+    rewritten(tmp_path, lambda tensors: tensors.update(more=torch.ones(3)))
+    with pytest.raises(ValueError, match="tensors that LlamaForCausalLM lacks: more"):
+        policy.load_weights(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not safetensors"])
+def test_damaged_weights_are_refused(policy: Policy, tmp_path: Path, content: bytes) -> None:
+    policy.save(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match=r"cannot be loaded: its weights are damaged"):
+        Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
+
+
+def test_weights_are_loaded_without_a_configuration(policy: Policy, tmp_path: Path) -> None:
+    """The default configuration of the architecture would be a model of billions of parameters."""
+    policy.save(tmp_path)
+    (tmp_path / "config.json").unlink()
+    weights = policy.head_weight.detach().clone()
+    with torch.no_grad():
+        policy.head_weight.zero_()
+    policy.load_weights(tmp_path)
+    assert torch.equal(policy.head_weight, weights)
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:

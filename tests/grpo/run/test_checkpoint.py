@@ -183,7 +183,11 @@ def test_a_damaged_state_says_what_to_do(content: str | None, tmp_path: Path) ->
     (place / "state.json").unlink()
     if content is not None:
         (place / "state.json").write_text(content)
-    with pytest.raises(ValueError, match=r"state\.json cannot be read: .*Remove this checkpoint"):
+    with pytest.raises(ValueError, match=r"state\.json is (damaged|missing).*remove this checkpoint to start again"):
+        read_state(place)
+    place = write_checkpoint(tmp_path, 2, fill_with("two"), keep=2)
+    (place / "model" / "weights").write_text("twp")
+    with pytest.raises(ValueError, match=r"model/weights is damaged .* to continue from global_step_1$"):
         read_state(place)
 
 
@@ -238,6 +242,13 @@ def test_a_kill_while_the_best_are_marked_leaves_the_old_mark(tmp_path: Path, mo
     with pytest.raises(KeyboardInterrupt):
         mark_best(tmp_path, {"pass@1": (1, 0.7)})
     assert read_best(tmp_path) == before
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"pass@1": 3}', '{"pass@1": {"step": 3}}'])
+def test_a_damaged_mark_of_the_best_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "best.json").write_text(content)
+    with pytest.raises(ValueError, match=r"best\.json is damaged: .*Continue the run"):
+        read_best(tmp_path)
 
 
 def checkpoints(root: Path) -> list[str]:

@@ -41,8 +41,7 @@ def test_nothing_is_overwritten(finished: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_missing_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_a_missing_model_is_named(tmp_path: Path) -> None:
     result = export(tmp_path / "missing", tmp_path / "out")
     assert result.exit_code == 2
     assert "missing' cannot be loaded" in result.stderr

@@ -1,0 +1,183 @@
+"""Random damage of a run's files: it is refused in one line, or the run ends with the same bytes."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import Result, invoke
+from grpo_runs import assert_same_run
+
+from outcome_rl import Explorer, cli
+from outcome_rl.grpo.run.checkpoint import find_model, read_state
+
+SETTINGS = (
+    "data.train_batch_size=4",
+    "data.train_max_samples=16",
+    "data.val_max_samples=2",
+    "data.test_files=[]",
+    "rollout.n=2",
+    "rollout.val_kwargs.n=2",
+    "actor.optim.lr_scheduler_type=constant",
+    "trainer.save_freq=2",
+    "trainer.test_freq=2",
+    "trainer.num_threads=1",
+)
+NEWEST = Path("checkpoints/global_step_4")
+WEIGHTS = NEWEST / "model" / "model.safetensors"
+
+
+def train(run: Path, steps: int) -> Result:
+    place = (f"trainer.default_local_dir={run.parent}", f"trainer.experiment_name={run.name}")
+    length = f"trainer.total_training_steps={steps}"
+    return invoke(cli.main, "train", "--config", "toy", *SETTINGS, *place, length)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints of its steps 2 and 4."""
+    run = tmp_path_factory.mktemp("base") / "run"
+    assert train(run, 4).exit_code == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def continued(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, continued to step 5 without damage."""
+    run = shutil.copytree(base, tmp_path_factory.mktemp("continued") / "run")
+    assert train(run, 5).exit_code == 0
+    return run
+
+
+def damage(run: Path, rng: random.Random) -> Path:
+    """Damage one file of the newest checkpoint, and return it."""
+    path = rng.choice(sorted(path for path in (run / NEWEST).rglob("*") if path.is_file()))
+    whole = path.read_bytes()
+    kinds = ["flip", "cut", "empty", "longer", "other step", "swap", "delete", "delete folder"]
+    kind = rng.choices(kinds, weights=[8, 3, 1, 1, 4, 2, 2, 1])[0]
+    if kind == "flip":
+        changed = bytearray(whole)
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+        path.write_bytes(changed)
+    elif kind == "cut":
+        path.write_bytes(whole[: rng.randrange(len(whole))])
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "longer":
+        path.write_bytes(whole + b"\n")
+    elif kind == "other step":
+        shutil.copy(str(path).replace("global_step_4", "global_step_2"), path)
+    elif kind == "swap":
+        other = rng.choice([one for one in sorted(path.parent.iterdir()) if one.is_file()])
+        path.write_bytes(other.read_bytes())
+        other.write_bytes(whole)
+    elif kind == "delete folder" and path.parent != run / NEWEST:
+        shutil.rmtree(path.parent)
+    else:
+        path.unlink()
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_two_hundred_random_damages_of_a_checkpoint(base: Path, tmp_path: Path) -> None:
+    rng, refused, harmless = random.Random(0), 0, 0
+    whole = contents(base / NEWEST)
+    run = shutil.copytree(base, tmp_path / "run")
+    while refused < 200:
+        path = damage(run, rng)
+        if contents(run / NEWEST) == whole:  # a file of another step may hold the same bytes, as the tokenizer does
+            read_state(run / NEWEST)
+            harmless += 1
+            continue
+        with pytest.raises(ValueError, match="remove this checkpoint to continue from global_step_2") as caught:
+            read_state(run / NEWEST)
+        assert "\n" not in str(caught.value)
+        assert str(run / NEWEST) in str(caught.value)
+        if "model" in path.parts and path.suffix == ".safetensors":
+            with pytest.raises(ValueError, match=r"model/.* is (missing|damaged)"):
+                find_model(str(run))
+        if "exploration" in path.parts:
+            with pytest.raises((FileNotFoundError, ValueError), match=r"exploration/.* is (missing|damaged).*Continue"):
+                Explorer.load(run / NEWEST / "exploration")
+        refused += 1
+        shutil.rmtree(run / NEWEST)
+        shutil.copytree(base / NEWEST, run / NEWEST)
+    assert harmless < 50
+
+
+def flip(name: Path) -> Callable[[Path], object]:
+    def change(run: Path) -> None:
+        content = bytearray((run / name).read_bytes())
+        content[len(content) // 2] ^= 64
+        (run / name).write_bytes(content)
+
+    return change
+
+
+def write(name: Path | str, content: bytes) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (flip(WEIGHTS), "model.safetensors is damaged"),
+        (flip(NEWEST / "exploration" / "counts.safetensors"), "counts.safetensors is damaged"),
+        (write(NEWEST / "optimizer.pt", b""), "optimizer.pt is damaged"),
+        (write(NEWEST / "optimizer.pt", b"cos\nsystem\n(S'true'\ntR."), "optimizer.pt is damaged"),
+        (write(NEWEST / "state.json", b"[]"), "state.json is damaged"),
+        (lambda run: (run / NEWEST / "model" / "config.json").unlink(), "config.json is missing"),
+        (lambda run: shutil.rmtree(run / NEWEST / "model"), "is missing"),
+        (write("metrics.jsonl", b"\0\n"), "metrics.jsonl, row 1 is damaged"),
+        (write("evaluations.jsonl", b"[]\n"), "evaluations.jsonl, row 1 is damaged"),
+        (write("samples.jsonl", b"{}\n"), "samples.jsonl holds a row without its step"),
+    ],
+)
+def test_a_damaged_run_is_refused_in_one_line(
+    change: Callable[[Path], object], named: str, base: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(base, tmp_path / "run")
+    change(run)
+    before = contents(run)
+    result = train(run, 5)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert named in result.stderr
+    assert {name: content for name, content in contents(run).items() if name in before} == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        write("checkpoints/best.json", b"[]"),
+        write("checkpoints/best.json", b"{"),
+        write("config.yaml", b"model:\n  pa"),
+        flip(Path("checkpoints/global_step_2/model/model.safetensors")),
+        lambda run: (run / "checkpoints" / "best.json").unlink(),
+    ],
+)
+def test_damage_of_files_that_a_run_writes_again_leaves_no_trace(
+    change: Callable[[Path], object], base: Path, continued: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(base, tmp_path / "run")
+    change(run)
+    result = train(run, 5)
+    assert result.exit_code == 0, result.stderr
+    assert_same_run(run, continued)
+
+
+@pytest.mark.parametrize("command", ["eval", "export"])
+def test_a_damaged_model_is_not_sampled_or_exported(command: str, base: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(base, tmp_path / "run")
+    flip(WEIGHTS)(run)
+    more = ["--out", tmp_path / "out"] if command == "eval" else [tmp_path / "out"]
+    result = invoke(cli.main, command, run, *more)
+    assert result.exit_code == 2
+    assert "model/model.safetensors is damaged" in result.stderr
+    assert "continue from global_step_2" in result.stderr
+    assert not (tmp_path / "out").exists()
