@@ -4,11 +4,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
+SITE   := $(VENV)/.site
 VLLM   := .venv-vllm
 INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
-.PHONY: help install train reproduce-quick mechanism bandits test test-vllm test-integrations check-native bench pages lint clean
+.PHONY: help install train reproduce-quick mechanism bandits test test-vllm test-integrations check-native bench pages docs lint clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +73,13 @@ bench: install $(PEERS) ## Time the loss next to its peers, and host latencies; 
 pages: install ## Write the tables and plots of docs/ from the records and the settings
 	$(BIN)/python -m bench.pages
 	$(BIN)/python docs/settings.py
+
+docs: install $(SITE) ## Build the documentation site into site/; a broken link or reference fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir site
+
+$(SITE): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
 
 # Without their dependencies, which are installed or listed beside them: they must not move a pinned version.
 $(PEERS): $(READY) bench/peers.txt

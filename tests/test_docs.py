@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import outcome_rl
 from outcome_rl import Explorer, group_advantages, linear_policy_loss
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.metrics import SampleSummary
@@ -124,27 +125,44 @@ def test_the_example_of_the_losses_runs() -> None:
     assert names["lm_head"].weight.grad.any()
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "experiments/bandits/README.md",
-        "experiments/mechanism/README.md",
-        "experiments/paper/README.md",
-        "docs/training.md",
-        "docs/architecture.md",
-        "docs/counts.md",
-        "docs/integrate.md",
-        "docs/losses.md",
-        "docs/math.md",
-        "docs/outcomes.md",
-        "docs/results.md",
-        "examples/verl/README.md",
-    ],
+def test_the_quickstart_runs() -> None:
+    block = re.findall(r"```python\n(.*?)```", (DOCS / "quickstart.md").read_text(), re.DOTALL)[0]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert names["scored"].correct.tolist() == [True, True, False, False]
+    assert repr(names["explorer"].seen("q1")) in block
+
+
+PAGES = sorted(
+    path.relative_to(DOCS.parent).as_posix()
+    for pattern in ("*.md", "docs/**/*.md", "docs/llms.txt", "experiments/*/README.md", "examples/*/README.md")
+    for path in DOCS.parent.glob(pattern)
 )
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     path = DOCS.parent / page
     targets = re.findall(r"\]\(([^)#]+)\)", path.read_text())
     missing = [t for t in targets if "://" not in t and not (path.parent / t).exists()]
     assert missing == []
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    menu = (DOCS.parent / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    missing = [page for page in PAGES if page.startswith("docs/") and page.removeprefix("docs/") not in menu]
+    assert missing == ["docs/llms.txt"]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
+    values = {"NO_ANSWER", "OUTCOME_RULE", "__version__"}
+    missing = [name for name in outcome_rl.__all__ if name not in values and not re.search(rf"\.{name}\n", listed)]
+    assert missing == []
+
+
+def test_one_version() -> None:
+    root = DOCS.parent
+    assert f"\nversion: {outcome_rl.__version__}\n" in (root / "CITATION.cff").read_text()
+    section = "Unreleased" if "dev" in outcome_rl.__version__ else outcome_rl.__version__
+    assert re.search(rf"^## {re.escape(section)}", (root / "CHANGELOG.md").read_text(), re.MULTILINE)

@@ -1,0 +1,61 @@
+"""Hook of mkdocs: pages that lie outside docs/, and links between the files of the repository.
+
+README.md and the other pages of the repository are read by GitHub where they are, so links are relative to files. In
+the site a link to another page leads to that page, and a link to source code leads to the repository if
+`OUTCOME_RL_REPO_URL` names one.
+"""
+
+import re
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+# File in the repository -> page of the site.
+OUTSIDE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "RELEASE.md": "project/release.md",
+    "SECURITY.md": "project/security.md",
+    "CODE_OF_CONDUCT.md": "project/code_of_conduct.md",
+    "experiments/paper/README.md": "experiments/paper.md",
+    "experiments/mechanism/README.md": "experiments/mechanism.md",
+    "experiments/bandits/README.md": "experiments/bandits.md",
+    "examples/verl/README.md": "examples/verl.md",
+}
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that lie outside docs/, and the images beside them."""
+    for source, page in OUTSIDE.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+        for image in (ROOT / source).parent.glob("*/*.png") if "/" in source else ():
+            files.append(File.generated(config, image.relative_to(ROOT).as_posix(), abs_src_path=str(image)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Turn links between files of the repository into links between pages, outside code blocks."""
+    here = {site: source for source, site in OUTSIDE.items()}.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+
+    def rewrite(match: re.Match[str]) -> str:
+        bang, text, target = match.groups()
+        path, hash_, anchor = target.partition("#")
+        if not path or "://" in path or path.startswith("mailto:"):
+            return match[0]
+        source = normpath(str(PurePosixPath(here).parent / path))
+        uri = OUTSIDE.get(source, source.removeprefix("docs/"))
+        if files.get_file_from_path(uri) is not None:
+            return f"{bang}[{text}]({relpath(uri, PurePosixPath(page.file.src_uri).parent)}{hash_}{anchor})"
+        if not (ROOT / source).exists():
+            return match[0]  # mkdocs reports it
+        if config.repo_url:
+            return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{source}{hash_}{anchor})"
+        return text if source in text else f"{text} (`{source}`)"
+
+    parts = re.split(r"(^```.*?^```)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.startswith("```") else LINK.sub(rewrite, part) for part in parts)
