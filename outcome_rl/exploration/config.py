@@ -10,7 +10,7 @@ from outcome_rl.outcomes.functions import OutcomeFunction, given, load_function
 from outcome_rl.outcomes.matcher import Judge, OutcomeMatcher
 from outcome_rl.settings import check_settings, setting
 from outcome_rl_kernels import parse_bonus
-from outcome_rl_kernels.advantages.reference import NoAnswerRule, is_zeroed
+from outcome_rl_kernels.advantages.reference import CountTime, NoAnswerRule, Only, is_zeroed
 from outcome_rl_kernels.loss.inputs import AnswerMaskMode
 
 # Usual columns of question ids and gold answers in data sets, tried in this order.
@@ -32,6 +32,22 @@ class ExplorationConfig:
     )
     coef: float | list[float] = setting(0.1, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
     baseline: float = setting(0.5, "Baseline b0 of ucb_con; the paper uses 1 for easy and 0.5 for medium data.")
+    schedule_batches: int | None = setting(
+        None, "Batches over which coef and baseline change linearly to coef_end and baseline_end; null: never.", gt=0
+    )
+    coef_end: float = setting(0.0, "With schedule_batches: factor of coef at the end, such as 0 for no bonus.", ge=0)
+    baseline_end: float | None = setting(None, "With schedule_batches: baseline at the end; null keeps it.")
+    only: Only = setting(
+        "all",
+        "Responses that get a bonus: all; those that are not correct (incorrect); those of groups without a correct "
+        "response and of questions never solved before (unsolved).",
+    )
+    count: CountTime = setting(
+        "before", "Counts of the bonus: before the batch, as if its responses came at once, or after it."
+    )
+    halve_counts_every: int | None = setting(
+        None, "Batches after which every count is halved, rounded up, so that bonuses come back; null: never.", gt=0
+    )
     zero_when_all_correct: bool | None = setting(
         None,
         "Whether a group whose answers are all correct gets no bonus; null follows the paper: yes for ucb_mean and "
@@ -74,6 +90,8 @@ class ExplorationConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         methods = parse_bonus(self.bonus)
+        if self.schedule_batches is None and (self.coef_end or self.baseline_end is not None):
+            raise ValueError("coef_end and baseline_end need schedule_batches, the number of batches; got null")
         if isinstance(self.coef, list | tuple) and len(self.coef) != len(methods):
             raise ValueError(
                 f"coef must be one number, or one for each method of bonus={self.bonus!r}, {len(methods)} in all; got "
@@ -123,14 +141,18 @@ class ExplorationConfig:
 
     @property
     def needs_correctness(self) -> bool:
-        """Return whether the bonus depends on correctness, by the rule for groups that are all correct."""
-        return self.explores and any(is_zeroed(m, self.zero_when_all_correct) for m in parse_bonus(self.bonus))
+        """Return whether the bonus depends on correctness: `only`, or the rule for groups that are all correct."""
+        zeroed = any(is_zeroed(method, self.zero_when_all_correct) for method in parse_bonus(self.bonus))
+        return self.explores and (zeroed or self.only != "all")
 
-    @property
-    def group_settings(self) -> dict[str, Any]:
-        """Return the arguments of `group_advantages` that are settings."""
-        names = ("bonus", "coef", "baseline", "zero_when_all_correct", "no_answer")
-        return {name: getattr(self, name) for name in names}
+    def group_settings(self, batches: int) -> dict[str, Any]:
+        """Return the arguments of `group_advantages` that are settings, after a number of batches."""
+        given = {name: getattr(self, name) for name in ("bonus", "zero_when_all_correct", "no_answer", "only")}
+        done = 0.0 if self.schedule_batches is None else min(batches / self.schedule_batches, 1.0)
+        factor = 1 + (self.coef_end - 1) * done
+        end = self.baseline if self.baseline_end is None else self.baseline_end
+        coefs = self.coef if isinstance(self.coef, list | tuple) else [self.coef] * len(parse_bonus(self.bonus))
+        return given | {"coef": [c * factor for c in coefs], "baseline": self.baseline + (end - self.baseline) * done}
 
 
 def _function(named: str | OutcomeFunction) -> OutcomeFunction:

@@ -48,6 +48,7 @@ class Explorer:
         counts: `OutcomeCounts` of all responses so far.
         matcher: `OutcomeMatcher`, or for an outcome function `FunctionMatcher`, with the outcome classes so far.
         solved: question id -> whether a correct response was ever sampled, for every question sampled so far.
+        batches: number of calls of `score` so far, on which schedules and the halving of counts depend.
         id_source: where the question ids come from, in words; see `set_id_source`.
 
     Raises:
@@ -75,6 +76,7 @@ class Explorer:
         self.matcher = self.config.matcher()
         self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
         self.solved: dict[str, bool] = {}
+        self.batches = 0
         self.id_source = ""
         self._told_unmasked = False
         self._question_keys: dict[str, int] = {}  # of the questions in `solved`, in the same order
@@ -95,7 +97,8 @@ class Explorer:
         """Classify N responses, compute their advantages and bonuses, and count them.
 
         `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, and the bonus of `group_advantages`, from the counts
-        before this call: the responses of one call never see one another, whatever groups they are in.
+        before this call: the responses of one call never see one another, whatever groups they are in. With
+        `count="after"` all of them see all of them.
 
         Args:
             question_ids: N stable ids of the questions, the same whenever a question comes back; an id of the data set,
@@ -139,7 +142,8 @@ class Explorer:
         correct_N = (torch.from_numpy(outcomes.correct) if verdicts_N is None else verdicts_N).to(device)
         rewards_N = correct_N.float() if rewards_N is None else rewards_N.to(device)
         advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
-        counts_N = torch.zeros_like(keys_N)
+        if self.config.count == "after":
+            counts_N = self.counts.observe(questions_N, keys_N)
         for rows_Bn in rows_by_size(groups_N):
             rows_Bn = rows_Bn.to(device)
             part = group_advantages(
@@ -149,12 +153,17 @@ class Explorer:
                 self.counts,
                 correct=correct_N[rows_Bn],
                 scale=scale,
-                update=False,  # counted below, so that no group sees the samples of another
-                **self.config.group_settings,
+                update=False,  # counted for all groups at once, so that no group sees the samples of another alone
+                **self.config.group_settings(self.batches),
             )
-            assert part.counts is not None
-            advantages_N[rows_Bn], bonuses_N[rows_Bn], counts_N[rows_Bn] = part.advantages, part.bonuses, part.counts
-        self._count(question_ids, questions_N, keys_N, correct_N)
+            advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses
+        if self.config.only == "unsolved":
+            solved = [self.solved.get(question_id, False) for question_id in question_ids]
+            bonuses_N = bonuses_N.masked_fill(torch.tensor(solved, device=device), 0.0)
+        if self.config.count == "before":
+            counts_N = self.counts.observe(questions_N, keys_N)
+        self._remember(question_ids, questions_N, correct_N)
+        self._end_batch()
         self._tell_unmasked(outcomes)
         return Scored(
             correct_N,
@@ -188,7 +197,8 @@ class Explorer:
         """
         questions_N, outcomes = self._classify(question_ids, responses, golds, examples)
         keys_N = torch.from_numpy(outcomes.keys).to(self.counts.device)
-        self._count(question_ids, questions_N, keys_N, torch.from_numpy(outcomes.correct))
+        self.counts.observe(questions_N, keys_N)
+        self._remember(question_ids, questions_N, torch.from_numpy(outcomes.correct))
 
     def seen(self, question_id: str) -> list[tuple[str | None, int]]:
         """List the outcomes sampled for a question so far, the most frequent first.
@@ -217,6 +227,7 @@ class Explorer:
             "counts": self.counts.state_dict(),
             "outcomes": self.matcher.state_dict(),
             "solved": dict(self.solved),
+            "batches": self.batches,
             "id_source": self.id_source,
         }
 
@@ -228,7 +239,7 @@ class Explorer:
         """
         counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
         try:
-            solved, id_source = dict(state["solved"]), state["id_source"]
+            solved, id_source, batches = dict(state["solved"]), state["id_source"], int(state["batches"])
             if not all(isinstance(i, str) and isinstance(yes, bool) for i, yes in solved.items()):
                 raise TypeError("solved must map question ids to booleans")
             counts.load_state_dict(state["counts"])
@@ -238,7 +249,7 @@ class Explorer:
             self.matcher.load_state_dict(state["outcomes"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
-        self.counts, self.solved, self.id_source = counts, solved, id_source
+        self.counts, self.solved, self.id_source, self.batches = counts, solved, id_source, batches
         self._question_keys = question_keys
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -379,11 +390,17 @@ class Explorer:
         call = partial(self.matcher.classify, question_ids, responses, golds, examples)
         return questions_N, from_rank_zero(call, inputs, self.process_group)
 
-    def _count(self, question_ids: Sequence[str], questions_N: Tensor, keys_N: Tensor, correct_N: Tensor) -> None:
-        self.counts.observe(questions_N, keys_N)
+    def _remember(self, question_ids: Sequence[str], questions_N: Tensor, correct_N: Tensor) -> None:
         for question_id, key, correct in zip(question_ids, questions_N.tolist(), correct_N.tolist(), strict=True):
             self.solved[question_id] = correct or self.solved.get(question_id, False)
             self._question_keys[question_id] = key
+
+    def _end_batch(self) -> None:
+        """Advance the schedules, and halve the counts where it is time; a count of 1 stays, so nothing is forgotten."""
+        self.batches += 1
+        if self.config.halve_counts_every is not None and self.batches % self.config.halve_counts_every == 0:
+            state = self.counts.state_dict()
+            self.counts.load_state_dict(state | {"counts": (state["counts"] + 1) // 2})
 
     def _history(self, judged: bool) -> dict[str, float]:
         """Metrics of everything sampled so far."""

@@ -12,10 +12,13 @@ from outcome_rl_kernels.advantages.reference import (
     BONUS_METHODS,
     COUNT_METHODS,
     BonusMethod,
+    CountTime,
     GroupSettings,
     NoAnswerRule,
+    Only,
     Scale,
     reference_group_advantages,
+    restricted,
 )
 from outcome_rl_kernels.backends import Backend, Choice, Impl, choose
 from outcome_rl_kernels.checks import (
@@ -70,6 +73,8 @@ def group_advantages(
     baseline: float = 0.5,
     zero_when_all_correct: bool | None = None,
     no_answer: NoAnswerRule = "no_bonus",
+    only: Only = "all",
+    count: CountTime = "before",
     scale: Scale = "std",
     ddof: int = 1,
     eps: float = 1e-6,
@@ -80,7 +85,8 @@ def group_advantages(
 
     `A_i = (r_i - mean(r)) / (std(r) + eps)` and `bonus_i = sum over methods of coef * signal_i`, the signals as
     tabulated in `outcome_rl_kernels.advantages.reference`. The counts N that the bonuses use are those **before** this
-    call: samples of one call never see each other, also where a question occurs in several groups.
+    call: samples of one call never see each other, also where a question occurs in several groups; `count="after"`
+    includes the whole call.
 
     Args:
         rewards: (B, n) floating point.
@@ -96,6 +102,9 @@ def group_advantages(
             the paper: yes for `ucb_mean` and `ucb_con`, no for the others.
         no_answer: "no_bonus" gives a response without an answer the raw bonus 0; "own_class" treats it like any
             outcome.
+        only: responses that get a bonus: "all"; "incorrect" ones, so that none is pushed away from a correct answer;
+            or "unsolved", those of groups without a correct response.
+        count: "before" or "after" the batch; "after" takes two more passes over the table.
         scale: "std", or "none" to leave out the division (Dr. GRPO).
         ddof: of the standard deviation; 1 as in verl and TRL.
         eps: >= 0, added to the standard deviation.
@@ -133,9 +142,13 @@ def group_advantages(
     if zero_when_all_correct is not None and not isinstance(zero_when_all_correct, bool):
         raise TypeError(f"zero_when_all_correct must be True, False or None; got {zero_when_all_correct!r}")
     check_choice("no_answer", no_answer, ("no_bonus", "own_class"))
+    check_choice("only", only, ("all", "incorrect", "unsolved"))
+    check_choice("count", count, ("before", "after"))
     check_choice("scale", scale, ("std", "none"))
     check_choice("ddof", ddof, (0, 1))
     check_number("eps", eps, least=0)
+    if count == "after" and not update:
+        raise ValueError("count='after' counts the batch before it reads; got update=False. Use count='before'")
     if counts is None and COUNT_METHODS.intersection(methods):
         raise ValueError(f"bonus {bonus!r} needs counts; pass counts=OutcomeCounts() and keep it over training")
 
@@ -152,7 +165,7 @@ def group_advantages(
         None if correct is None else correct.contiguous(),
         counts,
         settings,
-        update,
+        update and count == "before",
     )
     chosen = _choose(impl, rewards, counts).impl
     compute = native_group_advantages if chosen == "native" else reference_group_advantages
@@ -161,7 +174,10 @@ def group_advantages(
 
         compute = triton_group_advantages
     with nullcontext() if counts is None else counts.lock:
-        return GroupAdvantages(*compute(*arguments))
+        before = counts.observe(question_keys, outcome_keys) if counts is not None and count == "after" else None
+        result = GroupAdvantages(*compute(*arguments))
+    bonuses = restricted(result.bonuses, rewards > 0 if correct is None else correct, only)
+    return GroupAdvantages(result.advantages, bonuses, result.counts if before is None else before)
 
 
 def _choose(impl: Impl, rewards: Tensor, counts: OutcomeCounts | None) -> Choice:

@@ -14,7 +14,9 @@ Shapes: B groups (one question each), n samples per group.
 | `batch`          |                            | -(1/n) #{j != i : a_j = a_i}      | unchanged           |
 | `batch_positive` |                            | 1 if a_i occurs once in the group | unchanged           |
 
-N(x, a) is the number of times outcome a was sampled for question x before this batch; N = 0 gives b = 1.
+N(x, a) is the number of times outcome a was sampled for question x before this batch, or with count="after" up to and
+with this batch; N = 0 gives b = 1. `only` restricts the sum of signals: "incorrect" gives correct samples none,
+"unsolved" gives groups with a correct sample none.
 Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3. The sum of several methods
 is ours: the paper calls historical and batch exploration complementary and gives no formula.
 """
@@ -30,6 +32,8 @@ from outcome_rl_kernels.counts.api import OutcomeCounts
 BonusMethod = Literal["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive"]
 NoAnswerRule = Literal["no_bonus", "own_class"]
 Scale = Literal["std", "none"]
+Only = Literal["all", "incorrect", "unsolved"]
+CountTime = Literal["before", "after"]
 
 BONUS_METHODS: tuple[BonusMethod, ...] = get_args(BonusMethod)
 COUNT_METHODS = frozenset({"ucb", "ucb_mean", "ucb_con"})  # need historical counts
@@ -133,6 +137,14 @@ def exploration_signal(
     if no_answer == "no_bonus":
         unique_Bn = unique_Bn & (outcome_keys_Bn != NO_ANSWER)
     return unique_Bn.to(dtype)
+
+
+def restricted(bonuses_Bn: Tensor, correct_Bn: Tensor, only: Only) -> Tensor:
+    """Set the bonuses of correct samples ("incorrect") or of groups with a correct one ("unsolved") to 0."""
+    if only == "all":
+        return bonuses_Bn
+    without_Bn = correct_Bn if only == "incorrect" else correct_Bn.any(dim=1, keepdim=True)
+    return bonuses_Bn.masked_fill(without_Bn, 0.0)
 
 
 def exploration_bonuses(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages, parse_bonus
 from outcome_rl_kernels.advantages import api
+from outcome_rl_kernels.advantages.reference import exploration_bonuses
 from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
 
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -337,3 +338,56 @@ def test_a_captured_call_counts_at_every_replay_without_synchronising() -> None:
             graph.replay()
             assert torch.equal(got.counts.cpu(), plain.counts)
             assert torch.equal(got.bonuses.cpu(), plain.bonuses)
+
+
+@pytest.mark.parametrize("impl", ["reference", *FAST])
+@pytest.mark.parametrize("bonus", ["ucb", "ucb_mean", "ucb_con", "ucb_con+batch"])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_count_after_and_only(impl: Any, bonus: str, data: st.DataObject) -> None:
+    """Against the signals of counts that a dictionary keeps, where a question may occur in several groups."""
+    B, n = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
+    questions = data.draw(st.lists(st.integers(1, 2), min_size=B, max_size=B))
+    outcomes = data.draw(st.lists(st.lists(st.integers(0, 2), min_size=n, max_size=n), min_size=B, max_size=B))
+    right = data.draw(st.lists(st.lists(st.booleans(), min_size=n, max_size=n), min_size=B, max_size=B))
+    only: Any = data.draw(st.sampled_from(["all", "incorrect", "unsolved"]))
+    count: Any = data.draw(st.sampled_from(["before", "after"]))
+    device = DEVICE if impl == "triton" else torch.device("cpu")
+    counts = OutcomeCounts(64, device, impl=impl)
+    known: dict[tuple[int, int], int] = {}
+    columns = (torch.rand(B, n), torch.tensor(questions), torch.tensor(outcomes))
+    for _ in range(2):
+        before = dict(known)
+        for question, group in zip(questions, outcomes, strict=True):
+            for outcome in group:
+                known[question, outcome] = known.get((question, outcome), 0) + 1
+        result = group_advantages(
+            *(column.to(device) for column in columns),
+            counts,
+            correct=torch.tensor(right, device=device),
+            bonus=bonus,
+            coef=0.5,
+            only=only,
+            count=count,
+            impl=impl,
+        )
+        assert result.counts is not None
+        pairs = [
+            [(question, outcome) for outcome in group] for question, group in zip(questions, outcomes, strict=True)
+        ]
+        assert result.counts.tolist() == [[before.get(pair, 0) for pair in row] for row in pairs]
+        used = known if count == "after" else before
+        expected = exploration_bonuses(
+            parse_bonus(bonus),
+            [0.5] * len(parse_bonus(bonus)),
+            columns[2],
+            torch.tensor([[used.get(pair, 0) for pair in row] for row in pairs]),
+            torch.tensor([all(row) for row in right]),
+        )
+        none = [[(only == "incorrect" and one) or (only == "unsolved" and any(row)) for one in row] for row in right]
+        torch.testing.assert_close(result.bonuses.cpu(), expected.masked_fill(torch.tensor(none), 0.0))
+
+
+def test_count_after_must_count() -> None:
+    with pytest.raises(ValueError, match="count='after' counts the batch"):
+        call(OutcomeCounts(), count="after", update=False)
