@@ -1,40 +1,65 @@
-"""Success and diversity of saved generations: read a JSONL file of samples, classify the answers, summarise.
+"""Success and diversity of saved generations: read a file of samples, classify the answers, summarise.
 
-Files have one JSON object per line, in one of two layouts; rows of a question may be anywhere in the file:
+`rows.py` reads JSON lines, JSON arrays and parquet. A row has the question's id (`id`, `question_id`, `unique_id`), its
+gold answer (`gold`, `answer`) and its samples; rows of a question may be anywhere in the file:
 
-- a question with its samples: `{"question_id": ..., "gold": ..., "samples": [{"text" or "answer": ...}, ...]}`;
-- one sample per row: `{"question_id": ..., "gold": ..., "response": ...}`.
+- several samples: `samples`, `completions` or `responses` is a list, of texts or of objects with `text`, `response`,
+  `completion` or `answer`;
+- one sample: `response` or `completion` is its text.
 
 The field `answer` of a sample is the answer that its source extracted (null: none). It is used unchanged, because
-published `text` is often cut short or left out. `from_text=True` extracts the answer from the text instead.
+published `text` is often cut short or left out. `from_text=True` extracts the answer from the text instead. The field
+`correct` of a sample, or of a row with one sample, is the verdict of its source; the report compares it with ours.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcome_rl.files import read_jsonl
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher, Progress
+from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, as_text, first_field, read_objects
+
+GOLD_COLUMNS = ("gold", *ANSWER_COLUMNS)  # where a row has both, `answer` may be that of its sample
+SEVERAL = ("samples", "completions", "responses")
+ONE = ("response", "completion")
+TEXT = ("text", *ONE)
+SHOWN_DISAGREEMENTS = 5
+_LAYOUT = (
+    f"Expected a list of samples in {' or '.join(map(repr, SEVERAL))}, or one response in "
+    f"{' or '.join(map(repr, ONE))}: rename a field"
+)
 
 
 class Question(NamedTuple):
-    """One question of a file: its gold answer and the answers of its samples, in file order."""
+    """One question of a file: its gold answer, and answers and verdicts of its samples, in file order."""
 
     question_id: str
     gold: str
     answers: list[str | None]
+    verdicts: list[bool | None]  # of the file's source; None where it gives none
+
+
+class Disagreement(TypedDict):
+    """A sample whose verdict in the file is not ours."""
+
+    question_id: str
+    gold: str
+    answer: str | None
+    correct: bool  # by our comparison
 
 
 class Report(SampleSummary):
     """`SampleSummary` of the scored questions, with the outcome rule and everything that could not be compared."""
 
     outcome_rule: str
+    labelled: int  # samples of scored questions with a verdict in the file
+    agreeing: int  # those whose verdict is also ours
+    disagreements: list[Disagreement]  # the first of the others
     unresolved: int
     unscored_questions: dict[str, str]
     doubtful_golds: dict[str, str]
@@ -51,7 +76,7 @@ def analyze_file(
     """Report pass@k, best@k, diff@k and related metrics of one file of samples.
 
     Args:
-        path: a JSONL file in one of the layouts of this module.
+        path: a file in one of the layouts of this module; "-" is standard input.
         equivalence: rule that decides whether two answers are the same, see `OutcomeMatcher`.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.
         workers: number of math-verify processes, by default one per CPU.
@@ -60,7 +85,8 @@ def analyze_file(
     Returns:
         The report. `unresolved` counts comparisons that timed out or failed: each left its answer in a class of its
         own. `unscored_questions` maps questions with an unusable gold answer to the reason; no other value includes
-        them. `doubtful_golds` maps scored questions to the reason to check their gold answer.
+        them. `doubtful_golds` maps scored questions to the reason to check their gold answer. `labelled`, `agreeing`
+        and `disagreements` compare the file's own verdicts with ours.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -71,15 +97,31 @@ def analyze_file(
         outcomes, unresolved = classify_samples(matcher, questions, progress)
         bad_golds, doubtful_golds, rule = dict(matcher.bad_golds), dict(matcher.doubtful_golds), matcher.rule
     scored = [
-        outcome for question, outcome in zip(questions, outcomes, strict=True) if question.question_id not in bad_golds
+        (question, keys, correct)
+        for question, (keys, correct) in zip(questions, outcomes, strict=True)
+        if question.question_id not in bad_golds
     ]
     if not scored:
         raise ValueError(
             f"{path}: no question has a usable gold answer; e.g. {next(iter(bad_golds.items()))}. Fix the field 'gold'."
         )
+    labelled = [
+        (question, answer, bool(ours), theirs)
+        for question, _, correct in scored
+        for answer, ours, theirs in zip(question.answers, correct, question.verdicts, strict=True)
+        if theirs is not None
+    ]
+    differing = [
+        Disagreement(question_id=question.question_id, gold=question.gold, answer=answer, correct=ours)
+        for question, answer, ours, theirs in labelled
+        if ours != theirs
+    ]
     return Report(
-        **summarise([keys for keys, _ in scored], [correct for _, correct in scored]),
+        **summarise([keys for _, keys, _ in scored], [correct for _, _, correct in scored]),
         outcome_rule=rule,
+        labelled=len(labelled),
+        agreeing=len(labelled) - len(differing),
+        disagreements=differing[:SHOWN_DISAGREEMENTS],
         unresolved=unresolved,
         unscored_questions=bad_golds,
         doubtful_golds=doubtful_golds,
@@ -107,10 +149,10 @@ def classify_samples(
 
 
 def read_samples(path: str | Path, *, from_text: bool = False) -> list[Question]:
-    """Read a JSONL file of samples into questions, in the order in which their ids first appear.
+    """Read a file of samples into questions, in the order in which their ids first appear.
 
     Args:
-        path: a JSONL file in one of the layouts of this module, UTF-8; empty lines are skipped.
+        path: a file in one of the layouts of this module; "-" is standard input.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.
 
     Returns:
@@ -122,72 +164,88 @@ def read_samples(path: str | Path, *, from_text: bool = False) -> list[Question]
             question id. The message starts with file and row number.
     """
     questions: dict[str, Question] = {}
-    first_row: dict[str, int] = {}
-    for number, row in _read_rows(Path(path)):
-        where = f"{path}:{number}"
-        question_id = _scalar(row, "question_id", where)
+    first_seen: dict[str, str] = {}
+    for where, row in read_objects(path):
+        name, value = first_field(row, ID_COLUMNS, "id", where, "Give every question its own id")
+        question_id = as_text(value, name, "id", where)
         if not question_id:
-            raise ValueError(f"{where}: field 'question_id' is empty. Give every question its own id.")
-        gold = _scalar(row, "gold", where, null="")
-        question = questions.setdefault(question_id, Question(question_id, gold, []))
-        if first_row.setdefault(question_id, number) != number and question.gold != gold:
+            raise ValueError(f"{where}: field {name!r} (the id) is empty. Give every question its own id")
+        gold_name, value = first_field(row, GOLD_COLUMNS, "gold answer", where, "Rename a field", nullable=True)
+        gold = "" if value is None else as_text(value, gold_name, "gold answer", where)
+        question = questions.setdefault(question_id, Question(question_id, gold, [], []))
+        if question.gold != gold:
             raise ValueError(
-                f"{where}: field 'gold' of question_id {question_id!r} must be {question.gold!r}, as in row "
-                f"{first_row[question_id]}; got {gold!r}. Give different questions different ids."
+                f"{where}: field {gold_name!r} of id {question_id!r} must be {question.gold!r}, as in "
+                f"{first_seen[question_id]}; got {gold!r}. Give different questions different ids"
             )
-        question.answers.extend(_read_answers(row, from_text, where))
+        first_seen.setdefault(question_id, where)
+        for answer, verdict in _samples(row, from_text, where):
+            question.answers.append(answer)
+            question.verdicts.append(verdict)
     if not questions:
-        raise ValueError(f"{path}: has no rows. Expected one JSON object per line.")
+        raise ValueError(f"{path}: has no rows. Write one JSON object per line, or one JSON array of objects")
     return list(questions.values())
 
 
-def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, row in read_jsonl(path, lambda number: f"{path}:{number}"):
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
-        yield number, row
-
-
-def _read_answers(row: dict[str, Any], from_text: bool, where: str) -> list[str | None]:
-    if ("samples" in row) == ("response" in row):
-        found = "has both 'samples' and 'response'" if "samples" in row else "has neither 'samples' nor 'response'"
-        raise ValueError(f"{where}: {found}. Expected a list of samples or one response.")
-    if "response" in row:
-        return [_extract(row, "response", where)]
-    samples = row["samples"]
+def _samples(row: dict[str, Any], from_text: bool, where: str) -> list[tuple[str | None, bool | None]]:
+    """Read answers and verdicts of the samples of a row."""
+    present = [name for name in (*SEVERAL, *ONE) if name in row]
+    if len(present) != 1:
+        has = f"has {' and '.join(map(repr, present or row))}"
+        raise ValueError(f"{where}: {has}. {_LAYOUT}")
+    (name,) = present
+    if name in ONE:
+        return [(_answer(row, name, where), _verdict(row.get("correct"), where))]
+    samples = row[name]
     if not isinstance(samples, list) or not samples:
-        raise ValueError(f"{where}: field 'samples' must be a list of at least one sample; got {str(samples)[:80]!r}.")
-    return [_read_answer(sample, from_text, f"{where}: samples[{index}]") for index, sample in enumerate(samples)]
+        raise ValueError(
+            f"{where}: field {name!r} must be a list of at least one sample; got {str(samples)[:80]!r}. {_LAYOUT}"
+        )
+    found = [_sample(sample, from_text, f"{where}: {name}[{index}]") for index, sample in enumerate(samples)]
+    if "correct" not in row:
+        return found
+    verdicts = row["correct"]
+    if not isinstance(verdicts, list) or len(verdicts) != len(samples):
+        raise ValueError(
+            f"{where}: field 'correct' must be a list of {len(samples)} verdicts, one per sample; got "
+            f"{str(verdicts)[:80]!r}. Leave it out, or put it into the samples"
+        )
+    return [(answer, _verdict(verdict, where)) for (answer, _), verdict in zip(found, verdicts, strict=True)]
 
 
-def _read_answer(sample: Any, from_text: bool, where: str) -> str | None:
+def _sample(sample: Any, from_text: bool, where: str) -> tuple[str | None, bool | None]:
+    if isinstance(sample, str):
+        sample = {"text": sample}
     if not isinstance(sample, dict):
-        raise ValueError(f"{where}: expected a JSON object with 'text' or 'answer', got {type(sample).__name__}.")
+        raise ValueError(
+            f"{where}: expected text, or a JSON object with 'text' or 'answer'; got {type(sample).__name__}. Write the "
+            "response as text"
+        )
+    verdict = _verdict(sample.get("correct"), where)
     if "answer" in sample and not from_text:
-        return None if sample["answer"] is None else _scalar(sample, "answer", where)
-    if "text" not in sample:
-        wanted = "the field 'text' (from_text=True requires it)" if from_text else "one of the fields 'text', 'answer'"
-        raise ValueError(f"{where}: expected {wanted}; got {', '.join(sorted(sample)) or 'no field'}.")
-    return _extract(sample, "text", where)
+        value = sample["answer"]
+        return None if value is None else as_text(value, "answer", "answer of a sample", where), verdict
+    role = "text, which from_text=True requires" if from_text else "text"
+    name, _ = first_field(sample, TEXT, role, where, "Rename a field, or give an 'answer'", nullable=True)
+    return _answer(sample, name, where), verdict
 
 
-def _extract(row: dict[str, Any], name: str, where: str) -> str | None:
+def _answer(row: dict[str, Any], name: str, where: str) -> str | None:
     text = row[name]
     if not isinstance(text, str):
-        raise ValueError(f"{where}: field {name!r} must be a string; got {type(text).__name__}.")
+        kind = "null" if text is None else type(text).__name__
+        raise ValueError(f'{where}: field {name!r} must be text; got {kind}. Write an empty response as ""')
     answer = extract_answer(text)
     return None if answer is None else answer.text
 
 
-def _scalar(row: dict[str, Any], name: str, where: str, null: str | None = None) -> str:
-    """Return a field as text: ids, golds and answers may be JSON numbers; `null` replaces a JSON null."""
-    if name not in row:
-        raise ValueError(f"{where}: field {name!r} is missing; got {', '.join(sorted(row)) or 'no field'}.")
-    value = row[name]
-    if value is None and null is not None:
-        return null
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{where}: field {name!r} must be a string or a number; got {type(value).__name__}.")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where}: field {name!r} must be finite; got {value}. Write null if there is no answer.")
-    return str(value).strip()
+def _verdict(value: Any, where: str) -> bool | None:
+    """Return a verdict of the file: a boolean, 0 or 1, or None without one."""
+    if value is None:
+        return None
+    if not isinstance(value, bool | int | float) or value not in (0, 1):
+        raise ValueError(
+            f"{where}: field 'correct' must be true, false or null; got {str(value)[:80]!r}. Leave it out, or write a "
+            "boolean"
+        )
+    return bool(value)

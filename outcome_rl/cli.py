@@ -114,9 +114,17 @@ def _add_analyze(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "analyze",
         help="report pass@k, best@k and diff@k of files of samples",
         description="Report pass@k, best@k, diff@k and related metrics of files of samples. Rows are "
-        "{question_id, gold, samples: [{text | answer}, ...]} or {question_id, gold, response}.",
+        "{id, gold, samples: [text | {text | answer, correct}, ...]} or {id, gold, response, correct}; `correct` is "
+        "optional, and is compared with our verdicts. Other usual names work too: question_id, unique_id; answer; "
+        "completions, responses; completion, text.",
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JSONL file of samples")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="JSON lines, a JSON array (either also gzipped) or parquet; - is standard input",
+    )
     parser.add_argument(
         "--json", dest="json_out", type=Path, metavar="OUT", help="write the report; of several files, file -> report"
     )

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes of files and folders, their digests, and rows of JSON.
+"""Files that are whole or not there: atomic writes of files and folders, their digests, and this library's rows.
 
 Contents are written under a scratch name in the same folder, forced to disk, and then renamed, so that a kill, a full
 disk or a power failure leaves the old contents or the new ones. (The kernels' count snapshots do the same in
@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -184,30 +184,6 @@ def drop_partial_row(path: Path) -> None:
     if path.exists():
         with path.open("rb+") as file:
             file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
-
-
-def read_jsonl(path: Path, where: Callable[[int], str]) -> Iterator[tuple[int, Any]]:
-    """Yield the number, from 1, and the value of every line of a user's file that is not blank.
-
-    Args:
-        path: a UTF-8 file, with or without a byte order mark.
-        where: the name of a line in errors, given its number, such as `data.jsonl, row 3`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line is not JSON.
-    """
-    with path.open("rb") as file:  # Bytes: text mode would also break lines at a bare carriage return.
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line.strip().decode("utf-8-sig"))
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{where(number)}: not valid JSON: {error.msg} (column {error.colno}).") from error
-            except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, deep nesting
-                raise ValueError(f"{where(number)}: not readable as JSON: {error}.") from error
-            yield number, value
 
 
 def _sha256(path: Path) -> str:

@@ -107,16 +107,33 @@ def print_reports(reports: Mapping[str, "Report"]) -> None:
         curves = [report["pass_at_k"], report["best_at_k"], report["diff_at_k"]]
         rows = [[k, *(f"{curve[k]:.3f}" for curve in curves)] for k in report["pass_at_k"]]
         print_table(["k", "pass@k", "best@k", "diff@k"], rows, numbers=True)
+        for sample in report["disagreements"]:
+            ours, theirs = ("correct", "wrong") if sample["correct"] else ("wrong", "correct")
+            answer = "no answer" if sample["answer"] is None else f"answer {sample['answer']}"
+            text = f"question {sample['question_id']}, {answer}: {theirs} by the file, {ours} here (gold {sample['gold']})"
+            print(printable(" ".join(text.split())))
+        if report["disagreements"]:
+            print()
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 question" and "2 questions"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _facts(file: str, report: "Report") -> list[str]:
     facts = [
-        f"{printable(Path(file).name)}: {report['n_questions']} questions, {report['n_samples']} samples",
+        f"{printable(Path(file).name)}: {counted(report['n_questions'], 'question')}, "
+        f"{counted(report['n_samples'], 'sample')}",
         f"{report['solved_fraction']:.1%} of questions solved",
         f"{report['distinct_per_question']:.2f} distinct answers per question",
         f"{report['no_answer_rate']:.1%} of samples without answer",
-        f"{report['unresolved']} comparisons unresolved",
+        f"{counted(report['unresolved'], 'comparison')} unresolved",
     ]
+    if report["labelled"]:
+        share = report["agreeing"] / report["labelled"]
+        verdicts = counted(report["labelled"], "verdict")
+        facts.append(f"agrees with {share:.1%} of the file's own {verdicts} (rules: docs/outcomes.md)")
     if report["unscored_questions"]:
         facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
     return facts

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outcome_rl.analyze import Question, analyze_file, read_samples
+from outcome_rl.analyze import SHOWN_DISAGREEMENTS, Question, analyze_file, read_samples
 
 GENERATIONS = Path(__file__).resolve().parents[2] / "shared" / "data" / "generations"
 
@@ -34,7 +34,11 @@ def test_both_layouts_read_the_same(tmp_path: Path) -> None:
         tmp_path / "flat.jsonl",
         [{"question_id": id, "gold": golds[id], "response": texts[id][sample]} for sample in (0, 1) for id in texts],
     )
-    expected = [Question("a", "4", ["4", None]), Question("b", "1/2", ["\\frac{1}{2}", "7"])]
+    no_verdicts: list[bool | None] = [None, None]
+    expected = [
+        Question("a", "4", ["4", None], no_verdicts),
+        Question("b", "1/2", ["\\frac{1}{2}", "7"], no_verdicts),
+    ]
     assert read_samples(nested) == expected
     assert read_samples(flat) == expected
 
@@ -52,7 +56,52 @@ def test_given_answers_win_over_text(tmp_path: Path) -> None:
 
 def test_numbers_as_ids_golds_and_answers(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "numbers.jsonl", [row([{"answer": 4}, {"answer": 0.5}], question_id=0, gold=4)])
-    assert read_samples(path) == [Question("0", "4", ["4", "0.5"])]
+    assert read_samples(path) == [Question("0", "4", ["4", "0.5"], [None, None])]
+
+
+SPELLINGS: list[dict[str, Any]] = [
+    {"id": "q", "answer": "4", "completions": ["so \\boxed{4}", "\\boxed{5}"]},
+    {"unique_id": "q", "gold": 4, "responses": [{"response": "so \\boxed{4}"}, {"completion": "\\boxed{5}"}]},
+    {
+        "extra_info": {"index": "q"},
+        "reward_model": {"ground_truth": "4"},
+        "samples": [{"text": "so \\boxed{4}"}, "\\boxed{5}"],
+    },
+    {"id": "q", "gold": "4", "answer": ["not read"], "samples": [{"answer": "4"}, {"answer": 5}]},
+]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=lambda row: "-".join(row))
+def test_usual_spellings_read_the_same(spelling: dict[str, Any], tmp_path: Path) -> None:
+    expected = [Question("q", "4", ["4", "5"], [None, None])]
+    assert read_samples(write_rows(tmp_path / "lines.jsonl", [spelling])) == expected
+    (tmp_path / "array.json").write_text(json.dumps([spelling]))
+    assert read_samples(tmp_path / "array.json") == expected
+
+
+@pytest.mark.parametrize("name", ["response", "completion"])
+def test_one_sample_a_row(name: str, tmp_path: Path) -> None:
+    rows = [{"id": "q", "answer": "4", name: text, "correct": verdict} for text, verdict in (("5", 0), ("a", None))]
+    assert read_samples(write_rows(tmp_path / "flat.jsonl", rows))[0].verdicts == [False, None]
+
+
+def test_verdicts_of_the_file_are_compared(tmp_path: Path) -> None:
+    verdicts = [True, False, True, None]
+    samples = [{"answer": answer, "correct": verdict} for answer, verdict in zip("4455", verdicts, strict=True)]
+    bad = {**row([{"answer": "4", "correct": True}], "bad gold"), "gold": ""}
+    path = write_rows(tmp_path / "labelled.jsonl", [row(samples), bad])
+    with pytest.warns(UserWarning, match="gold"):
+        report = analyze_file(path)
+    assert (report["labelled"], report["agreeing"]) == (3, 1)
+    assert report["disagreements"] == [
+        {"question_id": "q", "gold": "4", "answer": "4", "correct": True},
+        {"question_id": "q", "gold": "4", "answer": "5", "correct": False},
+    ]
+    beside = {**row([{"answer": answer} for answer in "4455"]), "correct": verdicts}
+    assert analyze_file(write_rows(path, [beside]))["disagreements"] == report["disagreements"]
+    many = row([{"answer": "4", "correct": False}] * 100)
+    report = analyze_file(write_rows(path, [many]))
+    assert (report["labelled"], report["agreeing"], len(report["disagreements"])) == (100, 0, SHOWN_DISAGREEMENTS)
 
 
 def test_windows_newlines_byte_order_mark_and_empty_lines(tmp_path: Path) -> None:
@@ -78,26 +127,46 @@ GOOD = json.dumps(row([{"answer": "4"}]))
         (b'{"question_id": "\xff"}', r"not readable as JSON: 'utf-8' codec"),
         ("[" * 100_000, r"not readable as JSON: maximum recursion"),
         ('{"question_id": ' + "9" * 5000 + "}", r"not readable as JSON: Exceeds the limit"),
-        ("[1, 2]", r"expected a JSON object, got list"),
-        ({"gold": "4", "response": "4"}, r"field 'question_id' is missing; got gold, response"),
-        ({"question_id": "x", "response": "4"}, r"field 'gold' is missing"),
-        (row([{"answer": "4"}], question_id=""), r"field 'question_id' is empty"),
-        (row([{"answer": "4"}], question_id=None), r"field 'question_id' must be a string or a number; got NoneType"),
-        (row([{"answer": "4"}], question_id="x", gold=["4"]), r"field 'gold' must be a string or a number; got list"),
-        (row([{"answer": "4"}], question_id="x", gold=float("nan")), r"field 'gold' must be finite; got nan"),
-        (row([{"answer": "4"}], gold="5"), r"field 'gold' of question_id 'q' must be '4', as in row 1; got '5'"),
-        ({"question_id": "x", "gold": "4"}, r"has neither 'samples' nor 'response'"),
-        ({"question_id": "x", "gold": "4", "samples": [], "response": ""}, r"has both 'samples' and 'response'"),
-        ({"question_id": "x", "gold": "4", "response": None}, r"field 'response' must be a string; got NoneType"),
-        (row([]), r"field 'samples' must be a list of at least one sample"),
-        (row({"answer": "4"}), r"field 'samples' must be a list"),
-        (row(["4"]), r"samples\[0\]: expected a JSON object with 'text' or 'answer', got str"),
+        ("[1, 2]", r"expected a JSON object; got list"),
+        ({"gold": "4", "response": "4"}, r"lacks 'id' or 'question_id' .*it has 'gold', 'response'\. Give every"),
+        ({"question_id": "x", "response": "4"}, r"lacks 'gold' or 'answer' .*Rename a field"),
+        (row([{"answer": "4"}], question_id=""), r"field 'question_id' \(the id\) is empty\. Give every question"),
+        (row([{"answer": "4"}], question_id=None), r"lacks .*'question_id' .*Give every question its own id"),
+        (
+            row([{"answer": "4"}], question_id="x", gold=["4"]),
+            r"field 'gold' .*must be text or a number; got list\. Wri",
+        ),
+        (
+            row([{"answer": "4"}], question_id="x", gold=float("nan")),
+            r"field 'gold' .* must be finite; got nan\. Write",
+        ),
+        (row([{"answer": "4"}], gold="5"), r"field 'gold' of id 'q' must be '4', as in .*row 1; got '5'\. Give diff"),
+        ({"question_id": "x", "gold": "4"}, r"has 'question_id' and 'gold'\. Expected a list of samples in 'samples'"),
+        (
+            {"question_id": "x", "gold": "4", "samples": [], "response": ""},
+            r"has 'samples' and 'response'\. Expected a list .* or one response .*rename a field",
+        ),
+        (
+            {"question_id": "x", "gold": "4", "response": None},
+            r"field 'response' must be text; got null\. Write an emp",
+        ),
+        (row([]), r"field 'samples' must be a list of at least one sample.*rename a field"),
+        (row({"answer": "4"}), r"field 'samples' must be a list.*rename a field"),
+        (row([["4"]]), r"samples\[0\]: expected text, or a JSON object with 'text' or 'answer'; got list\. Write the"),
         (
             row([{"answer": "4"}, {"model": "m"}]),
-            r"samples\[1\]: expected one of the fields 'text', 'answer'; got model",
+            r"samples\[1\]: lacks 'text' or .* it has 'model'\. Rename a field, or give an 'answer'",
         ),
-        (row([{"answer": True}]), r"samples\[0\]: field 'answer' must be a string or a number; got bool"),
-        (row([{"text": 4}]), r"samples\[0\]: field 'text' must be a string; got int"),
+        (row([{"answer": True}]), r"samples\[0\]: field 'answer' .*must be text or a number; got bool\. Write it as"),
+        (row([{"text": 4}]), r"samples\[0\]: field 'text' must be text; got int\. Write"),
+        (
+            row([{"answer": "4", "correct": "yes"}]),
+            r"samples\[0\]: field 'correct' must be true, false or null; got 'yes'",
+        ),
+        (
+            {**row([{"answer": "4"}]), "correct": [True] * 2},
+            r"field 'correct' must be a list of 1 verdicts.*Leave it out",
+        ),
     ],
 )
 def test_invalid_rows_are_refused(tmp_path: Path, line: Any, words: str) -> None:
@@ -105,13 +174,13 @@ def test_invalid_rows_are_refused(tmp_path: Path, line: Any, words: str) -> None
     text = line if isinstance(line, str | bytes) else json.dumps(line)
     # The empty line is a row of the file, so that the number is the one an editor shows.
     path.write_bytes(GOOD.encode() + b"\n\n" + (text if isinstance(text, bytes) else text.encode()) + b"\n")
-    with pytest.raises(ValueError, match=rf"bad\.jsonl:3: {words}"):
+    with pytest.raises(ValueError, match=rf"bad\.jsonl, row 3: {words}"):
         read_samples(path)
 
 
 def test_from_text_requires_text(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "answers.jsonl", [row([{"answer": "4"}])])
-    with pytest.raises(ValueError, match=r"answers\.jsonl:1: samples\[0\]: expected the field 'text' .*from_text"):
+    with pytest.raises(ValueError, match=r"answers\.jsonl, row 1: samples\[0\]: lacks 'text' .*from_text"):
         read_samples(path, from_text=True)
 
 

@@ -47,6 +47,23 @@ def test_analyze_prints_the_table_and_writes_the_report(samples: Path, tmp_path:
         assert shown in result.stdout
 
 
+def test_verdicts_of_the_file_are_compared_and_control_characters_stay_off_the_screen(tmp_path: Path) -> None:
+    path = tmp_path / "labelled.jsonl"
+    answers = [{"answer": "4", "correct": True}, {"answer": "\x1b]0;title\x07 \x9b5", "correct": True}]
+    path.write_text(json.dumps({"id": "q", "gold": "4", "samples": answers}))
+    shown = invoke("analyze", path).stdout
+    assert "agrees with 50.0% of the file's own 2 verdicts" in " ".join(shown.split())
+    assert "answer \ufffd]0;title\ufffd \ufffd5: correct by the file, wrong here (gold 4)" in shown
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+
+
+def test_samples_may_come_from_standard_input(samples: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "outcome_rl.cli", "analyze", "-", "--json", str(tmp_path / "report.json")]
+    done = subprocess.run(command, input=samples.read_bytes(), capture_output=True, check=True)
+    assert b"2 questions, 8 samples" in done.stdout
+    assert json.loads((tmp_path / "report.json").read_text())["n_samples"] == 8
+
+
 def test_several_files_are_told_apart(samples: Path, tmp_path: Path) -> None:
     other, out = tmp_path / "other.jsonl", tmp_path / "report.json"
     other.write_text('{"question_id": 1, "gold": "4", "response": "so \\\\boxed{4}"}\n')
@@ -98,7 +115,7 @@ def test_a_bad_row_is_one_line_and_status_2(samples: Path) -> None:
     assert result.stdout == ""
     progress, error = result.stderr.splitlines()
     assert progress == "samples.jsonl ..."
-    assert error.startswith(f"error: {samples}:3: field 'gold' is missing")
+    assert error.startswith(f"error: {samples}, row 3: lacks 'gold' or 'answer'")
 
 
 def test_debug_shows_the_traceback(samples: Path) -> None:

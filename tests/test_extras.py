@@ -41,7 +41,7 @@ def test_the_core_has_the_commands_env_analyze_and_bench_counts(tmp_path: Path) 
     (tmp_path / "a.jsonl").write_text('{"question_id": 1, "gold": "4", "response": "so \\\\boxed{4}"}\n')
     shown = run(CLI, "analyze", tmp_path / "a.jsonl")
     assert shown.returncode == 0, shown.stderr
-    assert "1 questions, 1 samples" in shown.stdout
+    assert "1 question, 1 sample" in shown.stdout
     shown = run(CLI, "bench", "counts", "--quick")
     assert shown.returncode == 0, shown.stderr
 

@@ -13,10 +13,6 @@ from outcome_rl_kernels import parse_bonus
 from outcome_rl_kernels.advantages.reference import CountTime, NoAnswerRule, Only, is_zeroed
 from outcome_rl_kernels.loss.inputs import AnswerMaskMode
 
-# Usual columns of question ids and gold answers in data sets, tried in this order.
-ID_COLUMNS = ("id", "question_id", "unique_id")
-ANSWER_COLUMNS = ("answer", "gold")
-
 
 @dataclass(frozen=True)
 class ExplorationConfig:

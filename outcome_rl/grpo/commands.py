@@ -147,6 +147,9 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
         reports["average over the data sets"] = Report(
             **macro_average(list(reports.values())),
             outcome_rule=next(iter(reports.values()))["outcome_rule"],
+            labelled=0,
+            agreeing=0,
+            disagreements=[],
             unresolved=sum(report["unresolved"] for report in reports.values()),
             unscored_questions=unscored,
             doubtful_golds=doubtful,
@@ -198,7 +201,7 @@ def hard_set(
     ):
         (dataset,) = sets
         statistics, hard = find_hard(sampler, matcher, dataset, k, out, show_progress)
-    problems = [problem._asdict() for problem in dataset.problems if problem.id in set(hard)]
+    problems = [problem.row() for problem in dataset.problems if problem.id in set(hard)]
     for name, rows in (("statistics", [one._asdict() for one in statistics]), ("hard", problems)):
         write_rows(out / f"{name}.jsonl", rows)
     drawn = sum(one.n for one in statistics)

@@ -15,6 +15,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy, model_path
+from outcome_rl.rows import SUFFIXES
 
 MAX_LOGITS_BYTES = 2 * 2**30  # workspace of the loss on a GPU, docs/losses.md
 FLOAT32 = 4
@@ -195,4 +196,4 @@ def _cache_numbers_per_token(shape: Any) -> int:
 
 def _is_local(source: str) -> bool:
     name = source.partition("@")[0].partition(":")[0]
-    return name == "toy" or Path(source).suffix in (".jsonl", ".parquet") or Path(name).is_dir()
+    return name == "toy" or source.endswith(SUFFIXES) or Path(name).is_dir()

@@ -53,7 +53,7 @@ def find_hard(
         (`matcher.bad_golds`) is not hard; it is dropped after the first round.
     """
     statistics: dict[str, Statistics] = {}
-    questions = {problem.id: Question(problem.id, problem.answer, []) for problem in dataset.problems}
+    questions = {problem.id: Question(problem.id, problem.answer, [], []) for problem in dataset.problems}
     left, drawn = dataset, 0
     while left.problems and drawn < k:
         total = min(k, 2 * drawn or FIRST_ROUND)

@@ -24,20 +24,35 @@ Shape letters, in tensor names such as `logps_M`:
     G  distinct prefixes that the decode loop computes for its S sequences
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.extraction import Answer
 
 
-class Problem(NamedTuple):
+class Message(NamedTuple):
+    """A message of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
     """A question with a stable id and its reference answer."""
 
     id: str
-    problem: str
+    problem: str  # the text; of a conversation, its last message
     answer: str
+    messages: tuple[Message, ...] = ()  # of a conversation, from which the prompt is then made
+    example: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # the row of the data
+
+    def row(self) -> dict[str, Any]:
+        """Return the problem as a row that is read back as the same problem, without other columns of the data."""
+        messages = [message._asdict() for message in self.messages]
+        return {"id": self.id, "problem": messages or self.problem, "answer": self.answer}
 
 
 class ProblemSet(NamedTuple):

@@ -154,7 +154,7 @@ def _check(config: TrainConfig) -> None:
     actor, data, rollout = config.actor, config.data, config.rollout
     required = {
         "model.path": (config.model.path, "a model folder or hub name, or 'toy'"),
-        "data.train_files": (data.train_files, "a .jsonl or .parquet file, or 'toy:train'"),
+        "data.train_files": (data.train_files, "a file such as problems.jsonl, or 'toy:train'"),
         "trainer.experiment_name": (config.trainer.experiment_name, "a name for the run's folder"),
     }
     for key, (given, wanted) in required.items():

@@ -44,13 +44,14 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Problems, from .jsonl files (one JSON object a line), .parquet files, "toy:train|validation|test", or Hugging
-    Face datasets "name[:config]@split".
+    """Problems, from files that `outcome_rl.rows` reads, "toy:train|validation|test", or Hugging Face datasets
+    "name[:config]@split".
     """
 
     train_files: list[str] = setting(
         [],
-        'Training problems: .jsonl or .parquet files, "toy:SPLIT", or Hugging Face datasets "NAME[:CONFIG]@SPLIT".',
+        'Training problems: .jsonl, .json, .parquet or .gz files, "toy:SPLIT", or Hugging Face datasets '
+        '"NAME[:CONFIG]@SPLIT".',
         affects_results=False,  # files may move: a checkpoint holds a fingerprint of their contents
     )
     val_files: list[str] = setting(
@@ -70,12 +71,19 @@ class DataConfig:
     )
     id_key: str = setting(
         "",
-        "Column of the stable id in train_files; a dot leads into a struct. Empty tries id, question_id, unique_id. "
-        "Validation and test sources without the column are read by these usual names too.",
+        "Column of the stable id in train_files; a dot leads into a struct. Empty tries id, question_id, unique_id, "
+        "extra_info.index. Validation and test sources without the column are read by these usual names too.",
     )
-    prompt_key: str = setting("", "Column of the problem, like id_key; empty tries problem, question, prompt.")
-    answer_key: str = setting("", "Column of the reference answer, like id_key; empty tries answer, gold.")
-    prompt_template: str = setting("{problem}", "Text around the problem; must contain {problem}.")
+    prompt_key: str = setting(
+        "",
+        "Column of the problem, text or a list of messages, like id_key; empty tries problem, question, prompt.",
+    )
+    answer_key: str = setting(
+        "", "Column of the reference answer, like id_key; empty tries answer, gold, reward_model.ground_truth."
+    )
+    prompt_template: str = setting(
+        "{problem}", "Text around the problem, or around the last message of a conversation; must contain {problem}."
+    )
     apply_chat_template: Literal["auto", "true", "false"] = setting(
         "auto", 'Wrap the prompt as a user message; "auto" does so if the tokenizer has a chat template.'
     )

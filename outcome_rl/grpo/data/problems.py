@@ -1,17 +1,16 @@
-"""Loading of problems with stable ids from JSONL, parquet, Hugging Face or the toy task, and the order of batches."""
+"""Loading of problems with stable ids from files, Hugging Face or the toy task, and the order of batches."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from outcome_rl.exploration.config import ANSWER_COLUMNS, ID_COLUMNS
-from outcome_rl.files import read_jsonl
 from outcome_rl.grpo.config.schema import DataConfig
-from outcome_rl.grpo.types import Problem, ProblemSet
+from outcome_rl.grpo.types import Message, Problem, ProblemSet
+from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, SUFFIXES, as_text, find, first_field, read_objects
 from outcome_rl.toy import DialectTask
 
 PROMPT_COLUMNS = ("problem", "question", "prompt")
@@ -30,18 +29,14 @@ def load_problems(
 
     Raises:
         FileNotFoundError: a file does not exist.
-        ValueError: a row without id, problem or answer (with its number), one id with two different problems or golds,
-            or no rows at all.
+        ValueError: a row without id, problem or answer (with its number), a conversation that is no list of messages
+            ending with the user's, one id with two different problems or golds, or no rows at all.
     """
     problems: dict[str, Problem] = {}
     seen_at: dict[str, str] = {}
     for source in sources:
         for where, row in _rows(source):
-            problem = Problem(
-                id=_field(row, "id", config.id_key, ID_COLUMNS, where, named_columns),
-                problem=_field(row, "prompt", config.prompt_key, PROMPT_COLUMNS, where, named_columns),
-                answer=_field(row, "answer", config.answer_key, ANSWER_COLUMNS, where, named_columns),
-            )
+            problem = _problem(row, config, where, named_columns)
             known = problems.setdefault(problem.id, problem)
             if known != problem:
                 differs = "answer" if known.answer != problem.answer else "problem"
@@ -54,7 +49,8 @@ def load_problems(
     chosen = _limited(tuple(problems.values()), max_samples, config.max_samples_seed)
     if not chosen:
         raise ValueError(f"{', '.join(sources)}: no problems")
-    digest = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
+    contents = [(p.id, p.problem, p.answer, p.messages)[: 4 if p.messages else 3] for p in chosen]
+    digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
     return ProblemSet(name=set_name(sources), problems=chosen, fingerprint=digest)
 
 
@@ -74,41 +70,20 @@ def set_name(sources: Sequence[str]) -> str:
     return "+".join(Path(source).stem for source in sources)
 
 
-def _rows(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each row of a source after its location for errors."""
     name, _, split = source.partition(":")
     if name == "toy":
         rows: Sequence[Any] = DialectTask().problems(cast(Any, split or "train"))
-    elif Path(source).suffix in (".jsonl", ".parquet"):
+    elif source.endswith(SUFFIXES):
         if not Path(source).is_file():
             raise FileNotFoundError(f"data file {source} does not exist")
-        if Path(source).suffix != ".parquet":
-            yield from _json_rows(Path(source))
-            return
-        rows = _parquet_rows(source)
+        yield from read_objects(source)
+        return
     else:
         rows = _hub_rows(source)
     for number, row in enumerate(rows, start=1):
         yield f"{source}, row {number}", row
-
-
-def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    def where(number: int) -> str:
-        return f"{path}, row {number}"
-
-    for number, row in read_jsonl(path, where):
-        if not isinstance(row, dict):
-            raise ValueError(f"{where(number)}: expected a JSON object; got {type(row).__name__}")
-        yield where(number), row
-
-
-def _parquet_rows(source: str) -> Sequence[Any]:
-    import pyarrow.parquet
-
-    try:
-        return cast(Sequence[Any], pyarrow.parquet.read_table(source).to_pylist())
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{source}: not valid parquet: {error}") from error
 
 
 def _hub_rows(source: str) -> Sequence[Any]:
@@ -118,8 +93,8 @@ def _hub_rows(source: str) -> Sequence[Any]:
     path, _, subset = name.partition(":")
     if not split:
         raise ValueError(
-            f"{source}: not a .jsonl (a JSON object a line) or .parquet file. For a Hugging Face dataset name the "
-            f"split: {source}@train; for the toy task use toy:train"
+            f"{source}: not a {', '.join(SUFFIXES)} file. For a Hugging Face dataset name the split: {source}@train; "
+            "for the toy task use toy:train"
         )
     if Path(path).is_dir() and (Path(path) / "dataset_dict.json").is_file():
         splits = datasets.load_from_disk(path)
@@ -129,31 +104,45 @@ def _hub_rows(source: str) -> Sequence[Any]:
     return cast(Sequence[Any], datasets.load_dataset(path, subset or None, split=split))
 
 
-def _field(row: dict[str, Any], role: str, key: str, candidates: Sequence[str], where: str, named_columns: bool) -> str:
-    if key and not named_columns and _column(row, key) is None:
-        key = ""
-    name = key or next((candidate for candidate in candidates if candidate in row), "")
-    value = _column(row, name)
-    if value is None:
-        wanted = repr(key) if key else " or ".join(map(repr, candidates))
+def _problem(row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool) -> Problem:
+    def value(role: str, key: str, candidates: Sequence[str]) -> tuple[str, Any]:
+        named = key and (named_columns or find(row, key) is not None)
+        return first_field(row, (key,) if named else candidates, role, where, f"Set data.{role}_key to name the column")
+
+    def text(role: str, name: str, value: Any) -> str:
+        found = as_text(value, name, role, where)
+        if not found:
+            raise ValueError(f"{where}: field {name!r} (the {role}) is empty. Fill it in, or leave out the row")
+        return found
+
+    name, prompt = value("prompt", config.prompt_key, PROMPT_COLUMNS)
+    messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
+    return Problem(
+        id=text("id", *value("id", config.id_key, ID_COLUMNS)),
+        problem=text("prompt", name, messages[-1].content if messages else prompt),
+        answer=text("answer", *value("answer", config.answer_key, ANSWER_COLUMNS)),
+        messages=messages,
+        example=row,
+    )
+
+
+def _messages(prompt: Sequence[Any], name: str, where: str) -> tuple[Message, ...]:
+    """Read a conversation, as TRL and verl store it: `[{"role": "user", "content": "1 + 1?"}]`."""
+    messages = []
+    for number, given in enumerate(prompt):
+        fields = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
+        if fields.keys() != {"role", "content"} or not all(isinstance(value, str) for value in fields.values()):
+            raise ValueError(
+                f"{where}: {name}[{number}] must be a message of 'role' and 'content', both text; got "
+                f"{str(given)[:80]!r}. Leave out tools, images and names"
+            )
+        messages.append(Message(**fields))
+    if not messages or messages[-1].role != "user":
         raise ValueError(
-            f"{where}: lacks {wanted} (the {role}); it has {', '.join(map(repr, row)) or 'no fields'}. "
-            f"Set data.{role}_key to name the column"
+            f"{where}: {name} must end with a message of the user; got {[one.role for one in messages]}. Leave out "
+            "what follows it"
         )
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{where}: field {name!r} must be text or a number; got {type(value).__name__}")
-    text = str(value).strip()
-    if not text:
-        raise ValueError(f"{where}: field {name!r} (the {role}) is empty")
-    return text
-
-
-def _column(row: dict[str, Any], name: str) -> Any:
-    """Return a column, or after a dot a field of a struct column, as in verl's `reward_model.ground_truth`."""
-    if name in row or "." not in name:
-        return row.get(name)
-    outer, _, inner = name.partition(".")
-    return _column(row[outer], inner) if isinstance(row.get(outer), dict) else None
+    return tuple(messages)
 
 
 class BatchOrder:

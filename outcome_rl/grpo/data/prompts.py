@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from outcome_rl.grpo.config.schema import DataConfig
-from outcome_rl.grpo.types import ProblemSet
+from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
 logger = logging.getLogger(__name__)
 
@@ -15,9 +15,9 @@ def tokenize(dataset: ProblemSet, tokenizer: Any, config: DataConfig) -> Problem
 
     Raises:
         ValueError: a prompt is longer than `data.max_prompt_length` and `data.overlong_prompts` is "error", no prompt
-            is left, or `data.apply_chat_template` is "true" and the tokenizer has no chat template.
+            is left, a chat template is needed and there is none, or it refuses a conversation.
     """
-    encoded = _encode([problem.problem for problem in dataset.problems], tokenizer, config)
+    encoded = _encode(dataset.problems, tokenizer, config)
     limit = config.max_prompt_length
     kept = [row for row, ids in enumerate(encoded) if len(ids) <= limit]
     if len(kept) < len(encoded) and config.overlong_prompts == "error":
@@ -34,17 +34,32 @@ def tokenize(dataset: ProblemSet, tokenizer: Any, config: DataConfig) -> Problem
     return dataset._replace(prompts=tuple(encoded)).select(kept)
 
 
-def _encode(problems: Sequence[str], tokenizer: Any, config: DataConfig) -> list[list[int]]:
-    # replace, not format: problems contain the braces of LaTeX
-    texts = [config.prompt_template.replace("{problem}", problem) for problem in problems]
+def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> list[list[int]]:
     has_template = getattr(tokenizer, "chat_template", None) is not None
     if config.apply_chat_template == "true" and not has_template:
         raise ValueError("data.apply_chat_template=true, but the tokenizer has no chat template; use auto or false")
+    # replace, not format: problems contain the braces of LaTeX
+    texts = [config.prompt_template.replace("{problem}", problem.problem) for problem in problems]
     if config.apply_chat_template == "false" or not has_template:
+        if conversation := next((problem for problem in problems if problem.messages), None):
+            lacks = "data.apply_chat_template=false" if has_template else "the tokenizer has none"
+            raise ValueError(
+                f"the prompt of {conversation.id!r} is a list of messages, which needs a chat template, but {lacks}. "
+                "Use a model with a chat template, or write prompts as text"
+            )
         return cast(list[list[int]], tokenizer(texts)["input_ids"])
-    rendered = [
-        tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True, tokenize=False)
-        for text in texts
-    ]
+    rendered = [_render(problem, text, tokenizer) for problem, text in zip(problems, texts, strict=True)]
     # The chat template adds the special tokens.
     return cast(list[list[int]], tokenizer(rendered, add_special_tokens=False)["input_ids"])
+
+
+def _render(problem: Problem, text: str, tokenizer: Any) -> str:
+    from jinja2 import TemplateError
+
+    messages = [message._asdict() for message in (*problem.messages[:-1], Message("user", text))]
+    try:
+        return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    except TemplateError as error:  # such as a system message, for a model that was trained without
+        raise ValueError(
+            f"the tokenizer's chat template refuses the prompt of {problem.id!r}: {error}. Change its messages"
+        ) from error

@@ -13,13 +13,14 @@ from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from outcome_rl.exploration.config import ANSWER_COLUMNS, ID_COLUMNS, ExplorationConfig
+from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.compatibility import check_hooks
 from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss
 from outcome_rl.outcomes.keys import question_id
+from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS
 
 FOLDER = "exploration"  # in a checkpoint
 _COLUMNS = ("exploration/outcome", "exploration/count", "exploration/bonus")  # of TRL's table of completions

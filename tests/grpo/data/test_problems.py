@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.data.problems import BatchOrder, derive_seed, load_problems
-from outcome_rl.grpo.types import Problem, ProblemSet
+from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
 ROWS = [{"id": f"q{i}", "problem": f"{i} + {i}?", "answer": str(2 * i)} for i in range(4)]
 PROBLEMS = tuple(Problem(row["id"], row["problem"], row["answer"]) for row in ROWS)
@@ -77,13 +77,25 @@ def test_numbers_are_read_as_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": None}, r"row 3: lacks 'id' or 'question_id' or 'unique_id' \(the id\); it has .*data\.id_key"),
+        ({"id": None}, r"row 3: lacks 'id' or 'question_id' or 'unique_id' or .* \(the id\); it has .*data\.id_key"),
         ({"problem": None}, r"row 3: lacks 'problem' or 'question' or 'prompt' \(the prompt\).*data\.prompt_key"),
-        ({"answer": None}, r"row 3: lacks 'answer' or 'gold' \(the answer\).*data\.answer_key"),
+        ({"answer": None}, r"row 3: lacks 'answer' or 'gold' or .* \(the answer\).*data\.answer_key"),
         ({"id": "  "}, r"row 3: field 'id' \(the id\) is empty"),
         ({"answer": ""}, r"row 3: field 'answer' \(the answer\) is empty"),
-        ({"answer": ["4"]}, r"row 3: field 'answer' must be text or a number; got list"),
-        ({"answer": True}, r"row 3: field 'answer' must be text or a number; got bool"),
+        ({"answer": ["4"]}, r"row 3: field 'answer' \(the answer\) must be text or a number; got list"),
+        ({"answer": True}, r"row 3: field 'answer' \(the answer\) must be text or a number; got bool"),
+        ({"answer": float("nan")}, r"row 3: field 'answer' \(the answer\) must be finite; got nan"),
+        ({"problem": []}, r"row 3: problem must end with a message of the user; got \[\]"),
+        ({"problem": ["1+1"]}, r"row 3: problem\[0\] must be a message of 'role' and 'content'.*got '1\+1'"),
+        ({"problem": [{"role": "user", "content": ["1+1"]}]}, r"row 3: problem\[0\] must be .*both text"),
+        (
+            {"problem": [{"role": "user", "content": "x", "name": "y"}]},
+            r"row 3: problem\[0\] must be .*Leave out tools",
+        ),
+        (
+            {"problem": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]},
+            r"row 3: problem must end with a message of the user; got \['user', 'assistant'\]",
+        ),
         ({"id": "q0"}, r"row 3: id 'q0' was used by .*row 1 with another answer \('0', here '4'\)"),
         ({"id": "q0", "answer": "0"}, r"row 3: id 'q0' was used by .*row 1 with another problem \('0 \+ 0\?', here"),
     ],
@@ -137,8 +149,11 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="For a Hugging Face dataset name the split"):
         load("somebody/something")
     (tmp_path / "array.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"array\.json: not a \.jsonl \(a JSON object a line\) or \.parquet file"):
+    with pytest.raises(ValueError, match=r"array\.json: no problems"):
         load(str(tmp_path / "array.json"))
+    (tmp_path / "table.csv").write_text("id,problem,answer")
+    with pytest.raises(ValueError, match=r"table\.csv: not a \.jsonl, \.json, \.parquet, \.gz file"):
+        load(str(tmp_path / "table.csv"))
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
@@ -233,6 +248,41 @@ def test_columns_may_be_in_structs(tmp_path: Path) -> None:
     assert load_problems([str(path)], config).problems == (Problem("7", "1+1", "2"),)
     with pytest.raises(ValueError, match=r"lacks 'extra_info\.uid' \(the id\)"):
         load_problems([str(path)], DataConfig(id_key="extra_info.uid"))
+
+
+CONVERSATION = (Message("system", "Answer in \\boxed{}."), Message("user", " 1+1? "))
+
+
+def conversation_row(index: int) -> dict[str, Any]:
+    """A row as verl stores it; parquet fills the fields that other messages have with null."""
+    messages = [message._asdict() for message in CONVERSATION]
+    return {
+        "data_source": "math",
+        "prompt": messages,
+        "reward_model": {"style": "rule", "ground_truth": "2"},
+        "extra_info": {"index": index, "split": "train"},
+    }
+
+
+def test_conversations_are_read_as_verl_and_trl_store_them(tmp_path: Path) -> None:
+    rows = [conversation_row(0), conversation_row(1)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "verl.parquet")
+    loaded = load(str(tmp_path / "verl.parquet"))
+    assert loaded.problems == tuple(Problem(str(index), "1+1?", "2", CONVERSATION) for index in (0, 1))
+    assert loaded.problems[1].example == rows[1]
+    trl = [{"prompt": row["prompt"], "answer": 2, "id": row["extra_info"]["index"]} for row in rows]
+    assert load(write(tmp_path / "trl.jsonl", trl)).problems == loaded.problems
+    again = load(write(tmp_path / "hard.jsonl", [problem.row() for problem in loaded.problems]))
+    assert (again.problems, again.fingerprint) == (loaded.problems, loaded.fingerprint)
+
+
+def test_another_system_message_is_another_problem(tmp_path: Path) -> None:
+    rows = [conversation_row(0), conversation_row(0)]
+    rows[1]["prompt"][0]["content"] = "Be brief."
+    with pytest.raises(ValueError, match=r"id '0' was used by .*row 1 with another problem"):
+        load(write(tmp_path / "rows.jsonl", rows))
+    prints = {load(write(tmp_path / "rows.jsonl", [row])).fingerprint for row in rows}
+    assert len(prints) == 2
 
 
 def test_other_sources_may_lack_the_named_columns(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.types import Problem, ProblemSet
+from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
 SHORT, LONG = "D07 17 @ 5 # 3 =>", "D07 17 @ 5 # 3 => 1 2 3 4 5 6 7 8"
 
@@ -74,6 +75,51 @@ def test_an_existing_chat_template_is_used(tokenizer: Any) -> None:
         # The template writes <bos> itself; the tokenizer adds no second one.
         assert decoded(tokenizer, SHORT, apply_chat_template=choice) == f"<bos> D01 {SHORT} D02"
     assert decoded(tokenizer, SHORT, apply_chat_template="false") == f"<bos> {SHORT}"
+
+
+CONVERSATION = Problem("chat", SHORT, "0", (Message("system", "D01"), Message("user", SHORT)))
+SHOW_ROLES = "{% for message in messages %}[{{ message.role }}] {{ message.content }} {% endfor %}"
+
+
+def rendered(problem: Problem, chat_template: str | None, **settings: Any) -> list[str]:
+    """Return the texts that are tokenized, by a tokenizer with this chat template."""
+    seen: list[str] = []
+
+    class Recorder:
+        def __init__(self) -> None:
+            self.chat_template = chat_template
+
+        def __call__(self, texts: list[str], **options: Any) -> dict[str, list[list[int]]]:
+            seen.extend(texts)
+            return {"input_ids": [[1]] * len(texts)}
+
+        def apply_chat_template(self, messages: list[dict[str, str]], **options: Any) -> str:
+            return render_jinja_template([messages], chat_template=chat_template)[0][0]
+
+    tokenize(ProblemSet("set", (problem,), "fingerprint"), Recorder(), DataConfig(**settings))
+    return seen
+
+
+def test_conversations_go_through_the_chat_template() -> None:
+    assert rendered(CONVERSATION, SHOW_ROLES) == [f"[system] D01 [user] {SHORT} "]
+    earlier = Problem("chat", "c", "0", (Message("user", "a"), Message("assistant", "b"), Message("user", "c")))
+    shown = rendered(earlier, SHOW_ROLES, prompt_template="{problem} D02")
+    assert shown == ["[user] a [assistant] b [user] c D02 "]  # the template is around the last message alone
+
+
+@pytest.mark.parametrize(
+    ("chat_template", "choice", "message"),
+    [
+        (None, "auto", r"'chat' is a list of messages, .* the tokenizer has none\. Use a model"),
+        (SHOW_ROLES, "false", r"'chat' is a list of messages, .* data\.apply_chat_template=false\. Use"),
+        ("{{ raise_exception('no system role') }}", "auto", r"refuses the prompt of 'chat': no system role\. Change"),
+    ],
+)
+def test_conversations_that_cannot_be_rendered_are_refused(
+    chat_template: str | None, choice: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        rendered(CONVERSATION, chat_template, apply_chat_template=choice)
 
 
 def test_a_missing_chat_template_is_refused(tokenizer: Any) -> None:

@@ -1,0 +1,149 @@
+"""Rows of a user's files, and their fields under the usual names.
+
+A file is JSON lines, one JSON array of objects, or parquet; JSON may be compressed by gzip, and `-` is standard input.
+The contents tell which it is.
+"""
+
+import gzip
+import io
+import json
+import math
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+# Usual fields of question ids and gold answers, tried in this order. The last ones are verl's.
+ID_COLUMNS = ("id", "question_id", "unique_id", "extra_info.index")
+ANSWER_COLUMNS = ("answer", "gold", "reward_model.ground_truth")
+
+SUFFIXES = (".jsonl", ".json", ".parquet", ".gz")
+STANDARD_INPUT = "-"
+_LAYOUT = "Expected one JSON object per line, or one JSON array of objects"
+_MISSING = object()
+
+
+def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every row of a file after its location for errors.
+
+    Rows are numbered from 1: lines of a file of JSON lines, blank ones included, and otherwise items.
+
+    Args:
+        path: UTF-8 JSON lines or a JSON array, with or without a byte order mark, plain or gzipped; parquet; or "-",
+            any of these on standard input.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the contents are none of these, or a row is no object.
+    """
+    piped = str(path) == STANDARD_INPUT
+    name = "standard input" if piped else str(path)
+    with nullcontext(sys.stdin.buffer) if piped else Path(path).open("rb") as file:
+        start = cast(io.BufferedReader, file).peek(4)
+        rows: Iterator[tuple[int, Any]]
+        if start.startswith(b"PAR1") or Path(path).suffix == ".parquet":
+            rows = enumerate(_parquet_values(file, name), start=1)
+        elif start.startswith(b"\x1f\x8b"):
+            rows = _json_values(_unzipped(file, name), name)
+        else:
+            rows = _json_values(file, name)
+        for number, row in rows:
+            where = f"{name}, row {number}"
+            if not isinstance(row, dict):
+                raise ValueError(f"{where}: expected a JSON object; got {type(row).__name__}. {_LAYOUT}")
+            yield where, row
+
+
+def find(row: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """Return a field, or after a dot a field of a struct, such as verl's `reward_model.ground_truth`."""
+    if name in row or "." not in name:
+        return row.get(name, default)
+    outer, _, inner = name.partition(".")
+    return find(row[outer], inner, default) if isinstance(row.get(outer), Mapping) else default
+
+
+def first_field(
+    row: Mapping[str, Any], names: Sequence[str], role: str, where: str, fix: str, *, nullable: bool = False
+) -> tuple[str, Any]:
+    """Return the name and the value of the first of some fields that a row has.
+
+    Args:
+        row: a row.
+        names: names of the field, the preferred one first.
+        role: meaning of the field, for errors.
+        where: location of the row, for errors.
+        fix: advice for a row without the field.
+        nullable: whether the value may be null.
+
+    Raises:
+        ValueError: the row has none of them, or null.
+    """
+    found = ((name, find(row, name, _MISSING)) for name in names)
+    name, value = next((one for one in found if one[1] is not _MISSING), ("", None))
+    if value is None and not (name and nullable):
+        has = ", ".join(map(repr, row)) or "no fields"
+        raise ValueError(f"{where}: lacks {' or '.join(map(repr, names))} (the {role}); it has {has}. {fix}")
+    return name, value
+
+
+def as_text(value: Any, name: str, role: str, where: str) -> str:
+    """Return a value that is text or a JSON number as text without surrounding white space.
+
+    Raises:
+        ValueError: it is neither, or not finite.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(
+            f"{where}: field {name!r} (the {role}) must be text or a number; got {type(value).__name__}. Write it as "
+            "text"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(
+            f"{where}: field {name!r} (the {role}) must be finite; got {value}. Write null if there is none"
+        )
+    return str(value).strip()
+
+
+def _json_values(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of every line that is not blank, or of every item if the first one begins an array."""
+    numbered = enumerate(lines, start=1)  # bytes: text mode would also break lines at a bare carriage return
+    begun = False
+    for number, line in numbered:
+        text = line.strip().removeprefix(b"\xef\xbb\xbf").strip()
+        if not text:
+            continue
+        if not begun and text.startswith(b"["):
+            yield from enumerate(_parsed(b"".join([text, b"\n", *(rest for _, rest in numbered)]), name), start=1)
+            return
+        begun = True
+        yield number, _parsed(text, f"{name}, row {number}")
+
+
+def _parsed(text: bytes, where: str) -> Any:
+    try:
+        return json.loads(text.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise ValueError(f"{where}: not valid JSON: {error.msg} ({line}column {error.colno}). {_LAYOUT}") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, deep nesting
+        raise ValueError(f"{where}: not readable as JSON: {error}. {_LAYOUT}, in UTF-8") from error
+
+
+def _unzipped(file: BinaryIO, name: str) -> Iterator[bytes]:
+    try:
+        yield from gzip.GzipFile(fileobj=file)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{name}: cut short or damaged gzip data: {error}. Write the file again") from error
+
+
+def _parquet_values(file: BinaryIO, name: str) -> Iterator[Any]:
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.ParquetFile(file if file.seekable() else io.BytesIO(file.read()))
+        for batch in table.iter_batches():
+            yield from batch.to_pylist()
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{name}: not valid parquet: {error}. Write the file again") from error

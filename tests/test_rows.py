@@ -1,0 +1,143 @@
+"""Rows of every layout are the same rows, and errors name file, row, field and fix."""
+
+import gzip
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcome_rl.rows import as_text, find, first_field, read_objects
+
+ROWS = [{"id": "a", "n": 1, "inner": {"x": "\u2028 é"}}, {"id": "b", "n": 2, "inner": {"x": "[{"}}]
+
+
+def json_lines(rows: list[Any]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def json_array(rows: list[Any]) -> bytes:
+    return json.dumps(rows, indent=2).encode()
+
+
+def parquet(rows: list[Any]) -> bytes:
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    return file.getvalue()
+
+
+LAYOUTS = {
+    "data.jsonl": json_lines,
+    "bom.jsonl": lambda rows: b"\xef\xbb\xbf" + json_lines(rows),
+    "array.json": json_array,
+    "bom.json": lambda rows: b"\xef\xbb\xbf \n" + json_array(rows),
+    "lines.jsonl.gz": lambda rows: gzip.compress(json_lines(rows)),
+    "array.json.gz": lambda rows: gzip.compress(json_array(rows)),
+    "table.parquet": parquet,
+    "no suffix": parquet,
+}
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [row for _, row in read_objects(path)]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_gives_the_same_rows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = LAYOUTS[name](ROWS)
+    path = tmp_path / name
+    path.write_bytes(contents)
+    assert rows_of(path) == ROWS
+    piped = SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(contents)))
+    monkeypatch.setattr(sys, "stdin", piped)
+    piped_rows = list(read_objects("-"))
+    assert [row for _, row in piped_rows] == ROWS
+    assert all(where.startswith("standard input, row ") for where, _ in piped_rows)
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@given(rows=st.lists(st.dictionaries(TEXT, TEXT | st.integers() | st.none(), max_size=3), max_size=4))
+@pytest.mark.parametrize("write", [json_lines, json_array])
+def test_any_object_comes_back(
+    rows: list[dict[str, Any]], write: Callable[[list[Any]], bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("rows") / "rows"
+    path.write_bytes(write(rows))
+    assert rows_of(path) == rows
+    path.write_bytes(gzip.compress(write(rows)))
+    assert rows_of(path) == rows
+
+
+def test_blank_lines_count_and_a_carriage_return_is_no_line_break(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n\n  \n{"b": "x\\r\\ny"}\r\n{}')
+    assert [(where.rpartition(" ")[2], row) for where, row in read_objects(path)] == [
+        ("1", {"a": 1}),
+        ("4", {"b": "x\r\ny"}),
+        ("5", {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (b'{}\n{"a": ', r"row 2: not valid JSON: Expecting value \(column 6\)\. Expected one JSON object per line, or"),
+        (b'{}\n"\xff"', r"row 2: not readable as JSON: .*can't decode byte 0xff.*, in UTF-8"),
+        (b"{}\n" + b"[" * 200_000, r"row 2: not readable as JSON: "),
+        (b"{}\n[1]", r"row 2: expected a JSON object; got list\. Expected one JSON object per line"),
+        (b"[{},\n{},\n3]", r"row 3: expected a JSON object; got int"),
+        (b"[{},\n{}", r"file: not valid JSON: .* \(line 2, column 3\)"),
+        (b'{\n  "a": 1\n}', r"row 1: not valid JSON: .*one JSON array of objects"),
+        (gzip.compress(json_lines(ROWS))[:-9], r"file: cut short or damaged gzip data: .*Write the file again"),
+        (b"\x1f\x8bjunk and junk", r"file: cut short or damaged gzip data: "),
+        (parquet(ROWS)[:-5], r"file: not valid parquet: "),
+    ],
+)
+def test_unreadable_contents_are_refused(contents: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(contents)
+    with pytest.raises(ValueError, match=message):
+        rows_of(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        rows_of(tmp_path / "none.jsonl")
+
+
+def test_fields_of_structs() -> None:
+    row = {"reward_model": {"ground_truth": "4"}, "a.b": 1, "text": "x"}
+    assert find(row, "reward_model.ground_truth") == "4"
+    assert find(row, "a.b") == 1
+    assert find(row, "text.length") is None
+    assert find(row, "reward_model.style", "none") == "none"
+
+
+def test_the_first_field_that_is_there_is_taken() -> None:
+    row = {"gold": None, "answer": "4"}
+    assert first_field(row, ("id", "answer", "gold"), "gold answer", "f, row 1", "") == ("answer", "4")
+    assert first_field(row, ("gold", "answer"), "gold answer", "f, row 1", "", nullable=True) == ("gold", None)
+    for names in (("gold", "answer"), ("id", "solution")):
+        with pytest.raises(ValueError, match=rf"f, row 1: lacks '{names[0]}' or .* \(the role\); it has .*fix"):
+            first_field(row, names, "role", "f, row 1", "fix")
+
+
+@given(st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False))
+def test_text_and_numbers_are_text(value: object) -> None:
+    assert as_text(value, "id", "id", "f") == str(value).strip()
+
+
+@pytest.mark.parametrize("value", [None, True, [], {}, float("nan"), float("inf")])
+def test_other_values_are_no_text(value: object) -> None:
+    with pytest.raises(ValueError, match=r"f, row 1: field 'id' \(the id\) must be .*\. Write"):
+        as_text(value, "id", "id", "f, row 1")
