@@ -23,6 +23,7 @@ from outcome_rl.grpo.config.load import to_yaml
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
+from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.collector import Collected, Collector
 from outcome_rl.grpo.rollout.engine import RolloutEngine, choose_engine
@@ -83,6 +84,7 @@ class Trainer:
         config = self.config
         open_engine = choose_engine(config)
         check_loggers(config.trainer.logger)
+        reward = RewardFunction(config.reward.function) if config.reward.function else None
         checkpoint, recorded = distributed.on_rank_zero(
             lambda: (latest_checkpoint(self.checkpoint_root), has_records(config.run_dir))
         )
@@ -101,7 +103,7 @@ class Trainer:
         self._resources.callback(self.records.close)
         engine = self._resources.enter_context(open_engine(self.policy))
         self.engine: RolloutEngine = engine if distributed.world_size() == 1 else DataParallelEngine(engine)
-        self.collector = Collector(config, self.train_set, self.order, self.policy, self.engine, self.explorer)
+        self.collector = Collector(config, self.train_set, self.order, self.policy, self.engine, self.explorer, reward)
 
     def _check_settings(self, *, continues: bool) -> None:
         trainer, rollout = self.config.trainer, self.config.rollout

@@ -103,6 +103,7 @@ class Sample:
     rollout: Rollout
     answer: Answer | None
     correct: bool
+    reward: float
     count: int  # how often its outcome was sampled for this question before the batch
     advantage: float  # reward part
     bonus: float  # exploration part
@@ -118,7 +119,8 @@ class Sample:
             "gold": self.problem.answer,
             "completion": self.rollout.text,
             "outcome": None if self.answer is None else self.answer.text,
-            "reward": float(self.correct),
+            "correct": self.correct,
+            "reward": self.reward,
             "count": self.count,
             "bonus": self.bonus,
             "advantage": self.advantage,

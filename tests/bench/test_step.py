@@ -42,7 +42,7 @@ def trainer(tmp_path: Path) -> Iterator[Trainer]:
 
 
 def sample(prompt: list[int], response: list[int], answer_span: tuple[int, int] = (0, 0)) -> Sample:
-    return Sample(Problem("q", "?", "1"), Rollout(prompt, response, ""), None, True, 0, 1.5, 0.5, answer_span)
+    return Sample(Problem("q", "?", "1"), Rollout(prompt, response, ""), None, True, 1.0, 0, 1.5, 0.5, answer_span)
 
 
 def test_small_steps_are_compared_timed_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,8 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
@@ -168,6 +170,63 @@ def test_a_model_with_invalid_generation_settings_is_trained(
     config = small_config(tmp_path, *data, "trainer.total_training_steps=1")
     train(config)
     assert (config.run_dir / "checkpoints" / "global_step_1" / "model" / "generation_config.json").exists()
+
+
+REWARD = "def length(response, example):\n    return -float(len(response)) - 0.001 * len(example['problem'])\n"
+
+
+def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_config: MakeConfig, tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").write_text(REWARD)
+    own = (f"reward.function={tmp_path / 'rewards.py'}:length", "trainer.total_training_steps=1", "rollout.n=8")
+    config = small_config(tmp_path, *own, "trainer.test_freq=1", "trainer.log_generations=8")
+    trainer = Trainer(config)
+    try:
+        collected, row = trainer.train_step()
+    finally:
+        trainer.close()
+    rewards = torch.tensor([sample.reward for sample in collected.samples]).reshape(-1, 8)
+    texts = [sample.rollout.text for sample in collected.samples]
+    problems = [sample.problem.problem for sample in collected.samples]
+    expected = [-float(len(text)) - 0.001 * len(problem) for text, problem in zip(texts, problems, strict=True)]
+    torch.testing.assert_close(rewards.flatten(), torch.tensor(expected))
+    assert row["reward/mean"] == pytest.approx(float(rewards.mean()))
+    centred = rewards - rewards.mean(dim=1, keepdim=True)
+    advantages = torch.tensor([sample.advantage for sample in collected.samples]).reshape(-1, 8)
+    torch.testing.assert_close(advantages, centred / (rewards.std(dim=1, keepdim=True) + 1e-6), rtol=1e-3, atol=1e-3)
+    for sample in collected.samples:
+        assert sample.correct == (sample.answer is not None and sample.answer.text.strip() == sample.problem.answer)
+
+
+def test_a_reward_function_that_is_not_there_is_refused_before_the_model_is_loaded(
+    small_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = small_config(tmp_path, "reward.function=none.py:reward", f"model.path={tmp_path / 'no model'}")
+    with pytest.raises(FileNotFoundError, match=r"reward\.function=none\.py:reward: there is no file"):
+        train(config)
+
+
+def test_a_run_on_conversations_as_verl_stores_them(policy: Policy, small_config: MakeConfig, tmp_path: Path) -> None:
+    policy.tokenizer.chat_template = "{{ bos_token }}{% for m in messages %} {{ m.content }}{% endfor %}"
+    policy.save(tmp_path / "model")
+    rows_of_verl = [
+        {
+            "prompt": [{"role": "system", "content": "D01"}, {"role": "user", "content": problem["problem"]}],
+            "reward_model": {"ground_truth": problem["answer"]},
+            "extra_info": {"index": index},
+        }
+        for index, problem in enumerate(DialectTask().problems("train", 16))
+    ]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows_of_verl), tmp_path / "verl.parquet")
+    data = (f"data.train_files={tmp_path / 'verl.parquet'}", "data.val_files=[]", "data.test_files=[]")
+    config = small_config(tmp_path, f"model.path={tmp_path / 'model'}", *data, "trainer.total_training_steps=1")
+    trainer = Trainer(config)
+    try:
+        prompt = trainer.policy.tokenizer.decode(trainer.train_set.prompts[0])
+        assert prompt == f"<bos> D01 {rows_of_verl[0]['prompt'][1]['content']}"
+        trainer.run()
+    finally:
+        trainer.close()
+    assert rows(config.run_dir, "samples")[0]["question"] in {row["prompt"][1]["content"] for row in rows_of_verl}
 
 
 @pytest.mark.parametrize("setting", ["top_p=0.9", "top_k=20", "val_kwargs.top_p=0.9"])

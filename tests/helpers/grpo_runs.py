@@ -121,7 +121,7 @@ def scored(
     """Make samples of rollouts and made-up scores."""
     rows = zip(rollouts, correct, advantages, bonuses, answer_spans, strict=True)
     question = Problem("question", "?", "1")
-    return [Sample(question, rollout, None, right, 0, a, b, span) for rollout, right, a, b, span in rows]
+    return [Sample(question, rollout, None, right, float(right), 0, a, b, span) for rollout, right, a, b, span in rows]
 
 
 def random_spans(rollouts: Sequence[Rollout], generator: torch.Generator) -> list[tuple[int, int]]:

@@ -97,6 +97,17 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class RewardConfig:
+    """Rewards of the user, in place of 1 for a correct response and 0 for another."""
+
+    function: str = setting(
+        "",
+        'Function (response, example) -> number, as "module:name" or "path.py:name"; example is the row of the data. '
+        "Its values shape the advantages. The answers still decide outcomes, correctness and evaluations.",
+    )
+
+
+@dataclass(frozen=True)
 class SamplingConfig:
     """How responses are sampled."""
 
@@ -297,6 +308,7 @@ class TrainConfig:
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)

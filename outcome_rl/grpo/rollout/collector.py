@@ -15,6 +15,7 @@ from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
+from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
@@ -43,14 +44,21 @@ class Collector:
         policy: Policy,
         engine: RolloutEngine,
         explorer: Explorer,
+        reward: RewardFunction | None = None,
     ) -> None:
-        """Hold all parts of a step before the update; of the policy, its tokenizer and end tokens are used."""
+        """Hold all parts of a step before the update.
+
+        Args:
+            policy: its tokenizer and end tokens are used.
+            reward: None takes 1 for a correct response and 0 for another.
+        """
         self.config = config
         self.dataset = dataset
         self.order = order
         self.policy = policy
         self.engine = engine
         self.explorer = explorer
+        self.reward = reward
         self.has_partial_step = False  # whether samples of an unfinished step were counted: the state must not be saved
 
     def collect(self, drawn: int) -> Collected:
@@ -92,6 +100,8 @@ class Collector:
             outcomes_s += time.perf_counter() - rolled_out
         self.has_partial_step = False
         metrics = Scored.join(parts).metrics | self._length_metrics(samples)
+        if self.reward is not None:
+            metrics["reward/mean"] = sum(sample.reward for sample in samples) / len(samples)
         if filter_groups.enable:
             metrics["sampling/batches"] = len(parts)
             metrics["sampling/informative_groups"] = len(informative) / len(samples)
@@ -107,6 +117,7 @@ class Collector:
             [problem.id for problem in repeated],
             texts,
             [problem.answer for problem in repeated],
+            None if self.reward is None else self.reward(texts, repeated),
             group_ids=[group for group in range(len(problems)) for _ in range(self.config.rollout.n)],
             scale="std" if algorithm.norm_adv_by_std_in_grpo else "none",
         )
@@ -119,7 +130,7 @@ class Collector:
             not algorithm.mask_truncated_completions or bool(ends.intersection(rollout.token_ids[-1:]))
             for rollout in rollouts
         ]
-        columns = (scored.correct, scored.counts, scored.advantages, scored.bonuses)
+        columns = (scored.correct, scored.rewards, scored.counts, scored.advantages, scored.bonuses)
         rows = zip(repeated, rollouts, scored.answers, *(x.tolist() for x in columns), spans, trained, strict=True)
         return [Sample(*row) for row in rows], scored
 

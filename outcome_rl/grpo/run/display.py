@@ -84,7 +84,7 @@ class Display:
                 f"[dim]{escape(_shortened(row['question']))}[/]\n{escape(_shortened(row['completion'], end=True))}",
                 escape(_shortened(row["gold"])),
                 "none" if row["outcome"] is None else escape(_shortened(row["outcome"])),
-                f"{row['reward']:.0f}",
+                f"{row['reward']:.3g}",
                 str(row["count"]),
                 f"{row['bonus']:+.3f}",
                 f"{row['advantage']:+.3f}",

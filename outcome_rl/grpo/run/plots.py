@@ -19,7 +19,8 @@ LINES = ("-", "--", ":")
 INK = "#010203"
 # Title -> the metrics of metrics.jsonl in one chart, with their legend.
 TRAINING = {
-    "Reward of the batch": {"outcomes/correct_rate": ""},
+    "Correct responses of the batch": {"outcomes/correct_rate": ""},
+    "Reward, mean of the batch": {"reward/mean": ""},
     "Training questions solved so far": {"exploration/solved_fraction": ""},
     "Distinct answers a question so far": {
         "exploration/distinct_answers": "all questions seen",

@@ -261,6 +261,7 @@ def test_rows_of_the_samples_file(make_collector: Callable[..., Collector], roll
         "gold": "4",
         "completion": "1 + 3",
         "outcome": None,
+        "correct": False,
         "reward": 0.0,
         "count": 0,
         "bonus": 0.0,

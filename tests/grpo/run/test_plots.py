@@ -33,25 +33,25 @@ def colours(svg: str) -> set[str]:
 def test_a_run_has_a_chart_of_each_metric() -> None:
     charts = training_charts([metrics(50)])
     assert list(charts) == [
-        "Reward of the batch",
+        "Correct responses of the batch",
         "Distinct answers a question so far",
         "Token entropy (nats)",
         "Time of a step (s)",
     ]
-    assert colours(charts["Reward of the batch"]) == {PALETTE[0]}
+    assert colours(charts["Correct responses of the batch"]) == {PALETTE[0]}
     assert colours(charts["Token entropy (nats)"]) == set(PALETTE[:2])
     assert colours(charts["Time of a step (s)"]) == set(PALETTE[:4])
 
 
 def test_a_single_step_is_drawn() -> None:
     charts = training_charts([metrics(1)])
-    assert PALETTE[0] in colours(charts["Reward of the batch"])
+    assert PALETTE[0] in colours(charts["Correct responses of the batch"])
     assert PALETTE[0] in colours(charts["Time of a step (s)"])
 
 
 def test_runs_have_a_colour_each() -> None:
     charts = training_charts([metrics(5), metrics(3), []])
-    for title in ("Reward of the batch", "Token entropy (nats)", "Time of a step (s)"):
+    for title in ("Correct responses of the batch", "Token entropy (nats)", "Time of a step (s)"):
         assert colours(charts[title]) == set(PALETTE[:2]), title
 
 

@@ -123,7 +123,7 @@ def test_runs_share_the_charts(finished: Path, two_steps: Path, tmp_path: Path) 
     text = Page(page).text
     assert str(finished) in text  # both are called run
     assert str(two_steps / "run") in text
-    reward = re.search(r"Reward of the batch</figcaption>(<svg.*?</svg>)", page, re.DOTALL)
+    reward = re.search(r"Correct responses of the batch</figcaption>(<svg.*?</svg>)", page, re.DOTALL)
     assert reward is not None
     assert {"#1f8bb8", "#d9576a"} <= set(re.findall(r"stroke: (#\w{6})", reward[1]))
 
