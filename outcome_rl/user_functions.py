@@ -25,7 +25,7 @@ def load_function(name: str, setting: str) -> Callable[..., Any]:
     if not source or not function_name:
         raise ValueError(f"{origin} must have the form module:name or path.py:name, such as rewards.py:reward")
     module = _from_file(Path(source), origin) if source.endswith(".py") else _from_path(source, origin)
-    function = getattr(module, function_name, None)
+    function: Callable[..., Any] | None = getattr(module, function_name, None)
     if not callable(function):
         callables = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ValueError(
