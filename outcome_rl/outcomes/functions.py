@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 Example = Mapping[str, Any]
@@ -73,18 +74,26 @@ def given(response: str, example: Example) -> int | None:
 
 
 def load_function(name: str) -> Callable[..., Any]:
-    """Import a function that is named as "module:function"; the module may be in the current folder.
+    """Import a function that is named as "module:function" or "path.py:function".
+
+    The module may be in the current folder. The folder stays on the path: worker processes import the function again.
 
     Raises:
-        ValueError: the name has another form, or there is no such module or function.
+        ValueError: the name has another form, or there is no such file, module or function.
     """
-    module, _, attribute = name.partition(":")
+    module, _, attribute = name.rpartition(":")
     if not (module and attribute):
-        raise ValueError(f'a function must be named as "module:function"; got {name!r}')
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # for good: worker processes import the function by the same path
+        raise ValueError(f'a function must be named as "module:function" or "path.py:function"; got {name!r}')
+    file = Path(module).resolve() if module.endswith(".py") else None
+    if file is not None and not file.is_file():
+        raise ValueError(f"{name}: there is no file {module}; give its path from the current folder")
+    folder = os.getcwd() if file is None else str(file.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
-        found: Any = import_module(module)
+        found: Any = import_module(module if file is None else file.stem)
+        if file is not None and Path(found.__file__ or "").resolve() != file:
+            raise ValueError(f"{name}: Python finds another module named {file.stem!r}; rename the file")
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:

@@ -201,7 +201,7 @@ def test_a_reward_function_that_is_not_there_is_refused_before_the_model_is_load
     small_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = small_config(tmp_path, "reward.function=none.py:reward", f"model.path={tmp_path / 'no model'}")
-    with pytest.raises(FileNotFoundError, match=r"reward\.function=none\.py:reward: there is no file"):
+    with pytest.raises(ValueError, match=r"reward\.function: none\.py:reward: there is no file none\.py; give"):
         train(config)
 
 

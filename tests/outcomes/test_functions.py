@@ -1,6 +1,7 @@
 """Outcome functions: canonical values, names and versions, failures, batches."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,19 @@ def test_functions_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # so that sys.path is as before afterwards
     assert load_function("my_local_outcomes:one")("", {}) == 1
+
+
+def test_functions_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_filed_outcomes.py").write_text("def one(response, example):\n    return 1\n")
+    assert load_function(f"{tmp_path}/my_filed_outcomes.py:one")("", {}) == 1
+    (tmp_path / "json.py").write_text("def one(response, example):\n    return 1\n")
+    with pytest.raises(ValueError, match="another module named 'json'; rename the file"):
+        load_function(f"{tmp_path}/json.py:one")
+    with pytest.raises(ValueError, match=r"there is no file .*none\.py; give its path"):
+        load_function(f"{tmp_path}/none.py:one")
+    with pytest.raises(ValueError, match=r"has no attribute 'two'"):
+        load_function(f"{tmp_path}/my_filed_outcomes.py:two")
 
 
 @pytest.mark.parametrize("name", ["length", "outcome_functions:", "no_such_module:f", "json:no_such", "json:__name__"])

@@ -102,8 +102,8 @@ class RewardConfig:
 
     function: str = setting(
         "",
-        'Function (response, example) -> number, as "module:name" or "path.py:name"; example is the row of the data. '
-        "Its values shape the advantages. The answers still decide outcomes, correctness and evaluations.",
+        'Function (response, example) -> number, as "module:function" or "path.py:function"; example is the row of the '
+        "data. Its values shape the advantages. The answers still decide outcomes, correctness and evaluations.",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.types import Problem
-from outcome_rl.user_functions import load_function
+from outcome_rl.outcomes.functions import load_function
 
 
 class RewardFunction:
@@ -19,13 +19,16 @@ class RewardFunction:
         """Import the function.
 
         Args:
-            name: `reward.function`, as "module:name" or "path.py:name".
+            name: `reward.function`, as "module:function" or "path.py:function".
 
         Raises:
-            FileNotFoundError, ValueError: there is no such function, see `load_function`.
+            ValueError: there is no such function.
         """
         self._name = name
-        self._call: Callable[[str, Mapping[str, Any]], Any] = load_function(name, "reward.function")
+        try:
+            self._call: Callable[[str, Mapping[str, Any]], Any] = load_function(name)
+        except ValueError as error:
+            raise ValueError(f"reward.function: {error}") from error
 
     def __call__(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[float]:
         """Return the reward of each response to its problem, the same on all ranks; all of them must call it.

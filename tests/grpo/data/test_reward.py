@@ -11,8 +11,9 @@ PROBLEMS = [Problem(name, "?", "4", example={"id": name, "length": length}) for 
 
 
 def reward(body: str, folder: Path) -> RewardFunction:
-    (folder / "rewards.py").write_text(f"import math, torch\ndef reward(response, example):\n    return {body}\n")
-    return RewardFunction(f"{folder / 'rewards.py'}:reward")
+    path = folder / f"rewards_{folder.name}.py"  # Python imports each name once
+    path.write_text(f"import math, torch\ndef reward(response, example):\n    return {body}\n")
+    return RewardFunction(f"{path}:reward")
 
 
 def test_it_gets_the_response_and_the_row_of_the_data(tmp_path: Path) -> None:
