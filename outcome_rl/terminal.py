@@ -110,7 +110,9 @@ def print_reports(reports: Mapping[str, "Report"]) -> None:
         for sample in report["disagreements"]:
             ours, theirs = ("correct", "wrong") if sample["correct"] else ("wrong", "correct")
             answer = "no answer" if sample["answer"] is None else f"answer {sample['answer']}"
-            text = f"question {sample['question_id']}, {answer}: {theirs} by the file, {ours} here (gold {sample['gold']})"
+            text = (
+                f"question {sample['question_id']}, {answer}: {theirs} by the file, {ours} here (gold {sample['gold']})"
+            )
             print(printable(" ".join(text.split())))
         if report["disagreements"]:
             print()
