@@ -39,14 +39,18 @@ def check_tensor(
 ) -> Tensor:
     """Return `value` if it is a tensor of one of `dtypes`, on `device` where the call has one already."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
+        fix = "" if value is None else f". Use torch.as_tensor({name})"
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}{fix}")
     if hasattr(value, "device_mesh"):  # a DTensor; torch.distributed is too heavy an import to ask for its type
         raise TypeError(
             f"{name} must be whole on every rank; got a {type(value).__name__}, which is sharded. Call the loss in the "
             "forward of a module that fully_shard wraps, where the weight is gathered: docs/losses.md has the recipe"
         )
     if value.dtype not in dtypes:
-        raise TypeError(f"{name} must have dtype {dtype_text(dtypes)}; got {dtype_text([value.dtype])}")
+        method = {torch.bool: "bool", torch.int32: "int", torch.int64: "long"}.get(dtypes[0], "float")
+        raise TypeError(
+            f"{name} must have dtype {dtype_text(dtypes)}; got {dtype_text([value.dtype])}. Use {name}.{method}()"
+        )
     if device is not None and value.device != device:
         raise ValueError(
             f"{name} must be on {device}, like the other tensors; got {value.device}. Use {name}.to({str(device)!r})"

@@ -89,7 +89,7 @@ def group_advantages(
     includes the whole call.
 
     Args:
-        rewards: (B, n) floating point.
+        rewards: (B, n) floating point, finite.
         question_keys: (B,) int64, stable over training (`outcome_rl.question_key`).
         outcome_keys: (B, n) int64 classes of the final answers, 0 for no answer (`outcome_rl.outcome_key`).
         counts: the historical counts; needed by the `ucb` methods.
@@ -119,6 +119,8 @@ def group_advantages(
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range, or `impl` cannot run.
+            Rewards that are not finite raise on the CPU; on a GPU they make the advantages of their group NaN, because
+            checking them would synchronise.
         MemoryError: the table cannot grow. In either case nothing is counted.
 
     Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3; normalisation as verl.
@@ -129,6 +131,7 @@ def group_advantages(
     if rewards.dim() != 2 or rewards.shape[1] == 0:
         raise ValueError(f"rewards must have shape (B, n) with n >= 1 samples a question; got {shape_text(rewards)}")
     check_shape_of("outcome_keys", outcome_keys, "rewards", rewards)
+    _check_finite(rewards)
     if question_keys.shape != rewards.shape[:1]:
         raise ValueError(
             f"question_keys must have shape (B,) = ({rewards.shape[0]},), one a group; got {shape_text(question_keys)}"
@@ -150,8 +153,14 @@ def group_advantages(
     if count == "after" and not update:
         raise ValueError("count='after' counts the batch before it reads; got update=False. Use count='before'")
     if counts is None and COUNT_METHODS.intersection(methods):
-        raise ValueError(f"bonus {bonus!r} needs counts; pass counts=OutcomeCounts() and keep it over training")
-
+        raise ValueError(
+            f"bonus {bonus!r} needs counts; got None. Make one OutcomeCounts(rule=outcome_rl.OUTCOME_RULE) for the run "
+            "and pass it in every step"
+        )
+    if counts is not None and not isinstance(counts, OutcomeCounts):
+        raise TypeError(
+            f"counts must be an OutcomeCounts; got {type(counts).__name__}. Use OutcomeCounts() and keep it"
+        )
     if counts is not None and counts.device != rewards.device:
         raise ValueError(
             f"counts must be on {rewards.device}, like the rewards; got counts on {counts.device}. "
@@ -178,6 +187,16 @@ def group_advantages(
         result = GroupAdvantages(*compute(*arguments))
     bonuses = restricted(result.bonuses, rewards > 0 if correct is None else correct, only)
     return GroupAdvantages(result.advantages, bonuses, result.counts if before is None else before)
+
+
+def _check_finite(rewards: Tensor) -> None:
+    if rewards.device.type != "cpu" or torch.compiler.is_compiling() or rewards.isfinite().all():
+        return
+    group, sample = (~rewards.isfinite()).nonzero()[0].tolist()
+    raise ValueError(
+        f"rewards must be finite; got {rewards[group, sample]} for sample {sample} of group {group}. Give a response "
+        "without a reward 0, or leave out its group"
+    )
 
 
 def _choose(impl: Impl, rewards: Tensor, counts: OutcomeCounts | None) -> Choice:

@@ -24,6 +24,7 @@ from outcome_rl_kernels.loss.inputs import (
     autocast,
     check_head,
     check_rows,
+    check_settings,
     check_workspace,
     denominator,
 )
@@ -122,7 +123,7 @@ def linear_policy_loss(
         rollout_weights: truncated importance weights of the rollout engine, one a sequence or a token; they multiply
             the policy term only. Default None.
         temperature: > 0, divides the logits. Default 1.
-        beta: coefficient of the KL term. Default 0.
+        beta: coefficient of the KL term, >= 0. Default 0.
         kl_penalty: "k1", "k2" or "k3" (default) estimator, with its own gradient (k3: `d/dlp = 1 - exp(ref - lp)`).
         epsilon_low, epsilon_high: the ratio is clipped to `[1 - epsilon_low, 1 + epsilon_high]`. Default 0.2 each.
         delta: dual clip, > 1: with a negative advantage the loss is at most `-delta * A`. None (default) is off.
@@ -131,7 +132,8 @@ def linear_policy_loss(
             "seq-mean-token-sum-norm" (also divided by T: Dr. GRPO).
         normalizer: > 0, replaces the denominator of `loss_agg`, so that micro-batches and ranks add up to the whole
             batch. Default None.
-        entropy_coef: coefficient of the entropy, which is subtracted. Default 0.
+        entropy_coef: coefficient of the entropy, which is subtracted: a positive one raises the entropy, a negative one
+            lowers it. Default 0.
         log_ratio_clamp, kl_clamp: bounds on |log-ratio| and |KL| of a token; verl uses 20 and 10. None (default) is
             off.
         cu_seqlens: (S + 1,) int, bounds of the packed sequences; `B` above is then S. Default None.
@@ -271,7 +273,7 @@ class PolicyLoss(torch.nn.Module):
 
     def __init__(self, *, inplace: bool = False, impl: Impl = "auto", **settings: Any) -> None:
         super().__init__()
-        self.settings = LossSettings(**settings)
+        self.settings = check_settings(type(self).__name__, settings)
         self.options: dict[str, Any] = {"inplace": inplace, "impl": impl}
 
     def forward(self, *tensors: Tensor, **inputs: Any) -> PolicyLossOutput:

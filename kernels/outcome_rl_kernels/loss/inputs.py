@@ -24,6 +24,7 @@ _CHOICES = {
     "importance_level": get_args(ImportanceLevel),
     "loss_agg": get_args(LossAggregation),
 }
+_OFF = ("delta", "log_ratio_clamp", "kl_clamp")  # None switches it off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +49,12 @@ class LossSettings:
             value = getattr(self, name)
             if name in _CHOICES:
                 check_choice(name, value, _CHOICES[name])
-            elif value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            elif value is None and name in _OFF:
+                continue
+            elif isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"{name} must be a Python number; got {type(value).__name__}")
+        check_number("beta", self.beta, least=0)
+        check_number("entropy_coef", self.entropy_coef)  # a negative one lowers the entropy, as some losses mean to
         if not self.temperature > 0:
             raise ValueError(f"temperature must be > 0; got {self.temperature}")
         if not 0 <= self.epsilon_low <= 1:
@@ -67,6 +72,14 @@ class LossSettings:
 
 
 SETTINGS = tuple(field.name for field in fields(LossSettings))
+
+
+def check_settings(owner: str, settings: dict[str, Any]) -> LossSettings:
+    """Return the settings that keyword arguments of `owner` name."""
+    unknown = [name for name in settings if name not in SETTINGS]
+    if unknown:
+        raise TypeError(f"{owner} got an unexpected keyword argument {unknown[0]!r}; it has {', '.join(SETTINGS)}")
+    return LossSettings(**settings)
 
 
 class LossInputs(NamedTuple):
@@ -116,7 +129,7 @@ class LossInputs(NamedTuple):
             The inputs; `active` are the tokens that the denominator counts.
         """
         device, dtype = operand.device, torch.promote_types(operand.dtype, torch.float32)
-        chosen = LossSettings(**settings)
+        chosen = check_settings("the loss", settings)
         check_tensor("labels", labels, (torch.int64,), device)
         sequence_ids, num_sequences = _sequences(labels, cu_seqlens)
 
@@ -134,9 +147,12 @@ class LossInputs(NamedTuple):
                 value = check_shape_of(name, value, "labels", labels).reshape(-1)
             return value.detach().to(dtype)
 
+        if mask is None:
+            raise TypeError("mask must be a torch.Tensor; got None. For all tokens use torch.ones_like(labels).bool()")
         active = flags("mask", mask)
         flat_advantages = numbers("advantages", advantages, per_sequence=True)
-        assert flat_advantages is not None
+        if flat_advantages is None:
+            raise TypeError("advantages must be a torch.Tensor; got None. group_advantages computes them from rewards")
         if answer_mask is not None:
             answer_mask = flags("answer_mask", answer_mask)
             if chosen.answer_mask_mode == "all":

@@ -116,7 +116,11 @@ def test_dtype_follows_the_rewards_and_carries_no_gradient() -> None:
         ({"scale": "mean"}, ValueError, "scale must be one of 'std', 'none'"),
         ({"ddof": 2}, ValueError, "ddof must be one of 0, 1"),
         ({"no_answer": "drop"}, ValueError, "no_answer must be"),
-        ({"correct": torch.ones(2, 4)}, TypeError, "correct must have dtype bool"),
+        (
+            {"correct": torch.ones(2, 4)},
+            TypeError,
+            r"correct must have dtype bool; got float32\. Use correct\.bool\(\)",
+        ),
         ({"impl": "cuda"}, ValueError, "impl must be one of 'auto', 'reference', 'native', 'triton'; got 'cuda'"),
     ],
 )
@@ -130,12 +134,20 @@ def test_errors_leave_the_counts_alone(kwargs: dict[str, Any], error: type[Excep
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
-        ((REWARDS.tolist(), QUESTIONS, OUTCOMES), TypeError, "rewards must be a torch.Tensor; got list"),
-        ((REWARDS.long(), QUESTIONS, OUTCOMES), TypeError, "rewards must have dtype"),
+        (
+            (REWARDS.tolist(), QUESTIONS, OUTCOMES),
+            TypeError,
+            r"rewards must be a torch\.Tensor; got list\. Use torch\.as_tensor\(rewards\)",
+        ),
+        ((REWARDS.long(), QUESTIONS, OUTCOMES), TypeError, r"rewards must have dtype .*\. Use rewards\.float\(\)"),
         ((REWARDS[0], QUESTIONS, OUTCOMES), ValueError, r"rewards must have shape \(B, n\)"),
         ((REWARDS, QUESTIONS, OUTCOMES[:1]), ValueError, "outcome_keys must have the shape of rewards"),
         ((REWARDS, QUESTIONS[:1], OUTCOMES), ValueError, r"question_keys must have shape \(B,\) = \(2,\)"),
-        ((REWARDS, QUESTIONS.int(), OUTCOMES), TypeError, "question_keys must have dtype int64"),
+        (
+            (REWARDS, QUESTIONS.int(), OUTCOMES),
+            TypeError,
+            r"question_keys must have dtype int64; got int32\. Use question_keys\.long\(\)",
+        ),
     ],
 )
 def test_shapes_and_dtypes(args: tuple[Any, ...], error: type[Exception], message: str) -> None:
@@ -144,8 +156,23 @@ def test_shapes_and_dtypes(args: tuple[Any, ...], error: type[Exception], messag
 
 
 def test_history_without_counts() -> None:
-    with pytest.raises(ValueError, match="pass counts=OutcomeCounts"):
+    with pytest.raises(ValueError, match=r"needs counts; got None\. Make one OutcomeCounts\(rule="):
         call(bonus="ucb_con")
+
+
+def test_counts_of_another_type_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"counts must be an OutcomeCounts; got dict\. Use OutcomeCounts\(\)"):
+        group_advantages(REWARDS, QUESTIONS, OUTCOMES, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("impl", ["reference", "auto"])
+def test_rewards_that_are_not_finite_are_refused_before_anything_is_counted(impl: Any, bad: float) -> None:
+    counts, rewards = OutcomeCounts(impl=impl), REWARDS.clone()
+    rewards[1, 2] = bad
+    with pytest.raises(ValueError, match=rf"rewards must be finite; got {bad} for sample 2 of group 1"):
+        group_advantages(rewards, QUESTIONS, OUTCOMES, counts)
+    assert len(counts) == 0
 
 
 def test_parse_bonus() -> None:
@@ -258,7 +285,8 @@ def test_native_equals_the_reference_on_any_groups(data: st.DataObject, B: int, 
 
 
 @pytest.mark.parametrize("impl", ["reference", *FAST])
-def test_rewards_that_are_no_numbers_show_and_stay_in_their_group(impl: Any) -> None:
+def test_rewards_that_are_no_numbers_show_and_stay_in_their_group(monkeypatch: pytest.MonkeyPatch, impl: Any) -> None:
+    monkeypatch.setattr(api, "_check_finite", lambda rewards: None)  # as on a GPU
     nan, inf = math.nan, math.inf
     rewards = torch.tensor([[nan, 1], [nan, nan], [inf, 0], [-inf, -inf], [1, 0]], device=device_of(impl))
     outcomes = torch.ones_like(rewards, dtype=torch.int64)

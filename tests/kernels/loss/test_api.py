@@ -239,8 +239,11 @@ class TestErrors:
         [
             ({"advantages": torch.ones(2, dtype=torch.float64)}, ValueError, r"advantages\.repeat_interleave\(2\)"),
             ({"advantages": torch.ones(3, dtype=torch.float64)}, ValueError, r"advantages must have shape \(4,\)"),
-            ({"advantages": [1.0]}, TypeError, "advantages must be a torch.Tensor; got list"),
-            ({"mask": torch.ones(B, T)}, TypeError, "mask must have dtype bool; got float32"),
+            ({"advantages": [1.0]}, TypeError, r"advantages must be a torch\.Tensor; got list\. Use torch\.as_tensor"),
+            ({"advantages": None}, TypeError, r"advantages must be a torch\.Tensor; got None\. group_advantages"),
+            ({"mask": None}, TypeError, r"mask must be .*; got None\. For all tokens use torch\.ones_like\(labels\)"),
+            ({"mask": torch.ones(B, T)}, TypeError, r"mask must have dtype bool; got float32\. Use mask\.bool\(\)"),
+            ({"epsilon": 0.2}, TypeError, "unexpected keyword argument 'epsilon'; it has .*epsilon_low, epsilon_high"),
             ({"mask": torch.ones(B, T + 1, dtype=torch.bool)}, ValueError, "mask must have the shape of labels"),
             ({"labels": torch.zeros(B, T, dtype=torch.int32)}, TypeError, "labels must have dtype int64; got int32"),
             ({"labels": torch.full((B, T), V)}, ValueError, r"must lie in \[0, 11\); got 11"),

@@ -131,6 +131,9 @@ def test_answer_tokens_leave_the_denominator_where_all_of_them_is_masked() -> No
         ("epsilon_high", -0.1, "epsilon_high must be >= 0"),
         ("delta", 1.0, "must be > 1"),
         ("kl_clamp", -1.0, "kl_clamp must be > 0"),
+        ("beta", -0.1, "beta must be finite and >= 0; got -0.1"),
+        ("beta", math.nan, "beta must be finite and >= 0; got nan"),
+        ("entropy_coef", math.inf, "entropy_coef must be finite; got inf"),
     ],
 )
 def test_settings_are_checked(field: str, value: object, message: str) -> None:
@@ -141,3 +144,5 @@ def test_settings_are_checked(field: str, value: object, message: str) -> None:
 def test_settings_take_python_numbers() -> None:
     with pytest.raises(TypeError, match="beta must be a Python number; got Tensor"):
         LossSettings(beta=torch.tensor(0.1))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="epsilon_high must be a Python number; got NoneType"):
+        LossSettings(epsilon_high=None)  # type: ignore[arg-type]
