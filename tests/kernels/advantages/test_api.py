@@ -17,6 +17,7 @@ from outcome_rl_kernels.advantages import api
 from outcome_rl_kernels.advantages.reference import exploration_bonuses
 from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
 
+pytestmark = pytest.mark.gpu
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 NO_TRITON = triton_obstacle(DEVICE)
 FAST = [

@@ -26,6 +26,7 @@ from outcome_rl_kernels.counts.triton import TritonTable
 from outcome_rl_kernels.counts.triton_kernels import launch_commit, launch_find, limit_of
 
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+pytestmark = pytest.mark.gpu
 needs_gpu = pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU: there is none")
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 

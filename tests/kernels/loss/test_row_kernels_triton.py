@@ -28,7 +28,10 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 VOCABULARIES = [1, 2, 13, 511, 513, 2032, 2048, 2064, 8191, 8193, 8208, 16384, 16400, 50257, 152064]
 
 # NumPy, which interprets, warns where a GPU silently overflows to the wanted infinity.
-pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value|divide by zero) encountered:RuntimeWarning")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:(overflow|invalid value|divide by zero) encountered:RuntimeWarning"),
+]
 
 
 def rows_of(count: int, vocabulary: int, dtype: torch.dtype, scale: float = 3.0) -> tuple[Tensor, Tensor]:

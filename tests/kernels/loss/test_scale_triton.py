@@ -8,7 +8,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 from outcome_rl_kernels.loss.scale_triton import scale_
 
 # NumPy, which interprets, warns where a GPU does not.
-pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
