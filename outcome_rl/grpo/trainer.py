@@ -85,6 +85,8 @@ class Trainer:
         open_engine = choose_engine(config)
         check_loggers(config.trainer.logger)
         reward = RewardFunction(config.reward.function) if config.reward.function else None
+        self.explorer = Explorer(config.exploration, process_group=_process_group())
+        self._resources.callback(lambda: self.explorer.close())
         checkpoint, recorded = distributed.on_rank_zero(
             lambda: (latest_checkpoint(self.checkpoint_root), has_records(config.run_dir))
         )
@@ -92,8 +94,6 @@ class Trainer:
         saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
         self._load_model_and_data()
         self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
-        self.explorer = Explorer(config.exploration, process_group=_process_group())
-        self._resources.callback(lambda: self.explorer.close())
         self.state = RunState()
         if checkpoint is not None:
             self._restore(checkpoint, saved)
@@ -107,6 +107,8 @@ class Trainer:
 
     def _check_settings(self, *, continues: bool) -> None:
         trainer, rollout = self.config.trainer, self.config.rollout
+        if self.config.exploration.outcome == "given":
+            raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
         if continues and trainer.resume_mode == "disable":
             raise ValueError(
                 f"{self.config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose "

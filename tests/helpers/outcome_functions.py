@@ -96,3 +96,13 @@ def episode(response: str, example: Mapping[str, Any]) -> tuple[str, int]:
 def data_source_is(value: Any, example: Mapping[str, Any]) -> bool:
     """Return whether the row of verl comes from the source that its `extra_info` names."""
     return bool(example["data_source"] == example["extra_info"]["wanted"])
+
+
+def words_modulo(response: str, example: Mapping[str, Any]) -> int:
+    """Return the number of words modulo 3."""
+    return len(response.split()) % 3
+
+
+def is_wanted(value: int, example: Mapping[str, Any]) -> bool:
+    """Return whether a value is that of the row."""
+    return bool(value == example["wanted"])

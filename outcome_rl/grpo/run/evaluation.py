@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig
@@ -13,6 +13,8 @@ from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.matcher import OutcomeMatcher
+
+T = TypeVar("T")
 
 # Data set names of rows that average over several sets.
 MACRO_VALIDATION, MACRO_TEST = "macro:validation", "macro:test"
@@ -39,8 +41,11 @@ def evaluate(
     # Evaluation problems may have the same ids as training problems of another source.
     ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in dataset.problems]
     golds = [problem.answer for problem in dataset.problems]
+    examples = [problem.example for problem in dataset.problems]
     texts = [rollout.text for rollout in rollouts]
-    outcomes = distributed.on_rank_zero(lambda: matcher.classify(_repeat(ids, n), texts, _repeat(golds, n)))
+    outcomes = distributed.on_rank_zero(
+        lambda: matcher.classify(_repeat(ids, n), texts, _repeat(golds, n), _repeat(examples, n))
+    )
     matcher.forget(ids)
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     summary = summarise(list(keys), list(correct))
@@ -91,5 +96,5 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _repeat(values: Sequence[str], n: int) -> list[str]:
+def _repeat(values: Sequence[T], n: int) -> list[T]:
     return [value for value in values for _ in range(n)]

@@ -1,0 +1,70 @@
+"""Outcome functions in the trainer: data rows, correctness, evaluations, hostile functions, other rules."""
+
+import json
+from pathlib import Path
+
+import pytest
+from grpo_runs import MakeConfig, rows
+
+from outcome_rl.grpo.trainer import train
+from outcome_rl.toy import DialectTask
+
+NO_EVALUATION = ("data.val_files=[]", "data.test_files=[]", "trainer.save_freq=-1")
+
+
+def test_a_run_goes_on_whatever_a_function_does(small_config: MakeConfig, tmp_path: Path) -> None:
+    """Answers 5, 3 and 1 end the process, loop and fill the memory."""
+    outcome = "exploration.outcome=outcome_functions:digit_isolated"
+    options = ("trainer.total_training_steps=2", "trainer.test_freq=1", "trainer.log_generations=8")
+    config = small_config(tmp_path, outcome, *NO_EVALUATION, *options, "exploration.answer_mask_mode=none")
+    train(config)
+    metrics = rows(config.run_dir, "metrics")
+    assert [row["step"] for row in metrics] == [1, 2]
+    assert all(0 < row["outcomes/unresolved"] < 32 and row["actor/grad_norm"] > 0 for row in metrics)
+    outcomes = {row["outcome"] for row in rows(config.run_dir, "samples")}
+    assert outcomes & {"(crash)", "(timeout)", "(memory)", "(error)"}
+
+
+def test_rows_of_the_data_reach_both_functions(small_config: MakeConfig, tmp_path: Path) -> None:
+    problems = [problem | {"wanted": number % 3} for number, problem in enumerate(DialectTask().problems("train", 16))]
+    file = tmp_path / "problems.jsonl"
+    file.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    own = (
+        f"data.train_files={file}",
+        f"data.val_files={file}",
+        "data.test_files=[]",
+        "exploration.outcome=outcome_functions:words_modulo",
+        "exploration.is_correct=outcome_functions:is_wanted",
+        "trainer.total_training_steps=1",
+        "trainer.test_freq=1",
+    )
+    config = small_config(tmp_path, *own, "exploration.answer_mask_mode=none")
+    train(config)
+    wanted = {problem["id"]: problem["wanted"] for problem in problems}
+    samples = rows(config.run_dir, "samples")
+    assert len(samples) == 8
+    for row in samples:
+        assert row["outcome"] == str(len(row["completion"].split()) % 3)
+        assert row["reward"] == float(row["outcome"] == str(wanted[row["question_id"]]))
+    (before, after) = rows(config.run_dir, "evaluations")
+    assert 0 < before["pass_at_k"]["1"] < 1
+    assert after["n_samples"] == 32
+
+
+def test_a_function_that_is_not_there_is_refused_before_the_model_is_loaded(
+    small_config: MakeConfig, tmp_path: Path
+) -> None:
+    for outcome, message in (("none.py:outcome", "there is no file none.py"), ("given", "outcome must be math")):
+        config = small_config(tmp_path, f"exploration.outcome={outcome}", f"model.path={tmp_path / 'no model'}")
+        with pytest.raises(ValueError, match=message):
+            train(config)
+
+
+def test_a_run_of_another_function_is_not_continued(small_config: MakeConfig, tmp_path: Path) -> None:
+    first = ("exploration.outcome=outcome_functions:words_modulo", *NO_EVALUATION, "exploration.answer_mask_mode=none")
+    train(small_config(tmp_path, *first, "trainer.total_training_steps=1"))
+    other = small_config(
+        tmp_path, *first, "trainer.total_training_steps=2", "exploration.outcome=outcome_functions:length"
+    )
+    with pytest.raises(ValueError, match=r"exploration\.outcome"):
+        train(other)
