@@ -77,6 +77,12 @@ class ExplorationConfig:
         None, "Number of math-verify processes; null starts one per CPU core.", gt=0, affects_results=False
     )
     timeout_s: float = setting(5.0, "Seconds that one comparison by math-verify may take.", gt=0)
+    grading_limit_s: float = setting(
+        600.0,
+        "Seconds that the comparisons of one step may take together; those that have not begun then count as "
+        "different, are logged, and are counted in outcomes/unresolved.",
+        gt=0,
+    )
     gold_tolerance: bool = setting(
         False,
         "Whether an answer that differs from the gold answer in rounding, labels or units alone is correct; outcomes "

@@ -33,7 +33,7 @@ class Scored:
     answers: list[Answer | None]  # N final answers with their character spans
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
     judged: bool  # whether correctness is known, from golds or verdicts
-    unresolved: int  # comparisons of this batch that timed out or failed, or responses on which the function did
+    unresolved: int  # comparisons that timed out, failed or were cut, or responses on which the function failed
     history: dict[str, float]  # metrics of everything sampled so far, this batch included
 
     @cached_property
@@ -49,7 +49,7 @@ class Scored:
         | `outcomes/distinct_in_group_solved` * | the same over groups with a correct response, if there are any |
         | `outcomes/distinct_in_group_unsolved` * | the same over groups without one, if there are any |
         | `outcomes/no_answer_rate` | responses without an answer / responses |
-        | `outcomes/unresolved` | comparisons and outcome functions that timed out or failed |
+        | `outcomes/unresolved` | comparisons and outcome functions that timed out, failed or were cut |
         | `exploration/bonus_mean` | bonus times coefficient, mean over responses |
         | `exploration/bonus_abs_mean` | its absolute value, mean over responses |
         | `exploration/new_outcome_rate` | responses whose answer was never sampled before this batch / responses |

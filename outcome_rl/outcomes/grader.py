@@ -13,7 +13,7 @@ from outcome_rl.outcomes.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
-Verdict = Literal["equal", "different", "timeout", "error"]
+Verdict = Literal["equal", "different", "timeout", "error", "cut"]
 Pair = tuple[str, str]
 
 MAX_CACHED_PAIRS = 1 << 18
@@ -41,16 +41,23 @@ class MathVerifyPool(WorkerPool):
         )
         self._cache: dict[Pair, Verdict] = {}
 
-    def compare(self, pairs: Sequence[Pair], progress: Callable[[int, int], None] | None = None) -> list[Verdict]:
+    def compare(
+        self,
+        pairs: Sequence[Pair],
+        progress: Callable[[int, int], None] | None = None,
+        deadline: float = float("inf"),
+    ) -> list[Verdict]:
         """Compare pairs of answer texts; a pair is "equal" if math-verify accepts it in either direction.
 
         Args:
             pairs: answer texts, without `\\boxed{}`.
             progress: called as `progress(done, total)` after each pair.
+            deadline: time, by `time.monotonic()`, after which no comparison begins.
 
         Returns:
-            One verdict per pair: "equal", "different", "timeout" (its worker was killed), or "error" (its worker died
-            or came near its memory limit). The last two are logged as warnings with their reason, and never cached.
+            One verdict per pair: "equal", "different", "timeout" (its worker was killed), "error" (its worker died or
+            came near its memory limit), or "cut" (it had not begun at the deadline). Only the first two are cached;
+            timeouts and errors are logged as warnings with their reason.
 
         Raises:
             RuntimeError: if the workers do not start.
@@ -59,12 +66,12 @@ class MathVerifyPool(WorkerPool):
         with self._turn():
             verdicts: dict[Pair, Verdict] = {key: self._cache[key] for key in keys if key in self._cache}
             todo = [key for key in dict.fromkeys(keys) if key not in verdicts]
-            for judged, (pair, reply) in enumerate(self._answer(todo), start=1):
+            for judged, (pair, reply) in enumerate(self._answer(todo, deadline), start=1):
                 verdicts[pair] = reply["verdict"]
                 if "reason" in reply:
                     a, b = (text[:MAX_LOGGED_CHARS] for text in pair)
                     logger.warning("math-verify: %s on %r and %r: %s", reply["verdict"], a, b, reply["reason"])
-                else:
+                elif reply["verdict"] != "cut":
                     self._cache[pair] = reply["verdict"]
                 if progress is not None:
                     progress(judged, len(todo))

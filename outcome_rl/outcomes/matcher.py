@@ -5,14 +5,18 @@ decides, by default math-verify. It is not an equivalence relation (neither symm
 builds classes by deciding each new text once: the text is compared with the question's gold answer, then with the
 question's other classes that need a judge, in the order of their keys; it takes the key of the first that it equals,
 and keeps it. New texts of one call are decided in sorted order, so the order of the responses within a call does not
-matter. Checkpoints contain the state, so a resumed run keeps its classes.
+matter. A text on which math-verify hangs or fails is set apart: it is compared with nothing else, ever. Checkpoints
+contain the state, so a resumed run keeps its classes.
 """
 
 import logging
+import math
 import threading
+import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -57,8 +61,8 @@ class Outcomes(NamedTuple):
     - `keys` (N,) int64: the outcome class of each response; `NO_ANSWER` = 0 without an answer.
     - `correct` (N,) bool: whether that class is the class of the question's gold answer.
     - `answers`, N entries: the extracted answers with their spans; None without an answer.
-    - `unresolved`: number of comparisons in this call that timed out or failed, each of which is logged and counts as
-      "different"; of an outcome function, the number of responses on which it failed.
+    - `unresolved`: number of comparisons in this call that timed out, failed or were cut at its time limit, which are
+      logged and count as "different"; of an outcome function, the number of responses on which it failed.
     """
 
     keys: NDArray[np.int64]
@@ -75,13 +79,19 @@ class _Text(NamedTuple):
     is_open: bool
 
 
-@dataclass
+# A text is compared with this number first where there is no gold answer, or none that math-verify can read.
+_ONE = _Text("", "1", is_open=False)
+
+
+@dataclass(eq=False)
 class _Question:
     """The gold answer of a question, and the outcome class of every text seen so far."""
 
+    id: str
     gold: _Text
     key_of: dict[str, int] = field(default_factory=dict)  # identity -> key of its class
     founders: dict[int, _Text] = field(default_factory=dict)  # key of a class -> the text that founded it
+    apart: set[str] = field(default_factory=set)  # identities of texts on which a comparison hung or failed
 
 
 class OutcomeMatcher:
@@ -143,6 +153,7 @@ class OutcomeMatcher:
         examples: object = None,
         *,
         progress: Progress | None = None,
+        limit_s: float | None = None,
     ) -> Outcomes:
         """Extract and classify the answers of N responses, and compare them with the gold answers.
 
@@ -151,8 +162,10 @@ class OutcomeMatcher:
             responses: N completions.
             golds: N gold answers, the same for all rows of a question; None if there are none: nothing is correct then.
             examples: not read; outcome functions read it (`FunctionMatcher`).
-            progress: called as `progress(done, total)` during pairwise comparisons, the slow part; `total` grows once,
-                when the comparisons that remain after those with the gold answers are known.
+            progress: called as `progress(done, total)` during pairwise comparisons, the slow part; `total` grows while
+                texts are found that differ from the gold answers.
+            limit_s: seconds that the comparisons may take together; what has not begun then counts as different, and is
+                logged. None is no limit.
 
         Returns:
             The `Outcomes`, one entry per row.
@@ -161,7 +174,7 @@ class OutcomeMatcher:
             ValueError: if lengths differ, or a question has another gold answer than in an earlier row or call.
             TypeError: if an id, response or gold answer is not a string.
         """
-        return self._classify(question_ids, _once_each(extract_answer, responses), golds, progress)
+        return self._classify(question_ids, _once_each(extract_answer, responses), golds, progress, limit_s)
 
     def classify_answers(
         self,
@@ -181,6 +194,7 @@ class OutcomeMatcher:
         answers: list[Answer | None],
         golds: Sequence[str] | None,
         progress: Progress | None,
+        limit_s: float | None = None,
     ) -> Outcomes:
         given = golds is not None
         golds = [""] * len(question_ids) if golds is None else golds
@@ -197,7 +211,7 @@ class OutcomeMatcher:
                 if text and text.identity and text.identity not in question.key_of:
                     seen = new.setdefault(question_id, {})
                     seen[text.identity] = min(text, seen.get(text.identity, text))  # independent of the rows' order
-            unresolved = self._decide(new, progress)
+            unresolved = self._decide(new, progress, limit_s)
             rows = zip(questions, texts, strict=True)
             keys = [q.key_of[text.identity] if text and text.identity else NO_ANSWER for q, text in rows]
             gold_keys = [q.key_of.get(q.gold.identity, NO_ANSWER) for q in questions]
@@ -225,7 +239,7 @@ class OutcomeMatcher:
             return question
         text = self._text(gold)
         if question is None:
-            question = self._questions[question_id] = _Question(text)
+            question = self._questions[question_id] = _Question(question_id, text)
             if text.identity:
                 _found_class(question, text)
             if given:
@@ -257,25 +271,36 @@ class OutcomeMatcher:
             if known[1] != self.doubtful_golds[question_id]:
                 logger.warning("question %r: %s.", question_id, self.doubtful_golds[question_id])
 
-    def _decide(self, new: dict[str, dict[str, _Text]], progress: Progress | None) -> int:
+    def _decide(self, new: dict[str, dict[str, _Text]], progress: Progress | None, limit_s: float | None) -> int:
         """Assign a class to every new text of every question; return the number of comparisons without a verdict."""
-        comparisons = _Comparisons(self._compare, progress)
-        order = {question_id: sorted(texts.values()) for question_id, texts in new.items()}
-        for question_id, texts in order.items():
-            gold = self._questions[question_id].gold
-            comparisons.ask(question_id, ((gold, text) for text in texts if gold.identity))
+        comparisons = _Comparisons(partial(self._compare, deadline=time.monotonic() + (limit_s or math.inf)), progress)
+        order = {self._questions[question_id]: sorted(texts.values()) for question_id, texts in new.items()}
+        if self._judge is None:  # a function of the user does not time out
+            for question, texts in order.items():
+                if question.gold.is_open and any(_needs_judge(question.gold, text) for text in texts):
+                    comparisons.ask(question, _ONE, question.gold)
+            comparisons.run()
+        for question, texts in order.items():
+            for text in texts:
+                with_gold = question.gold.identity and comparisons.ask(question, question.gold, text)
+                if not with_gold and self._judge is None:
+                    comparisons.ask(question, _ONE, text)
         comparisons.run()
-        for question_id, texts in order.items():
-            question = self._questions[question_id]
-            # The other comparisons are among texts that only a judge can compare: a rule that reads a text already
-            # tells it apart from every other text.
+        # The other comparisons are among texts that only a judge can compare: a rule that reads a text already tells it
+        # apart from every other text. One at a time for each text, so that it hangs once, not with every other text.
+        waiting = []
+        for question, texts in order.items():
             wrong = [text for text in texts if text.is_open and not comparisons.equal(question.gold, text)]
             others = [other for other in question.founders.values() if other.is_open and other != question.gold]
-            for position, text in enumerate(wrong):
-                comparisons.ask(question_id, ((other, text) for other in [*others, *wrong[:position]]))
-        comparisons.run()
-        for question_id, texts in order.items():
-            question = self._questions[question_id]
+            waiting += [(question, iter([*others, *wrong[:i]]), text) for i, text in enumerate(wrong)]
+        while waiting:
+            waiting = [
+                (question, others, text)
+                for question, others, text in waiting
+                if any(comparisons.ask(question, other, text) for other in others)
+            ]
+            comparisons.run()
+        for question, texts in order.items():
             for text in texts:
                 gold_first = sorted(question.founders, key=lambda key: (question.founders[key] != question.gold, key))
                 matches = (key for key in gold_first if comparisons.equal(question.founders[key], text))
@@ -284,17 +309,26 @@ class OutcomeMatcher:
                     _found_class(question, text)
                 else:
                     question.key_of[text.identity] = key
+        if comparisons.cut:
+            logger.warning(
+                "%d comparisons of answers had not begun after %g s, the limit of a step; they count as different.",
+                comparisons.cut,
+                limit_s,
+            )
         return comparisons.unresolved
 
-    def _compare(self, pairs: Sequence[tuple[str, str]], progress: Progress | None) -> list[Verdict]:
+    def _compare(
+        self, pairs: Sequence[tuple[str, str]], progress: Progress | None, deadline: float
+    ) -> Iterable[Verdict]:
         if self._judge is None:
-            verdicts = self._pool.compare(pairs, progress)
+            verdicts = self._pool.compare(pairs, progress, deadline)
             if not self._canonical:
                 return verdicts
             # math-verify drops words and dots: what the texts or their values refute is no equality.
             checked = zip(pairs, verdicts, strict=True)
             return ["different" if verdict == "equal" and refuted(*pair) else verdict for pair, verdict in checked]
-        return ["equal" if self._judge(a, b) else "different" for a, b in pairs]
+        judge = self._judge
+        return ["cut" if time.monotonic() >= deadline else "equal" if judge(a, b) else "different" for a, b in pairs]
 
     def forget(self, question_ids: Iterable[str]) -> None:
         """Drop the classes of some questions; a later call treats them as new, but reports no gold answer twice.
@@ -319,6 +353,7 @@ class OutcomeMatcher:
                     "gold": list(question.gold),
                     "key_of": dict(question.key_of),
                     "founders": [[key, *text] for key, text in question.founders.items()],
+                    "apart": sorted(question.apart),
                 }
                 for question_id, question in self._questions.items()
             }
@@ -341,9 +376,11 @@ class OutcomeMatcher:
             )
         questions = {
             question_id: _Question(
+                question_id,
                 gold=_Text(*saved["gold"]),
                 key_of={identity: int(key) for identity, key in saved["key_of"].items()},
                 founders={int(key): _Text(*text) for key, *text in saved["founders"]},
+                apart=set(saved["apart"]),
             )
             for question_id, saved in state["questions"].items()
         }
@@ -366,18 +403,26 @@ class _Comparisons:
     """Pairwise comparisons of one call, collected for all questions, run together, then looked up."""
 
     def __init__(
-        self, compare: Callable[[Sequence[tuple[str, str]], Progress | None], list[Verdict]], progress: Progress | None
+        self,
+        compare: Callable[[Sequence[tuple[str, str]], Progress | None], Iterable[Verdict]],
+        progress: Progress | None,
     ) -> None:
         self.unresolved = 0
+        self.cut = 0
         self._compare = compare
         self._progress = progress
-        self._asked: dict[tuple[_Text, _Text], str] = {}  # pair -> question id
+        self._asked: dict[tuple[_Text, _Text], list[_Question]] = {}
         self._verdicts: dict[tuple[_Text, _Text], Verdict] = {}
 
-    def ask(self, question_id: str, pairs: Iterable[tuple[_Text, _Text]]) -> None:
-        for a, b in pairs:
-            if _needs_judge(a, b) and (a, b) not in self._verdicts:
-                self._asked[a, b] = question_id
+    def ask(self, question: _Question, a: _Text, b: _Text) -> bool:
+        """Ask for a comparison in the next run; return whether it is needed, and neither text is set apart."""
+        if not _needs_judge(a, b) or not question.apart.isdisjoint((a.identity, b.identity)):
+            return False
+        if (a, b) not in self._verdicts:
+            self._asked.setdefault((a, b), []).append(question)
+        else:
+            self._set_apart(question, a, b)
+        return True
 
     def run(self) -> None:
         """Run the comparisons asked for since the last run."""
@@ -389,21 +434,31 @@ class _Comparisons:
                 self._progress(done + judged, total)
 
         verdicts = self._compare([(a.form, b.form) for a, b in self._asked], report) if self._asked else []
-        for ((a, b), question_id), verdict in zip(self._asked.items(), verdicts, strict=True):
+        for ((a, b), questions), verdict in zip(self._asked.items(), verdicts, strict=True):
             self._verdicts[a, b] = verdict
-            if verdict in ("timeout", "error"):
+            if verdict not in ("equal", "different"):
                 self.unresolved += 1
-                logger.warning(
-                    "question %r: no verdict (%s) on whether %r equals %r; they stay different outcomes.",
-                    question_id,
-                    verdict,
-                    b.form[:MAX_LOGGED_CHARS],
-                    a.form[:MAX_LOGGED_CHARS],
-                )
+                self.cut += verdict == "cut"
+            for question in questions:
+                self._set_apart(question, a, b)
         self._asked.clear()
 
     def equal(self, a: _Text, b: _Text) -> bool:
         return a.identity == b.identity or self._verdicts.get((a, b)) == "equal"
+
+    def _set_apart(self, question: _Question, a: _Text, b: _Text) -> None:
+        """Exclude the texts of a comparison that hung or failed from later ones, but not a gold answer that passed."""
+        verdict = self._verdicts[a, b]
+        if verdict in ("timeout", "error"):
+            question.apart |= {text.identity for text in (a, b) if text is b or text not in (question.gold, _ONE)}
+            logger.warning(
+                "question %r: no verdict (%s) on whether %r equals %r; they stay different outcomes, and math-verify "
+                "is not asked about the first again.",
+                question.id,
+                verdict,
+                b.form[:MAX_LOGGED_CHARS],
+                a.form[:MAX_LOGGED_CHARS],
+            )
 
 
 def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
@@ -422,6 +477,8 @@ def _tolerated(question: _Question, text: _Text | None) -> bool:
 def _needs_judge(a: _Text, b: _Text) -> bool:
     """Return whether only the judge can tell if two texts are equal."""
     if a.identity == b.identity or not (a.is_open or b.is_open):
+        return False
+    if a.identity.startswith(Tag.UNIQUE) or b.identity.startswith(Tag.UNIQUE):
         return False
     return max(len(a.form), len(b.form)) <= MAX_JUDGED_CHARS
 

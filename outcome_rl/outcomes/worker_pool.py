@@ -94,17 +94,21 @@ class WorkerPool:
                 _kill_all(self._pool, self._pid)
                 raise
 
-    def _answer(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def _answer(self, tasks: Iterable[Any], deadline: float = float("inf")) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Yield every task with its reply, in the order of completion.
 
         A task whose worker was killed at the time limit gets the verdict "timeout", one whose worker died "error", both
-        with a reason.
+        with a reason. One that has not begun at the `deadline`, by `time.monotonic()`, gets "cut".
 
         Raises:
             RuntimeError: if the workers do not start.
         """
         waiting = deque(tasks)
         while waiting or any(worker.task is not None for worker in self._pool):
+            if waiting and time.monotonic() >= deadline:
+                yield from ((task, {"verdict": "cut"}) for task in waiting)
+                waiting.clear()
+                continue
             busy = sum(worker.task is not None for worker in self._pool)
             while len(self._pool) < min(self.workers, busy + len(waiting)):
                 self._pool.append(_Worker(self._command))

@@ -1,13 +1,23 @@
 """Attacks on the processes of math-verify: by the working directory, for secrets, and by texts that never end."""
 
+import json
+import logging
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from outcome_rl import Explorer
 from outcome_rl.outcomes.grader import MathVerifyPool
+from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 
 def test_no_module_of_the_working_directory_is_imported(tmp_path: Path) -> None:
@@ -33,3 +43,84 @@ def test_workers_inherit_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
         environment = Path(f"/proc/{pool._pool[0].process.pid}/environ").read_bytes()
     assert b"PATH=" in environment
     assert b"sekret" not in environment
+
+
+def endless(first: int, number: int) -> list[str]:
+    return [rf"\sum_{{j=1}}^{{{10**6 + i}}} 9^{{9^{{9}}}}" for i in range(first, first + number)]
+
+
+def test_answers_that_never_end_cost_one_time_limit_each() -> None:
+    with OutcomeMatcher(workers=2, timeout_s=0.5) as matcher:
+        assert matcher.classify_answers(["q"] * 4, endless(0, 4), ["1"] * 4).unresolved == 4
+        assert matcher.classify_answers(["q"] * 6, endless(0, 6), ["1"] * 6).unresolved == 2
+        state = json.loads(json.dumps(matcher.state_dict()))
+    with OutcomeMatcher(workers=2, timeout_s=60) as continued:
+        continued.load_state_dict(state)
+        outcomes = continued.classify_answers(["q"] * 7, [*endless(0, 6), r"\int_0^1 2x dx"], ["1"] * 7)
+    assert outcomes.unresolved == 0
+    assert outcomes.correct.tolist() == [False] * 6 + [True]
+    assert len(set(outcomes.keys.tolist())) == 7
+
+
+# Texts that no rule reads, equal if they have the same upper limit; of two families, one hangs.
+TEXTS = [rf"\int_0^{{{limit}}} x^{{{power}}} dx" for limit in range(3) for power in range(4)]
+ENDLESS = [text for text in TEXTS if "x^{3}" in text]
+
+
+def hanging(pool: MathVerifyPool, pairs: Sequence[tuple[str, str]], *_: object) -> list[str]:
+    return [
+        "timeout" if a in ENDLESS or b in ENDLESS else "equal" if a[:10] == b[:10] else "different" for a, b in pairs
+    ]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(TEXTS), min_size=1, max_size=14), st.integers(0, 14), st.sampled_from([*TEXTS, "5", None])
+)
+def test_no_text_hangs_twice_and_others_do_not_suffer(answers: list[str], cut: int, gold: str | None) -> None:
+    def keys(answers: list[str], cut: int) -> tuple[dict[str, Any], int]:
+        matcher, found, unresolved = OutcomeMatcher(), {}, 0
+        for part in (answers[:cut], answers[cut:], answers):
+            golds = None if gold is None else [gold] * len(part)
+            outcomes = matcher.classify_answers(["q"] * len(part), part, golds)
+            found |= dict(zip(part, outcomes.keys.tolist(), strict=True))
+            unresolved += outcomes.unresolved
+        return found, unresolved
+
+    innocent = [answer for answer in answers if answer not in ENDLESS]
+    with patch.object(MathVerifyPool, "compare", hanging):
+        found, unresolved = keys(answers, cut)
+        without, none = keys(innocent, len([answer for answer in answers[:cut] if answer not in ENDLESS]))
+    guilty = {*answers, gold} & {*ENDLESS}
+    assert unresolved <= len(guilty)
+    assert none <= (gold in ENDLESS)
+    assert {answer: key for answer, key in found.items() if answer not in ENDLESS} == without
+
+
+def test_the_time_of_a_step_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    with Explorer(timeout_s=1, grading_limit_s=0.75, workers=1) as explorer, caplog.at_level(logging.WARNING):
+        start = time.monotonic()
+        scored = explorer.score(["q"] * 8, [rf"\boxed{{{text}}}" for text in endless(0, 8)], ["1"] * 8)
+        assert time.monotonic() - start < 60  # and not 8 starts of a worker and time limits
+    # With the gold answer and with one another, none begins; or one hangs, if a worker starts in time.
+    assert scored.metrics["outcomes/unresolved"] in (8 + 28, 1 + 7 + 21)
+    assert any("had not begun after 0.75 s" in message for message in caplog.messages)
+    assert not scored.correct.any()
+
+
+def test_nothing_begins_after_the_deadline() -> None:
+    with MathVerifyPool(1) as pool:
+        assert pool.compare([("1", "2"), ("3", "4")], deadline=time.monotonic()) == ["cut", "cut"]
+        assert pool._pool == []
+        assert pool.compare([("1", "1.0")]) == ["equal"]
+
+
+def test_a_function_of_the_user_is_bounded_too() -> None:
+    def slow(a: str, b: str) -> bool:
+        time.sleep(0.05)
+        return False
+
+    outcomes = OutcomeMatcher(slow).classify(
+        ["q"] * 30, [rf"\boxed{{{i}}}" for i in range(30)], ["0"] * 30, limit_s=0.2
+    )
+    assert 0 < 29 * 15 - outcomes.unresolved <= 5
