@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments import claims, verdicts
+from experiments import claims
 from experiments.mechanism.policy import Rates, without_sharing
 from experiments.mechanism.splits import SPLITS, Split, setting
 from experiments.mechanism.training import KS, STILL, Evaluation, Method, Training, train
+from outcome_rl import verdicts
 
 # The best fits of `python -m experiments.mechanism --calibrate`. The curves of GRPO hardly tell how much of the sharing
 # is whose, so the claims are also judged with two others that fit almost as well.
@@ -85,7 +86,7 @@ def run_claims(plan: Plan, rates: Rates = RATES, progress: Progress = lambda tex
 
 def differences(runs: Runs, row: claims.Row, plan: Plan) -> list[float]:
     """Return left minus right of a claim, one entry per rule table, averaged over its seeds."""
-    return verdicts.per_table(
+    return verdicts.per_unit(
         (instance, _difference(runs, row, row.split, instance, seed))
         for instance, seed in product(plan.instances, plan.seeds)
     )

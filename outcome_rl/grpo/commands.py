@@ -1,4 +1,4 @@
-"""The commands of the driver: train, eval, export, report, hard-set. `outcome_rl.cli` registers them.
+"""The commands of the trainer: train, eval, export, report, compare, hard-set. `outcome_rl.cli` registers them.
 
 They import what they need when they run, so that `outcome-rl --help` answers at once.
 """
@@ -76,6 +76,18 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html; of several, ./report.html)"
     )
+    parser = add("compare", compare, "compare methods over runs: mean and spread over seeds, paired verdicts")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run; the first is the baseline"
+    )
+    parser.add_argument(
+        "--base",
+        type=Path,
+        metavar="FILE",
+        help="samples of the training questions that `outcome-rl eval` drew from the base policy",
+    )
+    parser.add_argument("--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison")
+    parser.add_argument("--plot", type=Path, metavar="OUT", help="draw the differences (.png, .svg or .pdf)")
     parser = add("hard-set", hard_set, "find the problems that a model never solves", model, settings, data)
     parser.add_argument(
         "--k", type=at_least_one, default=512, help="number of samples per problem (default: %(default)s)"
@@ -172,6 +184,28 @@ def report(runs: Sequence[Path], out: Path | None) -> None:
     from outcome_rl.grpo.run.report import write_report
 
     print(write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html"))
+
+
+def compare(runs: Sequence[Path], base: Path | None, json_out: Path | None, plot: Path | None) -> None:
+    """Compare methods over runs, finished or not; runs of one method differ by seed, model or data alone.
+
+    Prints mean and standard deviation of the last and the best checkpoint, and the paired difference of each method
+    from that of the first run: `higher`, `lower`, `no difference` (within .01 of a rate, .25 of an answer) or
+    `undecided`, by t intervals of 95 % with Holm's correction over all rows. It takes three seeds, or three models or
+    data sets, to decide anything. --base adds RL as sampling: questions solved by as many samples of the base policy.
+    """
+    from outcome_rl.analyze import analyze_file
+    from outcome_rl.files import write_json
+    from outcome_rl.grpo.run.compare import compare_runs, plot_comparison, print_comparison
+
+    found = compare_runs(runs, None if base is None else analyze_file(base)["pass_at_k"])
+    print_comparison(found)
+    if json_out is not None:
+        write_json(json_out, found)
+    if plot is not None:
+        if not any(row["units"] for row in found["verdicts"]):
+            raise ValueError("--plot: there is nothing to draw; give runs of two methods with the same seed")
+        plot_comparison(found, plot)
 
 
 def hard_set(

@@ -1,8 +1,8 @@
-"""Verdicts on claims about methods: the one rule of every study in this folder.
+"""Verdicts on differences between methods: one rule for the studies of `experiments/` and for `outcome-rl compare`.
 
-Two methods are compared on the same rule tables of the task with the same seeds. Their paired differences (left minus
-right) are averaged over the seeds of each table, since runs on one table share its questions and its base policy: the
-table is the unit of replication. Over the tables the mean has a Student t interval of 95 %.
+Two methods are compared on the same units with the same seeds. A unit of replication is what a claim is to hold for
+beyond the runs at hand: a task with its base policy, or a seed where there is one task alone. Paired differences (left
+minus right) are averaged over the seeds of each unit, and their mean over the units has a Student t interval of 95 %.
 
 A claim with a direction, `left > right` (+1) or `left < right` (-1), is
 
@@ -28,13 +28,13 @@ from typing import Literal, NamedTuple, get_args
 Word = Literal["seen", "opposite", "no difference", "undecided"]
 WORDS: tuple[Word, ...] = get_args(Word)
 LEVEL = 0.05
-LEAST_TABLES = 3  # two tables give an interval of 12.7 standard errors, which no claim survives
+LEAST_UNITS = 3  # two units give an interval of 12.7 standard errors, which no claim survives
 
 
 class Case(NamedTuple):
     """One comparison to judge."""
 
-    differences: Sequence[float]  # left minus right, one entry a rule table
+    differences: Sequence[float]  # left minus right, one entry a unit
     direction: int  # +1, -1, or 0 for a claim of no gain
     margin: float  # > 0; differences below it are of no interest
 
@@ -47,23 +47,23 @@ class Verdict(NamedTuple):
     low: float
     high: float
     p: float  # of a difference of zero, two-sided, adjusted by Holm
-    tables: int
+    units: int
 
 
 class Estimate(NamedTuple):
-    """Mean over tables with its standard error and 95 % interval; NaN where there are fewer than three tables."""
+    """Mean over units with its standard error and 95 % interval; NaN where there are fewer than three units."""
 
     mean: float
     error: float
     low: float
     high: float
-    tables: int
+    units: int
 
     def p(self, value: float) -> float:
         """Two-sided p-value of the mean being `value`."""
         if self.error == 0.0:
             return float(self.mean == value)
-        return 1.0 - t_central(abs(self.mean - value) / self.error, self.tables - 1)
+        return 1.0 - t_central(abs(self.mean - value) / self.error, self.units - 1)
 
     def p_below(self, value: float) -> float:
         """Twice the one-sided p-value of the mean being at least `value`."""
@@ -71,12 +71,12 @@ class Estimate(NamedTuple):
 
 
 def estimate(differences: Sequence[float], level: float = LEVEL) -> Estimate:
-    """Return the mean and Student t interval of one difference per table."""
+    """Return the mean and Student t interval of one difference per unit."""
     n = len(differences)
     if n == 0:
         return Estimate(math.nan, math.nan, math.nan, math.nan, 0)
     mean = statistics.fmean(differences)
-    if n < LEAST_TABLES:
+    if n < LEAST_UNITS:
         return Estimate(mean, math.nan, math.nan, math.nan, n)
     error = statistics.stdev(differences) / math.sqrt(n)
     half = t_quantile(1 - level, n - 1) * error
@@ -91,7 +91,7 @@ def judge(cases: Sequence[Case], level: float = LEVEL) -> list[Verdict]:
         level: chance of at least one false verdict in each of the two families, in (0, 1).
 
     Returns:
-        One `Verdict` a case, in order. A case with fewer than three tables is undecided and in no family.
+        One `Verdict` a case, in order. A case with fewer than three units is undecided and in no family.
 
     Raises:
         ValueError: a margin is not positive, a direction is not -1, 0 or 1, or a difference is not finite.
@@ -99,7 +99,7 @@ def judge(cases: Sequence[Case], level: float = LEVEL) -> list[Verdict]:
     for case in cases:
         _check(case)
     summaries = [estimate(case.differences, level) for case in cases]
-    tested = [i for i, summary in enumerate(summaries) if summary.tables >= LEAST_TABLES]
+    tested = [i for i, summary in enumerate(summaries) if summary.units >= LEAST_UNITS]
     nonzero = holm([summaries[i].p(0.0) for i in tested])
     within = holm([_p_within(cases[i], summaries[i]) for i in tested])
     verdicts: list[Verdict] = []
@@ -107,19 +107,19 @@ def judge(cases: Sequence[Case], level: float = LEVEL) -> list[Verdict]:
     for i, (case, summary) in enumerate(zip(cases, summaries, strict=True)):
         p_zero, p_within = adjusted.get(i, (1.0, 1.0))
         word = _word(case.direction, summary.mean, p_zero < level, p_within < level)
-        verdicts.append(Verdict(word, summary.mean, summary.low, summary.high, p_zero, summary.tables))
+        verdicts.append(Verdict(word, summary.mean, summary.low, summary.high, p_zero, summary.units))
     return verdicts
 
 
-def per_table(differences: Iterable[tuple[Hashable, float | None]]) -> list[float]:
-    """Average (table, difference) pairs over each table, in the order in which the tables first occur.
+def per_unit(differences: Iterable[tuple[Hashable, float | None]]) -> list[float]:
+    """Average (unit, difference) pairs over each unit, in the order in which the units first occur.
 
-    A pair without a value (None or NaN: no question was left unsolved, say) is left out, and so is a table without any.
+    A pair without a value (None or NaN: no question was left unsolved, say) is left out, and so is a unit without any.
     """
     values: dict[Hashable, list[float]] = {}
-    for table, difference in differences:
+    for unit, difference in differences:
         if difference is not None and not math.isnan(difference):
-            values.setdefault(table, []).append(difference)
+            values.setdefault(unit, []).append(difference)
     return [statistics.fmean(group) for group in values.values()]
 
 
@@ -187,6 +187,6 @@ def _check(case: Case) -> None:
         raise ValueError(f"direction must be 1, -1, or 0 for a claim of no gain; got {case.direction}.")
     if not all(math.isfinite(value) for value in case.differences):
         raise ValueError(
-            f"differences must be finite numbers, one a rule table; got {list(case.differences)}. "
-            "Pass pairs through per_table, which leaves out those without a value."
+            f"differences must be finite numbers, one a unit; got {list(case.differences)}. "
+            "Pass pairs through per_unit, which leaves out those without a value."
         )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.verdicts import LEVEL, Case, holm, judge, per_table, t_central, t_quantile
+from outcome_rl.verdicts import LEVEL, Case, holm, judge, per_unit, t_central, t_quantile
 
 MARGIN = 0.01
 SPREAD = (-0.001, 0.0, 0.001, -0.0005, 0.0005)  # noise around a mean, with mean zero
@@ -73,7 +73,7 @@ def test_the_four_words(mean: float, direction: int, word: str) -> None:
 def test_too_much_noise_or_too_few_tables_are_undecided(direction: int) -> None:
     assert one(0.004, direction, (-0.05, 0.05, 0.03, -0.03)) == "undecided"
     verdict = judge([Case([0.5, 0.5], direction, MARGIN)])[0]
-    assert (verdict.word, verdict.mean, verdict.tables) == ("undecided", 0.5, 2)
+    assert (verdict.word, verdict.mean, verdict.units) == ("undecided", 0.5, 2)
     assert judge([Case([], direction, MARGIN)])[0].word == "undecided"
 
 
@@ -120,7 +120,7 @@ def test_false_verdicts_are_as_rare_as_promised() -> None:
 
 def test_seeds_are_averaged_within_their_table() -> None:
     pairs = [("a", 1.0), ("b", 4.0), ("a", 3.0), ("b", None), ("c", math.nan)]
-    assert per_table(pairs) == [2.0, 4.0]
+    assert per_unit(pairs) == [2.0, 4.0]
 
 
 @pytest.mark.parametrize(

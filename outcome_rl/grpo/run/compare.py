@@ -1,0 +1,265 @@
+"""Comparison of methods over runs: mean and spread over seeds, paired verdicts, and RL as sampling.
+
+Runs whose settings differ by seed, model or data alone belong to one method. The method of the first run is the
+baseline; every other method is compared with it, run by run, where model, data and seed are the same.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.data.problems import set_name
+from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps
+from outcome_rl.grpo.run.report import Run, read_run
+from outcome_rl.settings import settings_of
+from outcome_rl.terminal import print_table
+from outcome_rl.verdicts import LEAST_UNITS, Case, judge, per_unit
+
+# A task is a model with its data; runs that differ in these and in the seed alone repeat one another.
+TASK = ("model.path", "data.train_files", "data.val_files", "data.test_files")
+SEED = "trainer.seed"
+# The smallest difference of interest: a point of a rate, a quarter of an answer.
+RATE_MARGIN, ANSWERS_MARGIN = 0.01, 0.25
+WORDS = {"seen": "higher", "opposite": "lower", "no difference": "no difference", "undecided": "undecided"}
+
+
+class Measured(NamedTuple):
+    """A run with its place among the others, and its figures."""
+
+    name: str
+    method: str
+    task: tuple[str, ...]
+    seed: int
+    figures: dict[str, float]
+    curve: list[tuple[float, float]]  # samples drawn a training question, share of them solved; one entry a step
+
+
+def compare_runs(folders: Sequence[Path], base_solved: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Compare the methods of finished or unfinished runs.
+
+    Args:
+        folders: of runs; those of one method differ by seed, model or data alone.
+        base_solved: k -> share of the training questions that k samples of the base policy solve, pass@k of samples
+            that `outcome-rl eval` drew; None leaves RL as sampling out.
+
+    Returns:
+        `methods`: method -> `runs`, and `figures`: measure -> mean, sd (None for one run) and n.
+        `baseline`: the method of the first run; `unit`: the unit of replication, "task" or "seed".
+        `verdicts`: rows with left, right, measure, mean difference, 95 % interval, adjusted p,
+            number of units, verdict.
+        `sampling`: rows with k, base, and the methods' mean shares of training questions solved by k samples each.
+
+    Raises:
+        ValueError: a folder holds no run, runs have equal settings and seeds, or a run has no evaluation.
+    """
+    runs = _measure([read_run(folder) for folder in folders], folders)
+    methods = list(dict.fromkeys(run.method for run in runs))
+    unit = "task" if len({run.task for run in runs}) >= LEAST_UNITS else "seed"
+    measures = [name for name in runs[0].figures if all(name in run.figures for run in runs)]
+    return {
+        "methods": {
+            method: {
+                "runs": [run.name for run in runs if run.method == method],
+                "figures": {
+                    name: _spread([run.figures[name] for run in runs if run.method == method]) for name in measures
+                },
+            }
+            for method in methods
+        },
+        "baseline": methods[0],
+        "unit": unit,
+        "verdicts": _verdicts(runs, methods, measures, unit),
+        "sampling": _sampling(runs, methods, base_solved or {}),
+    }
+
+
+def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
+    varied = _varied(runs)
+    free = (*TASK, SEED)
+    measured: list[Measured] = []
+    known: dict[tuple[Any, ...], Measured] = {}
+    for run, folder in zip(runs, folders, strict=True):
+        settings = _flat(run.config)
+        method = ", ".join(f"{name.rpartition('.')[2]}={settings.get(name)}" for name in varied if name not in free)
+        task = tuple(str(settings.get(name)) for name in TASK)
+        one = Measured(str(folder), method or "all runs", task, settings[SEED], _figures(run), _solved_curve(run))
+        first = known.setdefault((one.method, one.task, one.seed), one)
+        if first is not one:
+            raise ValueError(
+                f"{first.name} and {one.name} have the same settings and seed, so they are one run: omit one"
+            )
+        measured.append(one)
+    return measured
+
+
+def _varied(runs: Sequence[Run]) -> list[str]:
+    """Return the names of the settings that affect results and differ among the runs."""
+    names = [one.name for one in settings_of(TrainConfig()) if one.affects_results or one.name in TASK]
+    flat = [_flat(run.config) for run in runs]
+    return [name for name in names if len({json.dumps(settings.get(name)) for settings in flat}) > 1]
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _figures(run: Run) -> dict[str, float]:
+    """Return measure -> value; see docs/training.md for their definitions."""
+    data = run.config["data"]
+    watched = _rows(run, MACRO_VALIDATION, data["val_files"])
+    test = _rows(run, MACRO_TEST, data["test_files"]) or watched
+    if not any(row["step"] for row in test):
+        raise ValueError(f"{run.name} has no evaluation after step 0: train it further, or set data.test_files")
+    last, largest = test[-1], max(test[-1]["pass_at_k"], key=int)
+    by_step = {row["step"]: row for row in test}
+    figures = {}
+    for k in dict.fromkeys(("1", largest)):
+        figures[f"last pass@{k}"] = last["pass_at_k"][k]
+        step, value = best_steps(watched).get(f"pass@{k}", (None, None))
+        if step in by_step:
+            figures[f"best pass@{k}"] = by_step[step]["pass_at_k"][k]
+        elif value is not None:
+            figures[f"best validation pass@{k}"] = value
+    figures[f"last diff@{largest}"] = last["diff_at_k"][largest]
+    for name, metric in (("solved", "exploration/solved_fraction"), ("answers", "exploration/distinct_answers")):
+        if run.metrics and metric in run.metrics[-1]:
+            figures[name] = run.metrics[-1][metric]
+    return figures
+
+
+def _rows(run: Run, macro: str, sources: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the evaluations of the average over several sets, or else of the one set."""
+    names = {set_name([source]) for source in sources}
+    wanted = macro if len(names) > 1 else next(iter(names), None)
+    return [row for row in run.evaluations if row["dataset"] == wanted]
+
+
+def _solved_curve(run: Run) -> list[tuple[float, float]]:
+    """Return (samples a training question, share of the questions solved so far) after each whole epoch."""
+    epochs: dict[int, list[dict[str, Any]]] = {}
+    for row in run.metrics:
+        epochs.setdefault(row["epoch"], []).append(row)
+    if epochs and (len(epochs) == 1 or len(epochs[max(epochs)]) < len(epochs[min(epochs)])):
+        del epochs[max(epochs)]  # it may not be whole
+    n = run.config["rollout"]["n"]
+    solved = {epoch: rows[-1].get("exploration/solved_fraction") for epoch, rows in epochs.items()}
+    return [((epoch + 1) * n, value) for epoch, value in solved.items() if value is not None]
+
+
+def _verdicts(
+    runs: Sequence[Measured], methods: Sequence[str], measures: Sequence[str], unit: str
+) -> list[dict[str, Any]]:
+    baseline = methods[0]
+    found = {(run.method, run.task, run.seed): run.figures for run in runs}
+    rows = list(product(methods[1:], measures))
+
+    def differences(left: str, measure: str) -> Iterable[tuple[Any, float]]:
+        for method, task, seed in found:
+            if method == left and (baseline, task, seed) in found:
+                value = found[left, task, seed][measure] - found[baseline, task, seed][measure]
+                yield task if unit == "task" else (task, seed), value
+
+    cases = [
+        Case(
+            per_unit(differences(left, name)), 1, ANSWERS_MARGIN if "diff" in name or name == "answers" else RATE_MARGIN
+        )
+        for left, name in rows
+    ]
+    return [
+        {
+            "left": left,
+            "right": baseline,
+            "measure": measure,
+            "mean": verdict.mean,
+            "interval": [verdict.low, verdict.high],
+            "p": verdict.p,
+            "units": verdict.units,
+            "verdict": WORDS[verdict.word],
+        }
+        for (left, measure), verdict in zip(rows, judge(cases), strict=True)
+    ]
+
+
+def _sampling(runs: Sequence[Measured], methods: Sequence[str], base: Mapping[str, float]) -> list[dict[str, Any]]:
+    rows = []
+    for k, solved in base.items():
+        at_k = {method: [dict(run.curve).get(int(k)) for run in runs if run.method == method] for method in methods}
+        known = {method: [value for value in values if value is not None] for method, values in at_k.items()}
+        if any(known.values()):
+            shares = {method: statistics.fmean(values) if values else None for method, values in known.items()}
+            rows.append({"k": int(k), "base": solved, "methods": shares})
+    return rows
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "sd": sd, "n": len(values)}
+
+
+def print_comparison(found: Mapping[str, Any]) -> None:
+    """Print the tables of a comparison."""
+    methods = found["methods"]
+    measures = list(next(iter(methods.values()))["figures"])
+    rows = []
+    for method, one in methods.items():
+        cells = []
+        for name in measures:
+            mean, sd, _ = one["figures"][name].values()
+            cells.append(f"{mean:.3f}" + ("" if sd is None else f" ± {sd:.3f}"))
+        rows.append([method, str(len(one["runs"])), *cells])
+    print_table(["method", "runs", *measures], rows)
+    if found["verdicts"]:
+        rows = [
+            [row["left"], row["measure"], f"{row['mean']:+.3f}", _interval(row), str(row["units"]), row["verdict"]]
+            for row in found["verdicts"]
+            if row["units"]
+        ]
+        print_table(
+            [f"against {found['baseline']}", "measure", "mean", "95 % interval", f"{found['unit']}s", "verdict"], rows
+        )
+    if found["sampling"]:
+        rows = [
+            [str(row["k"]), f"{row['base']:.3f}", *("" if v is None else f"{v:.3f}" for v in row["methods"].values())]
+            for row in found["sampling"]
+        ]
+        print_table(["samples a training question", "base policy", *methods], rows, numbers=True)
+
+
+def plot_comparison(found: Mapping[str, Any], out: Path) -> None:
+    """Draw the difference of each method from the baseline, a panel a measure, with its 95 % interval."""
+    from matplotlib.figure import Figure
+
+    from outcome_rl.grpo.run.plots import PALETTE
+
+    rows = [row for row in found["verdicts"] if row["units"]]
+    measures = list(dict.fromkeys(row["measure"] for row in rows))
+    methods = list(dict.fromkeys(row["left"] for row in rows))
+    figure = Figure(figsize=(2.4 * len(measures) + 1.6, 0.45 * len(methods) + 1.3), layout="constrained")
+    panels = figure.subplots(1, len(measures), squeeze=False, sharey=True)[0]
+    for axes, measure in zip(panels, measures, strict=True):
+        for row in (row for row in rows if row["measure"] == measure):
+            y, (low, high) = methods.index(row["left"]), row["interval"]
+            axes.plot([low, high], [y, y], color=PALETTE[y % len(PALETTE)], linewidth=2)
+            axes.plot([row["mean"]], [y], "o", color=PALETTE[y % len(PALETTE)])
+        axes.axvline(0, color="0.5", linewidth=1)
+        axes.set_title(measure, fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.grid(axis="x", alpha=0.2)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_yticks(range(len(methods)), methods, fontsize=8)
+    panels[0].set_ylim(len(methods) - 0.5, -0.5)
+    figure.supxlabel(f"difference from {found['baseline']}, mean and 95 % interval over {found['unit']}s", fontsize=8)
+    figure.savefig(out, dpi=150)
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    low, high = row["interval"]
+    return "" if math.isnan(low) else f"{low:+.3f} to {high:+.3f}"

@@ -1,0 +1,147 @@
+"""Comparisons find methods, pairs and units by themselves, and agree with arithmetic by hand."""
+
+import json
+import math
+import random
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcome_rl.cli import main
+from outcome_rl.grpo.config.load import load_config, to_yaml
+from outcome_rl.grpo.run.compare import compare_runs, plot_comparison
+
+
+def evaluation(step: int, dataset: str, low: float, high: float) -> dict[str, Any]:
+    return {"step": step, "dataset": dataset, "pass_at_k": {"1": low, "32": high}, "diff_at_k": {"1": 1.0, "32": 4.0}}
+
+
+def write_run(
+    folder: Path, bonus: str, seed: int, last: tuple[float, float], best: float = 0.0, **settings: str
+) -> Path:
+    overrides = [f"exploration.bonus={bonus}", f"trainer.seed={seed}", f"trainer.experiment_name={folder.name}"]
+    config = load_config("toy", [*overrides, *(f"{k.replace('__', '.')}={v}" for k, v in settings.items())])
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(to_yaml(config))
+    rows = [
+        evaluation(0, "toy:validation", 0.2, 0.8),
+        evaluation(0, "toy:test", 0.3, 0.83),
+        evaluation(25, "toy:validation", best, 0.7),
+        evaluation(50, "toy:validation", 0.5, 0.75),
+        evaluation(50, "toy:test", *last),
+    ]
+    (folder / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = [
+        {"step": step, "epoch": (step - 1) // 2, "exploration/solved_fraction": 0.1 * step}
+        for step in range(1, 6)  # two whole epochs, and half of one
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
+    return folder
+
+
+def study(root: Path, gain: float, noise: float = 0.002, seeds: int = 5) -> list[Path]:
+    draw = random.Random(0)
+    folders = []
+    for bonus in ("none", "ucb_con"):
+        for seed in range(seeds):
+            shared = random.Random(seed).uniform(-0.1, 0.1)  # of a seed: paired differences do not see it
+            top = 0.8 + shared + (gain if bonus == "ucb_con" else 0.0) + draw.uniform(-noise, noise)
+            folders.append(write_run(root / f"{bonus}{seed}", bonus, seed, (0.6 + shared, top)))
+    return folders
+
+
+@pytest.mark.parametrize(("gain", "word"), [(0.05, "higher"), (-0.05, "lower"), (0.0, "no difference")])
+def test_a_difference_is_found_in_spite_of_the_spread_over_seeds(tmp_path: Path, gain: float, word: str) -> None:
+    found = compare_runs(study(tmp_path, gain))
+    assert found["baseline"] == "bonus=none"
+    assert list(found["methods"]) == ["bonus=none", "bonus=ucb_con"]
+    row = next(row for row in found["verdicts"] if row["measure"] == "last pass@32")
+    assert (row["verdict"], row["units"]) == (word, 5)
+    assert row["mean"] == pytest.approx(gain, abs=0.004)
+    values = [
+        json.loads((tmp_path / f"none{seed}" / "evaluations.jsonl").read_text().splitlines()[-1]) for seed in range(5)
+    ]
+    expected = [value["pass_at_k"]["32"] for value in values]
+    assert found["methods"]["bonus=none"]["figures"]["last pass@32"] == {
+        "mean": pytest.approx(statistics.fmean(expected)),
+        "sd": pytest.approx(statistics.stdev(expected)),
+        "n": 5,
+    }
+
+
+def test_two_seeds_decide_nothing(tmp_path: Path) -> None:
+    found = compare_runs(study(tmp_path, 0.2, seeds=2))
+    assert {row["verdict"] for row in found["verdicts"]} == {"undecided"}
+    assert all(math.isnan(row["interval"][0]) for row in found["verdicts"])
+
+
+def test_the_best_checkpoint_is_chosen_on_validation_data(tmp_path: Path) -> None:
+    early = write_run(tmp_path / "early", "none", 0, (0.6, 0.8), best=0.9)
+    late = write_run(tmp_path / "late", "none", 1, (0.6, 0.8), best=0.1)
+    # Test data were not evaluated after step 25, so the validation figure stands for the best checkpoint.
+    assert compare_runs([early])["methods"]["all runs"]["figures"]["best validation pass@1"]["mean"] == 0.9
+    assert compare_runs([late])["methods"]["all runs"]["figures"]["best pass@1"]["mean"] == 0.6
+
+
+def test_tasks_are_the_units_where_there_are_three(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / f"{bonus}{task}{seed}", bonus, seed, (0.6, 0.7), data__train_files=f"toy:train@{task}")
+        for bonus in ("none", "batch")
+        for task in range(3)
+        for seed in range(2)
+    ]
+    found = compare_runs(folders)
+    assert found["unit"] == "task"
+    assert {row["units"] for row in found["verdicts"]} == {3}
+
+
+def test_a_run_without_partner_is_left_out_of_pairs(tmp_path: Path) -> None:
+    folders = study(tmp_path, 0.05)
+    found = compare_runs([*folders, write_run(tmp_path / "more", "ucb_con", 99, (0.6, 0.1))])
+    row = next(row for row in found["verdicts"] if row["measure"] == "last pass@32")
+    assert (row["units"], row["verdict"]) == (5, "higher")
+    assert len(found["methods"]["bonus=ucb_con"]["runs"]) == 6
+
+
+def test_rl_as_sampling(tmp_path: Path) -> None:
+    found = compare_runs(study(tmp_path, 0.0), {"4": 0.3, "8": 0.5, "16": 0.6, "32": 0.7})
+    # Eight samples an epoch of two steps; the third epoch is not whole.
+    shares = {row["k"]: row["methods"]["bonus=none"] for row in found["sampling"]}
+    assert shares == {8: pytest.approx(0.2), 16: pytest.approx(0.4)}
+
+
+def test_one_run_given_twice(tmp_path: Path) -> None:
+    one = write_run(tmp_path / "a", "none", 0, (0.6, 0.8))
+    with pytest.raises(ValueError, match="same settings and seed"):
+        compare_runs([one, one])
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = study(tmp_path, 0.05)
+    out, plot = tmp_path / "found.json", tmp_path / "found.png"
+    main(["compare", *map(str, folders), "--json", str(out), "--plot", str(plot)])
+    printed = capsys.readouterr().out
+    assert "against bonus=none" in printed
+    assert "higher" in printed
+    assert json.loads(out.read_text())["baseline"] == "bonus=none"
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_labels_stay_inside_the_plot(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    seen: list[Figure] = []
+    save = Figure.savefig
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda self, *a, **k: (seen.append(self), save(self, *a, **k))[1])
+        plot_comparison(compare_runs(study(tmp_path, 0.05)), tmp_path / "found.png")
+    (figure,) = seen
+    width, height = figure.get_size_inches() * figure.dpi
+    for axes in figure.axes:
+        for text in (axes.title, *axes.get_yticklabels()):
+            box = text.get_window_extent()
+            assert box.x0 >= 0
+            assert box.x1 <= width
+            assert box.y1 <= height + 1  # a pixel, by rounding
