@@ -2,21 +2,30 @@
 
 With one run each metric has a colour; with several each run has a colour and each metric a line style. Charts hold no
 text of the user. Everything drawn in `INK` takes the text colour of the page.
+
+Tick labels carry their own power (`2e-6`, `150k`), and the margins follow from their lengths: nothing is cut off, and
+no multiplier or offset stands apart. A line that later lines cover is drawn as a wide pale band under them.
 """
 
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 Rows = Sequence[Mapping[str, Any]]
 PALETTE = ("#1f8bb8", "#d9576a", "#d9942f", "#55a86f", "#9271c2", "#8f8f8f")  # readable on light and on dark
 LINES = ("-", "--", ":")
 INK = "#010203"
+WIDTH_PT, HEIGHT_PT, TICK_PT, LEGEND_PT = 316.8, 187.2, 9, 8
+UNITS = {9: "G", 6: "M", 3: "k"}  # power of ten -> its letter
 # Title -> the metrics of metrics.jsonl in one chart, with their legend.
 TRAINING = {
     "Correct responses of the batch": {"outcomes/correct_rate": ""},
@@ -35,6 +44,7 @@ TRAINING = {
     "Exploration bonus, mean size": {"exploration/bonus_abs_mean": ""},
     "Response length (tokens)": {"response/tokens_mean": ""},
 }
+RATES = {"outcomes/correct_rate", "exploration/solved_fraction"}
 TIMES = {"rollout": "rollouts", "outcomes": "outcomes", "reference": "reference", "update": "update"}
 
 
@@ -48,7 +58,7 @@ def training_charts(runs: Sequence[Rows]) -> dict[str, str]:
                 points = [(row["step"], row[name]) for row in rows if name in row]
                 _line(axes, points, run, number, len(runs), label)
         if axes.lines:
-            charts[title] = _svg(figure, axes, "step")
+            charts[title] = _svg(figure, axes, "step", rate=bool(RATES & {*quantities}))
     if any(runs):
         charts["Time of a step (s)"] = _time_chart(runs)
     return charts
@@ -63,7 +73,7 @@ def evaluation_charts(runs: Sequence[Rows]) -> dict[str, str]:
         for run, rows in enumerate(runs):
             at_k = [(row["step"], row[f"{figure_name}_at_k"].get(k)) for row in rows]
             _line(axes, [point for point in at_k if point[1] is not None], run, 0, len(runs), "", marker="o")
-        charts[f"{figure_name}@{k}"] = _svg(figure, axes, "step")
+        charts[f"{figure_name}@{k}"] = _svg(figure, axes, "step", rate=figure_name == "pass")
     return charts
 
 
@@ -74,21 +84,21 @@ def comparison_charts(pairs: Sequence[tuple[int, Mapping[str, Any], Mapping[str,
         figure, axes = _axes()
         ks: set[int] = set()
         for run, base, trained in pairs:
-            for row, line, label in ((base, "--", "base"), (trained, "-", "trained")):
+            for row, line, label in ((trained, "-", "trained"), (base, "--", "base")):
                 axes.plot(
                     [int(k) for k in row[metric]],
                     list(row[metric].values()),
                     line,
                     color=PALETTE[run % len(PALETTE)],
+                    linewidth=1.6,
                     marker="o",
                     markersize=3,
                     label=label if run == pairs[0][0] else None,
                 )
                 ks |= {int(k) for k in row[metric]}
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sorted(ks), [str(k) for k in sorted(ks)])
         axes.minorticks_off()
-        charts[title] = _svg(figure, axes, "k samples", whole=False)
+        charts[title] = _svg(figure, axes, "k samples", sorted(ks), rate=metric == "pass_at_k")
     return charts
 
 
@@ -108,17 +118,17 @@ def _time_chart(runs: Sequence[Rows]) -> str:
 
 
 def _axes() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(4.4, 2.6))
-    figure.subplots_adjust(left=0.13, right=0.98, bottom=0.18, top=0.97)  # a layout engine would take as long again
+    figure = Figure(figsize=(WIDTH_PT / 72, HEIGHT_PT / 72))
     return figure, figure.subplots()
 
 
 def _line(
     axes: Axes, points: Iterable[tuple[int, float]], run: int, number: int, runs: int, label: str, marker: str = ""
 ) -> None:
-    steps, values = zip(*points, strict=True) if (points := list(points)) else ((), ())
-    if not steps:
+    points = [(step, value) for step, value in points if math.isfinite(value)]
+    if not points:
         return
+    steps, values = zip(*points, strict=True)
     axes.plot(
         steps,
         values,
@@ -131,19 +141,124 @@ def _line(
     )
 
 
-def _svg(figure: Figure, axes: Axes, abscissa: str, *, whole: bool = True) -> str:
+def _svg(figure: Figure, axes: Axes, abscissa: str, ticks: Sequence[float] | None = None, *, rate: bool = False) -> str:
+    """Finish a chart and return it as SVG text.
+
+    Args:
+        ticks: where the abscissa has its ticks; None for whole numbers.
+        rate: whether the values are fractions, whose axis starts at 0 and ends at 1, or at 0.1, 0.01, ... above values
+            that are all smaller.
+    """
     axes.set_xlabel(abscissa, color=INK)
-    if whole:
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-        axes.ticklabel_format(useOffset=False)
-    axes.tick_params(colors=INK, labelsize=9)
+    axes.tick_params(colors=INK, labelsize=TICK_PT)
     axes.grid(color=INK, alpha=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(INK)
-    if any(not label.startswith("_") for label in axes.get_legend_handles_labels()[1] if label):
-        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    _separate(axes.lines)
+    _fit_values(axes, rate=rate)
+    labels = _set_ticks(axes.yaxis, MaxNLocator(5).tick_values(*axes.get_ylim()))
+    if ticks is None:
+        low, high = axes.get_xlim()
+        counts = (MaxNLocator(bins, integer=True).tick_values(low, high) for bins in (7, 5, 3, 2, 1))
+        roomy = (each for each in counts if len(each) * (_width_pt(tick_labels(each)) + 8) < 0.9 * WIDTH_PT)
+        ticks = next(roomy, [math.ceil(low)])
+    below = _set_ticks(axes.xaxis, ticks)
+    legend = [label for label in axes.get_legend_handles_labels()[1] if not label.startswith("_")]
+    figure.subplots_adjust(
+        left=(_width_pt(labels) + 12) / WIDTH_PT,
+        right=1 - (_width_pt(below[-1:]) / 2 + 4) / WIDTH_PT,
+        bottom=0.19,
+        top=1 - (2 * LEGEND_PT + 4 if legend else TICK_PT) / HEIGHT_PT,
+    )
+    if legend:  # above the axes, where it covers nothing
+        shown = axes.legend(
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
+            ncols=len(legend),
+            frameon=False,
+            fontsize=LEGEND_PT,
+            labelcolor=INK,
+            borderaxespad=0,
+            borderpad=0.2,
+            columnspacing=1.2,
+            handlelength=2.4,
+        )
+        for line in shown.get_lines():
+            line.set(linewidth=1.6, markersize=3, alpha=1)
     text = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": abscissa}):
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()
     return svg[svg.index("<svg") :].replace(INK, "currentColor")
+
+
+def _separate(lines: Sequence[Line2D]) -> None:
+    """Widen each line by the number of later ones that run along it, so that none is hidden."""
+    covering = [sum(_coincide(line, later) for later in lines[index + 1 :]) for index, line in enumerate(lines)]
+    step_pt = min(2.6, 8 / max(covering, default=1)) if any(covering) else 0.0
+    for line, covers in zip(lines, covering, strict=True):
+        if covers:
+            line.set(linewidth=1.6 + step_pt * covers, markersize=3 + step_pt * covers, alpha=0.45)
+
+
+def _coincide(one: Line2D, other: Line2D) -> bool:
+    """Return whether most shared points of two lines are equal, up to a hundredth of their range."""
+    a, b = (dict(np.asarray(line.get_xydata()).tolist()) for line in (one, other))
+    shared = a.keys() & b.keys()
+    values = [*a.values(), *b.values()]
+    near = 0.01 * (max(values) - min(values))
+    equal = sum(abs(a[x] - b[x]) <= near for x in shared)
+    return bool(2 * equal > len(shared) and equal >= min(2, len(a), len(b)))  # two runs share at least their first point
+
+
+def _fit_values(axes: Axes, *, rate: bool) -> None:
+    """Set the range of the values: no negative part for values that have none, and not so narrow that only rounding
+    fills it.
+    """
+    low, high = axes.dataLim.intervaly
+    if low > high:  # no data
+        return
+    if rate and low >= 0 and high <= 1:
+        axes.set_ylim(0, max(1e-3, 10.0 ** math.ceil(math.log10(high))) if high > 0 else 1)
+        for line in axes.lines:
+            line.set_clip_on(False)  # half of a line along the edge would be cut off
+        return
+    bottom, top = axes.get_ylim()
+    missing = 1e-3 * max(abs(low), abs(high)) - (top - bottom)
+    if missing > 0:
+        bottom, top = bottom - missing / 2, top + missing / 2
+    axes.set_ylim(0 if bottom < 0 <= low else bottom, top)
+
+
+def _set_ticks(axis: Axis, ticks: Iterable[float]) -> list[str]:
+    """Set those ticks that are in range, and return their labels."""
+    low, high = sorted(axis.get_view_interval())
+    room = 1e-9 * (high - low)
+    kept = [float(tick) for tick in ticks if low - room <= tick <= high + room]
+    labels = tick_labels(kept)
+    axis.set_ticks(kept, labels)
+    return labels
+
+
+def tick_labels(ticks: Sequence[float]) -> list[str]:
+    """Write ticks with the same power and number of decimals, such as `0.5`, `2.0e-6` or `150k`."""
+    top = max(map(abs, ticks), default=0.0)
+    if top == 0:
+        return ["0" for _ in ticks]
+    power = math.floor(math.log10(top))
+    if -3 <= power < 4:
+        power, unit = 0, ""
+    elif power > 0 and power < 12:
+        power = power // 3 * 3
+        unit = UNITS[power]
+    else:
+        unit = f"e{power}"
+    scaled = np.asarray(ticks) / 10.0**power
+    apart = min(np.diff(np.unique(scaled)), default=1.0)
+    decimals = next((d for d in range(12) if np.abs(scaled - scaled.round(d)).max() < 1e-3 * apart), 12)
+    return ["0" if tick == 0 else f"{tick:.{decimals}f}{unit}" for tick in scaled]
+
+
+def _width_pt(labels: Sequence[str]) -> float:
+    """Return an upper bound of the width of the widest label: digits take 0.64 of the font size."""
+    return max((0.66 * len(label) + 0.3 for label in labels), default=0) * TICK_PT

@@ -13,6 +13,7 @@ from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.run.checkpoint import read_best
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
 from outcome_rl.grpo.run.logging import STREAMS, has_records
+from outcome_rl.terminal import counted
 from outcome_rl.version import __version__
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -89,6 +90,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     if len({run.name for run in runs}) < len(runs):
         runs = [run._replace(name=str(folder)) for run, folder in zip(runs, folders, strict=True)]
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template.filters["counted"] = counted
     page = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         runs=runs,
         colours=[PALETTE[number % len(PALETTE)] for number in range(len(runs))],
@@ -142,7 +144,8 @@ def _sections(runs: Sequence[Run]) -> list[tuple[str, str, dict[str, Any]]]:
             if pair.dataset == dataset
         ]
         questions = pairs[0][1]["n_questions"]
-        sections.append((dataset, f"{questions} questions; base dashed, trained solid", comparison_charts(pairs)))
+        note = f"{counted(questions, 'question')}; base dashed, trained solid"
+        sections.append((dataset, note, comparison_charts(pairs)))
     for dataset in dict.fromkeys(row["dataset"] for run in runs for row in run.evaluations):
         rows = [[row for row in run.evaluations if row["dataset"] == dataset] for run in runs]
         if max(map(len, rows)) > 2:  # base and trained alone are in the section above
