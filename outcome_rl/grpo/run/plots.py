@@ -208,7 +208,7 @@ def _coincide(one: Line2D, other: Line2D) -> bool:
     values = [*a.values(), *b.values()]
     near = 0.01 * (max(values) - min(values))
     equal = sum(abs(a[x] - b[x]) <= near for x in shared)
-    return bool(2 * equal > len(shared) and equal >= min(2, len(a), len(b)))  # two runs share at least their first point
+    return bool(2 * equal > len(shared) and equal >= min(2, len(a), len(b)))  # two runs share their first point
 
 
 def _fit_values(axes: Axes, *, rate: bool) -> None:
