@@ -242,7 +242,7 @@ def plot_comparison(found: Mapping[str, Any], out: Path) -> None:
     rows = [row for row in found["verdicts"] if row["units"]]
     measures = list(dict.fromkeys(row["measure"] for row in rows))
     methods = list(dict.fromkeys(row["left"] for row in rows))
-    figure = Figure(figsize=(2.4 * len(measures) + 1.6, 0.45 * len(methods) + 1.3), layout="constrained")
+    figure = Figure(figsize=(2.4 * len(measures) + 1.6, 0.45 * len(methods) + 1.3), layout="constrained", dpi=150)
     panels = figure.subplots(1, len(measures), squeeze=False, sharey=True)[0]
     for axes, measure in zip(panels, measures, strict=True):
         for row in (row for row in rows if row["measure"] == measure):
@@ -257,7 +257,7 @@ def plot_comparison(found: Mapping[str, Any], out: Path) -> None:
     panels[0].set_yticks(range(len(methods)), methods, fontsize=8)
     panels[0].set_ylim(len(methods) - 0.5, -0.5)
     figure.supxlabel(f"difference from {found['baseline']}, mean and 95 % interval over {found['unit']}s", fontsize=8)
-    figure.savefig(out, dpi=150)
+    figure.savefig(out)
 
 
 def _interval(row: Mapping[str, Any]) -> str:
