@@ -8,19 +8,23 @@ gold answer (`gold`, `answer`) and its samples; rows of a question may be anywhe
 - one sample: `response` or `completion` is its text.
 
 The field `answer` of a sample is the answer that its source extracted (null: none). It is used unchanged, because
-published `text` is often cut short or left out. `from_text=True` extracts the answer from the text instead. The field
+published `text` is often cut short or left out. `from_text=True` extracts the answer from the text instead, and an
+outcome function gets the text and the question's first row. The field
 `correct` of a sample, or of a row with one sample, is the verdict of its source; the report compares it with ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.function_matcher import FunctionMatcher
+from outcome_rl.outcomes.functions import OutcomeFunction
 from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher, Progress
 from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, as_text, first_field, read_objects
 
@@ -35,13 +39,15 @@ _LAYOUT = (
 )
 
 
-class Question(NamedTuple):
+@dataclass(frozen=True)
+class Question:
     """One question of a file: its gold answer, and answers and verdicts of its samples, in file order."""
 
     question_id: str
     gold: str
-    answers: list[str | None]
+    answers: list[str | None]  # or texts, for an outcome function
     verdicts: list[bool | None]  # of the file's source; None where it gives none
+    example: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # its first row
 
 
 class Disagreement(TypedDict):
@@ -69,6 +75,9 @@ def analyze_file(
     path: str | Path,
     *,
     equivalence: Equivalence = "canonical",
+    outcome: str | OutcomeFunction = "math",
+    is_correct: str | OutcomeFunction = "",
+    examples: Mapping[str, Mapping[str, Any]] | None = None,
     from_text: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -78,6 +87,9 @@ def analyze_file(
     Args:
         path: a file in one of the layouts of this module; "-" is standard input.
         equivalence: rule that decides whether two answers are the same, see `OutcomeMatcher`.
+        outcome, is_correct: "math", or an outcome function and a function that tells which outcomes are correct, see
+            `FunctionMatcher`; a function or its name.
+        examples: question id -> data row for the functions; None takes the rows of the file.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.
         workers: number of math-verify processes, by default one per CPU.
         progress: called as `progress(done, total)` during pairwise comparisons; never if keys decide everything.
@@ -92,8 +104,16 @@ def analyze_file(
         FileNotFoundError: the file does not exist.
         ValueError: a row is invalid (the message names file, row and field), or no question can be scored.
     """
-    questions = read_samples(path, from_text=from_text)
-    with OutcomeMatcher(equivalence=equivalence, workers=workers) as matcher:
+    matcher: OutcomeMatcher | FunctionMatcher
+    if outcome == "math":
+        matcher = OutcomeMatcher(equivalence=equivalence, workers=workers)
+        questions = read_samples(path, from_text=from_text)
+    else:
+        matcher = FunctionMatcher(outcome, is_correct or None)
+        questions = read_samples(path, from_text=True, extract=str)
+        if examples is not None:
+            questions = [replace(question, example=examples[question.question_id]) for question in questions]
+    with matcher:
         outcomes, unresolved = classify_samples(matcher, questions, progress)
         bad_golds, doubtful_golds, rule = dict(matcher.bad_golds), dict(matcher.doubtful_golds), matcher.rule
     scored = [
@@ -129,7 +149,7 @@ def analyze_file(
 
 
 def classify_samples(
-    matcher: OutcomeMatcher, questions: Sequence[Question], progress: Progress | None = None
+    matcher: OutcomeMatcher | FunctionMatcher, questions: Sequence[Question], progress: Progress | None = None
 ) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.bool_]]], int]:
     """Classify the samples of questions.
 
@@ -137,23 +157,34 @@ def classify_samples(
         Outcome keys and correctness of the samples of each question, and the number of comparisons that timed out or
         failed.
     """
-    outcomes = matcher.classify_answers(
-        [question.question_id for question in questions for _ in question.answers],
-        [answer for question in questions for answer in question.answers],
-        [question.gold for question in questions for _ in question.answers],
-        progress=progress,
-    )
+    ids = [question.question_id for question in questions for _ in question.answers]
+    golds = [question.gold for question in questions for _ in question.answers]
+    if isinstance(matcher, OutcomeMatcher):
+        answers = [answer for question in questions for answer in question.answers]
+        outcomes = matcher.classify_answers(ids, answers, golds, progress=progress)
+    else:
+        texts = [answer or "" for question in questions for answer in question.answers]
+        examples = [question.example for question in questions for _ in question.answers]
+        outcomes = matcher.classify(ids, texts, golds, examples, progress=progress)
     ends = np.cumsum([len(question.answers) for question in questions])[:-1]
     split = zip(np.split(outcomes.keys, ends), np.split(outcomes.correct, ends), strict=True)
     return list(split), outcomes.unresolved
 
 
-def read_samples(path: str | Path, *, from_text: bool = False) -> list[Question]:
+def _final_answer(text: str) -> str | None:
+    answer = extract_answer(text)
+    return None if answer is None else answer.text
+
+
+def read_samples(
+    path: str | Path, *, from_text: bool = False, extract: Callable[[str], str | None] = _final_answer
+) -> list[Question]:
     """Read a file of samples into questions, in the order in which their ids first appear.
 
     Args:
         path: a file in one of the layouts of this module; "-" is standard input.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.
+        extract: from text to answer.
 
     Returns:
         The questions, each with at least one sample.
@@ -172,14 +203,14 @@ def read_samples(path: str | Path, *, from_text: bool = False) -> list[Question]
             raise ValueError(f"{where}: field {name!r} (the id) is empty. Give every question its own id")
         gold_name, value = first_field(row, GOLD_COLUMNS, "gold answer", where, "Rename a field", nullable=True)
         gold = "" if value is None else as_text(value, gold_name, "gold answer", where)
-        question = questions.setdefault(question_id, Question(question_id, gold, [], []))
+        question = questions.setdefault(question_id, Question(question_id, gold, [], [], row))
         if question.gold != gold:
             raise ValueError(
                 f"{where}: field {gold_name!r} of id {question_id!r} must be {question.gold!r}, as in "
                 f"{first_seen[question_id]}; got {gold!r}. Give different questions different ids"
             )
         first_seen.setdefault(question_id, where)
-        for answer, verdict in _samples(row, from_text, where):
+        for answer, verdict in _samples(row, from_text, extract, where):
             question.answers.append(answer)
             question.verdicts.append(verdict)
     if not questions:
@@ -187,7 +218,9 @@ def read_samples(path: str | Path, *, from_text: bool = False) -> list[Question]
     return list(questions.values())
 
 
-def _samples(row: dict[str, Any], from_text: bool, where: str) -> list[tuple[str | None, bool | None]]:
+def _samples(
+    row: dict[str, Any], from_text: bool, extract: Callable[[str], str | None], where: str
+) -> list[tuple[str | None, bool | None]]:
     """Read answers and verdicts of the samples of a row."""
     present = [name for name in (*SEVERAL, *ONE) if name in row]
     if len(present) != 1:
@@ -195,13 +228,13 @@ def _samples(row: dict[str, Any], from_text: bool, where: str) -> list[tuple[str
         raise ValueError(f"{where}: {has}. {_LAYOUT}")
     (name,) = present
     if name in ONE:
-        return [(_answer(row, name, where), _verdict(row.get("correct"), where))]
+        return [(extract(_text(row, name, where)), _verdict(row.get("correct"), where))]
     samples = row[name]
     if not isinstance(samples, list) or not samples:
         raise ValueError(
             f"{where}: field {name!r} must be a list of at least one sample; got {str(samples)[:80]!r}. {_LAYOUT}"
         )
-    found = [_sample(sample, from_text, f"{where}: {name}[{index}]") for index, sample in enumerate(samples)]
+    found = [_sample(sample, from_text, extract, f"{where}: {name}[{index}]") for index, sample in enumerate(samples)]
     if "correct" not in row:
         return found
     verdicts = row["correct"]
@@ -213,7 +246,9 @@ def _samples(row: dict[str, Any], from_text: bool, where: str) -> list[tuple[str
     return [(answer, _verdict(verdict, where)) for (answer, _), verdict in zip(found, verdicts, strict=True)]
 
 
-def _sample(sample: Any, from_text: bool, where: str) -> tuple[str | None, bool | None]:
+def _sample(
+    sample: Any, from_text: bool, extract: Callable[[str], str | None], where: str
+) -> tuple[str | None, bool | None]:
     if isinstance(sample, str):
         sample = {"text": sample}
     if not isinstance(sample, dict):
@@ -227,16 +262,15 @@ def _sample(sample: Any, from_text: bool, where: str) -> tuple[str | None, bool 
         return None if value is None else as_text(value, "answer", "answer of a sample", where), verdict
     role = "text, which from_text=True requires" if from_text else "text"
     name, _ = first_field(sample, TEXT, role, where, "Rename a field, or give an 'answer'", nullable=True)
-    return _answer(sample, name, where), verdict
+    return extract(_text(sample, name, where)), verdict
 
 
-def _answer(row: dict[str, Any], name: str, where: str) -> str | None:
+def _text(row: dict[str, Any], name: str, where: str) -> str:
     text = row[name]
     if not isinstance(text, str):
         kind = "null" if text is None else type(text).__name__
         raise ValueError(f'{where}: field {name!r} must be text; got {kind}. Write an empty response as ""')
-    answer = extract_answer(text)
-    return None if answer is None else answer.text
+    return text
 
 
 def _verdict(value: Any, where: str) -> bool | None:

@@ -135,6 +135,18 @@ def _add_analyze(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="comparison of answers: by keys first (default), or every pair by math-verify",
     )
     parser.add_argument(
+        "--outcome",
+        default="math",
+        metavar="MODULE:FUNCTION",
+        help="outcome function (response, row) -> value (default: math, the final answer)",
+    )
+    parser.add_argument(
+        "--is-correct",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="function (value, row) -> bool (default: the outcome of the gold answer)",
+    )
+    parser.add_argument(
         "--from-text", action="store_true", help="extract answers from the text, also of samples with an `answer`"
     )
     parser.add_argument("--workers", type=at_least_one, help="math-verify processes (default: one per core)")

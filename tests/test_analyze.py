@@ -270,3 +270,16 @@ def test_pass_at_1_agrees_with_published_verdicts(name: str, tmp_path: Path) -> 
     report = analyze_file(path)
     assert report["n_samples"] == sum(len(question["samples"]) for question in rows)
     assert report["pass_at_k"]["1"] == pytest.approx(np.mean(verdicts), abs=0.01)
+
+
+def test_outcome_functions(tmp_path: Path) -> None:
+    """They get texts and rows, whatever answers the file has."""
+    file = tmp_path / "samples.jsonl"
+    samples = [{"text": "a b", "answer": "x"}, {"text": "c d e"}, "f"]
+    file.write_text(json.dumps({"id": "q", "gold": "g h", "samples": samples, "number": 9}) + "\n")
+    by_gold = analyze_file(file, outcome="outcome_functions:length")
+    assert by_gold["outcome_rule"] == "function/outcome_functions:length/1"
+    assert by_gold["pass_at_k"]["1"] == pytest.approx(1 / 3)  # two words, as the gold has
+    assert by_gold["distinct_per_question"] == 3
+    divisors = analyze_file(file, outcome="outcome_functions:length", is_correct="outcome_functions:divides")
+    assert divisors["pass_at_k"]["1"] == pytest.approx(2 / 3)  # 3 and 1 divide 9

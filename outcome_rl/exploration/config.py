@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, Self
 
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
-from outcome_rl.outcomes.functions import OutcomeFunction, given, load_function
+from outcome_rl.outcomes.functions import OutcomeFunction, given
 from outcome_rl.outcomes.matcher import Judge, OutcomeMatcher
 from outcome_rl.settings import check_settings, setting
 from outcome_rl_kernels import parse_bonus
@@ -113,8 +113,7 @@ class ExplorationConfig:
         """
         if self.outcome == "math":
             return OutcomeMatcher(self.equivalence, self.workers, self.timeout_s, gold_tolerance=self.gold_tolerance)
-        function = given if self.outcome == "given" else _function(self.outcome)
-        return FunctionMatcher(function, _function(self.is_correct) if self.is_correct else None)
+        return FunctionMatcher(given if self.outcome == "given" else self.outcome, self.is_correct or None)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any], origin: str) -> Self:
@@ -155,7 +154,3 @@ class ExplorationConfig:
         end = self.baseline if self.baseline_end is None else self.baseline_end
         coefs = self.coef if isinstance(self.coef, list | tuple) else [self.coef] * len(parse_bonus(self.bonus))
         return given | {"coef": [c * factor for c in coefs], "baseline": self.baseline + (end - self.baseline) * done}
-
-
-def _function(named: str | OutcomeFunction) -> OutcomeFunction:
-    return load_function(named) if isinstance(named, str) else named

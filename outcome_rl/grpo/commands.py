@@ -142,6 +142,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
 
     only_our_progress()
     settings = sampling_config(model, data, config, overrides)
+    exploration = settings.exploration
     out = out or Path("evals") / Path(model).name
     reports: dict[str, Report] = {}
     groups = [[source] for source in dict.fromkeys(settings.data.test_files)]
@@ -151,7 +152,12 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
             with show_progress(dataset.name, "questions") as progress:
                 sampler.fill(path, dataset, settings.rollout.val_kwargs, dataset.name, progress)
             reports[path.name] = analyze_file(
-                path, equivalence=settings.exploration.equivalence, workers=settings.exploration.workers
+                path,
+                equivalence=exploration.equivalence,
+                outcome=exploration.outcome,
+                is_correct=exploration.is_correct,
+                examples={problem.id: problem.example for problem in dataset.problems},
+                workers=exploration.workers,
             )
     if len(reports) > 1:
         unscored = {name: why for report in reports.values() for name, why in report["unscored_questions"].items()}

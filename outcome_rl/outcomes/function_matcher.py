@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 
 from outcome_rl.outcomes.extraction import Answer
-from outcome_rl.outcomes.functions import Example, Failure, Found, OutcomeFunction, call, rule_of, value_of
+from outcome_rl.outcomes.functions import (
+    Example,
+    Failure,
+    Found,
+    OutcomeFunction,
+    call,
+    load_function,
+    rule_of,
+    value_of,
+)
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
 from outcome_rl.outcomes.matcher import Outcomes, Progress
 
@@ -39,9 +48,10 @@ class FunctionMatcher:
     the outcome function as a response would, and a response with the same outcome is correct.
 
     Args:
-        function: `(response, example) -> value | Outcome | None`, see `functions`; its rule is `rule_of(function)`.
-        is_correct: `(value, example) -> bool`, called in this process with values of answers alone; its exceptions
-            are raised.
+        function: `(response, example) -> value | Outcome | None`, see `functions`, or its name as `load_function` takes
+            it; its rule is `rule_of(function)`.
+        is_correct: `(value, example) -> bool` or its name, called in this process with values of answers alone; its
+            exceptions are raised.
 
     Attributes:
         bad_golds: question id -> reason why its gold answer is unusable. No response to the question is correct.
@@ -49,15 +59,18 @@ class FunctionMatcher:
         rule: name and version of the function; counts made under another rule cannot be mixed with these.
 
     Raises:
-        ValueError: the function has no name of its own.
+        ValueError: the function has no name of its own, or a name names none.
     """
 
-    def __init__(self, function: OutcomeFunction, is_correct: Callable[[Any, Example], bool] | None = None) -> None:
+    def __init__(
+        self, function: str | OutcomeFunction, is_correct: str | Callable[[Any, Example], bool] | None = None
+    ) -> None:
+        function = load_function(function) if isinstance(function, str) else function
         self.rule = rule_of(function)
         self.bad_golds: dict[str, str] = {}
         self.doubtful_golds: dict[str, str] = {}
         self._function = function
-        self._is_correct = is_correct
+        self._is_correct = load_function(is_correct) if isinstance(is_correct, str) else is_correct
         self._questions: dict[str, _Question] = {}
         self._lock = threading.Lock()
 

@@ -106,3 +106,8 @@ def words_modulo(response: str, example: Mapping[str, Any]) -> int:
 def is_wanted(value: int, example: Mapping[str, Any]) -> bool:
     """Return whether a value is that of the row."""
     return bool(value == example["wanted"])
+
+
+def knows_its_problem(value: int, example: Mapping[str, Any]) -> bool:
+    """Return whether the row has a problem and an answer; no sample of one word is correct."""
+    return value != 1 and {"problem", "answer"} <= example.keys()
