@@ -168,7 +168,7 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             old_logps=old_per_token_logps,
             rollout_weights=vllm_is_ratio,
             temperature=self.temperature,
-            beta=self.beta,
+            beta=0.0 if ref_per_token_logps is None else self.beta,
             epsilon_low=self.epsilon_low,
             epsilon_high=self.epsilon_high,
             delta=self.delta,

@@ -71,10 +71,11 @@ def make_case(
     Args:
         dtype: of the operands.
         settings: `temperature` and `importance_level` matter: old log-probabilities lie near those of the policy.
-        absent: which optional inputs are left out.
+        absent: which optional inputs are left out; the reference only where `beta` is 0.
         packed: (N,) with `cu_seqlens` rather than (B, T).
     """
     g = torch.Generator().manual_seed(seed)
+    absent = absent - {"ref_logps"} if settings.get("beta") else absent
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=g, dtype=torch.float64)

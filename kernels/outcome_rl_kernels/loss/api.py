@@ -117,8 +117,8 @@ def linear_policy_loss(
         answer_mask: bool like `labels`, True on the tokens of the final answer. Default None.
         answer_mask_mode: what `answer_mask` removes: "policy" (default) the policy term, "bonus" only the bonus, "all"
             the token itself with its share of the denominator, "none" nothing.
-        ref_logps: log-probabilities of the labels under the reference policy, like `labels`; without them (default)
-            there is no KL.
+        ref_logps: log-probabilities of the labels under the reference policy, like `labels`. Needed where `beta` is not
+            0; where it is 0, the KL is measured in `metrics` and a warning says that the loss has none. Default None.
         old_logps: log-probabilities under the policy that sampled; None (default) is the on-policy step, with ratio 1.
         rollout_weights: truncated importance weights of the rollout engine, one a sequence or a token; they multiply
             the policy term only. Default None.

@@ -4,6 +4,7 @@ Shapes: N tokens (all sequences flattened, B * T or packed), R of them that are 
 vocabulary.
 """
 
+import warnings
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, Self, get_args, get_type_hints
 
@@ -130,6 +131,13 @@ class LossInputs(NamedTuple):
         """
         device, dtype = operand.device, torch.promote_types(operand.dtype, torch.float32)
         chosen = check_settings("the loss", settings)
+        if ref_logps is None and chosen.beta != 0:
+            raise ValueError(
+                f"beta={chosen.beta} needs ref_logps, log-probabilities under the reference policy; got None. "
+                "linear_logprobs computes them; leave out beta for a loss without KL"
+            )
+        if ref_logps is not None and chosen.beta == 0 and not torch.compiler.is_compiling():
+            warnings.warn("ref_logps without beta: the KL is in the metrics, not in the loss", stacklevel=3)
         check_tensor("labels", labels, (torch.int64,), device)
         sequence_ids, num_sequences = _sequences(labels, cu_seqlens)
 

@@ -165,8 +165,9 @@ def test_tokens_without_a_gradient_reach_no_product() -> None:
     assert measured(**dead, bonuses=torch.tensor([0.0, 0.0, 0.5, 0.0]))[0] == 3 * 3 / 4
     assert measured(rollout_weights=torch.tensor([1.0, 0.0, 0.0, 0.0]))[0] == 3 / 4
     assert measured(**dead, entropy_coef=0.1)[0] == 3
-    assert measured(**dead, beta=0.1)[0] == 3 / 2  # without a reference there is no KL
-    assert measured(**dead, beta=0.1, ref_logps=torch.full((4, N // 4), -7.0))[0] == 3
+    reference = torch.full((4, N // 4), -7.0)
+    assert measured(**dead, ref_logps=reference)[0] == 3 / 2  # without a coefficient there is no KL
+    assert measured(**dead, beta=0.1, ref_logps=reference)[0] == 3
     assert measured(advantages=torch.zeros(4))[0] == 0
 
 

@@ -35,7 +35,8 @@ def test_nothing_is_lost_on_the_way_through_an_operator(chosen: dict[str, Any], 
     columns = [column for column in inputs if isinstance(column, Tensor) and column.is_floating_point()]
     assert {column.dtype for column in columns} == {torch.float32}
     for name in set(OPTIONAL) - {"bias"}:
-        assert (getattr(back, name) is None) == (name in absent)
+        needed = name == "ref_logps" and chosen["beta"] != 0
+        assert (getattr(back, name) is None) == (name in absent and not needed)
 
 
 def test_the_schema_names_columns_and_settings() -> None:
@@ -146,3 +147,13 @@ def test_settings_take_python_numbers() -> None:
         LossSettings(beta=torch.tensor(0.1))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="epsilon_high must be a Python number; got NoneType"):
         LossSettings(epsilon_high=None)  # type: ignore[arg-type]
+
+
+def test_a_coefficient_of_the_kl_needs_a_reference() -> None:
+    with pytest.raises(ValueError, match=r"beta=0\.1 needs ref_logps, .*; got None\. linear_logprobs computes them"):
+        packed([3], beta=0.1)
+
+
+def test_a_reference_without_a_coefficient_is_measured_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="ref_logps without beta: the KL is in the metrics, not in the loss"):
+        assert packed([3], ref_logps=torch.zeros(3)).ref_logps is not None

@@ -132,6 +132,7 @@ OPTIONAL = ["bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights
 
 def case_of(seed: int, dtype: torch.dtype, absent: set[str], **options: Any) -> tuple[Tensor, LossInputs]:
     g = torch.Generator().manual_seed(seed)
+    absent = absent - {"ref_logps"} if options.get("beta") else absent
     logits = (2 * torch.randn(R, V, generator=g)).to(dtype)
     labels = torch.randint(V, (R,), generator=g)
     logps = logps_and_entropies(logits.double(), labels, options.get("temperature", 1.0))[0]

@@ -43,8 +43,7 @@ def alone(batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     """Loss, and gradients of weight and hidden states, of one process."""
     hidden, weight = batch["hidden"].clone().requires_grad_(), batch["lm_head"].weight.detach().clone().requires_grad_()
     arguments = (batch[name] for name in ("labels", "advantages", "mask"))
-    # The call of the recipe has no reference, so that its KL term is absent.
-    loss = linear_policy_loss(hidden, weight, *arguments, beta=0.001).loss
+    loss = linear_policy_loss(hidden, weight, *arguments, epsilon_high=0.28).loss
     loss.backward()
     assert weight.grad is not None
     assert hidden.grad is not None
