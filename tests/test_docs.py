@@ -13,6 +13,8 @@ import torch
 import outcome_rl
 from outcome_rl import Explorer, group_advantages, linear_policy_loss
 from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.grpo.data.reward import RewardFunction
+from outcome_rl.grpo.types import Problem
 from outcome_rl.metrics import SampleSummary
 from outcome_rl.settings import settings_of
 from outcome_rl_kernels.loss.api import LossOptions
@@ -138,6 +140,37 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "docs/llms.txt", "experiments/*/README.md", "examples/*/README.md")
     for path in DOCS.parent.glob(pattern)
 )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_snippets_are_python(page: str) -> None:
+    for block in re.findall(r"```python\n(.*?)```", (DOCS.parent / page).read_text(), re.DOTALL):
+        compile(block, page, "exec")
+
+
+def test_the_explorer_of_the_integration_page_runs() -> None:
+    block = re.findall(r"```python\n(.*?)```", (DOCS / "integrate.md").read_text(), re.DOTALL)[0]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert names["scored"].correct.tolist() == [True, False, False]
+
+
+def test_the_reward_function_of_the_training_page_runs(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "training.md").read_text(), re.DOTALL)
+    (tmp_path / "rewards_of_the_page.py").write_text(block)
+    problem = Problem("q", "?", "4", example={"answer": "4"})
+    reward = RewardFunction(f"{tmp_path}/rewards_of_the_page.py:reward")
+    assert reward(["it is 4", "none"], [problem] * 2) == [1.0, -0.004]
+
+
+def test_nothing_is_installed_under_our_name_from_an_index() -> None:
+    """The package is on none, and whoever takes the name there could run code at every reader's."""
+    sources = [*PAGES, *(str(path) for path in (DOCS.parent / "outcome_rl").rglob("*.py"))]
+    lines = [
+        line for name in sources for line in (DOCS.parent / name).read_text().splitlines() if "pip install" in line
+    ]
+    assert len(lines) > 10
+    assert [line for line in lines if re.search(r"pip install[^`]*[ '\"]outcome[-_]rl", line)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -63,7 +63,7 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it(arguments: tuple[s
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
-    assert line.endswith("is not installed, and this needs it: pip install 'outcome-rl[train]'")
+    assert line.endswith("is not installed, and this needs it: in the checkout of outcome_rl, pip install '.[train]'")
 
 
 def test_modules_that_no_extra_has_are_not_explained() -> None:

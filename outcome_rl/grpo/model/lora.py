@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from outcome_rl.extras import install
 from outcome_rl.grpo.config.schema import ModelConfig
 
 ADAPTER = "default"  # peft's name of the first adapter
@@ -27,7 +28,7 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
         ValueError: peft is not installed, or an adapter is on the lm_head, of which the loss sees only the weight.
     """
     if find_spec("peft") is None:
-        raise ValueError("model.lora_rank > 0 needs peft: pip install 'outcome-rl[peft]', or set model.lora_rank=0")
+        raise ValueError(f"model.lora_rank > 0 needs peft: {install('peft')}, or set model.lora_rank=0")
     from peft import LoraConfig, get_peft_model
     from peft.tuners.tuners_utils import BaseTunerLayer
 
