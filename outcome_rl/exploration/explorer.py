@@ -78,7 +78,7 @@ class Explorer:
         self.solved: dict[str, bool] = {}
         self.batches = 0
         self.id_source = ""
-        self._told_unmasked = False
+        self._told_unmasked = self._told_unanswered = False
         self._question_keys: dict[str, int] = {}  # of the questions in `solved`, in the same order
 
     def score(
@@ -98,7 +98,8 @@ class Explorer:
 
         `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, and the bonus of `group_advantages`, from the counts
         before this call: the responses of one call never see one another, whatever groups they are in. With
-        `count="after"` all of them see all of them.
+        `count="after"` all of them see all of them. A group in which no response has an answer gets no bonus, unless
+        `no_answer="own_class"`.
 
         Args:
             question_ids: N stable ids of the questions, the same whenever a question comes back; an id of the data set,
@@ -156,7 +157,9 @@ class Explorer:
                 update=False,  # counted for all groups at once, so that no group sees the samples of another alone
                 **self.config.group_settings(self.batches),
             )
-            advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses
+            # Without any answer nothing tells the samples apart: the same push on all of them would explore nothing.
+            without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (self.config.no_answer == "no_bonus")
+            advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
         if self.config.only == "unsolved":
             solved = [self.solved.get(question_id, False) for question_id in question_ids]
             bonuses_N = bonuses_N.masked_fill(torch.tensor(solved, device=device), 0.0)
@@ -165,6 +168,7 @@ class Explorer:
         self._remember(question_ids, questions_N, correct_N)
         self._end_batch()
         self._tell_unmasked(outcomes)
+        self._tell_unanswered(outcomes)
         return Scored(
             correct_N,
             rewards_N,
@@ -369,6 +373,17 @@ class Explorer:
                 "answer_mask_mode=%s masks nothing where the outcome function gives no span, so the bonus reaches the "
                 "tokens that spell the outcome. Return Outcome(value, start, end) to mask them.",
                 self.config.answer_mask_mode,
+            )
+
+    def _tell_unanswered(self, outcomes: Outcomes) -> None:
+        """Say once that no response of a batch has an answer."""
+        if not self._told_unanswered and all(answer is None for answer in outcomes.answers):
+            self._told_unanswered = True
+            logger.warning(
+                "none of the %d responses of this batch has an answer, so none is correct and none gets a bonus. Are "
+                "they cut off at the length limit (data.max_response_length, max_completion_length), does the prompt "
+                "lack an instruction to end with \\boxed{...}, or does the outcome function return None?",
+                len(outcomes.answers),
             )
 
     def _classify(

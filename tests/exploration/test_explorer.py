@@ -65,6 +65,7 @@ def by_hand(
         std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / max(n - 1, 1))
         advantage = 0.0 if len(set(rewards)) == 1 else (reward - mean) / (std + 1e-6)
         all_correct = all(row[2] == question + 1 for row in peers)
+        answered = any(row[2] for row in peers)
 
         def raw(row: tuple[int, int, int, float]) -> float:
             return 0.0 if row[2] == 0 else min(1.0, max(counts[row[0], row[2]], 1) ** -0.5)
@@ -80,7 +81,7 @@ def by_hand(
             "batch": -same / n,
             "batch_positive": float(same == 0 and answer != 0),
         }
-        total = sum(c * signals[method] for c, method in zip(coefs, bonus.split("+"), strict=True))
+        total = answered * sum(c * signals[method] for c, method in zip(coefs, bonus.split("+"), strict=True))
         found.append((advantage, total))
     return found
 
@@ -131,6 +132,24 @@ def test_the_order_of_the_responses_does_not_matter(before: Any, rows: Any, seed
     assert first.metrics == pytest.approx(second.metrics, abs=1e-6)
     assert all(map(torch.equal, one.counts.items(), other.counts.items()))
     assert one.solved == other.solved
+
+
+@pytest.mark.parametrize("bonus", [bonus for bonus in BONUSES if bonus != "none"])
+def test_a_group_without_any_answer_gets_no_bonus(bonus: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A mixed group keeps the signal, which tells its samples apart."""
+    ids, groups, answers = ["q", "q", "r", "r", "q", "q"], [0, 0, 1, 1, 2, 2], [None, None, None, None, None, 2]
+    explorer = Explorer(bonus=bonus)
+    scored = explorer.score(ids, [text(answer) for answer in answers], ["1"] * 6, group_ids=groups)
+    assert scored.bonuses[:4].tolist() == [0.0] * 4
+    assert scored.bonuses[4:].any() or bonus in ("batch",)
+    assert caplog.messages == []
+    for _ in range(2):
+        assert not explorer.score(ids[:4], [text(None)] * 4, ["1"] * 4).bonuses.any()
+    (message,) = caplog.messages
+    assert "none of the 4 responses of this batch has an answer" in message
+    assert "max_response_length" in message
+    own = Explorer(bonus="ucb_con", no_answer="own_class", coef=1.0).score(["q"] * 2, [text(None)] * 2, ["1"] * 2)
+    assert own.bonuses.tolist() == [0.5, 0.5]
 
 
 def test_rewards_are_the_correct_responses_unless_they_are_given() -> None:
