@@ -19,7 +19,7 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.scored import Scored, mean
 from outcome_rl.files import atomic_folder, check_folder, seal_folder
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
-from outcome_rl.outcomes.matcher import OutcomeMatcher, Outcomes
+from outcome_rl.outcomes.matcher import Outcomes
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages.reference import Scale
 
@@ -398,9 +398,8 @@ class Explorer:
         key_of = {question_id: question_key(question_id) for question_id in set(question_ids)}
         keys = [key_of[question_id] for question_id in question_ids]
         questions_N = torch.tensor(keys, dtype=torch.int64, device=self.counts.device)
-        call = partial(self.matcher.classify, question_ids, responses, golds, examples)
-        if isinstance(self.matcher, OutcomeMatcher):  # an outcome function has time limits of its own
-            call.keywords["limit_s"] = self.config.grading_limit_s
+        limit_s = self.config.grading_limit_s
+        call = partial(self.matcher.classify, question_ids, responses, golds, examples, limit_s=limit_s)
         if self.process_group is None:
             return questions_N, call()
         columns = [None if column is None else column.tolist() for column in more]

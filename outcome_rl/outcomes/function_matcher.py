@@ -5,6 +5,7 @@ It has the methods of `OutcomeMatcher`, which compares the final answers of math
 
 import logging
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,7 @@ class FunctionMatcher:
         examples: Sequence[Example] | None = None,
         *,
         progress: Progress | None = None,
+        limit_s: float = float("inf"),
     ) -> Outcomes:
         """Classify N responses and tell which are correct; equal responses to a question are looked at once.
 
@@ -90,11 +92,13 @@ class FunctionMatcher:
             responses: N texts.
             golds: N gold answers, the same for all rows of a question; None if there are none.
             examples: N data rows; None passes empty ones.
+            limit_s: seconds for all calls of an isolated function together; golds come first.
             progress: called as `progress(done, total)` after the function; `OutcomeMatcher` calls it more often.
 
         Returns:
             The `Outcomes`. A response on which the function failed has the outcome of that kind of failure, which is
-            never correct; `unresolved` counts these responses, and the log names the first ones.
+            never correct, and one that it was not called on in time has no answer; `unresolved` counts these responses,
+            and the log names the first ones.
 
         Raises:
             ValueError: if lengths differ, or a question has another gold answer than in an earlier row or call.
@@ -109,10 +113,11 @@ class FunctionMatcher:
             raise TypeError(f"question_ids, responses and golds must be strings; got {wrong[0]!r}. Use str()")
         with self._lock:
             rows = list(zip(question_ids, responses, strict=True))
-            example_of = dict(zip(rows, examples, strict=True))
             new_golds = [] if golds is None else self._new_golds(question_ids, golds)
-            example_of |= {row: example for row, example in zip(new_golds, examples, strict=False) if row}
-            results = call(self._function, [text for _, text in example_of], [*example_of.values()])
+            example_of = {row: example for row, example in zip(new_golds, examples, strict=False) if row}
+            example_of |= dict(zip(rows, examples, strict=True))
+            texts = [text for _, text in example_of]
+            results = call(self._function, texts, [*example_of.values()], time.monotonic() + limit_s)
             found = dict(zip(example_of, results, strict=True))
             for row in filter(None, new_golds):
                 self._keep_gold(*row, found[row])
@@ -198,6 +203,8 @@ class FunctionMatcher:
         return new
 
     def _keep_gold(self, question_id: str, gold: str, found: Found | Failure) -> None:
+        if isinstance(found, Failure) and found.kind == "cut":
+            return  # asked again with the question's next batch
         question = self._questions.setdefault(question_id, _Question())
         question.gold = gold
         if isinstance(found, Found) and found.text:
@@ -238,7 +245,9 @@ class FunctionMatcher:
 
 def _identity(found: Found | Failure) -> str:
     """Return the text whose hash is the outcome's key; empty for no answer."""
-    return f"failed:{found.kind}" if isinstance(found, Failure) else found.text and f"value:{found.text}"
+    if isinstance(found, Failure):
+        return "" if found.kind == "cut" else f"failed:{found.kind}"
+    return found.text and f"value:{found.text}"
 
 
 def _shown(found: Found | Failure) -> str:

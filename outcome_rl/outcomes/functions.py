@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 Example = Mapping[str, Any]
 OutcomeFunction = Callable[..., Any]
-FailureKind = Literal["timeout", "crash", "memory", "error"]
+FailureKind = Literal["timeout", "crash", "memory", "error", "cut"]
 
 MAX_VALUE_CHARS = 1 << 16
 """Longest text of an outcome; a digest does as well for more."""
@@ -36,7 +36,10 @@ class Outcome(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Outcome of a response on which the function failed; failures of one kind are one outcome."""
+    """Outcome of a response on which the function failed; failures of one kind are one outcome.
+
+    "cut" says that the function was not called, because the time of the step was over: such a response has no answer.
+    """
 
     kind: FailureKind
     reason: str
@@ -118,15 +121,20 @@ def rule_of(function: OutcomeFunction) -> str:
     return f"function/{function.__module__}:{name}/{getattr(function, 'outcome_version', '1')}"
 
 
-def call(function: OutcomeFunction, responses: Sequence[str], examples: Sequence[Example]) -> list[Found | Failure]:
+def call(
+    function: OutcomeFunction, responses: Sequence[str], examples: Sequence[Example], deadline: float = float("inf")
+) -> list[Found | Failure]:
     """Call an outcome function on N responses; an exception is the outcome of its response, not of the call.
+
+    Args:
+        deadline: time, by `time.monotonic()`, after which an isolated function is not called any more.
 
     Raises:
         ValueError: a batched function returned another number of outcomes.
         TypeError, RuntimeError: the processes of an isolated function cannot get an example, or do not start.
     """
     if getattr(function, "outcome_isolated", False):  # its exceptions are those of the processes, not of the function
-        return list(function(responses, examples))
+        return list(function(responses, examples, deadline))
     if not getattr(function, "outcome_batched", False):
         return [_attempt(partial(function, *row), len(row[0])) for row in zip(responses, examples, strict=True)]
     try:

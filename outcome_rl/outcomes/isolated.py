@@ -45,8 +45,10 @@ class Isolated(WorkerPool):
             memory_mib=memory_mb,
         )
 
-    def __call__(self, responses: Sequence[str], examples: Sequence[Example]) -> list[Found | Failure]:
-        """Return the outcome of each response.
+    def __call__(
+        self, responses: Sequence[str], examples: Sequence[Example], deadline: float = float("inf")
+    ) -> list[Found | Failure]:
+        """Return the outcome of each response; those that have not begun at the deadline are cut.
 
         Raises:
             TypeError: an example cannot be sent to another process.
@@ -55,7 +57,7 @@ class Isolated(WorkerPool):
         outcomes: list[Found | Failure] = [Failure("crash", "")] * len(responses)
         with self._turn():
             rows = zip(responses, examples, strict=True)
-            for (i, _), reply in self._answer([(i, _sent(*row)) for i, row in enumerate(rows)]):
+            for (i, _), reply in self._answer([(i, _sent(*row)) for i, row in enumerate(rows)], deadline):
                 outcomes[i] = _received(reply)
         return outcomes
 
@@ -96,4 +98,6 @@ def _sent(response: str, example: Example) -> str:
 def _received(reply: dict[str, Any]) -> Found | Failure:
     if reply["verdict"] == "value":
         return Found(*reply["found"])
+    if reply["verdict"] == "cut":
+        return Failure("cut", "the time limit of the step")
     return Failure(_KINDS[reply["verdict"]], reply.get("reason") or reply["error"])

@@ -111,3 +111,14 @@ def test_state_continues_and_belongs_to_its_rule() -> None:
     assert other.classify(["q"], ["a"], ["a"]).correct.tolist() == [True]
     with pytest.raises(ValueError, match=r"outcome rule 'function/outcome_functions:length/1'"):
         FunctionMatcher(functions.length).load_state_dict(matcher.state_dict())
+
+
+def test_calls_that_do_not_begin_in_time_have_no_answer() -> None:
+    with FunctionMatcher(functions.obey_isolated) as matcher:
+        cut = matcher.classify(["q", "q"], ["a", "b"], ["a", "a"], limit_s=0)
+        assert cut.keys.tolist() == [NO_ANSWER, NO_ANSWER]
+        assert cut.unresolved == 2
+        assert matcher.bad_golds == {}
+        again = matcher.classify(["q", "q"], ["a", "b"], ["a", "a"], limit_s=60)
+        assert again.correct.tolist() == [True, False]  # the gold was asked again
+        assert again.unresolved == 0
