@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl.files import (
@@ -36,6 +36,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
+@settings(deadline=None)  # it waits for the disk
 @given(
     rows=st.lists(st.dictionaries(TEXT, TEXT | st.floats(allow_nan=False) | st.none()), max_size=5),
     cut=st.integers(0, 9),
@@ -63,6 +64,7 @@ def test_a_damaged_row_is_named(tmp_path: Path, line: bytes) -> None:
         list(read_rows(path))
 
 
+@settings(deadline=None)  # it writes files
 @given(name=st.sampled_from(["b", "inner/a", "inner/empty", "MANIFEST"]), data=st.data())
 def test_every_damage_of_a_sealed_folder_is_named(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -6,6 +6,7 @@ questions (B) --engine--> rollouts (N = B * n) --explorer--> outcomes, counts, a
 
 import json
 import logging
+import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -341,7 +342,7 @@ class Trainer:
             policy.save(folder / "model")
             torch.save(updater, folder / "optimizer.pt")
             self.explorer.save(folder / "exploration")
-            content = {"run": asdict(self.state), "identity": self._identity()}
+            content = {"run": asdict(self.state), "identity": self._identity(), "made with": _versions()}
             (folder / "state.json").write_text(json.dumps(content))
 
         step, keep = self.state.step, self.config.trainer.max_ckpt_to_keep
@@ -360,6 +361,14 @@ class Trainer:
         self.policy.load_weights(checkpoint / "model")
         self.updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
         self.state = RunState(**saved["run"])
+        before, now = saved["made with"], _versions()
+        changes = [f"{name} {before[name]} before, {now[name]} now" for name in now if now[name] != before[name]]
+        if changes and distributed.is_rank_zero():
+            logger.warning(
+                "%s was made with %s: the run goes on, but may not end with the same bits",
+                checkpoint,
+                "; ".join(changes),
+            )
 
     def _finish(self, display: Display) -> None:
         """Write the report, and show the tables of base against trained, from the records."""
@@ -397,6 +406,15 @@ def _process_group() -> dist.ProcessGroup | None:
 
 def _contents(sets: Sequence[ProblemSet]) -> str:
     return ", ".join(f"{len(dataset.problems)} problems with SHA-256 {dataset.fingerprint[:16]}" for dataset in sets)
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions and the number of threads that the bits of a run depend on."""
+    return {
+        "Python": platform.python_version(),
+        "PyTorch": torch.__version__,
+        "threads": str(torch.get_num_threads()),
+    }
 
 
 def _every(frequency: int, step: int) -> bool:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
 
-from outcome_rl.files import MANIFEST
+from outcome_rl.files import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.evaluation import evaluate
@@ -330,6 +331,25 @@ def test_a_checkpoint_of_an_older_version_is_refused(finished: Path, small_confi
     (checkpoint / MANIFEST).unlink()
     with pytest.raises(ValueError, match=r"global_step_6/MANIFEST is missing.*to continue from global_step_4"):
         Trainer(small_config(tmp_path))
+
+
+def test_other_versions_are_reported(
+    two_steps: Path, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(two_steps / "run", tmp_path / "run")
+    config = small_config(tmp_path, *on_file(two_steps))
+    Trainer(config).close()
+    assert caplog.messages == []
+    checkpoint = latest_checkpoint(config.run_dir / "checkpoints")
+    assert checkpoint is not None
+    state = json.loads((checkpoint / "state.json").read_text())
+    state["made with"] |= {"PyTorch": "1.0", "threads": "64"}
+    (checkpoint / "state.json").write_text(json.dumps(state))
+    seal_folder(checkpoint)
+    Trainer(config).close()
+    (message,) = caplog.messages
+    assert f"PyTorch 1.0 before, {torch.__version__} now; threads 64 before, 1 now" in message
+    assert "may not end with the same bits" in message
 
 
 def test_one_process_a_folder(small_config: MakeConfig, tmp_path: Path) -> None:
