@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif "argv" in arguments:
         arguments["argv"] = rest
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        hint = "; settings have no dashes, as in rollout.n=16" if "overrides" in arguments else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
     debug, run = arguments.pop("debug"), arguments.pop("run")
     with errors_on_one_line(debug=debug):
         run(**arguments)

@@ -145,6 +145,12 @@ def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
     assert invoke(*arguments).exit_code == 2
 
 
+def test_settings_have_no_dashes() -> None:
+    result = invoke("train", "--rollout.n=4")
+    assert result.exit_code == 2
+    assert "unrecognized arguments: --rollout.n=4; settings have no dashes, as in rollout.n=16" in result.stderr
+
+
 def test_env_prints_what_it_knows() -> None:
     result = invoke("env")
     assert result.exit_code == 0

@@ -148,7 +148,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     groups = [[source] for source in dict.fromkeys(settings.data.test_files)]
     with open_sampler(settings, groups, out, with_text=True) as (sampler, sets):
         for dataset in sets:
-            path = out / f"{dataset.name}.jsonl"
+            path = out / f"{dataset.name.replace(':', '-')}.jsonl"  # a colon is special to other systems and to scp
             with show_progress(dataset.name, "questions") as progress:
                 sampler.fill(path, dataset, settings.rollout.val_kwargs, dataset.name, progress)
             reports[path.name] = analyze_file(

@@ -13,6 +13,7 @@ import torch
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
+from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy, model_path
 from outcome_rl.rows import SUFFIXES
@@ -154,7 +155,13 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
 
 
 def describe(config: TrainConfig) -> Iterator[str]:
-    """Yield the lines that `outcome-rl train --dry-run` prints after the settings."""
+    """Yield the lines that `outcome-rl train --dry-run` prints after the settings.
+
+    Raises:
+        FileNotFoundError, ValueError: bad data, or no such reward function.
+    """
+    if config.reward.function:
+        RewardFunction(config.reward.function)
     try:
         yield from _memory_lines(estimate_memory(config), config)
     except (OSError, ValueError) as error:

@@ -26,7 +26,7 @@ def test_the_figures_are_those_of_analyze(evaluated: tuple[Path, Result]) -> Non
     out, result = evaluated
     assert result.exit_code == 0, result.output
     reports = json.loads((out / "summary.json").read_text())["reports"]
-    assert list(reports) == ["toy:test.jsonl", "toy:validation.jsonl", "average over the data sets"]
+    assert list(reports) == ["toy-test.jsonl", "toy-validation.jsonl", "average over the data sets"]
     for name in list(reports)[:2]:
         assert reports[name] == analyze_file(out / name)
         assert (reports[name]["n_questions"], reports[name]["n_samples"]) == (8, 64)  # as many as in the run
@@ -61,7 +61,7 @@ def test_the_toy_policy_has_its_own_settings(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     result = evaluate("toy", "rollout.val_kwargs.n=4", "data.val_max_samples=4")
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "evals" / "toy" / "toy:test.jsonl").is_file()
+    assert (tmp_path / "evals" / "toy" / "toy-test.jsonl").is_file()
     assert "average" not in result.stdout
 
 

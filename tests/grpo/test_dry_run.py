@@ -184,3 +184,9 @@ def test_a_missing_model_is_reported(tmp_path: Path, small: MakeOverrides) -> No
     assert result.exit_code == 0, result.output
     assert "# Memory: unknown, because the configuration of model.path='no/such/model' cannot be read" in result.stdout
     assert "# Steps: 2 an epoch" in result.stdout
+
+
+def test_a_missing_reward_function_is_refused(small: MakeOverrides, tmp_path: Path) -> None:
+    result = invoke("--config", "toy", *small(tmp_path), "reward.function=none.py:reward", "--dry-run")
+    assert result.exit_code == 2
+    assert "reward.function: none.py:reward: there is no file none.py" in result.stderr

@@ -67,7 +67,7 @@ def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tup
 
 def set_name(sources: Sequence[str]) -> str:
     """Return the name of the problems of these sources in the records."""
-    return "+".join(Path(source).stem for source in sources)
+    return "+".join(Path(source.removesuffix(".gz")).stem for source in sources)
 
 
 def _rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,5 +1,6 @@
 """Problems have stable ids or are refused, and batches depend only on seed and step."""
 
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
@@ -40,6 +41,11 @@ def test_every_format_gives_the_same_problems(tmp_path: Path) -> None:
         loaded = load(str(source))
         assert loaded.problems == PROBLEMS
         assert loaded.fingerprint == jsonl.fingerprint
+
+
+def test_a_compressed_file_has_the_name_of_its_contents(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(Path(write(tmp_path / "rows.jsonl", ROWS)).read_bytes()))
+    assert load(str(tmp_path / "rows.jsonl.gz")) == load(str(tmp_path / "rows.jsonl"))
 
 
 def test_the_toy_task_is_a_source() -> None:
