@@ -17,7 +17,7 @@ from torch import Tensor
 from outcome_rl.exploration.batch import from_rank_zero, group_indices, rewards_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.scored import Scored, mean
-from outcome_rl.files import atomic_folder, check_folder, seal_folder
+from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.matcher import Outcomes
 from outcome_rl_kernels import OutcomeCounts, group_advantages
@@ -294,6 +294,8 @@ class Explorer:
             TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, or a
                 setting is wrong.
         """
+        if not any(Path(folder, name).exists() for name in (MANIFEST, STATE_FILE)):
+            raise FileNotFoundError(f"{folder} holds no exploration state. {_FIX}")
         try:
             check_folder(Path(folder))
         except (FileNotFoundError, ValueError) as error:

@@ -86,12 +86,12 @@ class Trainer:
         open_engine = choose_engine(config)
         check_loggers(config.trainer.logger)
         reward = RewardFunction(config.reward.function) if config.reward.function else None
-        self.explorer = Explorer(config.exploration, process_group=_process_group())
-        self._resources.callback(lambda: self.explorer.close())
         checkpoint, recorded = distributed.on_rank_zero(
             lambda: (latest_checkpoint(self.checkpoint_root), has_records(config.run_dir))
         )
         self._check_settings(continues=checkpoint is not None or recorded)
+        self.explorer = self._explorer(config.trainer.initial_exploration if checkpoint is None else "")
+        self._resources.callback(lambda: self.explorer.close())
         saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
         self._load_model_and_data()
         self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
@@ -151,6 +151,11 @@ class Trainer:
             mark_best(self.checkpoint_root, self._best(records))
         write_text(config.run_dir / "config.yaml", to_yaml(config))
         return records
+
+    def _explorer(self, folder: str | Path) -> Explorer:
+        """Make the explorer; it continues from `folder` unless that is empty."""
+        config, group = self.config.exploration, _process_group()
+        return Explorer.load(folder, config, process_group=group) if folder else Explorer(config, process_group=group)
 
     @property
     def checkpoint_root(self) -> Path:
@@ -356,8 +361,7 @@ class Trainer:
             ValueError: it belongs to another run.
         """
         check_same_run(saved["identity"], self._identity(), checkpoint)
-        folder = checkpoint / "exploration"
-        self.explorer = Explorer.load(folder, self.config.exploration, process_group=_process_group())
+        self.explorer = self._explorer(checkpoint / "exploration")
         self.policy.load_weights(checkpoint / "model")
         self.updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
         self.state = RunState(**saved["run"])

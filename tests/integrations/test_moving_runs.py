@@ -22,8 +22,8 @@ def trl_run(folder: Path, steps: int) -> Any:
     return make_trainer(policy_dir(), folder, **settings)
 
 
-def driver_config(folder: Path, steps: int) -> TrainConfig:
-    """A run of `outcome-rl train` on the questions of the TRL runs, four responses to each of them a step."""
+def driver_config(folder: Path, exploration: Path) -> TrainConfig:
+    """One step of `outcome-rl train` on the questions of the TRL runs, four responses to each of them."""
     folder.mkdir(exist_ok=True)
     rows = [{"id": row["id"], "problem": row["prompt"], "answer": row["answer"]} for row in questions()]
     (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -35,7 +35,8 @@ def driver_config(folder: Path, steps: int) -> TrainConfig:
             "data.test_files=[]",
             "data.train_batch_size=6",
             "rollout.n=4",
-            f"trainer.total_training_steps={steps}",
+            "trainer.total_training_steps=1",
+            f"trainer.initial_exploration={exploration}",
             f"trainer.default_local_dir={folder}",
             "trainer.experiment_name=run",
         ],
@@ -73,12 +74,11 @@ def test_counts_move_from_trl_to_the_driver_and_back(tmp_path: Path) -> None:
     trl.train()
     of_trl = tmp_path / "trl" / "checkpoint-1" / "exploration"
 
-    of_driver = drive(driver_config(tmp_path / "driver", 1))
-    put(of_trl, of_driver)
-    continued = Trainer(driver_config(tmp_path / "driver", 2))
+    config = driver_config(tmp_path / "driver", of_trl)
+    continued = Trainer(config)
     assert_equal(continued.explorer, trl.explorer)
     continued.close()
-    of_driver = drive(driver_config(tmp_path / "driver", 2))
+    of_driver = drive(config)
     moved = Explorer.load(of_driver)
     assert num_responses(moved) == num_responses(trl.explorer) + 6 * 4
 

@@ -283,6 +283,12 @@ class TrainerConfig:
         '"auto" continues from the newest checkpoint of the run; "disable" refuses a folder that holds a run.',
         affects_results=False,
     )
+    initial_exploration: str = setting(
+        "",
+        "Folder exploration/ of another run, here or in TRL or verl: a new run starts with its counts and outcome "
+        "classes. Empty starts with none.",
+        affects_results=False,  # a checkpoint holds the counts themselves
+    )
     max_skipped_updates: int = setting(
         3, "Consecutive updates that may be skipped because the gradient is not finite; one more ends the run.", ge=0
     )
