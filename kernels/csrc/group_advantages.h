@@ -1,6 +1,6 @@
 // Group advantages on the CPU: the C++ twin of outcome_rl_kernels/advantages/reference.py, which has the formulas.
 //
-// Sums are taken in double. What is left of the bonuses is computed in the type of the rewards, in the order of the
+// Sums are taken in double. The rest of the bonuses is computed in the type of the rewards, in the order of the
 // reference and without fused multiply-adds, so that they are the same bits (`ucb_mean`: up to the rounding of one sum);
 // advantages are computed in double and rounded once.
 

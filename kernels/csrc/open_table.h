@@ -4,8 +4,8 @@
 //     bool empty() const;                 the occupied marker, which must not take a value from the key
 //     bool same_key(const Slot&) const;   exact comparison
 //     uint64_t hash() const;              of the key
-// A slot's place is given by the high bits of its hash. Doubling the table therefore moves slot i to about 2i: growth
-// reads the old table and writes the new one in order, instead of jumping through memory. What is left of its time is the
+// A slot's index is the high bits of its hash. Doubling the table therefore moves slot i to about 2i: growth
+// reads the old table and writes the new one in order, instead of jumping through memory. The rest of its time is the
 // kernel handing out pages, so large tables ask for huge ones, which also spare most lookups a miss of the address cache.
 
 #pragma once

@@ -43,7 +43,7 @@ class OutcomeCounts:
     `load_state_dict` a graph must be captured again.
 
     Args:
-        capacity: slots of 32 bytes to begin with, 1 to 2**40, rounded up to a power of two; at most 0.6 of them are
+        capacity: initial slots of 32 bytes, 1 to 2**40, rounded up to a power of two; at most 0.6 of them are
             used, then the table grows by itself. A hint that the reference does not need.
         device: where the table lives and where keys must be.
         rule: name of the rule that made the outcome keys (`outcome_rl.OUTCOME_RULE`). It is stored in snapshots, and

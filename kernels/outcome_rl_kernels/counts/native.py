@@ -14,7 +14,7 @@ class NativeTable:
     """A hash table in C++, on the CPU.
 
     Args:
-        capacity: slots to begin with, rounded up to a power of two and to at least 8.
+        capacity: initial slots, rounded up to a power of two and to at least 8.
 
     Raises:
         RuntimeError: the native library is not available.

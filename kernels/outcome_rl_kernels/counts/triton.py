@@ -25,14 +25,14 @@ class TritonTable:
     """A hash table in GPU memory; calls must come from one stream at a time.
 
     Args:
-        capacity: slots to begin with, rounded up to a power of two and to at least 16.
+        capacity: initial slots, rounded up to a power of two and to at least 16.
         device: a GPU, or the CPU under Triton's interpreter.
 
     Raises:
         MemoryError: there is no memory for so many slots; methods raise it where the table cannot grow, and it is then
             as it was.
         RuntimeError: methods, where a CUDA graph that was captured with the table forbids it to grow; those that read
-            the table, where the replay of such a graph was not counted for want of room.
+            the table, where the replay of such a graph was not counted because the table had no room.
     """
 
     def __init__(self, capacity: int, device: torch.device) -> None:
