@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outcome_rl.grpo.config.presets import preset_names
-from outcome_rl.terminal import at_least_one, only_our_progress, print_reports, show_progress
+from outcome_rl.terminal import at_least_one, only_our_progress, print_reports, printable, show_progress
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -108,13 +108,15 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
         return
     settings = load_config(config, overrides)
     if dry_run:
-        from outcome_rl.grpo.dry_run import describe
+        from outcome_rl.grpo.dry_run import describe, refusals
 
         if not is_rank_zero():
             return
         print(to_yaml(settings), end="")
         for line in describe(settings):
-            print(f"# {line}")  # what is printed stays a file that --config reads
+            print(printable(f"# {line}"))  # what is printed stays a file that --config reads
+        if refused := list(refusals(settings)):
+            raise ValueError("the run would not start here: " + "; ".join(refused))
         return
     only_our_progress()
     from outcome_rl.grpo.run.run_lock import Interrupted

@@ -1,10 +1,11 @@
-"""Memory and steps of a run, for `--dry-run`, without loading weights.
+"""Memory and steps of a run, and what it would refuse here, for `--dry-run`, without loading weights.
 
 The model is built of fake tensors and passes one micro-batch; the tensors that autograd saves for the backward pass are
 summed. These are those of PyTorch's CPU kernels; GPU kernels save nearly the same.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,12 @@ import torch
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
+from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy, model_path
+from outcome_rl.grpo.rollout.engine import choose_engine
+from outcome_rl.grpo.run.tracking import check_loggers
 from outcome_rl.rows import SUFFIXES
 
 MAX_LOGITS_BYTES = 2 * 2**30  # workspace of the loss on a GPU, docs/losses.md
@@ -154,20 +158,52 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
     return BatchOrder(len(problems), config.data.train_batch_size, shuffle=False, seed=0).steps_per_epoch
 
 
-def describe(config: TrainConfig) -> Iterator[str]:
-    """Yield the lines that `outcome-rl train --dry-run` prints after the settings.
+def refusals(config: TrainConfig) -> Iterator[str]:
+    """Yield why the run would not start here: device, engine, trackers, reward, data, model, or a prompt's length."""
+    checks: tuple[Callable[[], object], ...] = (
+        lambda: distributed.check(config),
+        lambda: distributed.choose_device(config.model.device),
+        lambda: choose_engine(config),
+        lambda: check_loggers(config.trainer.logger),
+        lambda: config.reward.function and RewardFunction(config.reward.function),
+        lambda: steps_per_epoch(config),
+        lambda: _check_prompts(config),
+    )
+    for check in checks:
+        try:
+            check()
+        except (OSError, ValueError) as error:
+            yield str(error)
 
-    Raises:
-        FileNotFoundError, ValueError: bad data, or no such reward function.
-    """
-    if config.reward.function:
-        RewardFunction(config.reward.function)
+
+def _check_prompts(config: TrainConfig) -> None:
+    """Tokenize the problems that need no download."""
+    from transformers import AutoTokenizer
+
+    path, code = model_path(config.model), config.model.trust_remote_code
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=code)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"model.path={config.model.path!r} cannot be loaded: {error}") from error
+    data = config.data
+    for sources in (data.train_files, *([source] for source in (*data.val_files, *data.test_files))):
+        if all(map(_is_local, sources)):
+            training = sources is data.train_files
+            limit = data.train_max_samples if training else data.val_max_samples
+            tokenize(load_problems(sources, data, limit, named_columns=training), tokenizer, data)
+
+
+def describe(config: TrainConfig) -> Iterator[str]:
+    """Yield the lines that `outcome-rl train --dry-run` prints after the settings."""
     try:
         yield from _memory_lines(estimate_memory(config), config)
     except (OSError, ValueError) as error:
         reason = str(error).split("\n")[0]
         yield f"Memory: unknown, because the configuration of model.path={config.model.path!r} cannot be read: {reason}"
-    steps = steps_per_epoch(config)
+    try:
+        steps = steps_per_epoch(config)
+    except (OSError, ValueError):
+        return  # `refusals` says why
     if steps is None:
         yield f"Steps: unknown until {', '.join(config.data.train_files)} is loaded"
     else:
@@ -183,10 +219,26 @@ def _memory_lines(estimate: Estimate, config: TrainConfig) -> Iterator[str]:
             yield f"  {heading}"
             yield from (f"    {part.name:<40} {_shown(part.num_bytes):>10}" for part in parts)
     yield f"  {'at most at a time':<42} {_shown(estimate.peak):>10}"
+    there = _memory_there(config)
+    if there is not None:
+        yield f"  {'memory of this machine':<42} {_shown(there):>10}" + (
+            ", TOO LITTLE" if there < estimate.peak else ""
+        )
     if config.rollout.engine == "vllm":
         yield f"  vLLM in addition: {config.rollout.gpu_memory_utilization:.0%} of the GPU's memory" + (
             ", given back between rollouts" if config.rollout.free_cache_engine else ""
         )
+
+
+def _memory_there(config: TrainConfig) -> int | None:
+    """Return the bytes of the device that would hold a process, or None if the device is not here."""
+    try:
+        device = distributed.choose_device(config.model.device)
+    except ValueError:
+        return None
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _shown(num_bytes: int) -> str:

@@ -11,7 +11,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.dry_run import Estimate, Part, describe, estimate_memory, kept_for_backward, steps_per_epoch
+from outcome_rl.grpo.dry_run import (
+    Estimate,
+    Part,
+    _memory_lines,
+    describe,
+    estimate_memory,
+    kept_for_backward,
+    steps_per_epoch,
+)
 from outcome_rl.grpo.model.policy import Policy
 
 
@@ -179,9 +187,39 @@ def test_only_rank_zero_prints(tmp_path: Path, small: MakeOverrides) -> None:
     assert lines[1] == ""
 
 
-def test_a_missing_model_is_reported(tmp_path: Path, small: MakeOverrides) -> None:
-    result = invoke("--config", "toy", "--dry-run", *small(tmp_path, "model.path=no/such/model"))
-    assert result.exit_code == 0, result.output
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["model.path=no/such/model"], "model.path='no/such/model' cannot be loaded: there is no such folder"),
+        (["rollout.engine=vllm"], "rollout.engine=vllm, but vLLM is not installed"),
+        (["trainer.logger=[console,wandb]"], "trainer.logger names 'wandb'"),
+        (["data.max_prompt_length=4"], "longer than data.max_prompt_length = 4 tokens"),
+        (["data.train_batch_size=64"], "64"),
+        (["data.train_files=missing.jsonl"], "missing.jsonl"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(
+    settings: list[str], reason: str, tmp_path: Path, small: MakeOverrides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outcome_rl.grpo.run.tracking.find_spec", lambda module: None)
+    monkeypatch.setattr("outcome_rl.grpo.rollout.vllm_engine.package_versions", lambda: {"vllm": "not installed"})
+    arguments = ["--config", "toy", *small(tmp_path, *settings)]
+    dry, run = invoke(*arguments, "--dry-run"), invoke(*arguments)
+    assert dry.exit_code == run.exit_code == 2
+    assert reason in dry.stderr
+    assert reason in run.stderr
+    assert dry.stderr.startswith("error: the run would not start here: ")
+    assert dry.stderr.count("\n") == 1
+    assert "trainer:" in dry.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_dry_run_refuses_a_missing_gpu_and_every_other_fault_at_once(tmp_path: Path, small: MakeOverrides) -> None:
+    settings = small(tmp_path, "model.device=cuda", "model.path=no/such/model")
+    result = invoke("--config", "toy", "--dry-run", *settings)
+    assert result.exit_code == 2
+    assert "model.device='cuda', but PyTorch sees no GPU" in result.stderr
+    assert "model.path='no/such/model' cannot be loaded" in result.stderr
     assert "# Memory: unknown, because the configuration of model.path='no/such/model' cannot be read" in result.stdout
     assert "# Steps: 2 an epoch" in result.stdout
 
@@ -190,3 +228,11 @@ def test_a_missing_reward_function_is_refused(small: MakeOverrides, tmp_path: Pa
     result = invoke("--config", "toy", *small(tmp_path), "reward.function=none.py:reward", "--dry-run")
     assert result.exit_code == 2
     assert "reward.function: none.py:reward: there is no file none.py" in result.stderr
+
+
+def test_memory_is_compared_with_the_machine() -> None:
+    lines = list(describe(load_config("toy", ["model.device=cpu"])))
+    (there,) = [line for line in lines if line.startswith("  memory of this machine")]
+    assert "TOO LITTLE" not in there
+    large = Estimate(1, [Part("a", 2**60, "always")])
+    assert any("TOO LITTLE" in line for line in _memory_lines(large, load_config("toy", ["model.device=cpu"])))
