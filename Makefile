@@ -9,7 +9,7 @@ VLLM   := .venv-vllm
 INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
-.PHONY: help install train reproduce-quick mechanism bandits test test-gpu test-vllm test-integrations check-native bench pages docs lint clean
+.PHONY: help install train reproduce-quick mechanism bandits test test-gpu check-gpu test-vllm test-integrations check-native bench pages docs lint clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test: install ## Run every test; ARGS="-k counts" selects
 
 test-gpu: install ## Run the kernels' tests on the GPU of this machine; without one they are interpreted or skipped
 	$(BIN)/python -m pytest tests/kernels -m gpu $(ARGS)
+
+check-gpu: install ## Check without a GPU what a GPU would run: machine code for four targets, operations and memory of a loss
+	$(BIN)/python -m pytest tests/kernels -m offline $(ARGS)
 
 test-vllm: $(VLLM)/.ready ## Run the tests of the vLLM engine on the CPU, in an environment of their own (4 GB)
 	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/vllm $(ARGS)

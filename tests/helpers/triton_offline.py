@@ -12,6 +12,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,11 @@ class Compiled(NamedTuple):
     registers: int  # of a thread
     spilled_bytes: int  # of a thread's local memory: anything but 0 means traffic that the source does not show
     shared_bytes: int
+    accesses: dict[str, int]  # how often each instruction for global memory, atomics and fences stands in the code
+
+    def count(self, pattern: str) -> int:
+        """How many instructions have a name that matches the regular expression."""
+        return sum(number for name, number in self.accesses.items() if re.search(pattern, name))
 
 
 def compile_launches(test_file: str, target: str, cache: Path) -> list[Compiled]:
@@ -73,18 +79,34 @@ def _main(test_file: str, target_name: str) -> None:
         for kernel in compiled:
             threads = kernel.metadata.num_warps * target.warp_size
             usage = _nvidia_usage(kernel, knobs.nvidia.cuobjdump.path) if is_nvidia else _amd_usage(kernel)
-            report.append(Compiled(name, kernel.metadata.name, threads, *usage, kernel.metadata.shared))
+            accesses = _nvidia_accesses(knobs.nvidia.nvdisasm.path) if is_nvidia else _amd_accesses(kernel)
+            report.append(Compiled(name, kernel.metadata.name, threads, *usage, kernel.metadata.shared, accesses))
     print(json.dumps(report))
 
 
 def _nvidia_usage(kernel: Any, cuobjdump: str) -> tuple[int, int]:
     """Registers and bytes of local memory of a thread, from the machine code."""
-    binary = Path(os.environ["TRITON_CACHE_DIR"], "kernel.cubin")
+    binary = _binary()
     binary.write_bytes(kernel.asm["cubin"])
     command = [cuobjdump, "--dump-resource-usage", str(binary)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     figures = {name: int(value) for name, value in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text)}
     return figures["REG"], figures["STACK"] + figures["LOCAL"]
+
+
+def _nvidia_accesses(nvdisasm: str) -> dict[str, int]:
+    """Instructions of the binary that `_nvidia_usage` wrote, without their predicates."""
+    text = subprocess.run([nvdisasm, "-c", str(_binary())], capture_output=True, text=True, check=True).stdout
+    instructions = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]+)", text)
+    return Counter(name for name in instructions if re.match(r"LDG|STG|ATOM|RED[G.]|MEMBAR|CCTL", name))
+
+
+def _binary() -> Path:
+    return Path(os.environ["TRITON_CACHE_DIR"], "kernel.cubin")
+
+
+def _amd_accesses(kernel: Any) -> dict[str, int]:
+    return Counter(re.findall(r"^\s+((?:global|flat|buffer)_\w+)", kernel.asm["amdgcn"], re.MULTILINE))
 
 
 def _amd_usage(kernel: Any) -> tuple[int, int]:

@@ -165,7 +165,17 @@ def _group_advantages_kernel(
         if places_ptr is not None:
             may_claim = has_room(state_ptr, groups * SAMPLES, limit)
         before, place = find_or_claim(
-            slots_ptr, state_ptr, questions_ptr, outcomes_ptr, row, valid, slot_count, shift, may_claim, SAMPLES
+            slots_ptr,
+            state_ptr,
+            questions_ptr,
+            outcomes_ptr,
+            row,
+            valid,
+            slot_count,
+            shift,
+            may_claim,
+            SAMPLES,
+            CLAIMS=places_ptr is not None,
         )
         tl.store(before_ptr + row, before, mask=valid)
         if places_ptr is not None:

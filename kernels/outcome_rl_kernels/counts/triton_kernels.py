@@ -80,6 +80,7 @@ def find_or_claim(
     shift,
     may_claim,
     SAMPLES: tl.constexpr,  # outcomes a question
+    CLAIMS: tl.constexpr,  # False: a mere lookup
 ):
     """Phase 1: each row's count before the batch and where phase 2 shall add.
 
@@ -95,11 +96,12 @@ def find_or_claim(
     while (tl.max(seeking.to(tl.int32), 0) > 0) & (steps_left > 0):
         count_ptr = slots_ptr + 4 * slot + 2
         word = tl.where(seeking, tl.load(count_ptr, mask=seeking, other=0), word)
-        claiming = seeking & (word == 0) & may_claim
-        if tl.max(claiming.to(tl.int32), 0) > 0:
-            # Compare-and-swap takes no mask: for the other rows it exchanges 0 for 0, which changes nothing.
-            found = tl.atomic_cas(count_ptr, tl.zeros_like(word), tl.where(claiming, -1 - row, 0), sem="relaxed")
-            word = tl.where(claiming, tl.where(found == 0, -1 - row, found), word)
+        if CLAIMS:
+            claiming = seeking & (word == 0) & may_claim
+            if tl.max(claiming.to(tl.int32), 0) > 0:
+                # Compare-and-swap takes no mask: for the other rows it exchanges 0 for 0, which changes nothing.
+                found = tl.atomic_cas(count_ptr, tl.zeros_like(word), tl.where(claiming, -1 - row, 0), sem="relaxed")
+                word = tl.where(claiming, tl.where(found == 0, -1 - row, found), word)
         taken = seeking & (word > 0)
         claimed = seeking & (word < 0)
         claimant = -1 - word
@@ -178,7 +180,17 @@ def _find_kernel(
     if places_ptr is not None:
         may_claim = has_room(state_ptr, rows, limit)
     before, place = find_or_claim(
-        slots_ptr, state_ptr, questions_ptr, outcomes_ptr, row, valid, slot_count, shift, may_claim, SAMPLES=1
+        slots_ptr,
+        state_ptr,
+        questions_ptr,
+        outcomes_ptr,
+        row,
+        valid,
+        slot_count,
+        shift,
+        may_claim,
+        SAMPLES=1,
+        CLAIMS=places_ptr is not None,
     )
     if before_ptr is not None:
         tl.store(before_ptr + row, before, mask=valid)

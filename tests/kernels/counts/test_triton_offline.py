@@ -1,4 +1,9 @@
-"""The kernels of the count table and of the group advantages compile for every target without spilling registers."""
+"""The kernels of the count table and of the group advantages compile for every target, without spills.
+
+Their machine code has the atomics and fences that the protocol needs, and no others.
+
+Names of instructions are those of NVIDIA, then of AMD.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,6 +24,7 @@ from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.triton import TritonTable
 from outcome_rl_kernels.counts.triton_kernels import launch_rehash
 
+pytestmark = pytest.mark.offline
 KEYS = torch.zeros(16, dtype=torch.int64)
 ALL_METHODS = tuple(method for method in BONUS_METHODS if method != "none")
 
@@ -47,8 +53,25 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"{n}: all methods, float64", partial(wide, rewards > 0, counts, settings(*ALL_METHODS), True)
 
 
+SWAP, ADDITION = "CAS|cmpswap", r"(ATOMG?|REDG?)\.E\.ADD|atomic_add"
+RELEASE, ACQUIRE = "MEMBAR|buffer_wbl2", r"CCTL\.IVALL|buffer_inv"
+
+
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_spills(target: str, tmp_path: Path) -> None:
+def test_nothing_spills_and_atomics_and_fences_are_those_of_the_protocol(target: str, tmp_path: Path) -> None:
     kernels = compile_launches(__file__, target, tmp_path)
     assert len(kernels) == 2 + 1 + 2 + 2 + 1 + 2 * 5
     assert not [kernel for kernel in kernels if kernel.spilled_bytes]
+    for kernel in kernels:
+        is_group = kernel.kernel == "_group_advantages_kernel"
+        counts = is_group and not kernel.launch.endswith(("only look", "no counts"))
+        # Phase 1 claims by one compare-and-swap a sample, phase 2 adds. A lookup does neither.
+        claims = counts or (kernel.kernel in ("_find_kernel", "_rehash_kernel") and kernel.launch != "lookup")
+        samples = 256 // kernel.threads if is_group and kernel.launch.startswith("256") else 1  # of a thread
+        assert kernel.count(SWAP) == claims * samples, kernel
+        assert (kernel.count(ADDITION) > 0) == (counts or kernel.kernel == "_commit_kernel"), kernel
+        # The last program to arrive must see the claims of all: a release before its arrival, an acquire after it.
+        # Between two launches nothing is needed.
+        assert kernel.count(RELEASE) == kernel.count(ACQUIRE) == counts, kernel
+        if target.startswith("sm_"):
+            assert kernel.registers * kernel.threads <= 65536, kernel  # else it could not be launched

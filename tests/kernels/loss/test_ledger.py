@@ -17,6 +17,7 @@ from outcome_rl_kernels import backends, linear_policy_loss
 from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton, scale_triton
 from outcome_rl_kernels.loss.inputs import LogitRows
 
+pytestmark = pytest.mark.offline
 B, N, H, V = 16, 16384, 4096, 128256
 GIB = 2**30
 GRADIENTS = 2 * (N + V) * H  # bytes, bfloat16

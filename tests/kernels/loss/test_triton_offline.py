@@ -1,4 +1,4 @@
-"""Every kernel compiles, without a GPU, for every target and without spilling registers."""
+"""Every kernel compiles, without a GPU, for every target: no spills, and 16 bytes an access where rows are aligned."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,6 +18,7 @@ from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs, RowStatistics
 from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics
 from outcome_rl_kernels.loss.scale_triton import scale_
 
+pytestmark = pytest.mark.offline
 R = 2
 ROW, MASK = torch.zeros(R), torch.zeros(R, dtype=torch.bool)
 LABELS = torch.zeros(R, dtype=torch.int64)
@@ -65,7 +66,20 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "all rows", partial(row_statistics, rows)
 
 
+WIDE_LOAD, WIDE_STORE = r"^LDG.*\.128|load_dwordx4", r"^STG.*\.128|store_dwordx4"
+
+
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_spills(target: str, tmp_path: Path) -> None:
+def test_nothing_spills_and_aligned_rows_take_16_bytes_an_access(target: str, tmp_path: Path) -> None:
     kernels = compile_launches(__file__, target, tmp_path)
     assert {kernel.launch for kernel in kernels if kernel.spilled_bytes} == {"hungry"}
+    for kernel in kernels:
+        if kernel.launch == "hungry":
+            continue
+        is_odd = "50257" in kernel.launch or "511" in kernel.launch or kernel.launch == "scale, odd"
+        writes = "statistics" not in kernel.launch and kernel.launch not in ("no gradient", "all rows")
+        assert (kernel.count(WIDE_LOAD) > 0) == (not is_odd), kernel
+        assert kernel.count(WIDE_STORE) > 0 or is_odd or not writes, kernel
+        assert not kernel.count("ATOM|RED|atomic|MEMBAR|CCTL"), kernel  # a row belongs to one program
+        if target.startswith("sm_"):
+            assert kernel.registers * kernel.threads <= 65536, kernel  # else it could not be launched
