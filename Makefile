@@ -37,14 +37,14 @@ bandits: install ## Check every statement of the theory, then simulate its figur
 	$(BIN)/python -m experiments.bandits --check
 	$(BIN)/python -m experiments.bandits $(ARGS)
 
-test: install ## Run every test; ARGS="-k counts" selects
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+test: install ## Run the tests; ARGS="-k counts" selects. The targets below run those that are slow or need more
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not offline" $(ARGS)
 
 test-gpu: install ## Run the kernels' tests on the GPU of this machine; without one they are interpreted or skipped
 	$(BIN)/python -m pytest tests/kernels -m gpu $(ARGS)
 
 check-gpu: install ## Check without a GPU what a GPU would run: machine code for four targets, operations and memory of a loss
-	$(BIN)/python -m pytest tests/kernels -m offline $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/kernels -m offline -n auto --dist load $(ARGS)
 
 test-vllm: $(VLLM)/.ready ## Run the tests of the vLLM engine on the CPU, in an environment of their own (4 GB)
 	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/vllm $(ARGS)

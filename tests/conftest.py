@@ -15,3 +15,5 @@ if not torch.cuda.is_available():
             "a pytest plugin imported triton before TRITON_INTERPRET=1 could be set; disable it with -p no:"
         )
     os.environ["TRITON_INTERPRET"] = "1"
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # a hub that does not answer costs a minute a call
