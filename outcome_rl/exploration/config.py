@@ -99,7 +99,6 @@ class ExplorationConfig:
                 f"coef must be one number, or one for each method of bonus={self.bonus!r}, {len(methods)} in all; got "
                 f"{self.coef}"
             )
-
         if self.is_correct and self.outcome in ("math", "given"):
             raise ValueError(
                 f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
