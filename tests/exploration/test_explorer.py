@@ -2,10 +2,7 @@
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,6 +17,7 @@ from explorer_ranks import batch, columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
+from two_ranks import run_on_two_ranks
 
 import outcome_rl
 from outcome_rl import NO_ANSWER, ExplorationConfig, Explorer, Scored, outcome_key, question_key
@@ -537,16 +535,7 @@ def test_questions_are_counted_under_their_key() -> None:
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     explorer_ranks.main(tmp_path)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, explorer_ranks.__file__, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    alone, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1-0", "2-0", "2-1"))
+    alone, first, second = run_on_two_ranks(explorer_ranks.__file__, tmp_path, timeout=300)
     for rank in (first, second):
         for name in ("steps", "counts", "solved"):
             assert rank[name] == alone[name]

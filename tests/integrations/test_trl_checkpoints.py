@@ -1,9 +1,6 @@
 """Counts, outcome classes and solved questions in TRL's checkpoints, and on every rank."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import trl_runs
 from torch import Tensor
 from trl import GRPOTrainer
 from trl_runs import counted, losses, make_trainer, questions, save_policy
+from two_ranks import run_on_two_ranks
 
 from outcome_rl import ExplorationConfig
 from outcome_rl.toy import policy_dir
@@ -108,16 +106,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     """Groups of 4 in ranks of 6 completions: the second of three groups spans both ranks."""
     save_policy(tmp_path / "policy")
     trl_runs.main(tmp_path)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, trl_runs.__file__, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    one, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1-0", "2-0", "2-1"))
+    one, first, second = run_on_two_ranks(trl_runs.__file__, tmp_path, timeout=500)
     for alone, *together in zip(one, first, second, strict=True):  # TRL's loss, then ours
         assert len(alone["solved"]) == 6
         assert together[0]["losses"] == pytest.approx(alone["losses"], rel=1e-4)

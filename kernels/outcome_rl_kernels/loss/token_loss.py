@@ -49,7 +49,7 @@ def token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
         losses = losses * inputs.rollout_weights
     if settings.answer_mask_mode == "policy" and inputs.answer_mask is not None:
         losses = losses.masked_fill(inputs.answer_mask, 0.0)
-    if settings.beta != 0 and inputs.ref_logps is not None:
+    if inputs.ref_logps is not None and settings.beta != 0:  # without beta they are there for the metrics
         losses = losses + settings.beta * kl_divergence(logps, inputs.ref_logps, settings)
     if settings.entropy_coef != 0:
         losses = losses - settings.entropy_coef * entropies
@@ -64,12 +64,11 @@ def needs_sequences(inputs: LossInputs) -> bool:
 def is_default(inputs: LossInputs) -> bool:
     """Say whether the formula is the default one: PPO's clip, k3, masks and entropy, and no other bounds."""
     settings = inputs.settings
-    has_kl = settings.beta != 0 and inputs.ref_logps is not None
     return (
         not needs_sequences(inputs)
         and settings.delta is None
         and settings.log_ratio_clamp is None
-        and not (has_kl and (settings.kl_penalty != "k3" or settings.kl_clamp is not None))
+        and not (settings.beta != 0 and (settings.kl_penalty != "k3" or settings.kl_clamp is not None))
     )
 
 
@@ -81,7 +80,7 @@ def contributing_tokens(inputs: LossInputs) -> Tensor | None:
     the sequence's, all tokens of a sequence count as soon as one does: each has its part in the ratio.
     """
     settings = inputs.settings
-    if (settings.beta != 0 and inputs.ref_logps is not None) or settings.entropy_coef != 0:
+    if settings.beta != 0 or settings.entropy_coef != 0:
         return inputs.active
     contributes = effective_advantages(inputs) != 0
     if inputs.active is not None:

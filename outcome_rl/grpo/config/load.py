@@ -39,7 +39,7 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
     values = {}
     for origin, layer in layers:
         _check_keys(layer, known, origin)
-        for key, value in _leaves(layer):
+        for key, value in leaves(layer):
             if key in known:
                 try:
                     values[key] = known[key].parse(value)
@@ -126,18 +126,18 @@ def _parse_override(override: str, known: Mapping[str, Setting]) -> dict[str, An
         raise ValueError(f"override {override!r}: the value is not valid YAML: {error}") from error
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the settings of nested sections under their dotted keys."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
 
 def _check_keys(content: Any, known: Mapping[str, Any], origin: str) -> None:
     sections = {key.rpartition(".")[0] for key in known}
-    for key, value in _leaves(content):
+    for key, value in leaves(content):
         if key in known or (key in sections and value is None):
             continue
         # A right name in the wrong section is nearer than a similar name in the right one.

@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from outcome_rl.grpo.config.load import leaves
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps
@@ -84,7 +85,7 @@ def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
     measured: list[Measured] = []
     known: dict[tuple[Any, ...], Measured] = {}
     for run, folder in zip(runs, folders, strict=True):
-        settings = _flat(run.config)
+        settings = dict(leaves(run.config))
         method = ", ".join(f"{name.rpartition('.')[2]}={settings.get(name)}" for name in varied if name not in free)
         task = tuple(str(settings.get(name)) for name in TASK)
         one = Measured(str(folder), method or "all runs", task, settings[SEED], _figures(run), _solved_curve(run))
@@ -100,15 +101,8 @@ def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
 def _varied(runs: Sequence[Run]) -> list[str]:
     """Return the names of the settings that affect results and differ among the runs."""
     names = [one.name for one in settings_of(TrainConfig()) if one.affects_results or one.name in TASK]
-    flat = [_flat(run.config) for run in runs]
+    flat = [dict(leaves(run.config)) for run in runs]
     return [name for name in names if len({json.dumps(settings.get(name)) for settings in flat}) > 1]
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
 
 
 def _figures(run: Run) -> dict[str, float]:
