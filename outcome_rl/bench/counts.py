@@ -61,9 +61,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         "whole table": [whole_table(entries, 3)],
     }
     if torch.cuda.is_available():
-        figures["GPU: observe"] = gpu_observe([10**5] if quick else [10**6, 10**7, 10**8], [2048, 16384, 2**20])
-        figures["GPU: group_advantages"] = gpu_group_steps(entries)
-        figures["GPU: growth"] = [gpu_growth(10**5 if quick else 5 * 10**7)]
+        gpu = torch.device("cuda", torch.cuda.current_device())
+        figures["GPU: observe"] = gpu_observe([10**5] if quick else [10**6, 10**7, 10**8], [2048, 16384, 2**20], gpu)
+        figures["GPU: group_advantages"] = gpu_group_steps(entries, gpu)
+        figures["GPU: growth"] = [gpu_growth(10**5 if quick else 5 * 10**7, gpu)]
     for title, rows in figures.items():
         print(f"\n{title}")
         for row in rows:
@@ -201,14 +202,14 @@ def observe_by_load(load: float, log2_slots: int, rounds: int) -> Row:
     return {"slots": 2**log2_slots, "load": load, "rows": 16384, "native_us": times["native"]}
 
 
-def step_of(entries: int, generator: np.random.Generator, outcomes_of: range = range(9)) -> Step:
+def step_of(entries: int, generator: np.random.Generator, outcomes_of: range = range(9), groups: int = B) -> Step:
     """Return the inputs of one step; a table of `entries` has outcomes 0 to 7, so by default one in nine is new."""
-    questions = generator.integers(0, entries // 8, B)
-    outcomes = generator.integers(outcomes_of.start, outcomes_of.stop, (B, N))
-    rewards = torch.from_numpy((generator.random((B, N)) < 0.4).astype(np.float32))
+    questions = generator.integers(0, entries // 8, groups)
+    outcomes = generator.integers(outcomes_of.start, outcomes_of.stop, (groups, N))
+    rewards = torch.from_numpy((generator.random((groups, N)) < 0.4).astype(np.float32))
     question_keys, _ = keys_of(questions.astype(np.uint64) * np.uint64(8))
     _, outcome_keys = keys_of((questions[:, None] * 8 + outcomes).reshape(-1).astype(np.uint64))
-    return Step(rewards, question_keys, outcome_keys.reshape(B, N))
+    return Step(rewards, question_keys, outcome_keys.reshape(groups, N))
 
 
 def advantages(step: Step, counts: OutcomeCounts, impl: Impl = "auto") -> tuple[Tensor, Tensor]:
@@ -267,23 +268,23 @@ def whole_table(entries: int, rounds: int) -> Row:
     return {"entries": entries} | {f"{name}_us": microseconds for name, microseconds in times.items()}
 
 
-# --- on the GPU ---
+# --- on the GPU; on the CPU, where Triton is interpreted, they only show that they run ---
 
 
-def gpu_observe(tables: Iterable[int], batches: Iterable[int]) -> list[Row]:
+def gpu_observe(tables: Iterable[int], batches: Sequence[int], device: torch.device) -> list[Row]:
     """Measure device time of `observe`, of moving the same 32-byte sectors once, and of copying keys to the host."""
-    results, rate = [], gpu_copy_rate()
+    results, rate = [], gpu_copy_rate(device)
     for entries in tables:
-        counts = filled(entries, capacity=4 * entries + 2**22, device="cuda")
+        counts = filled(entries, capacity=4 * (entries + max(batches)), device=device, impl="triton")
         results += [gpu_observe_batches(entries, counts, rows, rate) for rows in batches]
     return results
 
 
 def gpu_observe_batches(entries: int, counts: OutcomeCounts, rows: int, bytes_a_us: float) -> Row:
     batches = [batch(entries, rows, seed) for seed in range(9 if rows < 2**17 else 2)]
-    on_gpu = [to_gpu(pairs) for pairs in batches]
+    on_gpu = [[key.to(counts.device) for key in pairs] for pairs in batches]
     before = counts.observe(*on_gpu[0]).cpu()
-    oracle = OutcomeCounts(impl="native")
+    oracle = OutcomeCounts()
     oracle.observe(*batches[0])
     if not torch.equal(counts.lookup(*on_gpu[0]).cpu(), before + oracle.lookup(*batches[0])):
         raise RuntimeError("the tables disagree; not timed")
@@ -297,66 +298,77 @@ def gpu_observe_batches(entries: int, counts: OutcomeCounts, rows: int, bytes_a_
     }
 
 
-def gpu_group_steps(entries: int) -> list[Row]:
+def gpu_group_steps(entries: int, device: torch.device, groups: int = B, steps: int = 32) -> list[Row]:
     """Measure device time of the fused launch in a CUDA graph, time to launch one, and the way over the host."""
-    counts, twin = filled(entries, capacity=4 * entries + 2**20, device="cuda"), filled(entries, impl="native")
+    counts = filled(entries, capacity=4 * (entries + groups * N * steps), device=device, impl="triton")
+    twin = filled(entries)
     generator = np.random.default_rng(0)
-    check = step_of(entries, generator)
-    on_gpu = Step(*to_gpu(check))
-    got = [column.cpu() for column in advantages(on_gpu, counts)]
+    check = step_of(entries, generator, groups=groups)
+    on_gpu = Step(*(column.to(device) for column in check))
+    got = [column.cpu() for column in advantages(on_gpu, counts, "triton")]
     torch.testing.assert_close(got, list(advantages(check, twin, "reference")), atol=1e-5, rtol=1e-5)
 
     def over_the_host(_: Any) -> list[Tensor]:
         step = Step(*(tensor.cpu() for tensor in on_gpu))
-        return [column.to("cuda") for column in advantages(step, twin, "native")]
+        return [column.to(device) for column in advantages(step, twin)]
 
-    times = medians({"launch": lambda _: advantages(on_gpu, counts), "copy to the host and back": over_the_host}, 51)
+    rounds = 51 if device.type == "cuda" else 1
+    times = medians(
+        {"launch": lambda _: advantages(on_gpu, counts, "triton"), "copy to the host and back": over_the_host}, rounds
+    )
     host = {f"{name}_us": value for name, value in times.items()}
     rows = []
     for outcomes_of in (range(8), range(9), range(8, 16)):  # no pair new, one in nine, all
-        steps = [Step(*to_gpu(step_of(entries, generator, outcomes_of))) for _ in range(32)]
+        made = [step_of(entries, generator, outcomes_of, groups) for _ in range(steps)]
+        calls = [partial(advantages, Step(*(column.to(device) for column in step)), counts, "triton") for step in made]
         size = len(counts)
-        device_us = gpu_us([partial(advantages, step, counts) for step in steps], counts)
-        new = (len(counts) - size) / len(steps)
-        rows.append({"entries": entries, "new pairs a step": new, "triton_us": device_us} | host)
+        device_us = gpu_us(calls, counts)
+        rows.append(
+            {"entries": entries, "new pairs a step": (len(counts) - size) / steps, "triton_us": device_us} | host
+        )
     return rows
 
 
-def gpu_growth(entries: int) -> Row:
+def gpu_growth(entries: int, device: torch.device) -> Row:
     """Time the growth of a table, allocation included; the host waits for the end."""
     slots = 1 << (5 * entries // 3).bit_length()
-    counts = filled(entries, capacity=slots, device="cuda")
-
-    def grow() -> None:
-        table = counts.table
-        table._grow(len(table))  # type: ignore[attr-defined]
-        torch.cuda.synchronize()
-
+    table: Any = filled(entries, capacity=slots, device=device, impl="triton").table
+    size = len(table)
     start = time.perf_counter()
-    grow()
+    table._grow(size)
+    grown = len(table)  # waits
+    if grown != size:
+        raise RuntimeError(f"a table of {size} pairs has {grown} after its growth")
     return {"entries": entries, "slots": slots, "grow_us": 1e6 * (time.perf_counter() - start)}
 
 
-def gpu_us(calls: Sequence[Callable[[], Any]], counts: OutcomeCounts | None = None, rounds: int = 50) -> float:
+def gpu_us(calls: Sequence[Callable[[], Any]], counts: OutcomeCounts | None = None) -> float:
     """Return device microseconds per call: the median over replays of a CUDA graph of all calls.
 
     Args:
+        calls: without arguments; on the CPU they are called once more, without a graph.
         counts: the table that the calls add to, with room for them. Every replay begins with the table as it is now, so
             that pairs which are new to it are new in every replay; after the last, the table has them.
     """
     memory = [] if counts is None else _memory(counts)
     saved = [part.clone() for part in memory]
-    for call in calls:
-        call()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+
+    def all_calls() -> None:
         for call in calls:
             call()
-    device, times = torch.device("cuda"), []
+
+    all_calls()
+    replay, rounds, device = all_calls, 1, torch.device("cpu")
+    if torch.cuda.is_available():
+        graph, device = torch.cuda.CUDAGraph(), torch.device("cuda")
+        with torch.cuda.graph(graph):
+            all_calls()
+        replay, rounds = graph.replay, 50
+    times = []
     for _ in range(rounds):
         for part, copy in zip(memory, saved, strict=True):
             part.copy_(copy)
-        times.append(1e3 * time_ms(graph.replay, device) / len(calls))
+        times.append(1e3 * time_ms(replay, device) / len(calls))
     if counts is not None and (
         _memory(counts)[0] is not memory[0] or len(counts) == 0
     ):  # len raises if one had no room
@@ -369,15 +381,12 @@ def _memory(counts: OutcomeCounts) -> list[Tensor]:
     return [table.slots, table.state]
 
 
-def gpu_copy_rate() -> float:
+def gpu_copy_rate(device: torch.device) -> float:
     """Return bytes read and written per microsecond by a copy of 4 GiB."""
-    source = torch.empty(2**32, dtype=torch.uint8, device="cuda")
+    size = 2**32 if device.type == "cuda" else 2**20
+    source = torch.empty(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * 2**32 / gpu_us([lambda: target.copy_(source)], rounds=10)
-
-
-def to_gpu(columns: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    return tuple(column.cuda() for column in columns)
+    return 2 * size / gpu_us([lambda: target.copy_(source)])
 
 
 # --- timing ---

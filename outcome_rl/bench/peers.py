@@ -76,13 +76,8 @@ def peer_versions() -> dict[str, str]:
 # --- ours
 
 
-def ours(hidden: Tensor, weight: Tensor, batch: Batch, workspace_bytes: int | None = None) -> Tensor:
-    return linear_policy_loss(
-        hidden.view(*batch.labels.shape, -1),
-        weight,
-        **_our_inputs(batch),
-        workspace_bytes=workspace_bytes,
-    ).loss
+def ours(hidden: Tensor, weight: Tensor, batch: Batch, **options: Any) -> Tensor:
+    return linear_policy_loss(hidden.view(*batch.labels.shape, -1), weight, **_our_inputs(batch), **options).loss
 
 
 def _our_logps(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:

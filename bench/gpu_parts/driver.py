@@ -1,0 +1,82 @@
+"""Training steps on a GPU: their time, where the host waits, and a resumed run."""
+
+import math
+import re
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.gpu_parts.report import DEVICE, DRY, Figures, Report, require
+
+# Where a training step may wait for a GPU, because the host needs a value.
+WAITING = (
+    "rollout/decode_loop.py",  # looks every 8 tokens whether responses have ended, and reads them at the end
+    "update/updater.py: _update",  # refuses a gradient that is not finite, once an optimizer step
+    "update/totals.py: metrics",  # once a step
+)
+
+
+@contextmanager
+def synchronisations(found: Counter[str]) -> Iterator[None]:
+    """Count by function of the library where the host waits for a GPU."""
+
+    def note(message: Any, *_: Any) -> None:
+        if "synchroniz" in str(message):
+            frames = [
+                frame for frame in traceback.extract_stack() if re.search(r"/outcome_rl(_kernels)?/", frame.filename)
+            ]
+            found[
+                "/".join(Path(frames[-1].filename).parts[-2:]) + f": {frames[-1].name}" if frames else "elsewhere"
+            ] += 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = note  # type: ignore[assignment]
+        if not DRY:
+            torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield
+        finally:
+            if not DRY:
+                torch.cuda.set_sync_debug_mode("default")
+
+
+def training_steps(report: Report) -> Figures:
+    """Train the toy policy for ten steps, and resume it once: times and synchronisations of a step."""
+    from outcome_rl.grpo.config.load import load_config
+    from outcome_rl.grpo.trainer import Trainer
+
+    steps, found, seconds = 2 if DRY else 10, Counter[str](), []
+    small = ["data.train_batch_size=4", "data.train_max_samples=8", "data.val_max_samples=2", "rollout.n=4"]
+    with tempfile.TemporaryDirectory() as folder:
+        settings = [f"model.device={DEVICE.type}", f"trainer.default_local_dir={folder}", *(small if DRY else [])]
+        settings += ["trainer.test_freq=-1", f"trainer.save_freq={steps}", "trainer.logger=[]"]
+        trainer = Trainer(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"]))
+        try:
+            trainer.train_step()  # compiles
+            for _ in range(steps - 1):
+                with synchronisations(found):
+                    seconds.append(trainer.train_step()[1]["time/step_s"])
+            trainer._save()
+        finally:
+            trainer.close()
+        resumed = Trainer(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"]))
+        try:
+            require(resumed.state.step == steps, f"the resumed run begins after step {resumed.state.step}, not {steps}")
+            _, row = resumed.train_step()
+        finally:
+            resumed.close()
+    require(math.isfinite(row["actor/loss"]), f"the loss is {row['actor/loss']}")
+    others = sum(n for place, n in found.items() if not place.startswith(WAITING))
+    report.at_most(f"synchronisations besides {', '.join(WAITING)}", 0, others, "")
+    return {"synchronisations": dict(found), "step_s": seconds, "resumed at": steps}
+
+
+CHECKS = (training_steps,)

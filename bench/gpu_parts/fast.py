@@ -1,0 +1,128 @@
+"""Time and memory of the loss on a GPU: its products, its row passes, and the whole compared with its peers."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from bench.gpu_parts.report import DEAD, DEVICE, DRY, GOAL, Figures, Report, release, require
+from outcome_rl.bench import loss as loss_bench
+from outcome_rl.bench.accuracy import gradients
+from outcome_rl.bench.cases import MODELS, make_case
+from outcome_rl.bench.loss_plans import SLOW, Plan
+from outcome_rl.bench.loss_report import Section, table
+from outcome_rl.bench.measure import interleaved_times
+from outcome_rl.bench.peers import OURS, PEERS, ours
+from outcome_rl_kernels.loss import row_kernels_triton
+from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs
+
+
+def products(report: Report) -> Figures:
+    """Time the loss's products in every kind of output, a chunk of 8192 rows each, and a copy: what bounds the loss."""
+    H, V = MODELS[GOAL.model]
+    rows = 4 if DRY else 8192
+    new = partial(torch.empty, device=DEVICE, dtype=GOAL.dtype)
+    hidden, weight, logits = torch.randn(rows, H, device=DEVICE).to(GOAL.dtype), new(V, H), new(rows, V)
+    weight.normal_(std=H**-0.5)
+    torch.mm(hidden, weight.t(), out=logits)
+    hidden_grad, weight_grad, sums = new(rows, H), new(V, H), torch.zeros(V, H, device=DEVICE)
+    calls: dict[str, Callable[[], object]] = {
+        "logits": lambda: torch.mm(hidden, weight.t(), out=logits),
+        "d hidden": lambda: torch.mm(logits, weight, out=hidden_grad),
+        "d weight": lambda: torch.mm(logits.t(), hidden, out=weight_grad),
+        "d weight, added": lambda: torch.addmm(weight_grad, logits.t(), hidden, out=weight_grad),
+        "copy of the logits": lambda: torch.empty_like(logits).copy_(logits),
+    }
+    if not DRY:
+        calls |= {
+            "d weight in float32": lambda: torch.mm(logits.t(), hidden, torch.float32, out=sums),
+            "d weight in float32, added": lambda: torch.addmm(sums, logits.t(), hidden, torch.float32, out=sums),
+        }
+    times = interleaved_times(calls, DEVICE, warmups=3, rounds=2 if DRY else 20, seconds=20)
+    found: Figures = {}
+    for name, measured in times.items():
+        if name.startswith("copy"):
+            found[name] = measured | {"TB/s": 2 * rows * V * GOAL.dtype.itemsize / measured["median_ms"] / 1e9}
+        else:
+            found[name] = measured | {"TFLOP/s": 2 * rows * H * V / measured["median_ms"] / 1e9}
+    return found | {"reduces in bfloat16": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction}
+
+
+def row_passes(report: Report) -> Figures:
+    """Time the one-launch row pass alone, in the variants that take few or many registers."""
+    _, V = MODELS[GOAL.model]
+    rows = 2 if DRY else 8192
+    logits = torch.randn(rows, V, device=DEVICE).to(GOAL.dtype)
+    grad, labels = torch.empty_like(logits), torch.randint(V, (1, rows), device=DEVICE)
+    ones, active = torch.ones(1, rows, device=DEVICE), torch.ones(1, rows, dtype=torch.bool, device=DEVICE)
+    kinds: dict[str, tuple[Figures, bool, Tensor | None]] = {
+        "on-policy": ({}, False, grad),
+        "on-policy, in place": ({}, False, logits),
+        "with a mask": ({}, True, grad),
+        "with KL": ({"beta": 0.1, "ref_logps": -ones}, False, grad),
+        "with entropy and mask": ({"entropy_coef": 0.01}, True, grad),
+        "no gradient": ({}, False, None),
+    }
+    calls: dict[str, Callable[[], object]] = {}
+    for name, (options, masked, target) in kinds.items():
+        inputs = LossInputs.of(logits[None], labels, ones, active, **options)
+        inputs = inputs if masked else inputs._replace(active=None)
+        given = LogitRows(logits, inputs.labels, 1.0, inputs.active)
+        calls[name] = partial(row_kernels_triton.default_loss_rows, given, inputs, target)
+    times = interleaved_times(calls, DEVICE, warmups=1, rounds=1 if DRY else 15, seconds=20)
+    found: Figures = {}
+    for name, measured in times.items():
+        moved = rows * V * GOAL.dtype.itemsize * (1 if kinds[name][2] is None else 2)
+        found[name] = measured | {"TB/s, each logit once": moved / measured["median_ms"] / 1e9}
+    return found | {"registers": registers()}
+
+
+def registers() -> list[int]:
+    """Return the registers of the compiled variants of the row pass; none where Triton does not tell."""
+    caches = getattr(row_kernels_triton._default_loss_kernel, "device_caches", {})
+    kernels = [kernel for cache in caches.values() for kernel in cache[0].values()]
+    return sorted({kernel.n_regs for kernel in kernels if getattr(kernel, "n_regs", None)})
+
+
+def loss_next_to_its_peers(report: Report) -> dict[str, Section]:
+    """Check, time and measure the loss and its installed peers, with all tokens and with 45 % of them dead."""
+    found = {}
+    left_out = tuple(peer.name for peer in PEERS[2:]) if DRY else SLOW
+    for name, spec, most_ms in (("all tokens", GOAL, 72.0), ("45 % dead", DEAD, 42.0)):
+        plan = Plan(name=name, spec=spec, seconds=0.1 if DRY else 45, without=left_out)
+        section = loss_bench.run(plan, DEVICE, 2 if DRY else 20, plan.seconds)
+        print(f"\n{name}\n\n{table(section)}", flush=True)
+        found[name] = section
+        rows = {row["name"]: row for row in section["rows"]}
+        require(rows[OURS]["obstacle"] is None, f"{name}: {rows[OURS]['obstacle']}")
+        medians = {
+            peer: row["times"]["forward_backward"]["median_ms"]
+            for peer, row in rows.items()
+            if row["carries_coefficients"] and row["obstacle"] is None
+        }
+        own = medians.pop(OURS)
+        report.at_most(f"loss, {name}", most_ms, own, "ms")
+        report.at_most(f"loss, {name}, over the fastest peer", 1.0, own / min(medians.values()), "times")
+        case, peak = section["case"], rows[OURS]["peak_mib"]
+        gradient_bytes = (case["rows"] + case["vocabulary"]) * case["hidden"] * spec.dtype.itemsize
+        extra = None if peak is None else peak / 1024 - gradient_bytes / 2**30
+        report.at_most(f"memory of the loss beyond inputs and gradients, {name}", 2.0, extra, "GiB")
+    return found
+
+
+def launches(report: Report) -> Figures:
+    """List the kernels of one call with their times."""
+    from torch.profiler import ProfilerActivity, profile
+
+    case = make_case(GOAL, DEVICE)
+    call = partial(gradients, ours, (case.hidden, case.weight), case.batch)
+    call()
+    with profile(activities=[ProfilerActivity.CPU] if DRY else [ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        call()
+        release()
+    rows = [(event.key, event.self_device_time_total / 1e3, event.count) for event in seen.key_averages()]
+    return {key: {"ms": ms, "times": n} for key, ms, n in sorted(rows, key=lambda row: -row[1])[:20] if DRY or ms > 0}
+
+
+CHECKS = (products, row_passes, loss_next_to_its_peers, launches)

@@ -1,0 +1,220 @@
+"""Values and gradients on a GPU against float64; graphs, synchronisation, determinism, compile; the tests."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.gpu_parts.report import DEVICE, DRY, GOAL, VOCABULARIES, Figures, Report, require
+from outcome_rl.bench.cases import Spec, make_case
+from outcome_rl.bench.record import ROOT
+from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
+
+SETTINGS: dict[str, Figures] = {
+    "on-policy": {},
+    "KL, entropy, temperature": {"beta": 0.1, "entropy_coef": 0.01, "temperature": 0.7},
+    "dual clip": {"delta": 3.0, "log_ratio_clamp": 20.0},
+    "sequence ratios": {"importance_level": "sequence", "loss_agg": "seq-mean-token-mean"},
+    "answers without bonus": {"answer_mask_mode": "bonus"},
+    "no answers": {"answer_mask_mode": "all"},
+}
+# The least errors that count; beyond them, twice what plain PyTorch in the same dtype loses is allowed.
+LIMITS = {torch.float32: 2e-5} if DRY else {torch.float32: 2e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+
+
+def arguments_of(vocabulary: int, dtype: torch.dtype, name: str, layout: Any = "padded") -> Figures:
+    """Return every argument of the loss under one of SETTINGS: sequences of several lengths, dead ones, answers."""
+    spec = Spec(
+        model=f"V = {vocabulary}",
+        dtype=dtype,
+        tokens=8 if DRY else 96,
+        scale=0.002 if DRY else 0.02,
+        layout=layout,
+        dead=0.3,
+    )
+    case = make_case(spec, DEVICE)
+    batch, options = case.off_policy, SETTINGS[name]
+    generator = torch.Generator().manual_seed(0)
+    answers = torch.rand(batch.labels.shape, generator=generator) < 0.2
+    bonuses = torch.randn(len(batch.advantages), generator=generator).to(DEVICE)
+    return {
+        "hidden": case.hidden.view(*batch.labels.shape, -1),
+        "weight": case.weight,
+        "labels": batch.labels,
+        "advantages": batch.advantages,
+        "mask": batch.mask,
+        "bonuses": bonuses.where(batch.advantages != 0, 0),
+        "answer_mask": answers.to(DEVICE),
+        "ref_logps": batch.ref_logps if options.get("beta") else None,
+        "old_logps": None if name == "on-policy" else batch.old_logps,
+        "cu_seqlens": batch.cu_seqlens,
+        **options,
+    }
+
+
+def in_dtype(arguments: Figures, dtype: torch.dtype) -> Figures:
+    """Return the arguments with operands as leaves in `dtype`, and other numbers in float64 if that is float64."""
+
+    def cast(name: str, value: Any) -> Any:
+        if name in ("hidden", "weight", "logits"):
+            return value.detach().to(dtype, copy=True).requires_grad_()
+        wide = dtype == torch.float64 and isinstance(value, Tensor) and value.is_floating_point()
+        return value.double() if wide else value
+
+    return {name: cast(name, value) for name, value in arguments.items()}
+
+
+def linear(arguments: Figures, **options: Any) -> list[Tensor]:
+    output = linear_policy_loss(**arguments, **options)
+    (3 * output.loss).backward()  # type: ignore[no-untyped-call]
+    return [output.loss.detach(), output.logps, arguments["hidden"].grad, arguments["weight"].grad]
+
+
+def from_logits(arguments: Figures, **options: Any) -> list[Tensor]:
+    others = {name: value for name, value in arguments.items() if name != "logits"}
+    output = policy_loss(arguments["logits"] * 1, **others, **options)
+    output.loss.backward()  # type: ignore[no-untyped-call]
+    return [output.loss.detach(), output.logps, arguments["logits"].grad]
+
+
+def log_probabilities(arguments: Figures, **options: Any) -> list[Tensor]:
+    given = {name: arguments[name] for name in ("hidden", "weight", "labels", "mask")}
+    logps, entropies = linear_logprobs(**given, return_entropy=True, **options)
+    assert entropies is not None
+    (2 * logps + entropies).sum().backward()  # type: ignore[no-untyped-call]
+    return [logps.detach(), entropies.detach(), arguments["hidden"].grad, arguments["weight"].grad]
+
+
+def largest_error(call: Callable[..., list[Tensor]], arguments: Figures, dtype: torch.dtype, **options: Any) -> float:
+    """Compare a call with the reference in float64, and return its largest error.
+
+    Raises:
+        AssertionError: an error is above both the limit of the dtype and twice that of plain PyTorch in this dtype.
+    """
+    exact = call(in_dtype(arguments, torch.float64), impl="reference", **options)
+    plain = call(in_dtype(arguments, dtype), impl="reference", **options)
+    seen = call(in_dtype(arguments, dtype), impl="triton", **options)
+
+    def error(value: Tensor, truth: Tensor) -> float:
+        scale = truth.norm() + (1 if truth.dim() == 0 else 1e-30)  # a loss may be near 0
+        return float((value.double() - truth).norm() / scale)
+
+    errors = [error(value, truth) for value, truth in zip(seen, exact, strict=True)]
+    most = [max(LIMITS[dtype], 2 * error(value, truth)) for value, truth in zip(plain, exact, strict=True)]
+    require(all(e <= m for e, m in zip(errors, most, strict=True)), f"{options}: errors {errors}, allowed {most}")
+    return max(errors)
+
+
+def losses_match(report: Report) -> Figures:
+    """Compare losses and log-probabilities with float64: settings, layouts, rows, workspaces, dtypes."""
+    found: Figures = {}
+    for dtype in LIMITS:
+        for vocabulary in VOCABULARIES:
+            worst, room = 0.0, {"workspace_bytes": 20 * vocabulary * dtype.itemsize}
+            for number, name in enumerate(list(SETTINGS)[:: 3 if DRY else 1]):
+                given = arguments_of(vocabulary, dtype, name, ("padded", "packed")[number % 2])
+                indices = given["mask"].flatten().nonzero()[:, 0]
+                for rows, options in (("contributing", {}), ("active", room), ("all", room), (indices, {})):
+                    worst = max(worst, largest_error(linear, given, dtype, rows=rows, **options))
+                hidden, weight = (given.pop(name).double() for name in ("hidden", "weight"))
+                given["logits"] = (hidden @ weight.t()).to(dtype)
+                worst = max(worst, *(largest_error(from_logits, given, dtype, inplace=i) for i in (False, True)))
+            plain = arguments_of(vocabulary, dtype, "on-policy")
+            worst = max(worst, largest_error(log_probabilities, plain, dtype, **room))
+            found[f"{str(dtype).removeprefix('torch.')}, V = {vocabulary}"] = f"{worst:.1e}"
+    return found
+
+
+def goal_arguments(rows: int, vocabulary: int) -> Figures:
+    """Return arguments of the default loss: half the sequences right, in the dtype of the goal."""
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    hidden = torch.randn(4, rows // 4, 64, generator=generator, device=DEVICE)
+    return {
+        "hidden": hidden.to(GOAL.dtype).requires_grad_(),
+        "weight": (torch.randn(vocabulary, 64, generator=generator, device=DEVICE) / 8).to(GOAL.dtype).requires_grad_(),
+        "labels": torch.randint(vocabulary, hidden.shape[:2], generator=generator, device=DEVICE),
+        "advantages": torch.tensor([1.2, -0.7, 1.2, -0.7], device=DEVICE),
+        "mask": torch.ones(hidden.shape[:2], dtype=torch.bool, device=DEVICE),
+        "rows": "all",
+        "impl": "triton",
+        "workspace_bytes": rows // 2 * vocabulary * GOAL.dtype.itemsize,
+    }
+
+
+def default_gradients(given: Figures) -> list[Tensor]:
+    given["hidden"].grad = given["weight"].grad = None
+    loss = linear_policy_loss(**given).loss
+    loss.backward()  # type: ignore[no-untyped-call]
+    return [loss.detach(), given["hidden"].grad, given["weight"].grad]
+
+
+def no_synchronisation_and_equal_bits(report: Report) -> str:
+    """Repeat a step bit for bit; on a GPU without a synchronisation, and again by replays of a CUDA graph."""
+    given = goal_arguments(4 if DRY else 2048, VOCABULARIES[-1])
+    first = default_gradients(given)
+    again = default_gradients(given)
+    require(all(map(torch.equal, first, again)), "two calls differ")
+    counts = OutcomeCounts(capacity=2**12, device=DEVICE, impl="triton")
+    rewards, keys = torch.ones(4, 8, device=DEVICE), torch.arange(32, device=DEVICE).view(4, 8)
+    if DRY:
+        return "synchronisation and graphs: on a GPU only"
+
+    def step() -> list[Tensor]:
+        return [*default_gradients(given), group_advantages(rewards, keys[:, 0], keys, counts, coef=0.2).bonuses]
+
+    step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for tensor in captured:
+        tensor.fill_(math.nan)
+    graph.replay()
+    require(all(map(torch.equal, captured[:3], first)), "a replay differs from a call")
+    require(int(counts.lookup(keys[:, 0], keys).amin()) == 3, "a replay was not counted")
+    return "no synchronisation; replays have the same bits"
+
+
+def compile_and_autocast(report: Report) -> str:
+    """Compile the loss as one graph, and call it under autocast."""
+    given = goal_arguments(4 if DRY else 64, VOCABULARIES[0])
+    expected = default_gradients(given)
+    if not DRY:
+        others = {name: value for name, value in given.items() if name not in ("hidden", "weight")}
+        compiled = torch.compile(lambda h, w: linear_policy_loss(h, w, **others).loss, fullgraph=True)
+        given["hidden"].grad = given["weight"].grad = None
+        compiled(given["hidden"], given["weight"]).backward()  # type: ignore[no-untyped-call]
+        torch.testing.assert_close(given["weight"].grad, expected[2], atol=1e-4, rtol=1e-2)
+    wide = given | {name: given[name].detach().float().requires_grad_() for name in ("hidden", "weight")}
+    with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
+        loss, *_, weight_grad = default_gradients(wide | {"workspace_bytes": None})
+    require(weight_grad.dtype == torch.float32 and bool(loss.isfinite()), "autocast must give gradients in float32")
+    return "autocast" if DRY else "one graph, and autocast"
+
+
+def test_suite(report: Report) -> str:
+    """Run the kernels' tests for a GPU, where pytest and hypothesis are installed."""
+    absent = [name for name in ("pytest", "hypothesis", "pytest_timeout") if find_spec(name) is None]
+    if absent:
+        return f"left out: {', '.join(absent)} not installed"
+    if DRY:
+        return "left out of a dry run"
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests/kernels", "-p", "no:cacheprovider"]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    require(done.returncode == 0, (done.stdout + done.stderr)[-4000:])
+    return done.stdout.strip().splitlines()[-1]
+
+
+CHECKS = (losses_match, no_synchronisation_and_equal_bits, compile_and_autocast, test_suite)

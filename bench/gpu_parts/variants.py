@@ -1,0 +1,62 @@
+"""The loss with other chunks, sums, grids and row kernels than the code chooses: which choices pay on a GPU."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from torch import Tensor
+
+from bench.gpu_parts.report import DEVICE, DRY, GOAL, Figures, Report, release
+from outcome_rl.bench.accuracy import gradients, truth_of
+from outcome_rl.bench.cases import make_case
+from outcome_rl.bench.measure import interleaved_times, peak_mib
+from outcome_rl.bench.peers import ours
+from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton
+
+
+def programs_without_rows_to_follow(launch: Callable[..., None], kernel: Any, rows: Any, **arguments: Any) -> None:
+    """Launch a program a row instead of one a multiprocessor."""
+    launch(kernel, rows, **(arguments | {"is_persistent": False}))
+
+
+def variants(report: Report) -> Figures:
+    """Time the loss with other choices, in turns, and measure their memory and their errors against float64."""
+    case = make_case(GOAL, DEVICE)
+    inputs = (case.hidden, case.weight)
+    row_bytes = len(case.weight) * case.weight.element_size()
+    truth = truth_of(inputs, case.batch)
+    own_dtype = partial(patch.object, chunked_head, "_OWN_DTYPE_CHUNKS")
+    grid = partial(programs_without_rows_to_follow, row_kernels_triton._launch)
+    whole, n = {"rows": "all"}, len(case.hidden)
+    chosen: dict[str, tuple[Figures, list[Any]]] = {
+        "as it is": ({}, []),
+        "rows='all'": (whole, []),
+        **{f"{k} chunks": (whole | {"workspace_bytes": -(-n // k) * row_bytes}, []) for k in (1, 2, 4, 8)},
+        "8 chunks, d weight in its own dtype": (whole | {"workspace_bytes": -(-n // 8) * row_bytes}, [own_dtype(8)]),
+        "2 chunks, d weight in float32": (whole | {"workspace_bytes": n // 2 * row_bytes}, [own_dtype(0)]),
+        "a program a row": (whole, [patch.object(row_kernels_triton, "_launch", grid)]),
+        "statistics and gradients apart": (whole, [patch.object(fused, "is_default", lambda inputs: False)]),
+        "float32 logits": (whole | {"fp32_logits": True}, []),
+    }
+
+    def call(options: Figures, patches: list[Any]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        with ExitStack() as stack:
+            for change in patches:
+                stack.enter_context(change)
+            return gradients(partial(ours, impl="triton", **options), inputs, case.batch)
+
+    calls: dict[str, Callable[[], object]] = {name: partial(call, *choice) for name, choice in chosen.items()}
+    found: Figures = {}
+    for name, choice in chosen.items():
+        errors = truth.errors_of(*call(*choice), None)["gradients"]
+        found[name] = {"errors": errors, "peak_mib": peak_mib(calls[name], DEVICE)}
+        release()
+    times = interleaved_times(calls, DEVICE, warmups=0 if DRY else 2, rounds=1 if DRY else 20, seconds=120)
+    for name, measured in times.items():
+        found[name] |= measured
+    return found
+
+
+CHECKS = (variants,)
