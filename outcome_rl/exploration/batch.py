@@ -1,9 +1,9 @@
-"""Columns of a batch: their checks, the rows of its groups, and one result for all ranks.
+"""Columns of a batch: their checks, the rows of its groups, their way to a device, and one result for all ranks.
 
 Shapes: N responses in groups; B groups of equal size n.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -35,11 +35,28 @@ def group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable]) ->
     return np.array([index_of[group_id] for group_id in group_ids])
 
 
-def rows_by_size(groups_N: NDArray[np.int64]) -> Iterator[Tensor]:
-    """Yield the rows of the groups, (B, n) for every group size n."""
+def rows_by_size(groups_N: NDArray[np.int64]) -> tuple[Tensor, list[tuple[int, int]]]:
+    """Return the rows ordered by the size of their groups, (N,), and the shapes (B, n) that they fill in turn."""
     order_N, sizes = np.argsort(groups_N, kind="stable"), np.bincount(groups_N)
-    for n in np.unique(sizes):
-        yield torch.from_numpy(order_N[sizes[groups_N[order_N]] == n].reshape(-1, n))
+    order_N = order_N[np.argsort(sizes[groups_N[order_N]], kind="stable")]
+    return torch.from_numpy(order_N), [(int((sizes == n).sum()), int(n)) for n in np.unique(sizes)]
+
+
+def move(columns: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Copy columns (N,) of any dtype to a device in one transfer; the host waits only for one from a GPU."""
+    away = [column for column in columns if column.device != device]
+    if not away:
+        return list(columns)
+    wide_KN = torch.stack([x.double().view(torch.int64) if x.is_floating_point() else x.long() for x in away])
+    if device.type == "cuda" and wide_KN.device.type == "cpu":
+        wide_KN = wide_KN.pin_memory()
+    moved = iter(wide_KN.to(device, non_blocking=device.type == "cuda"))
+
+    def arrived(column: Tensor) -> Tensor:
+        wide_N: Tensor = next(moved)
+        return (wide_N.view(torch.float64) if column.is_floating_point() else wide_N).to(column.dtype)
+
+    return [column if column.device == device else arrived(column) for column in columns]
 
 
 def rewards_of(rewards: Tensor | Sequence[float], n: int) -> Tensor:

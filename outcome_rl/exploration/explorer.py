@@ -14,7 +14,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outcome_rl.exploration.batch import from_rank_zero, group_indices, rewards_of, rows_by_size, verdicts_of
+from outcome_rl.exploration.batch import from_rank_zero, group_indices, move, rewards_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.scored import Scored, mean
 from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
@@ -22,6 +22,7 @@ from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.matcher import Outcomes
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages.reference import Scale
+from outcome_rl_kernels.backends import triton_obstacle
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +31,20 @@ _FORMAT = "outcome_rl exploration 1"
 _FIX = "Continue from another checkpoint, or start with new counts"
 
 
+def device_of_counts(device: torch.device) -> torch.device:
+    """Return the device on which a stack that trains on `device` keeps its counts: a GPU that Triton runs on, or the
+    CPU.
+    """
+    return device if device.type == "cuda" and triton_obstacle(device) is None else torch.device("cpu")
+
+
 class Explorer:
     """Outcome counts, outcome classes and solved questions of a run, and the advantages that follow from them.
 
     Args:
         config: settings; None takes the defaults.
-        device: where the counts are kept and where the tensors of `Scored` are; with a GPU, `score` reads back what its
-            metrics need.
+        device: where the counts are kept and where the tensors of `Scored` are. With a GPU, `score` copies its columns
+            there once, computes there, and waits once for what the metrics need, which is then `Scored.host`.
         process_group: processes that train together and all call `score` and `count` with the same responses. Rank zero
             compares the answers, since a comparison may time out on one rank and not on another; all ranks get the same
             result and keep the same counts. Outcome classes are on rank zero alone, so `seen`, `state_dict` and `save`
@@ -79,7 +87,10 @@ class Explorer:
         self.batches = 0
         self.id_source = ""
         self._told_unmasked = self._told_unanswered = False
-        self._question_keys: dict[str, int] = {}  # of the questions in `solved`, in the same order
+        self._answers: dict[
+            str, int
+        ] = {}  # number of different answers so far to each question in `solved`, in its order
+        self._num_counted = 0  # len(counts), which a GPU would have to be asked for
 
     def score(
         self,
@@ -124,7 +135,7 @@ class Explorer:
                 than before, a group holds two questions, nothing tells which responses are correct although rewards or
                 bonus depend on it, or the ranks of the process group came with different responses. Nothing is counted.
         """
-        groups_N = group_indices(question_ids, question_ids if group_ids is None else group_ids)
+        groups = group_indices(question_ids, question_ids if group_ids is None else group_ids)
         responses = self._named(responses, outcome_keys, golds)
         judged = golds is not None or correct is not None or bool(self.config.is_correct)
         if not judged and (rewards is None or self.config.needs_correctness):
@@ -133,20 +144,31 @@ class Explorer:
                 f"golds or correct must tell which responses are correct, because {needs} would follow from it; got "
                 "neither. Pass one of them, or rewards and zero_when_all_correct=False"
             )
-        rewards_N = None if rewards is None else rewards_of(rewards, len(groups_N))
-        verdicts_N = None if correct is None else verdicts_of(correct, len(groups_N))
-        questions_N, outcomes = self._classify(
-            question_ids, responses, golds, examples, groups_N, rewards_N, verdicts_N
+        given_rewards = None if rewards is None else rewards_of(rewards, len(groups))
+        verdicts = None if correct is None else verdicts_of(correct, len(groups))
+        keys, outcomes = self._classify(question_ids, responses, golds, examples, groups, given_rewards, verdicts)
+        verdicts = torch.from_numpy(outcomes.correct) if verdicts is None else verdicts
+        order, shapes = rows_by_size(groups)
+        questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, solved_N = move(
+            [
+                keys,
+                torch.from_numpy(outcomes.keys),
+                verdicts,
+                verdicts.float() if given_rewards is None else given_rewards,
+                torch.from_numpy(groups),
+                order,
+                torch.tensor([self.solved.get(question_id, False) for question_id in question_ids]),
+            ],
+            self.counts.device,
         )
-        device = self.counts.device
-        keys_N = torch.from_numpy(outcomes.keys).to(device)
-        correct_N = (torch.from_numpy(outcomes.correct) if verdicts_N is None else verdicts_N).to(device)
-        rewards_N = correct_N.float() if rewards_N is None else rewards_N.to(device)
         advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
+        counts_N = torch.empty_like(keys_N)
+        # Groups of several sizes are counted together, so that none sees the samples of another alone.
+        counts_here = self.config.count == "before" and len(shapes) == 1
         if self.config.count == "after":
             counts_N = self.counts.observe(questions_N, keys_N)
-        for rows_Bn in rows_by_size(groups_N):
-            rows_Bn = rows_Bn.to(device)
+        for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
+            rows_Bn = rows_N.view(shape)
             part = group_advantages(
                 rewards_N[rows_Bn],
                 questions_N[rows_Bn[:, 0]],
@@ -154,35 +176,38 @@ class Explorer:
                 self.counts,
                 correct=correct_N[rows_Bn],
                 scale=scale,
-                update=False,  # counted for all groups at once, so that no group sees the samples of another alone
+                update=counts_here,
                 **self.config.group_settings(self.batches),
             )
             # Without any answer nothing tells the samples apart: the same push on all of them would explore nothing.
             without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (self.config.no_answer == "no_bonus")
             advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
+            if counts_here and part.counts is not None:
+                counts_N[rows_Bn] = part.counts
         if self.config.only == "unsolved":
-            solved = [self.solved.get(question_id, False) for question_id in question_ids]
-            bonuses_N = bonuses_N.masked_fill(torch.tensor(solved, device=device), 0.0)
-        if self.config.count == "before":
+            bonuses_N = bonuses_N.masked_fill(solved_N, 0.0)
+        if self.config.count == "before" and not counts_here:
             counts_N = self.counts.observe(questions_N, keys_N)
-        self._remember(question_ids, questions_N, correct_N)
-        self._end_batch()
-        self._tell_unmasked(outcomes)
-        self._tell_unanswered(outcomes)
-        return Scored(
+        scored = Scored(
             correct_N,
             rewards_N,
             keys_N,
             counts_N,
             advantages_N,
             bonuses_N,
-            torch.from_numpy(groups_N).to(device),
+            groups_N,
             outcomes.answers,
             self.config.answer_mask_mode,
             judged,
             outcomes.unresolved,
-            self._history(judged),
+            {},
         )
+        self._remember(question_ids, scored.host.correct, scored.host.keys, scored.host.counts)
+        self._end_batch()
+        self._tell_unmasked(outcomes)
+        self._tell_unanswered(outcomes)
+        scored.history.update(self._history(judged))
+        return scored
 
     def count(
         self,
@@ -200,9 +225,9 @@ class Explorer:
             TypeError, ValueError: as `score` does; nothing is counted.
         """
         questions_N, outcomes = self._classify(question_ids, responses, golds, examples)
-        keys_N = torch.from_numpy(outcomes.keys).to(self.counts.device)
-        self.counts.observe(questions_N, keys_N)
-        self._remember(question_ids, questions_N, torch.from_numpy(outcomes.correct))
+        keys_N = torch.from_numpy(outcomes.keys)
+        counts_N = self.counts.observe(*move([questions_N, keys_N], self.counts.device))
+        self._remember(question_ids, torch.from_numpy(outcomes.correct), keys_N, counts_N)
 
     def seen(self, question_id: str) -> list[tuple[str | None, int]]:
         """List the outcomes sampled for a question so far, the most frequent first.
@@ -247,14 +272,17 @@ class Explorer:
             if not all(isinstance(i, str) and isinstance(yes, bool) for i, yes in solved.items()):
                 raise TypeError("solved must map question ids to booleans")
             counts.load_state_dict(state["counts"])
-            question_keys = {question_id: question_key(question_id) for question_id in solved}
-            if {*question_keys.values()} != {*counts.items().question_keys.tolist()}:
+            ids, answers = {question_key(question_id): question_id for question_id in solved}, dict.fromkeys(solved, 0)
+            entries = counts.items()
+            if ids.keys() != {*entries.question_keys.tolist()}:
                 raise TypeError("its counts and its solved questions belong to different runs or steps")
+            for key in entries.question_keys[entries.outcome_keys != NO_ANSWER].tolist():
+                answers[ids[key]] += 1
             self.matcher.load_state_dict(state["outcomes"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
         self.counts, self.solved, self.id_source, self.batches = counts, solved, id_source, batches
-        self._question_keys = question_keys
+        self._answers, self._num_counted = answers, len(entries.counts)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the state into a folder, which is either whole or not there; an older one of that name is replaced.
@@ -399,7 +427,7 @@ class Explorer:
         """Return question keys and, from rank zero, outcomes; `more` must be equal on all ranks too."""
         key_of = {question_id: question_key(question_id) for question_id in set(question_ids)}
         keys = [key_of[question_id] for question_id in question_ids]
-        questions_N = torch.tensor(keys, dtype=torch.int64, device=self.counts.device)
+        questions_N = torch.tensor(keys, dtype=torch.int64)
         limit_s = self.config.grading_limit_s
         call = partial(self.matcher.classify, question_ids, responses, golds, examples, limit_s=limit_s)
         if self.process_group is None:
@@ -408,10 +436,17 @@ class Explorer:
         inputs = (list(question_ids), [len(response) for response in responses], golds and list(golds), columns)
         return questions_N, from_rank_zero(call, inputs, self.process_group)
 
-    def _remember(self, question_ids: Sequence[str], questions_N: Tensor, correct_N: Tensor) -> None:
-        for question_id, key, correct in zip(question_ids, questions_N.tolist(), correct_N.tolist(), strict=True):
+    def _remember(self, question_ids: Sequence[str], correct_N: Tensor, keys_N: Tensor, counts_N: Tensor) -> None:
+        """Note the solved questions, and the outcomes that are new: their counts before the batch are 0."""
+        new = set()
+        columns = correct_N.tolist(), keys_N.tolist(), counts_N.tolist()
+        for question_id, correct, key, count in zip(question_ids, *columns, strict=True):
             self.solved[question_id] = correct or self.solved.get(question_id, False)
-            self._question_keys[question_id] = key
+            self._answers.setdefault(question_id, 0)
+            if count == 0 and (question_id, key) not in new:
+                new.add((question_id, key))
+                self._answers[question_id] += key != NO_ANSWER
+        self._num_counted += len(new)
 
     def _end_batch(self) -> None:
         """Advance the schedules, and halve the counts where it is time; a count of 1 stays, so nothing is forgotten."""
@@ -422,12 +457,9 @@ class Explorer:
 
     def _history(self, judged: bool) -> dict[str, float]:
         """Metrics of everything sampled so far."""
-        keys_Q = torch.from_numpy(np.fromiter(self._question_keys.values(), np.int64)).to(self.counts.device)
-        no_answer_Q = self.counts.lookup(keys_Q, torch.full_like(keys_Q, NO_ANSWER)) > 0
-        distinct_Q = (self.counts.distinct(keys_Q) - no_answer_Q.long()).cpu().numpy()
-        solved_Q = np.fromiter(self.solved.values(), bool)
+        distinct_Q, solved_Q = np.fromiter(self._answers.values(), np.int64), np.fromiter(self.solved.values(), bool)
         metrics = {
-            "exploration/counted_outcomes": float(len(self.counts)),
+            "exploration/counted_outcomes": float(self._num_counted),
             "exploration/distinct_answers": mean(distinct_Q),
         }
         if judged:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outcome_rl.exploration.batch import move
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
@@ -35,6 +36,15 @@ class Scored:
     judged: bool  # whether correctness is known, from golds or verdicts
     unresolved: int  # comparisons that timed out, failed or were cut, or responses on which the function failed
     history: dict[str, float]  # metrics of everything sampled so far, this batch included
+
+    @cached_property
+    def host(self) -> "Scored":
+        """The same with tensors in host memory; those of a GPU come in one copy, for which the host waits."""
+        if self.keys.device.type == "cpu":
+            return self
+        found = move([getattr(self, name) for name in _COLUMNS], torch.device("cpu"))
+        columns: dict[str, Any] = dict(zip(_COLUMNS, found, strict=True))
+        return replace(self, **columns)
 
     @cached_property
     def metrics(self) -> dict[str, float]:
@@ -62,7 +72,8 @@ class Scored:
         `correct`.
         """
         correct, keys, counts, bonuses, groups = (
-            x.cpu().numpy() for x in (self.correct, self.keys, self.counts, self.bonuses, self.groups)
+            x.numpy()
+            for x in (self.host.correct, self.host.keys, self.host.counts, self.host.bonuses, self.host.groups)
         )
         answered = keys != NO_ANSWER
         group_index, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]

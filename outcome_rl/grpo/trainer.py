@@ -11,13 +11,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.files import write_text
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import to_yaml
@@ -154,8 +155,9 @@ class Trainer:
 
     def _explorer(self, folder: str | Path) -> Explorer:
         """Make the explorer; it continues from `folder` unless that is empty."""
-        config, group = self.config.exploration, _process_group()
-        return Explorer.load(folder, config, process_group=group) if folder else Explorer(config, process_group=group)
+        device = device_of_counts(distributed.choose_device(self.config.model.device))
+        make = partial(Explorer.load, folder) if folder else Explorer
+        return make(self.config.exploration, device=device, process_group=_process_group())
 
     @property
     def checkpoint_root(self) -> Path:
@@ -363,7 +365,7 @@ class Trainer:
         check_same_run(saved["identity"], self._identity(), checkpoint)
         self.explorer = self._explorer(checkpoint / "exploration")
         self.policy.load_weights(checkpoint / "model")
-        self.updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
+        self.updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", "cpu", weights_only=True))
         self.state = RunState(**saved["run"])
         before, now = saved["made with"], _versions()
         changes = [f"{name} {before[name]} before, {now[name]} now" for name in now if now[name] != before[name]]

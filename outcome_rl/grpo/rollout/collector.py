@@ -99,7 +99,7 @@ class Collector:
             rollout_s += rolled_out - start
             outcomes_s += time.perf_counter() - rolled_out
         self.has_partial_step = False
-        metrics = Scored.join(parts).metrics | self._length_metrics(samples)
+        metrics = Scored.join([part.host for part in parts]).metrics | self._length_metrics(samples)
         if self.reward is not None:
             metrics["reward/mean"] = sum(sample.reward for sample in samples) / len(samples)
         if filter_groups.enable:
@@ -131,7 +131,8 @@ class Collector:
             not algorithm.mask_truncated_completions or bool(ends.intersection(rollout.token_ids[-1:]))
             for rollout in rollouts
         ]
-        columns = (scored.correct, scored.rewards, scored.counts, scored.advantages, scored.bonuses)
+        host = scored.host
+        columns = (host.correct, host.rewards, host.counts, host.advantages, host.bonuses)
         rows = zip(repeated, rollouts, scored.answers, *(x.tolist() for x in columns), spans, trained, strict=True)
         return [Sample(*row) for row in rows], scored
 

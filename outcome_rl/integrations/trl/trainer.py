@@ -14,7 +14,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.compatibility import check_hooks
@@ -86,7 +86,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self._fused: tuple[Tensor, Tensor] | None = None  # the fused loss's logps and entropies, while TRL reads them
         super().__init__(*args, **kwargs)
         group = dist.group.WORLD if self.accelerator.num_processes > 1 else None
-        self.explorer = Explorer(exploration, process_group=group)
+        self.explorer = Explorer(exploration, device=device_of_counts(self.accelerator.device), process_group=group)
         self.correct_reward = correct_reward
         self.correct_threshold = correct_threshold
         self.fused_loss = fused_loss
@@ -200,8 +200,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             self._metrics["train"][name].append(value)
         if self.log_completions:
             answers = [None if answer is None else answer.text for answer in scored.answers]
-            bonuses = [round(bonus, 4) for bonus in scored.bonuses.tolist()]
-            self._log_samples(dict(zip(_COLUMNS, (answers, scored.counts.tolist(), bonuses), strict=True)))
+            bonuses = [round(bonus, 4) for bonus in scored.host.bonuses.tolist()]
+            self._log_samples(dict(zip(_COLUMNS, (answers, scored.host.counts.tolist(), bonuses), strict=True)))
 
     def _log_samples(self, columns: dict[str, list[Any]]) -> None:
         """Add to TRL's table of completions, all of whose columns need a row per completion, in evaluation too."""
@@ -236,11 +236,15 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
+            before = self.explorer
             loaded = Explorer.load(
-                Path(checkpoint, FOLDER), self.explorer.config, process_group=self.explorer.process_group
+                Path(checkpoint, FOLDER),
+                before.config,
+                device=before.counts.device,
+                process_group=before.process_group,
             )
             loaded.set_id_source(self._id_source)
-            self.explorer.close()
+            before.close()
             self.explorer = loaded
 
 

@@ -1,0 +1,144 @@
+"""Counts on a GPU: the results of the CPU table, one copy there and one back, and a state that moves between them.
+
+Without a GPU Triton's interpreter runs the kernels on CPU tensors, and tensors without data show what the host reads.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import explorer_ranks
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from outcome_rl import ExplorationConfig, Explorer, OutcomeCounts
+from outcome_rl.exploration import explorer as module
+from outcome_rl.exploration import scored as scored_module
+from outcome_rl.exploration.batch import move
+from outcome_rl.exploration.explorer import device_of_counts
+from outcome_rl_kernels import group_advantages
+
+META, CPU = torch.device("meta"), torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+CONFIGS = [
+    ExplorationConfig(),
+    ExplorationConfig(bonus="ucb_mean+batch", coef=[0.2, 0.5]),
+    ExplorationConfig(bonus="ucb", count="after"),
+    ExplorationConfig(bonus="none", halve_counts_every=2),
+    ExplorationConfig(only="unsolved", no_answer="own_class"),
+]
+
+
+def with_triton(explorer: Explorer) -> Explorer:
+    """Let an explorer count in a Triton table that already has its counts."""
+    table = OutcomeCounts(16, DEVICE, rule=explorer.counts.rule, impl="triton")
+    table.load_state_dict(explorer.counts.state_dict())
+    explorer.counts = table
+    return explorer
+
+
+def equal_groups(step: int) -> dict[str, Any]:
+    """Four responses of each group, as a trainer samples them: one launch counts them too."""
+    columns = explorer_ranks.batch(step)
+    rows = [rows[i % len(rows)] for rows in rows_of_groups(columns["group_ids"]) for i in range(4)]
+    return {name: [column[row] for row in rows] for name, column in columns.items()}
+
+
+def rows_of_groups(group_ids: list[int]) -> list[list[int]]:
+    return [[row for row, own in enumerate(group_ids) if own == group] for group in sorted({*group_ids})]
+
+
+@settings(max_examples=7, deadline=None)  # a step takes the interpreter half a second
+@given(steps=st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=2), which=st.integers(0, 4))
+def test_random_steps_equal_those_on_the_cpu(steps: list[tuple[int, bool]], which: int) -> None:
+    on_cpu, on_gpu = Explorer(CONFIGS[which]), with_triton(Explorer(CONFIGS[which]))
+    for seed, equal in steps:
+        columns = equal_groups(seed) if equal else explorer_ranks.batch(seed)
+        expected = on_cpu.score(**columns)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "group_advantages", partial(group_advantages, impl="triton"))
+            found = on_gpu.score(**columns).host
+        for name in ("correct", "rewards", "keys", "counts", "groups"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+        for name in ("advantages", "bonuses"):
+            torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+        assert found.metrics == pytest.approx(expected.metrics)
+        on_cpu.count(["q1"], [r"\boxed{9}"], ["1"])
+        on_gpu.count(["q1"], [r"\boxed{9}"], ["1"])
+    left, right = on_cpu.counts.state_dict(), on_gpu.counts.state_dict()
+    assert all(torch.equal(left[name], right[name].cpu()) for name in ("question_keys", "outcome_keys", "counts"))
+    assert on_gpu._num_counted == len(on_gpu.counts)
+
+
+def test_state_moves_between_devices(tmp_path: Path) -> None:
+    explorer = Explorer()
+    for step in range(2):
+        explorer.score(**explorer_ranks.batch(step))
+    explorer.save(tmp_path / "cpu")
+    with_triton(Explorer.load(tmp_path / "cpu")).save(tmp_path / "gpu")
+    for file in (tmp_path / "cpu").iterdir():
+        assert file.read_bytes() == (tmp_path / "gpu" / file.name).read_bytes(), file.name
+    again, step = Explorer.load(tmp_path / "gpu"), explorer_ranks.batch(2)
+    assert explorer_ranks.columns(again.score(**step)) == explorer_ranks.columns(explorer.score(**step))
+
+
+class _OnMeta:
+    """A table without data: whatever the host reads of it raises an error."""
+
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+        return torch.empty_like(outcome_keys)
+
+    lookup = observe
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.bonus}-{config.count}-{config.only}")
+@pytest.mark.parametrize("columns", [explorer_ranks.batch(0), equal_groups(0)], ids=["ragged", "equal"])
+def test_one_copy_there_and_one_back(
+    columns: dict[str, Any], config: ExplorationConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explorer, copies = Explorer(config), []
+    explorer.counts.device, explorer.counts.impl, explorer.counts._table = META, "triton", _OnMeta()
+
+    def there(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
+        copies.append(device.type)
+        assert {tensor.device for tensor in tensors} == {CPU}
+        return move(tensors, device)
+
+    def back(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
+        copies.append(device.type)
+        assert {tensor.device for tensor in tensors} == {META}
+        return [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+
+    monkeypatch.setattr(module, "move", there)
+    monkeypatch.setattr(scored_module, "move", back)
+    scored = explorer.score(**columns)
+    assert scored.metrics
+    assert scored.advantages.device == scored.bonuses.device == META
+    assert copies == ["meta", "cpu"]
+
+
+def test_columns_of_every_type_move_exactly() -> None:
+    columns = [
+        torch.tensor([True, False]),
+        torch.tensor([-(2**63), 2**63 - 1]),
+        torch.tensor([0.1, float("nan")]),
+        torch.tensor([1e-300, -0.0], dtype=torch.float64),
+        torch.tensor([0.1, 3e4], dtype=torch.bfloat16),
+    ]
+    elsewhere = torch.device(DEVICE.type, 0)  # "cpu:0" is not equal to "cpu", so everything is copied
+    for before, after in zip(columns, move(columns, elsewhere), strict=True):
+        assert after.device.type == elsewhere.type
+        assert after.data_ptr() != before.data_ptr()
+        torch.testing.assert_close(after.cpu(), before, rtol=0, atol=0, equal_nan=True)
+    assert [(x.dtype, x.device) for x in move(columns, META)] == [(x.dtype, META) for x in columns]
+
+
+def test_counts_stay_on_the_cpu_where_triton_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "triton_obstacle", lambda device: None)
+    devices = [torch.device(name) for name in ("cuda:1", "cpu", "mps")]
+    assert [device_of_counts(device) for device in devices] == [devices[0], CPU, CPU]
+    monkeypatch.setattr(module, "triton_obstacle", lambda device: "triton is not installed")
+    assert device_of_counts(devices[0]) == CPU
