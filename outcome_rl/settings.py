@@ -79,7 +79,7 @@ class Setting:
 
         Raises:
             TypeError: the value has the wrong type.
-            ValueError: it is outside the range, not finite, or none of the choices.
+            ValueError: it is outside the range, not finite or beyond 64 bits, or none of the choices.
         """
         if not _fits(self.value, self.type):
             unknown_choice = isinstance(self.value, str) and _literals(self.type)
@@ -91,6 +91,8 @@ class Setting:
                 continue
             if not all(_ORDERS[sign](item, bound) for sign, bound in self.bounds):
                 raise ValueError(self._message(self.range))
+            if isinstance(item, int) and abs(item) >= 2**63:
+                raise ValueError(self._message("below 2^63"))
             if not math.isfinite(item):
                 raise ValueError(self._message("finite"))
 

@@ -55,7 +55,9 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
 
 def to_yaml(config: TrainConfig) -> str:
     """Write the resolved configuration as YAML that `load_config` reads."""
-    return str(yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True))
+    content = asdict(config)
+    escape = r"\x85" in repr(content)  # YAML reads this character as a line end
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=not escape))
 
 
 def settings_yaml() -> str:
@@ -89,12 +91,16 @@ def _with_bases(path: Path, above: tuple[Path, ...] = ()) -> list[tuple[str, dic
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML that refuses duplicate keys and reads a date as text."""
+    """YAML that refuses duplicate keys and values that contain themselves, and reads a date as text."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.deep_construct = True  # an alias inside its own value is then an error
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -104,10 +110,19 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return super().construct_mapping(node, deep)
 
 
+def _parse_yaml(text: str, subject: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{subject} not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{subject} nested too deeply; sections are at most two levels deep") from error
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = _parse_yaml(path.read_text(encoding="utf-8"), f"{path}:")
+    except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(content, dict | None):
         raise ValueError(f"{path}: expected sections such as 'model:' and 'data:'; got a {type(content).__name__}")
@@ -120,10 +135,7 @@ def _parse_override(override: str, known: Mapping[str, Setting]) -> dict[str, An
         raise ValueError(f"override {override!r} must have the form key=value, such as rollout.n=16")
     if key in known and isinstance(known[key].default, str):
         return {key: text}
-    try:
-        return {key: yaml.load(text, _Loader)}
-    except yaml.YAMLError as error:
-        raise ValueError(f"override {override!r}: the value is not valid YAML: {error}") from error
+    return {key: _parse_yaml(text, f"override {override!r}: the value is")}
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

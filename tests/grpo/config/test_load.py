@@ -2,9 +2,12 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from command_line import invoke
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from outcome_rl import cli
 from outcome_rl.grpo.config.load import load_config, settings_yaml, to_yaml
@@ -173,6 +176,7 @@ def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
         ("rollout.n=4.5", r"rollout\.n must be an integer; got 4\.5"),
         ("rollout.n=null", r"rollout\.n must be an integer; got None"),
         ("rollout.n=[1", r"rollout\.n=\[1': the value is not valid YAML"),
+        ("rollout.n=9223372036854775808", r"rollout\.n must be below 2\^63; got 9223372036854775808"),
         ("rollout.n=0", r"rollout\.n must be > 0; got 0"),
         ("rollout.n=1", "rollout.n must be at least 2, got 1: the advantage of a group of one"),
         ("rollout.temperature=0", r"rollout\.temperature must be > 0; got 0"),
@@ -251,12 +255,44 @@ def test_a_group_of_one_with_ucb_mean_says_why() -> None:
         load("rollout.n=1", "exploration.bonus=ucb+ucb_mean")
 
 
-@pytest.mark.parametrize("text", ["a: [1", "rollout: {n: 2}\nrollout: {n: 3}\n", "\udcff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [1",
+        "rollout: {n: 2}\nrollout: {n: 3}\n",
+        "\udcff",
+        "\0",
+        "model: &m {path: *m}",
+        "&m {model: *m}",
+        "model: &m [*m]",
+        "model: !!python/object/apply:os.getcwd []",
+    ],
+    ids=range(8),
+)
 def test_files_that_are_not_yaml_are_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"broken\.yaml: not valid YAML"):
         load_config(path)
+
+
+def test_deep_nesting_is_refused(tmp_path: Path) -> None:
+    nested = "[" * 400 + "]" * 400
+    (tmp_path / "deep.yaml").write_text(f"rollout: {{n: {nested}}}")
+    with pytest.raises(ValueError, match=r"deep\.yaml: nested too deeply"):
+        load_config(tmp_path / "deep.yaml")
+    with pytest.raises(ValueError, match=r"override 'rollout\.n=.*the value is nested too deeply"):
+        load(f"rollout.n={nested}")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.text(), st.text())
+def test_every_text_survives_the_file(before: str, after: str) -> None:
+    config = load(f"data.prompt_template={before}{{problem}}{after}")
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "config.yaml")
+        path.write_text(to_yaml(config), encoding="utf-8")
+        assert load_config(path) == config
 
 
 def test_a_file_without_sections_is_refused(tmp_path: Path) -> None:
