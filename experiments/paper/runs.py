@@ -76,7 +76,7 @@ def train_in_a_process(settings: Sequence[str], log: Path, stop: Event) -> None:
     Raises:
         ChildProcessError: it ended with an error; the message names the log.
     """
-    command = [sys.executable, "-m", "outcome_rl.cli", "train", "--config", "toy", *settings]
+    command = [sys.executable, "-P", "-m", "outcome_rl.cli", "train", "--config", "toy", *settings]
     log.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=file, env=environment) as process:

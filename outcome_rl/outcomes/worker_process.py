@@ -29,6 +29,7 @@ def serve(memory_mib: int, alarm_s: float, load: Callable[[], Callable[[Any], Ma
     if sys.platform != "darwin":
         resource.setrlimit(resource.RLIMIT_AS, (memory_mib * MIB, memory_mib * MIB))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a parent that is gone reads no reply: end without a traceback
     # The pipes carry tasks and replies only: other input is empty, and other output goes to stderr.
     tasks = os.dup(sys.stdin.fileno())
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)

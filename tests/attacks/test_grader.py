@@ -34,6 +34,31 @@ def test_no_module_of_the_working_directory_is_imported(tmp_path: Path) -> None:
     assert not (tmp_path / "imported").exists()
 
 
+def test_a_command_imports_nothing_but_named_functions_from_the_working_directory(tmp_path: Path) -> None:
+    """Worker processes of the function included, for which the folder stays on the path."""
+    for name in ("queue", "random", "json", "select", "sympy", "torch", "numpy", "outcome_rl", "argparse", "types"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w'); raise SystemExit")
+    (tmp_path / "mine.py").write_text("def letter(response, row):\n    return response[-1]\n")
+    (tmp_path / "s.jsonl").write_text(json.dumps({"id": "q", "gold": "A", "response": "the answer is A"}))
+    command = [sys.executable, "-P", "-m", "outcome_rl.cli", "analyze", "s.jsonl", "--outcome", "mine:letter"]
+    done = subprocess.run([*command, "--json", "out.json"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out.json").read_text())["pass_at_k"]["1"] == 1
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("module", ["grader_worker", "function_worker"])
+def test_a_worker_whose_caller_was_killed_ends_without_a_word(module: str) -> None:
+    command = [sys.executable, "-P", "-m", f"outcome_rl.outcomes.{module}", "2048", "10", "json:dumps"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as worker:
+        assert worker.stdout is not None
+        worker.stdout.close()
+        worker.stdout = None
+        assert worker.communicate(timeout=120)[1] == ""
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads the environment of a process from /proc")
 def test_workers_inherit_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "DATABASE_URL"):
