@@ -892,8 +892,8 @@ def equation_pair(rng: random.Random, equal: bool) -> Pair | None:
     return text(coefficients, Fraction(1)), text(other, factor), equal
 
 
-def absolute_pair(rng: random.Random, equal: bool) -> Pair:
-    """Conditions with an absolute value, and their solutions."""
+def condition_pair(rng: random.Random, equal: bool) -> Pair:
+    """Conditions with an absolute value or a square, and their solutions."""
     middle, radius = rng.randint(-9, 9), rng.randint(1, 9)
     inside = f"x - {middle}" if middle >= 0 else f"x + {-middle}"
     sign, solution = rng.choice((
@@ -906,8 +906,15 @@ def absolute_pair(rng: random.Random, equal: bool) -> Pair:
             f"{middle - radius}", f"{middle + radius}", f"x > {middle - radius}", f"x < {middle + radius}",
             f"[{middle - radius - 1}, {middle + radius}]", rf"x \geq {middle + radius}",
         ))  # fmt: skip
-    bars = rng.choice(("|{}|", r"\left|{}\right|", r"\lvert {}\rvert"))
-    return f"{bars.format(inside)} {sign} {radius}", solution, equal
+    kind = rng.randrange(5)
+    if kind < 3:
+        bars = ("|{}|", r"\left|{}\right|", r"\lvert {}\rvert")[kind]
+        return f"{bars.format(inside)} {sign} {radius}", solution, equal
+    if kind == 3:
+        return f"({inside})^{{2}} {sign} {radius**2}", solution, equal
+    factor = rng.randint(1, 4)
+    terms = factor, -2 * factor * middle, factor * (middle**2 - radius**2)
+    return f"{terms[0]}x^2 {terms[1]:+}x {terms[2]:+} {sign} 0", solution, equal
 
 
 _MONTHS = "January February March April May June July August September October November December"
@@ -980,7 +987,7 @@ KINDS: dict[str, tuple[float, Callable[[random.Random, bool], Pair | None]]] = {
     "sets with a domain": (0.03, domain_pair),
     "matrices": (0.03, matrix_pair),
     "equations": (0.04, equation_pair),
-    "absolute conditions": (0.03, absolute_pair),
+    "conditions": (0.03, condition_pair),
     "dates": (0.02, date_pair),
     "notations": (0.02, notation_pair),
 }

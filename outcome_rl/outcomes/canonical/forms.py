@@ -6,7 +6,8 @@ expressions, keyed by `values`. The forms meet where mathematicians take them fo
 - `x = 5` is 5, `f(x) = x + 1` is x + 1, an identity `2 + 2 = 4` is its side; other equations are alike up to a factor;
 - a list in any order is a set: `3, 1` is `\{1, 3\}`, and `1 \pm \sqrt2` is `1 - \sqrt2, 1 + \sqrt2`;
 - values with different labels are a tuple in the order of the labels: `y = 2, x = 1` is `(1, 2)`;
-- a condition on one variable is the set of its solutions: `-x \geq -1`, `x \in (-\infty, 1]` and `x \leq 1` are one.
+- a condition on one variable is the set of its solutions: `-x \geq -1`, `x \in (-\infty, 1]` and `x \leq 1` are one;
+  so are `x^2 < 4` and `(-2, 2)`, `x^2 = 4` and `\pm 2`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
-from outcome_rl.outcomes.canonical import arithmetic, evaluate, intervals
+from outcome_rl.outcomes.canonical import arithmetic, evaluate, intervals, quadratic
 from outcome_rl.outcomes.canonical.arithmetic import Number
 from outcome_rl.outcomes.canonical.branches import as_branch_value, branch_key
 from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, list_key, set_key
@@ -213,12 +214,12 @@ class _Reader:
         if not names or not all(at):
             raise NotUnderstood("an equation that does not hold, or only sometimes")
         if len(names) == 1:
-            others = self.solve(left, r"\neq", right)
+            if (function := self.quadratic(difference)) is not None:
+                return _set_of(map(_number, quadratic.roots(*function)))._replace(label=min(names))
+            others = self.solve(left, r"\neq", right)  # of an absolute value
             if others is not None:
                 solutions = intervals.complement(others)
                 return Element(set_key(solutions), min(names), solutions)
-            if not self.evaluator.has_branches(difference) and (root := _root(at, names)) is not None:  # a complex one
-                return _number(root[0])._replace(label=min(names))
         elif names == {"x", "y"} and (line := self.solved_for_y(left, right)) is not None:
             return line
         return Element(self.ratio_key("eq", difference, at, at[0]))
@@ -277,7 +278,7 @@ class _Reader:
         return Element(self.ratio_key(_TAGS[operators[0]], difference, at, scale))
 
     def solve(self, left: Tree, operator: str, right: Tree) -> RealSet | None:
-        """Return the real solutions of a linear relation in one variable, or of one in its absolute value."""
+        """Return the real solutions of a linear or quadratic relation in one variable, or in an absolute value."""
         if right[:2] == ("call", "abs"):
             left, operator, right = right, _FLIPPED[operator], left
         if left[:2] == ("call", "abs") and not names_in(right):
@@ -292,18 +293,17 @@ class _Reader:
                 return intervals.intersection(above, below) if bound >= 0 else intervals.REALS
             return (intervals.union if operator in (">", r"\geq") else _intersection)((above, below))
         difference = ("+", left, ("neg", right))
-        if not names_in(difference) or self.evaluator.has_branches(difference):
+        function = self.quadratic(difference)
+        return None if function is None else quadratic.solutions(*function, operator)
+
+    def quadratic(self, tree: Tree) -> tuple[Number, Number, Number] | None:
+        """Return the coefficients of a linear or quadratic function of one variable."""
+        names = names_in(tree)
+        if len(names) != 1 or self.evaluator.has_branches(tree):
             return None
-        found = _root(self.evaluator.values(difference), names_in(difference))
-        if found is None or not arithmetic.is_real(found[0]):
-            return None
-        root, rises = found
-        if operator == r"\neq":
-            return intervals.complement(intervals.point(root))
-        closed = operator in (r"\leq", r"\geq")
-        if (operator in (">", r"\geq")) == rises:
-            return intervals.interval(root, closed, INFINITY, False)
-        return intervals.interval(-INFINITY, False, root, closed)
+        x = [evaluate.variable(min(names), point) for point in range(evaluate.POINTS)]
+        function = quadratic.coefficients(x, self.evaluator.values(tree))
+        return function if function is not None and any(function[:2]) else None
 
     def value(self, tokens: Tokens) -> Element:
         """Return a set, a tuple, an interval, a matrix or an expression."""
@@ -388,9 +388,7 @@ class _Reader:
         elements = [
             element for part in split(inside, (",", ";")) for element in _elements(part, self.evaluator, self.depth)
         ]
-        sets = [element.numbers for element in elements if _point_of(element.numbers) is not None]
-        numbers = intervals.union(one for one in sets if one is not None) if len(sets) == len(elements) else None
-        return Element(list_key(list({element.key for element in elements})), numbers=numbers)
+        return _set_of(elements)
 
     def set_operation(self, parts: list[Tokens], sign: str) -> Element:
         if any(_SETS.isdisjoint(token.text for token in part) for part in parts):
@@ -451,25 +449,18 @@ def _number(value: Number) -> Element:
     return Element(arithmetic.number_key(value), numbers=intervals.point(value) if arithmetic.is_real(value) else None)
 
 
+def _set_of(elements: Iterable[Element]) -> Element:
+    """Return the set of these values: what stands in it twice, once."""
+    elements = list(elements)
+    points = [element.numbers for element in elements if _point_of(element.numbers) is not None]
+    numbers = intervals.union(one for one in points if one is not None) if len(points) == len(elements) else None
+    return Element(list_key(list({element.key for element in elements})), numbers=numbers)
+
+
 def _point_of(numbers: RealSet | None) -> Number | None:
     if numbers is None or len(numbers) != 1 or not numbers[0].has_low or not numbers[0].has_high:
         return None
     return numbers[0].low if arithmetic.compare(numbers[0].low, numbers[0].high) == 0 else None
-
-
-def _root(at: list[Number], names: frozenset[str]) -> tuple[Number, bool] | None:
-    """Where an analytic function of one variable, given at the points, is 0 if it is linear; and whether it rises."""
-    if len(names) != 1:
-        return None
-    (name,) = names
-    x = [evaluate.variable(name, point) for point in range(evaluate.POINTS)]
-    run = [arithmetic.add(x[i], -x[0]) for i in range(evaluate.POINTS)]
-    rise = [arithmetic.add(at[i], -at[0]) for i in range(evaluate.POINTS)]
-    slope = arithmetic.divide(rise[1], run[1])
-    if slope == 0 or any(arithmetic.add(rise[i], -arithmetic.multiply(slope, run[i])) for i in (2, 3)):
-        return None
-    root = arithmetic.simplified(arithmetic.add(x[0], -arithmetic.divide(at[0], slope)))
-    return root, arithmetic.is_real(slope) and slope > 0
 
 
 def _infinity(texts: Sequence[str]) -> float | None:

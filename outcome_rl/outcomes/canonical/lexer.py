@@ -79,7 +79,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
-_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?")
+# All groups between bare commas are thousands, or none is: `54,108,12` is a list.
+_THOUSANDS = re.compile(r"(?<![0-9],)[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])(?:\.[0-9]+)?")
 _RELATIONS = {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
 _BRACKETS, _CLOSED_BRACKETS = ("(", "[", r"\{"), (")", "]", r"\}")
