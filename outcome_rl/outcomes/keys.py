@@ -1,10 +1,10 @@
 """Canonical texts and 64-bit keys of answers.
 
-The canonical text of an answer is derived from the answer alone, by the first of these rules that applies: a rational
-number in one of its usual spellings (`rational`); a time, a date, a number in another base, a marked choice
-(`notations`); any other mathematics that the grammar reads (`forms`); words. Equality of canonical texts is therefore a
-true equivalence, the same on every machine; the hash of the text is the outcome key. No rule calls `eval`, a computer
-algebra system or a clock: each is bounded by counts of characters, tokens, digits and operations.
+The canonical text of an answer is derived from the answer alone, by the first of these rules that applies: a time, a
+date, a number in another base, a marked choice (`notations`); mathematics that the grammar reads (`forms`); words.
+Equality of canonical texts is therefore a true equivalence, the same on every machine; the hash of the text is the
+outcome key. No rule calls `eval`, a computer algebra system or a clock: each is bounded by counts of characters,
+tokens, digits and operations.
 """
 
 import json
@@ -16,10 +16,9 @@ from hashlib import blake2b
 from typing import Any
 
 from outcome_rl.outcomes.canonical.forms import mathematical_form
-from outcome_rl.outcomes.canonical.latex import mended, plain_latex, strip_unit, unwrap_text
+from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Words
 from outcome_rl.outcomes.canonical.notations import in_notation, is_word, marked_choice
-from outcome_rl.outcomes.canonical.rational import parse_rational
 
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
@@ -161,7 +160,7 @@ _PLAIN_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 @lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
 def _canonical(answer: str) -> str:
-    canonical = _whole_canonical(answer)
+    canonical = _canonical_of_plain(plain_latex(mended(answer)))
     return canonical if len(canonical) <= MAX_CANONICAL_CHARS else _digested(canonical)
 
 
@@ -172,14 +171,6 @@ def _digested(canonical: str) -> str:
 
 
 _TAG = re.compile(r"[A-Za-z]*[:({\[]")
-
-
-def _whole_canonical(answer: str) -> str:
-    plain = plain_latex(mended(answer))
-    number = parse_rational(unwrap_text(strip_unit(plain)))
-    if number is not None:
-        return f"{Tag.RATIONAL}{number.numerator}/{number.denominator}"
-    return _canonical_of_plain(plain) if plain else ""
 
 
 @lru_cache(maxsize=1 << 13)  # a third of the formulas differ from an earlier one only in spaces or braces

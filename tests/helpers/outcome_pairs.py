@@ -963,6 +963,7 @@ def notation_pair(rng: random.Random, equal: bool) -> Pair:
         (rf"\Gamma({letter})", rf"{letter}\Gamma"), (rf"\zeta({n})", rf"{n}\zeta"),
         (f"{n}min({letter})", f"{n}{letter}"),
         (rf"\tanh {n}00", "1"), (rf"\cos(10^{{-{n}0}})", "1"), (f"{letter}'", letter), (f"{n}_{m}", f"{n}"),
+        (rf"{n}\text{{ hours }}{m}\text{{ minutes}}", f"{n * m}"), (rf"{n}^\circ {m}0", f"{n * m}0"),
         (rf"\cos({letter})^2", rf"\cos({letter}^2)"), (rf"\log_{n} {letter}", rf"\log({n}{letter})"),
     )), False  # fmt: skip
 

@@ -250,6 +250,9 @@ LOOK_ALIKES = [
     (r"\prod_{i=1}^4 i", "1"),
     ("not 5", "5not"),
     (r"5\text{ million}", "5"),
+    ("2 hours 30 minutes", "60"),
+    (r"3\text{ feet }5\text{ inches}", "15"),
+    (r"30^\circ 15", "450"),
     (r"1 \\ 2", "1"),
     # domains, dates, limits
     (r"\{x \in \mathbb{Z} \mid x > 5\}", r"(5,\infty)"),
@@ -297,6 +300,86 @@ def test_keys_are_int64_and_zero_without_an_answer(answer: str) -> None:
 def test_rationals_are_in_lowest_terms(value: Fraction) -> None:
     canonical = canonical_text(f"{3 * value.numerator}/{3 * value.denominator}")
     assert canonical == f"q:{value.numerator}/{value.denominator}"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("025", 25),
+        ("-7", -7),
+        ("+7", 7),
+        ("--5", 5),
+        ("27.0", 27),
+        (".5", Fraction(1, 2)),
+        ("1,234,567.50", Fraction(2469135, 2)),
+        ("1 234 567", 1234567),
+        ("x = 1 234.5", Fraction(2469, 2)),
+        (r"\frac{1 234}{5}", Fraction(1234, 5)),
+        (r"\frac12", Fraction(1, 2)),
+        (r"-\frac{3}{4}", Fraction(-3, 4)),
+        (r"\frac{-3}{12}", Fraction(-1, 4)),
+        (r"\frac{12}{5,525}", Fraction(12, 5525)),
+        ("6/8", Fraction(3, 4)),
+        ("-1 1/2", Fraction(-3, 2)),
+        ("3 125/250", Fraction(7, 2)),
+        (r"1\frac12", Fraction(3, 2)),
+        (r"2\frac32", 3),  # a product to TeX
+        ("x=5", 5),
+        ("f(x)=5", 5),
+        (r"\theta=\frac12", Fraction(1, 2)),
+        ("x_1=5", 5),
+        ("1e3", 1000),
+        (r"1.5\times10^{-3}", Fraction(3, 2000)),
+        (r"10^3", 1000),
+        ("2^3 456", 3648),
+        ("10^10", 10**10),
+        *((f"5{unit}", 5) for unit in (r"\text{ cm}", r"\text{ cm}^2", "%", r"\%", r"^\circ", " degrees", "个")),
+        *((f"5{unit}", 5) for unit in (" square units", r"\text{ m}", " cm^2")),
+    ],
+)
+def test_rational_numbers_are_exact(text: str, value: Fraction | int) -> None:
+    assert canonical_text(text) == f"q:{Fraction(value).numerator}/{Fraction(value).denominator}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "-",
+            "1/0",
+            r"\frac10",
+            "1,23",
+            "1234,567",
+            "12,34,567",
+            "1, 234",
+            "1 2",
+            "12 34",
+            "1 234,567",
+            r"\frac123",
+        ),
+        *("9^{9^9}", "1e999", "1_000", "٣", "²", "xy=5", "nan", "inf", "1.2.3", "5m", "5x", "5cmx", "cm", "5万"),
+        *(r"5\text{ p.m.}", r"x\text{ cm}", "x^2 345", r"x^{2},345"),
+        *("2 hours 30 minutes", r"30^\circ 15", r"20\% \frac12"),
+    ],
+)
+def test_anything_else_is_no_rational_number(text: str) -> None:
+    assert not canonical_text(text).startswith("q:")
+
+
+@given(st.fractions(), st.integers(0, 3))
+def test_reads_back_every_fraction(value: Fraction, zeros: int) -> None:
+    sign, n, d = "-" if value < 0 else "", abs(value.numerator), value.denominator
+    key = f"q:{value.numerator}/{d}"
+    assert canonical_text(f"{value.numerator}/{d}") == key
+    assert canonical_text(rf"{sign}\frac{{{n}}}{{{d}}}") == key
+    assert canonical_text(f"{'0' * zeros}{n:,}") == f"q:{n}/1" or zeros
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**12), max_value=10**12))
+def test_decimals_are_exact(value: object) -> None:
+    exact = Fraction(str(value))
+    assert canonical_text(f"{value:f}") == f"q:{exact.numerator}/{exact.denominator}"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Remove from a LaTeX answer what does not change its meaning, and recognise a trailing unit.
+"""Remove from a LaTeX answer what does not change its meaning, and list the units.
 
 One pass over the tokens: delimiters, sizing and fonts go, spelling variants and Unicode signs become one command, and a
 group of one token loses its braces, as TeX reads `\\frac{1}{2}` and `\\frac12`, `x^{2}` and `x^2` alike. Text groups
@@ -219,8 +219,8 @@ def _close_group(out: list[str], kind: str, start: int, last_group: tuple[int, i
     """Close the group whose content is `out[start:]`; return the new `last_group`."""
     if kind == "unwrapped":
         return last_group
-    if kind == "plain" and (len(out) - start <= 1 or last_group == (start, len(out) - 1)):
-        del out[start - 1]  # one token, or one group: the braces say nothing
+    if len(out) == start or (kind == "plain" and (len(out) - start == 1 or last_group == (start, len(out) - 1))):
+        del out[start - 1]  # nothing, one token, or one group: the braces say nothing
         return (start - 1, len(out) - 1) if last_group == (start, len(out)) else last_group
     out.append("}")
     return (start - 1, len(out) - 1) if kind == "plain" else last_group
@@ -266,12 +266,5 @@ UNIT_WORDS = (
     r"|grade|mph|km/hr?|miles ?per ?hour|miles/hour"
 )
 UNIT_WORDS_IN_TEXT = rf"(?:{UNIT_WORDS}|[mgsLhJNWVK]|in|yd|mi|Hz|m/s|ft/s)"
-_COUNTER = "(?![万亿千百十])[\u4e00-\u9fff]{1,4}"  # a Chinese or Japanese unit
-_UNIT = re.compile(
-    rf"(?<=[0-9}}])(?:%|{_COUNTER}|\^\\circ|(?:{UNIT_WORDS})|\\text\{{ ?{UNIT_WORDS_IN_TEXT}\.? ?\}})(?:\^[23])?$"
-)
-
-
-def strip_unit(text: str) -> str:
-    """Return plain LaTeX without one trailing unit, degree or percent sign that follows a number: `5\\text{ cm}^2`."""
-    return _UNIT.sub("", text)
+COUNTER = "(?![万亿千百十])[\u4e00-\u9fff]{1,4}"
+"""A Chinese or Japanese unit."""

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from outcome_rl.outcomes.canonical.latex import UNIT_WORDS, UNIT_WORDS_IN_TEXT
+from outcome_rl.outcomes.canonical.latex import COUNTER, UNIT_WORDS, UNIT_WORDS_IN_TEXT
 
 MAX_TOKENS = 400
 
@@ -64,7 +64,7 @@ _LETTERS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for lett
 
 _TOKEN = re.compile(
     rf"(?P<unit>(?<=[0-9}}])(?:(?:{UNIT_WORDS})(?![A-Za-z]|\^?[0-9]?\()"
-    rf"|\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT})\.? ?\}})(?:\^[23])?)"
+    rf"|\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT})\.? ?\}}|{COUNTER}(?![^,;]))(?:\^[23])?)"
     r"|\\text\{(?P<text>[^{}]*)\}"
     r"|\\(?P<command>[A-Za-z]+) ?"
     r"|(?P<escape>\\.)"
@@ -79,8 +79,11 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
-# All groups between bare commas are thousands, or none is: `54,108,12` is a list.
-_THOUSANDS = re.compile(r"(?<![0-9],)[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])(?:\.[0-9]+)?")
+# All groups between bare commas are thousands, or none is: `54,108,12` is a list; `3 125/250` is a mixed number.
+_THOUSANDS = re.compile(
+    r"(?<!\^|_)(?:(?<![0-9],)[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])"
+    r"|(?<![A-Za-z0-9.)}\]])[0-9]{1,3}(?: [0-9]{3})+(?![ ,]?[0-9/]))(?:\.[0-9]+)?"
+)
 _RELATIONS = {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
 _BRACKETS, _CLOSED_BRACKETS = ("(", "[", r"\{"), (")", "]", r"\}")
@@ -89,7 +92,7 @@ CLOSING = frozenset((")", "]", "}", r"\}", r"\rangle", r"\end"))
 
 
 def tokenize(plain: str) -> list[Token]:
-    """Split plain LaTeX into tokens; a comma inside brackets separates, `1,234` outside of them is a number.
+    """Split plain LaTeX into tokens; `1,234` and `1 234` are numbers, but inside brackets a comma separates.
 
     Raises:
         TooLarge: more than `MAX_TOKENS`.
@@ -98,7 +101,7 @@ def tokenize(plain: str) -> list[Token]:
     position, depth = 0, 0
     while position < len(plain):
         if depth == 0 and (thousands := _THOUSANDS.match(plain, position)):
-            tokens.append(Token("number", thousands[0].replace(",", "")))
+            tokens.append(Token("number", re.sub("[ ,]", "", thousands[0])))
             position = thousands.end()
             continue
         match = _TOKEN.match(plain, position)

@@ -164,6 +164,11 @@ class _Parser:
             # Between two numbers; after a power it is a product, after a bare number nobody's.
             before = self.tokens[self.position - 2] if self.position > 1 else _END
             return before.text in ("^", "_", r"\sqrt", "]")
+        before = self.tokens[self.position - 1]
+        if before.kind == kind == "number":  # `1.2.3`
+            return False
+        if (before.kind == "unit" or before.text in ("%", r"\circ")) and (kind == "number" or text == r"\frac"):
+            raise Incomparable("a quantity in several units")  # `2 hours 30 minutes` is no product
         if kind == "command":
             return text[1:] in _FACTOR_COMMANDS
         if text == "|":
