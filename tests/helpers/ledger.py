@@ -1,12 +1,15 @@
 """Ledger of a call on tensors without data (`device="meta"`): the operations that a GPU would run, and the memory held.
 
 Views and allocations cost nothing. An operation reads its arguments once and writes its results once, as if no cache
-held them; an index reads no more than it returns.
+held them; an index reads no more than it returns. Tensors without data stand for those of the GPU: an operation that
+takes them together with a tensor of the CPU is refused, and copies between the two are listed, as is `nonzero`, whose
+result has as many rows as the GPU alone knows.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -41,6 +44,7 @@ class Ledger(TorchDispatchMode):
         super().__init__()
         self.operations: list[Operation] = []
         self.peak_bytes = 0  # beyond the tensors of before
+        self.waits: list[str] = []  # operations for which the host waits
         self._storages: dict[StorageWeakRef, int] = {}
         self._older: set[StorageWeakRef] = set()
 
@@ -54,15 +58,28 @@ class Ledger(TorchDispatchMode):
             reference = StorageWeakRef(tensor.untyped_storage())
             if reference not in self._storages:
                 self._older.add(reference)
+        self._check_devices(func, given)
+        if func is torch.ops.aten.nonzero.default and given[0].is_meta:
+            self.waits.append("nonzero")
+            return given[0].new_empty(given[0].numel() // 2, given[0].dim(), dtype=torch.int64)
         result = func(*args, **kwargs)
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         self._hold(made)
         name = func.overloadpacket.__name__
+        if name in ("_to_copy", "copy_") and len({tensor.is_meta for tensor in given + made}) > 1:
+            self.waits.append(name)
         aliases = {StorageWeakRef(tensor.untyped_storage()) for tensor in given}
         is_view = func.is_view or (not func._schema.is_mutable and bool(made) and self._are_views(made, aliases))
         if made and not is_view and name not in _FREE:
             self._record(func, name, given, made)
         return result
+
+    @staticmethod
+    def _check_devices(func: Any, given: list[Tensor]) -> None:
+        """Refuse tensors of two devices; a single number of the CPU is an argument of the launch."""
+        on_host = [tensor for tensor in given if not tensor.is_meta and tensor.dim() > 0]
+        if len(on_host) not in (0, len(given)) and func.overloadpacket.__name__ not in ("_to_copy", "copy_"):
+            raise RuntimeError(f"{func} takes tensors of the GPU and of the CPU")
 
     def _hold(self, made: list[Tensor]) -> None:
         for tensor in made:

@@ -1,0 +1,201 @@
+"""Calls of the public functions as a GPU would run them, on tensors without data.
+
+The host waits for nothing but what the documentation names, no operation or launch mixes devices, and no copy of a
+large tensor is made that the work does not need. PyTorch without CUDA ends the process where fake CUDA tensors need a
+gradient, so that tensors of the device "meta" stand for those of the GPU.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from ledger import Ledger, ledger_of
+from torch import Tensor
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+from outcome_rl_kernels import (
+    OutcomeCounts,
+    backends,
+    group_advantages,
+    linear_policy_loss,
+    policy_loss,
+)
+from outcome_rl_kernels.advantages import triton as advantages_triton
+from outcome_rl_kernels.counts import triton as counts_triton
+from outcome_rl_kernels.loss import chunked_head, fused, logprobs, row_kernels_triton, scale_triton
+
+pytestmark = pytest.mark.offline
+B, T, H, V = 16, 64, 32, 4096
+N, LARGE = B * T, B * T * H * 2  # bytes of the hidden states
+META: dict[str, Any] = {"device": "meta"}
+
+
+class Launches:
+    """A kernel that checks the devices of its arguments in place of running."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return self
+
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        self.number += 1
+        columns = [value for group in (arguments, named.values()) for value in group if isinstance(value, Tensor)]
+        columns += [
+            value for rows in arguments if isinstance(rows, tuple) for value in rows if isinstance(value, Tensor)
+        ]
+        assert columns
+        assert all(column.is_meta for column in columns)
+
+
+@pytest.fixture(autouse=True)
+def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
+    found = Launches()
+    monkeypatch.setattr(backends, "_missing", lambda impl, device: None)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # which knows no meta device
+    monkeypatch.setattr(fused, "is_traced", lambda tensor: False)
+    monkeypatch.setattr(chunked_head, "_adds_half_products_to_float32", lambda *_: True)
+    monkeypatch.setattr(row_kernels_triton, "_launch", found)
+    monkeypatch.setattr(scale_triton, "scale_", found)
+    monkeypatch.setattr(advantages_triton, "_group_advantages_kernel", found)
+    for name in ("launch_find", "launch_commit", "launch_rehash"):
+        monkeypatch.setattr(counts_triton, name, found)
+    yield found
+    assert found.number > 0
+
+
+def operands(dtype: torch.dtype = torch.bfloat16) -> dict[str, Tensor]:
+    shapes = {"hidden": (B, T, H), "weight": (V, H), "bias": (V,)}
+    return {name: torch.empty(*shape, dtype=dtype, **META).requires_grad_() for name, shape in shapes.items()}
+
+
+def inputs(**options: Any) -> dict[str, Any]:
+    logps = torch.empty(B, T, **META)
+    found: dict[str, Any] = {
+        "labels": torch.empty(B, T, dtype=torch.int64, **META),
+        "advantages": torch.empty(B, **META),
+        "mask": torch.empty(B, T, dtype=torch.bool, **META),
+        "bonuses": torch.empty(B, **META),
+        "answer_mask": torch.empty(B, T, dtype=torch.bool, **META),
+        "old_logps": logps,
+        "rollout_weights": torch.empty(B, **META),
+        "normalizer": torch.empty((), **META),
+    }
+    return found | ({"ref_logps": logps} if options.get("beta") else {}) | options
+
+
+def large_copies(ledger: Ledger) -> list[str]:
+    """Names of the copies of as many bytes as the hidden states have, or more."""
+    names = ("clone", "_to_copy", "copy_", "cat", "constant_pad_nd")
+    return [name for name, _, written, _ in ledger.operations if name.split(".")[0] in names and written >= LARGE]
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"beta": 0.1, "entropy_coef": 0.01, "temperature": 0.7},
+    {"importance_level": "sequence", "loss_agg": "seq-mean-token-mean"},
+    {"delta": 3.0, "loss_agg": "seq-mean-token-sum-norm", "answer_mask_mode": "all"},
+]
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=["default", "KL and entropy", "sequences", "dual clip"])
+@pytest.mark.parametrize("rows", ["contributing", "active", "all", "indices"])
+@pytest.mark.parametrize("fp32_logits", [False, True])
+@pytest.mark.parametrize("chunks", [1, 6])
+def test_the_linear_loss_waits_for_the_number_of_rows_alone(
+    options: dict[str, Any], rows: str, fp32_logits: bool, chunks: int
+) -> None:
+    leaves, found = operands(), {}
+    given = inputs(**options)
+    chosen: Any = torch.empty(N // 2, dtype=torch.int64, **META) if rows == "indices" else rows
+    computed = N if rows == "all" else N // 2
+    workspace = -(-computed // chunks) * V * (6 if fp32_logits else 2)
+
+    def call(ledger: Ledger) -> None:
+        found["output"] = linear_policy_loss(
+            **leaves, **given, rows=chosen, fp32_logits=fp32_logits, workspace_bytes=workspace
+        )
+        (found["output"].loss / 4).backward()
+
+    ledger = ledger_of(call)
+    assert ledger.waits == (["nonzero"] if rows in ("contributing", "active") else [])
+    output = found["output"]
+    assert all(value.is_meta for value in (output.loss, output.logps, output.entropies, *output.metrics.values()))
+    assert all(leaf.grad is not None and leaf.grad.dtype == leaf.dtype for leaf in leaves.values())
+    # Beyond four chunks the sum of the weight's gradient is float32 and is cast once; nothing else is copied.
+    assert large_copies(ledger) == (["_to_copy.default"] if chunks > 4 else [])
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=["default", "KL and entropy", "sequences", "dual clip"])
+@pytest.mark.parametrize("inplace", [False, True])
+def test_the_loss_from_logits_waits_for_nothing_and_copies_nothing(options: dict[str, Any], inplace: bool) -> None:
+    logits = torch.empty(B, T, V, dtype=torch.bfloat16, **META).requires_grad_()
+
+    def call(ledger: Ledger) -> None:
+        policy_loss(logits * 1, **inputs(**options), inplace=inplace).loss.backward()
+
+    ledger = ledger_of(call)
+    assert (ledger.waits, large_copies(ledger)) == ([], [])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_log_probabilities_wait_once_a_pass_where_there_is_a_mask(masked: bool) -> None:
+    """The bodies of the operators: on tensors without data PyTorch does not run them."""
+    hidden, weight, bias = (leaf.detach() for leaf in operands().values())
+    mask_N = torch.empty(N, dtype=torch.bool, **META) if masked else None
+    labels_N = torch.empty(N, dtype=torch.int64, **META)
+    arguments = hidden.reshape(N, H), weight, bias, mask_N, labels_N, 1.0, None, False, "triton"
+
+    def call(ledger: Ledger) -> None:
+        values = logprobs._forward._init_fn(*arguments)
+        grads = logprobs._gradients._init_fn(*values, *arguments, True, True, True)
+        assert all(value.is_meta for value in (*values, *grads))
+
+    ledger = ledger_of(call)
+    assert (ledger.waits, large_copies(ledger)) == (["nonzero"] * 2 * masked, [])
+
+
+@pytest.mark.parametrize("bonus", ["ucb_con", "ucb_mean+batch", "batch_positive"])
+@pytest.mark.parametrize("only", ["all", "incorrect", "unsolved"])
+@pytest.mark.parametrize("count", ["before", "after"])
+def test_advantages_wait_for_nothing(bonus: str, only: Any, count: Any) -> None:
+    counts = OutcomeCounts(capacity=2**16, device="meta", impl="triton")
+    rewards = torch.empty(B, 8, **META)
+    keys = torch.empty(B, 8, dtype=torch.int64, **META)
+
+    def call(ledger: Ledger) -> None:
+        found = group_advantages(rewards, keys[:, 0], keys, counts, bonus=bonus, coef=0.2, only=only, count=count)
+        assert all(value is not None and value.is_meta for value in found)
+
+    assert ledger_of(call).waits == []
+
+
+def test_counting_waits_for_nothing() -> None:
+    counts = OutcomeCounts(capacity=2**16, device="meta", impl="triton")
+    questions, outcomes = torch.empty(B, dtype=torch.int64, **META), torch.empty(B, 8, dtype=torch.int64, **META)
+
+    def call(ledger: Ledger) -> None:
+        assert counts.observe(questions, outcomes).is_meta
+        assert counts.lookup(questions, outcomes).is_meta
+        assert counts.distinct(questions).is_meta
+
+    assert ledger_of(call).waits == []
+    with pytest.raises(RuntimeError, match="meta tensor"):  # a call that waits would raise as this one does
+        len(counts)
+
+
+def test_the_ledger_notices_what_this_file_looks_for(launches: Launches) -> None:
+    launches.number = 1
+    on_gpu, on_host = torch.empty(4, **META), torch.ones(4)
+    with pytest.raises(RuntimeError, match="of the GPU and of the CPU"):
+        ledger_of(lambda ledger: on_gpu + on_host)
+    assert ledger_of(lambda ledger: on_gpu.nonzero()).waits == ["nonzero"]
+    with pytest.raises(NotImplementedError, match="nonzero"):
+        ledger_of(lambda ledger: on_gpu[on_gpu > 0])
+    assert ledger_of(lambda ledger: on_host.to("meta")).waits == ["_to_copy"]
+    assert ledger_of(lambda ledger: on_gpu + torch.ones(())).waits == []
+    with pytest.raises(RuntimeError, match="meta tensor"):
+        on_gpu.sum().item()
