@@ -14,9 +14,9 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -463,11 +463,10 @@ class _Comparisons:
 
 def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
     """Map a function over values, calling it once for equal ones: samples of one question are often identical."""
-    known: dict[T, R] = {}
-    for value in values:
-        if isinstance(value, Hashable) and value not in known:
-            known[value] = call(value)
-    return [known[value] if isinstance(value, Hashable) else call(value) for value in values]
+    try:
+        return list(map(cache(call), values))
+    except TypeError:  # a value without a hash, which the function refuses by its name
+        return list(map(call, values))
 
 
 def _tolerated(question: _Question, text: _Text | None) -> bool:

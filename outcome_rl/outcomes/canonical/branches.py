@@ -14,7 +14,7 @@ from typing import Any
 
 from outcome_rl.outcomes.canonical.arithmetic import Number, multiply
 from outcome_rl.outcomes.canonical.functions import SYMMETRIC, is_integer
-from outcome_rl.outcomes.canonical.parser import Tree, names_in
+from outcome_rl.outcomes.canonical.parser import Tree, names_in, nodes
 
 PRECISION = 192
 KEY_BITS = 48
@@ -66,14 +66,9 @@ def branch_values(tree: Tree, constant: Callable[[Tree], Number], is_complex: bo
     """
     function = _compiled(tree, constant)
     # At whole and half numbers a floor and a ceiling less 1 differ, and nowhere else.
-    last = POINTS + 2 * len(_WHOLE) if _has_jumps(tree) else POINTS
+    jumps = any(node[0] == "call" and node[1] in _JUMPS for node in nodes(tree))
+    last = POINTS + 2 * len(_WHOLE) if jumps else POINTS
     return [_value(function, point, is_complex) for point in range(last)]
-
-
-def _has_jumps(tree: Tree) -> bool:
-    if tree[0] == "call" and tree[1] in _JUMPS:
-        return True
-    return any(_has_jumps(part) for part in tree[1:] if isinstance(part, tuple))
 
 
 def branch_key(value: Value | None) -> str:

@@ -25,11 +25,12 @@ from outcome_rl.outcomes.canonical.branches import Value, as_branch_value, branc
 from outcome_rl.outcomes.canonical.breaks import breaks
 from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OF_INTEGERS, OPERATORS, SYMMETRIC, is_integer
 from outcome_rl.outcomes.canonical.lexer import TooLarge
-from outcome_rl.outcomes.canonical.parser import Tree, names_in, size
+from outcome_rl.outcomes.canonical.parser import Tree, names_in, nodes
 
 MAX_WORK = 12_000
 POINTS = 4
 UNDEFINED = "undefined"
+_I: Tree = ("constant", "i")
 
 
 class Evaluator:
@@ -45,7 +46,7 @@ class Evaluator:
         """Return the key of an expression: of its value if it has no variables or is constant, else of the function."""
         if not names_in(tree):
             return number_key(self.value(tree, 0))
-        is_complex = _has_i(tree)
+        is_complex = _I in nodes(tree)
         keys = [self._rounded(tree, point, point == 0 or is_complex) for point in range(POINTS)]
         if not self.has_branches(tree):
             if keys[0] == UNDEFINED:
@@ -68,8 +69,8 @@ class Evaluator:
         """Return the values at points of all sizes, for a formula that they may tell from others; else none."""
         if not self.has_branches(tree):
             return []
-        self._spend(3 * BRANCH_POINTS * size(tree))
-        return branch_values(tree, self._constant, _has_i(tree))
+        self._spend(3 * BRANCH_POINTS * len(list(nodes(tree))))
+        return branch_values(tree, self._constant, _I in nodes(tree))
 
     def break_keys(self, tree: Tree) -> list[str]:
         """Return the keys of the functions at whose zeros and whole values a formula breaks."""
@@ -165,7 +166,3 @@ def variable(name: str, point: int) -> Number:
     size = context.mpf(93) / 100 + context.ldexp(int.from_bytes(digest, "little"), -512) * 6 / 100
     is_negative = (False, True, ord(name[-1]) & 1, ord(name[-1]) & 2)[point]
     return -size if is_negative else size
-
-
-def _has_i(tree: Tree) -> bool:
-    return tree == ("constant", "i") or any(_has_i(part) for part in tree[1:] if isinstance(part, tuple))

@@ -25,7 +25,6 @@ from outcome_rl.outcomes.canonical.lexer import (
     NotUnderstood,
     Token,
     Tokens,
-    TooLarge,
     at_top_level,
     closing,
     split,
@@ -41,7 +40,7 @@ from outcome_rl.outcomes.canonical.lhs import (
     stem,
     without_domain,
 )
-from outcome_rl.outcomes.canonical.parser import Tree, names_in, parse_expression, with_sign, with_value
+from outcome_rl.outcomes.canonical.parser import Tree, names_in, nodes, parse_expression, with_sign, with_value
 
 _ABOUT, _CONGRUENT = r"\approx", r"\equiv"
 _FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
@@ -145,11 +144,11 @@ def _tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
     return f"{opening}{';'.join(keys)}{closing}"
 
 
-def _elements(item: Tokens, evaluator: evaluate.Evaluator, depth: int = 0) -> list[Element]:
+def _elements(item: Tokens, evaluator: evaluate.Evaluator) -> list[Element]:
     """Return the values of one item: two if it holds a sign `\\pm` outside of a set."""
     signs = (1, -1) if any(token.text in _SIGNS for token in _outside_of_sets(item)) else (1,)
     has_signs = any(token.text in _SIGNS for token in item)
-    return [_Reader(evaluator, pm, depth, has_signs).statement(item) for pm in signs]
+    return [_Reader(evaluator, pm, has_signs).statement(item) for pm in signs]
 
 
 def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
@@ -163,10 +162,9 @@ def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
 class _Reader:
     """Reads statements, with `\\pm` read as one of the signs."""
 
-    def __init__(self, evaluator: evaluate.Evaluator, pm: int, depth: int, has_signs: bool) -> None:
+    def __init__(self, evaluator: evaluate.Evaluator, pm: int, has_signs: bool) -> None:
         self.evaluator = evaluator
         self.pm = pm
-        self.depth = depth
         self.has_signs = has_signs
 
     def parse(self, tokens: Tokens) -> Tree:
@@ -307,14 +305,6 @@ class _Reader:
 
     def value(self, tokens: Tokens) -> Element:
         """Return a set, a tuple, an interval, a matrix or an expression."""
-        self.depth += 1
-        if self.depth > 20:
-            raise TooLarge("nested deeper than 20 brackets")
-        element = self._value(tokens)
-        self.depth -= 1
-        return element
-
-    def _value(self, tokens: Tokens) -> Element:
         if not tokens:
             raise NotUnderstood("nothing")
         texts = [token.text for token in tokens]
@@ -347,7 +337,7 @@ class _Reader:
     def expression(self, tree: Tree) -> Element:
         names = names_in(tree)
         if names:
-            if len(names) == 1 and names < _INTEGERS and ("constant", "pi") in _parts(tree):
+            if len(names) == 1 and names < _INTEGERS and ("constant", "pi") in nodes(tree):
                 tree = with_value(tree, min(names), ("name", "n"))
             return Element(self.evaluator.key(tree))
         return _number(self.evaluator.value(tree, 0))
@@ -385,9 +375,7 @@ class _Reader:
                 return elements[0]._replace(label=None)
         if not inside:
             return Element(set_key(()), numbers=())
-        elements = [
-            element for part in split(inside, (",", ";")) for element in _elements(part, self.evaluator, self.depth)
-        ]
+        elements = [element for part in split(inside, (",", ";")) for element in _elements(part, self.evaluator)]
         return _set_of(elements)
 
     def set_operation(self, parts: list[Tokens], sign: str) -> Element:
@@ -429,13 +417,6 @@ class _Reader:
 
 _SETS = frozenset(("(", "[", r"\{", r"\mathbb", r"\emptyset"))
 _INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
-
-
-def _parts(tree: Tree) -> Iterator[Tree]:
-    yield tree
-    for part in tree[1:]:
-        if isinstance(part, tuple):
-            yield from _parts(part)
 
 
 _ZERO: Tree = ("number", Fraction(0))

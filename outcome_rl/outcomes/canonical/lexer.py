@@ -8,6 +8,7 @@ from typing import NamedTuple
 from outcome_rl.outcomes.canonical.latex import COUNTER, UNIT_WORDS, UNIT_WORDS_IN_TEXT
 
 MAX_TOKENS = 400
+MAX_DEPTH = 24
 
 
 class NotUnderstood(ValueError):
@@ -95,10 +96,10 @@ def tokenize(plain: str) -> list[Token]:
     """Split plain LaTeX into tokens; `1,234` and `1 234` are numbers, but inside brackets a comma separates.
 
     Raises:
-        TooLarge: more than `MAX_TOKENS`.
+        TooLarge: more than `MAX_TOKENS`, or brackets deeper than `MAX_DEPTH`.
     """
     tokens: list[Token] = []
-    position, depth = 0, 0
+    position, depth, nesting = 0, 0, 0
     while position < len(plain):
         if depth == 0 and (thousands := _THOUSANDS.match(plain, position)):
             tokens.append(Token("number", re.sub("[ ,]", "", thousands[0])))
@@ -108,10 +109,13 @@ def tokenize(plain: str) -> list[Token]:
         assert match is not None  # the last alternative takes any character
         token = _token(match)
         depth += (token.text in _BRACKETS) - (token.text in _CLOSED_BRACKETS)
+        nesting = max(nesting + (token.text in OPENING) - (token.text in CLOSING), 0)
         tokens.append(token)
         position = match.end()
         if len(tokens) > MAX_TOKENS:
             raise TooLarge(f"more than {MAX_TOKENS} tokens")
+        if nesting > MAX_DEPTH:
+            raise TooLarge(f"brackets nested deeper than {MAX_DEPTH}")
     return tokens
 
 

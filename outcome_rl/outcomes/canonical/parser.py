@@ -10,6 +10,7 @@ A tree is a tuple `(operator, *operands)`: `("number", Fraction)`, `("name", "x_
 `("call", "sin", a)`, `("apply", "f", a, ...)` of an unknown function.
 """
 
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -18,6 +19,7 @@ from outcome_rl.outcomes.canonical.lexer import (
     CALLED,
     FUNCTION_NAMES,
     GREEK,
+    MAX_DEPTH,
     Incomparable,
     NotUnderstood,
     Token,
@@ -28,7 +30,6 @@ from outcome_rl.outcomes.canonical.lexer import (
     split,
 )
 
-MAX_DEPTH = 24
 MAX_TERMS = 100
 MAX_SERIES_SIZE = 2000
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
@@ -68,9 +69,12 @@ def with_value(tree: Tree, name: str, value: Tree) -> Tree:
     return tuple(with_value(part, name, value) if isinstance(part, tuple) else part for part in tree)
 
 
-def size(tree: Tree) -> int:
-    """Return the number of nodes."""
-    return 1 + sum(size(part) for part in tree[1:] if isinstance(part, tuple))
+def nodes(tree: Tree) -> Iterator[Tree]:
+    """Return a tree and all trees in it."""
+    yield tree
+    for part in tree[1:]:
+        if isinstance(part, tuple):
+            yield from nodes(part)
 
 
 def names_in(tree: Tree) -> frozenset[str]:
@@ -475,7 +479,7 @@ class _Parser:
         self.bound.append(name)
         body = self.product()
         self.bound.pop()
-        if (high - low + 1) * size(body) > MAX_SERIES_SIZE:
+        if (high - low + 1) * len(list(nodes(body))) > MAX_SERIES_SIZE:
             raise TooLarge("a series of too many terms")
         return (operator, *(with_value(body, name, ("number", Fraction(k))) for k in range(low, high + 1)))
 
