@@ -131,12 +131,8 @@ def mended(answer: str) -> str:
         return answer
     if emphasis := _EMPHASIS.fullmatch(answer):
         answer = emphasis[1] or emphasis[2]
-    if "quad" in answer:
-        answer = _GLUED_SPACE.sub(r"\1 ", answer)
-    if "Matrix" in answer:
-        answer = _MATRIX.sub(_matrix, answer)
-    if "\\prime" in answer:
-        answer = _PRIMES.sub(lambda match: "'" * match[0].count("prime"), answer)
+    answer = _MATRIX.sub(_matrix, _GLUED_SPACE.sub(r"\1 ", answer))
+    answer = _PRIMES.sub(lambda match: "'" * match[0].count("prime"), answer)
     return _OUTSIDE_OF_TEXT.sub(_mend, answer)
 
 

@@ -55,13 +55,8 @@ _BARE = {"sqrt": r"\sqrt", "pi": r"\pi", "infinity": r"\infty", "inf": r"\infty"
 _BARE |= {name: f"\\{name}" for name in [*FUNCTION_NAMES, *GREEK] if name != "Pi"}
 _BARE |= {f"a{name}": rf"\arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
 _BARE |= {"and": "and", "or": "or"}
-_LETTERS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for letter in "αβγδεζηθικνξρστυφχψω"} | {
-    "λ": r"\lambda",
-    "μ": r"\mu",
-    "Δ": r"\Delta",
-    "Ω": r"\Omega",
-    "Σ": r"\Sigma",
-}
+_LETTERS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for letter in "αβγδεζηθικμνξρστυφχψω"}
+_LETTERS |= {"λ": r"\lambda", "Δ": r"\Delta", "Ω": r"\Omega", "Σ": r"\Sigma"}
 
 _TOKEN = re.compile(
     rf"(?P<unit>(?<=[0-9}}])(?:(?:{UNIT_WORDS})(?![A-Za-z]|\^?[0-9]?\()"
@@ -69,7 +64,8 @@ _TOKEN = re.compile(
     r"|\\text\{(?P<text>[^{}]*)\}"
     r"|\\(?P<command>[A-Za-z]+) ?"
     r"|(?P<escape>\\.)"
-    r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2}(?![0-9A-Za-z.]))?)"
+    r"|(?P<number>[0-9]*\.[0-9]*\\overline ?(?:\{[0-9]+\}|[0-9])"
+    r"|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2}(?![0-9A-Za-z.]))?)"
     rf"|(?<![A-Za-z])(?P<bare>{'|'.join(sorted(_BARE, key=len, reverse=True))})(?![A-Za-z])"
     rf"|(?<![A-Za-z])(?P<called>{'|'.join(sorted(CALLED, key=len, reverse=True))})(?=\()"
     r"|(?P<word>[A-Za-z]{5,})"

@@ -290,16 +290,7 @@ class _Parser:
         return tree
 
     def number(self, text: str) -> Tree:
-        """Parse a number, a mixed number, or a repeating decimal `0.1\\overline{6}`."""
-        if self.next.text == r"\overline" and "." in text:
-            self.take()
-            period = self.tokens[self.position : self.position + 3]
-            digits = period[1].text if len(period) == 3 and period[0].text == "{" else period[0].text if period else ""
-            if not (digits.isascii() and digits.isdigit()):
-                raise self.refusal()
-            self.position += 3 if period[0].text == "{" else 1
-            scale = 10 ** len(text.partition(".")[2])
-            return ("number", _number(text) + Fraction(int(digits), (10 ** len(digits) - 1) * scale))
+        """Parse a number or a mixed number."""
         value = ("number", _number(text))
         before = self.tokens[self.position - 2] if self.position > 1 else _END
         if text.isdigit() and before.kind in ("end", "symbol") and before.text not in ("^", "_", "]", "/", ")"):
@@ -579,4 +570,9 @@ def _signed(sign: str, tree: Tree) -> Tree:
 
 
 def _number(text: str) -> Fraction:
-    return Fraction(int(text) if text.isdigit() else text)
+    """Return the value of a decimal, which may repeat: `0.1\\overline{6}`."""
+    text, _, period = text.partition(r"\overline")
+    if not period:
+        return Fraction(int(text) if text.isdigit() else text)
+    digits = period.strip(" {}")
+    return Fraction(f"0{text}") + Fraction(int(digits), (10 ** len(digits) - 1) * 10 ** len(text.partition(".")[2]))
