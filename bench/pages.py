@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench import loss_page
+from bench import loss_page, math_verify_suite
 from experiments.bandits import sweeps
 from experiments.paper import frontier
 from experiments.paper.measures import Results
@@ -44,7 +44,10 @@ def pages() -> dict[Path, str]:
         "docs/outcomes.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()
         }
-        | {"generated": generated_block(read(RESULTS / "outcome-pairs.json"))},
+        | {
+            "generated": generated_block(read(RESULTS / "outcome-pairs.json")),
+            "suite": math_verify_suite.table(read(RESULTS / "math-verify-suite.json")["figures"]),
+        },
     }
     found = {}
     for page, blocks in tables.items():

@@ -20,6 +20,7 @@ def main() -> None:
     def load() -> Any:
         function = load_function(name)
         function = getattr(function, "function", function)  # where `isolated` took the name of what it isolates
+        getattr(function, "outcome_prepare", int)()
         return lambda task: _reply(function, *pickle.loads(base64.b64decode(task[1])))
 
     serve(memory_mib, alarm_s, load)

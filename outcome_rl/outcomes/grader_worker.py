@@ -28,10 +28,10 @@ def main() -> None:
 def _verdict(pair: list[str], memory_mib: int) -> dict[str, str]:
     a, b = pair
     equal = judge(a, b) or judge(b, a)
-    peak_mib = _peak_mib()
+    used_mib = peak_mib()
     # math-verify catches MemoryError and returns "different", so that verdict is not trusted near the limit.
-    if not equal and peak_mib > memory_mib / 2:
-        return {"verdict": "error", "reason": f"used {peak_mib} MiB of at most {memory_mib} MiB"}
+    if not equal and used_mib > memory_mib / 2:
+        return {"verdict": "error", "reason": f"used {used_mib} MiB of at most {memory_mib} MiB"}
     return {"verdict": "equal" if equal else "different"}
 
 
@@ -51,7 +51,7 @@ def _parse(answer: str, role: str) -> list[Any]:
     return parsed
 
 
-def _peak_mib() -> int:
+def peak_mib() -> int:
     """Return the peak memory of this process in MiB."""
     if sys.platform == "linux":
         # ru_maxrss would include the parent's memory at the fork, such as the weights of a policy.

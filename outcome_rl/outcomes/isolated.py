@@ -46,9 +46,19 @@ class Isolated(WorkerPool):
         )
 
     def __call__(
-        self, responses: Sequence[str], examples: Sequence[Example], deadline: float = float("inf")
+        self,
+        responses: Sequence[str],
+        examples: Sequence[Example],
+        deadline: float = float("inf"),
+        timeout_s: float | None = None,
     ) -> list[Found | Failure]:
         """Return the outcome of each response; those that have not begun at the deadline are cut.
+
+        Args:
+            responses: N texts.
+            examples: their data rows.
+            deadline: time, by `time.monotonic()`.
+            timeout_s: shorter time limit of a response, in seconds.
 
         Raises:
             TypeError: an example cannot be sent to another process.
@@ -57,7 +67,7 @@ class Isolated(WorkerPool):
         outcomes: list[Found | Failure] = [Failure("crash", "")] * len(responses)
         with self._turn():
             rows = zip(responses, examples, strict=True)
-            for (i, _), reply in self._answer([(i, _sent(*row)) for i, row in enumerate(rows)], deadline):
+            for (i, _), reply in self._answer([(i, _sent(*row)) for i, row in enumerate(rows)], deadline, timeout_s):
                 outcomes[i] = _received(reply)
         return outcomes
 

@@ -94,7 +94,9 @@ class WorkerPool:
                 _kill_all(self._pool, self._pid)
                 raise
 
-    def _answer(self, tasks: Iterable[Any], deadline: float = float("inf")) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def _answer(
+        self, tasks: Iterable[Any], deadline: float = float("inf"), timeout_s: float | None = None
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Yield every task with its reply, in the order of completion.
 
         A task whose worker was killed at the time limit gets the verdict "timeout", one whose worker died "error", both
@@ -104,6 +106,7 @@ class WorkerPool:
             RuntimeError: if the workers do not start.
         """
         waiting = deque(tasks)
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
         while waiting or any(worker.task is not None for worker in self._pool):
             if waiting and time.monotonic() >= deadline:
                 yield from ((task, {"verdict": "cut"}) for task in waiting)
@@ -113,7 +116,7 @@ class WorkerPool:
             while len(self._pool) < min(self.workers, busy + len(waiting)):
                 self._pool.append(_Worker(self._command))
             for worker in self._pool:
-                if waiting and worker.ready and worker.task is None and worker.send(waiting[0], self.timeout_s):
+                if waiting and worker.ready and worker.task is None and worker.send(waiting[0], limit_s):
                     waiting.popleft()
             for worker, reply in _replies(self._pool):
                 task, was_ready = worker.task, worker.ready
