@@ -24,12 +24,13 @@ from transformers import (
     get_cosine_schedule_with_warmup,
 )
 
+from experiments.toy.demonstrator import demonstrations
+from experiments.toy.tokenizer import build_tokenizer
 from outcome_rl.files import write_json
 from outcome_rl.metrics import summarise
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, outcome_key
 from outcome_rl.toy.task import DialectTask
-from outcome_rl.toy.tokenizer import build_tokenizer
 
 CARD_NAME = "policy_card.json"
 THREADS = 2  # sums differ in their last bits with the number of threads, and training amplifies that
@@ -92,12 +93,10 @@ def imitate(
         raise ValueError(f"steps must be at least 1; got {steps}.")
     optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95))
     schedule = get_cosine_schedule_with_warmup(optimizer, WARMUP_STEPS, steps)
-    demonstrations = task.demonstrations(seed)
+    examples = demonstrations(task, seed)
     policy.train()
     for step in range(1, steps + 1):
-        texts = [
-            f"{prompt} {response} {tokenizer.eos_token}" for prompt, response in islice(demonstrations, BATCH_SIZE)
-        ]
+        texts = [f"{prompt} {response} {tokenizer.eos_token}" for prompt, response in islice(examples, BATCH_SIZE)]
         tokens = tokenizer(texts, return_tensors="pt").input_ids  # all of one length, so nothing is padded
         labels = tokens[:, -RESPONSE_TOKENS:]
         logits = policy(tokens[:, :-1]).logits[:, -RESPONSE_TOKENS:]

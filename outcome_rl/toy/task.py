@@ -5,9 +5,10 @@ of a symbol in a dialect is a hidden rule, one of eight operations modulo 53. Th
 boxes the result: `17 + 5 = 22 -- 3 = 16 \boxed{ 16 }`. A wrong belief about a rule shows as a wrong operation, hence as
 one of up to 53 answers.
 
-A policy is warm-started on the responses of a demonstrator that is imperfect on purpose. It prefers a default meaning
-that each symbol has in all dialects, so it is right on easy rules, undecided on medium ones, and on hard ones almost
-always wrong in the same way: there a policy must explore to find the answer, and its first samples mislead it.
+The installed policy was warm-started on the responses of a demonstrator (`experiments/toy/`) that is imperfect on
+purpose. It prefers a default meaning that each symbol has in all dialects, so it is right on easy rules, undecided on
+medium ones, and on hard ones almost always wrong in the same way: there a policy must explore to find the answer, and
+its first samples mislead it.
 
 A quarter of the rules never occurs in training questions, so the test split also shows how training changes questions
 that it could not reinforce.
@@ -118,7 +119,7 @@ class DialectTask:
     @cached_property
     def rules(self) -> dict[tuple[str, str], Rule]:
         """The rule of every (dialect, symbol), with exact shares of easy, medium, hard and held-out rules."""
-        rng = self._rng("rules")
+        rng = self.rng("rules")
         default = dict(zip(SYMBOLS, _shuffled(rng, list(OPERATIONS)), strict=True))
         pairs = _shuffled(rng, list(product(DIALECTS, SYMBOLS)))
         n_easy, n_medium = round(EASY.share * len(pairs)), round(MEDIUM.share * len(pairs))
@@ -148,7 +149,7 @@ class DialectTask:
         if count is None:
             count = DEFAULT_COUNTS[split]
         _check_int("count", count, low=1, high=MAX_COUNT)
-        allowed = (q for q in self._questions(split) if q.split == split and (split != "train" or self._trainable(q)))
+        allowed = (q for q in self.questions(split) if q.split == split and (split != "train" or self._trainable(q)))
         distinct = islice(_distinct(allowed), count)
         return [
             {"id": f"dialect{self.instance}-{split}-{index}", "problem": question.text, "answer": self.answer(question)}
@@ -162,37 +163,9 @@ class DialectTask:
             value = OPERATIONS[self.rules[question.dialect, symbol].operation](value, digit)
         return str(value)
 
-    def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
-        r"""Yield (problem, response) pairs of the imperfect demonstrator, without end.
-
-        Questions belong to the training split by hash, but use all rules: before reinforcement learning a policy knows
-        the held-out rules as well as the others. Each step's operation is drawn from the beliefs about its rule.
-
-        Args:
-            seed: seed of the stream, at least 0.
-
-        Returns:
-            Pairs such as `("D07 17 @ 5 # 3 =>", r"17 + 5 = 22 -- 3 = 16 \boxed{ 16 }")`.
-
-        Raises:
-            TypeError: `seed` is not an int.
-            ValueError: `seed` is negative.
-        """
-        _check_int("seed", seed, low=0)
-        rng = self._rng(f"demonstrator/{seed}")
-        questions = (q for q in self._questions(f"demonstrations/{seed}") if q.split == "train")
-        return ((question.text, self._demonstrate(question, rng)) for question in questions)
-
-    def _demonstrate(self, question: Question, rng: Random) -> str:
-        value, words = question.start, [str(question.start)]
-        for symbol, digit in question.steps:
-            operation = _draw(rng, self.rules[question.dialect, symbol].beliefs)
-            value = OPERATIONS[operation](value, digit)
-            words += [operation, str(digit), "=", str(value)]
-        return " ".join([*words, BOX_OPEN, str(value), BOX_CLOSE])
-
-    def _questions(self, stream: str) -> Iterator[Question]:
-        rng = self._rng(f"questions/{stream}")
+    def questions(self, stream: str) -> Iterator[Question]:
+        """Yield the questions of a named stream, of all splits and with repetitions, without end."""
+        rng = self.rng(f"questions/{stream}")
         while True:
             dialect, start = _pick(rng, DIALECTS), int(rng.random() * MODULUS)
             first = (_pick(rng, SYMBOLS), _pick(rng, DIGITS))
@@ -201,7 +174,8 @@ class DialectTask:
     def _trainable(self, question: Question) -> bool:
         return not any(self.rules[question.dialect, symbol].held_out for symbol, _ in question.steps)
 
-    def _rng(self, purpose: str) -> Random:
+    def rng(self, purpose: str) -> Random:
+        """Return the generator of one kind of draws."""
         return Random(f"dialect-arithmetic/{self.instance}/{purpose}")
 
 
@@ -216,15 +190,6 @@ def _draw_rule(rng: Random, default: str, level: Difficulty, *, held_out: bool) 
     remaining, total = 1 - sum(beliefs.values()), sum(weights.values())
     spread = {other: remaining * weight / total for other, weight in weights.items()}
     return Rule(operation, beliefs | spread, held_out)
-
-
-def _draw(rng: Random, probabilities: dict[str, float]) -> str:
-    point = rng.random() * sum(probabilities.values())
-    for item, probability in probabilities.items():
-        point -= probability
-        if point < 0:
-            return item
-    return item  # rounding left the point on the upper end
 
 
 def _pick(rng: Random, items: Sequence[T]) -> T:

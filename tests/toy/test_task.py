@@ -2,14 +2,13 @@
 
 import json
 import math
-import re
 import subprocess
 import sys
 from collections import Counter
 from hashlib import sha256
-from itertools import islice
 
 import pytest
+from dialect_oracle import FORMULAS, compute, steps_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,29 +16,6 @@ from outcome_rl.toy.task import DIALECTS, MAX_COUNT, SYMBOLS, DialectTask, Quest
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 TASK = DialectTask()
-
-# Written apart from the task's own table: what each word of a response computes, before the modulus.
-FORMULAS = {
-    "+": "v+d",
-    "-": "v-d",
-    "*": "v*d",
-    "r-": "d-v",
-    "++": "v+2*d",
-    "--": "v-2*d",
-    "2+": "2*v+d",
-    "2-": "2*v-d",
-}
-
-
-def compute(word: str, v: int, d: int) -> int:
-    return int(eval(FORMULAS[word], {"v": v, "d": d})) % 53
-
-
-def steps_of(problem: str) -> tuple[str, int, list[tuple[str, int]]]:
-    match = re.fullmatch(r"(D\d\d) (\d+) (\S) (\d) (\S) (\d) =>", problem)
-    assert match, problem
-    dialect, start, symbol1, digit1, symbol2, digit2 = match.groups()
-    return dialect, int(start), [(symbol1, int(digit1)), (symbol2, int(digit2))]
 
 
 def solve(task: DialectTask, problem: str) -> str:
@@ -52,10 +28,8 @@ def solve(task: DialectTask, problem: str) -> str:
 def test_the_task_never_changes():
     """Counts, checkpoints and the installed policy depend on exactly these rows."""
     rows = [row for split in SPLITS for row in TASK.problems(split, 200)]
-    demonstrations = list(islice(TASK.demonstrations(seed=0), 200))
     assert rows[0] == {"id": "dialect0-train-0", "problem": "D12 39 ^ 9 ! 3 =>", "answer": "1"}
     assert sha256(json.dumps(rows).encode()).hexdigest()[:16] == "7093b2927a0feff6"
-    assert sha256(json.dumps(demonstrations).encode()).hexdigest()[:16] == "7aa1dce5cce1c84a"
 
 
 def test_default_sizes_and_row_shape():
@@ -119,37 +93,6 @@ def test_rules_have_the_documented_shares_and_beliefs():
         assert min(rule.beliefs.values()) > 0
 
 
-def test_demonstrations_follow_the_beliefs():
-    pattern = re.compile(r"(\d+) (\S+) (\d) = (\d+) (\S+) (\d) = (\d+) \\boxed\{ (\d+) \}")
-    place = next(place for place, rule in TASK.rules.items() if rule.beliefs[rule.operation] == 0.35)
-    believed: Counter[str] = Counter()
-    for problem, response in islice(TASK.demonstrations(seed=3), 20_000):
-        dialect, start, ((symbol1, digit1), (_, digit2)) = steps_of(problem)
-        match = pattern.fullmatch(response)
-        assert match, response
-        v0, operation1, d1, v1, operation2, d2, v2, boxed = match.groups()
-        assert (int(v0), int(d1), int(d2)) == (start, digit1, digit2)
-        assert compute(operation1, int(v0), int(d1)) == int(v1)
-        assert compute(operation2, int(v1), int(d2)) == int(v2) == int(boxed)
-        if (dialect, symbol1) == place:
-            believed[operation1] += 1
-    n = believed.total()
-    assert n > 60
-    for operation, probability in TASK.rules[place].beliefs.items():
-        assert abs(believed[operation] / n - probability) < 5 * math.sqrt(probability * (1 - probability) / n)
-
-
-def test_demonstrations_use_training_questions():
-    tested = {row["problem"] for split in ("validation", "test") for row in TASK.problems(split, 20_000)}
-    shown = {problem for problem, _ in islice(TASK.demonstrations(seed=0), 20_000)}
-    assert not tested & shown
-
-
-def test_demonstrations_depend_on_the_seed():
-    first, again, other = (list(islice(TASK.demonstrations(seed), 50)) for seed in (1, 1, 2))
-    assert first == again != other
-
-
 def test_answer_follows_the_true_rules():
     question = Question("D07", 17, (("@", 5), ("#", 3)))
     assert question.text == "D07 17 @ 5 # 3 =>"
@@ -165,7 +108,6 @@ def test_answer_follows_the_true_rules():
         (lambda: TASK.problems("test", 0), ValueError, f"count must be an int from 1 to {MAX_COUNT}; got 0"),
         (lambda: TASK.problems("test", MAX_COUNT + 1), ValueError, "count must be an int from 1"),
         (lambda: TASK.problems("test", True), TypeError, "count must be an int .* of type bool"),
-        (lambda: TASK.demonstrations(-5), ValueError, "seed must be an int of at least 0; got -5"),
     ],
 )
 def test_invalid_arguments_are_named(call, error, message):

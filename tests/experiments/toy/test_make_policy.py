@@ -8,9 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+from experiments.toy.demonstrator import demonstrations
 from experiments.toy.make_policy import CARD_NAME, imitate, main, measure, new_policy
+from experiments.toy.tokenizer import build_tokenizer
 from outcome_rl.toy import DialectTask, policy_dir
-from outcome_rl.toy.tokenizer import build_tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +78,7 @@ def test_shipped_policy_measures_what_its_card_says():
 def test_shipped_policy_computes_correctly_and_errs_in_the_rules():
     """Its mistakes are wrong operations, not wrong sums: what exploration is to find is the rule."""
     policy, tokenizer = load(policy_dir())
-    texts = [f"{prompt} {response}" for prompt, response in islice(DialectTask().demonstrations(seed=99), 256)]
+    texts = [f"{prompt} {response}" for prompt, response in islice(demonstrations(DialectTask(), seed=99), 256)]
     tokens = tokenizer(texts, return_tensors="pt").input_ids
     with torch.inference_mode():
         predicted = policy(tokens).logits.argmax(-1)

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from experiments.toy.demonstrator import demonstrations
+from experiments.toy.tokenizer import SPECIAL_TOKENS, WORDS, build_tokenizer
 from outcome_rl.toy.task import DialectTask
-from outcome_rl.toy.tokenizer import SPECIAL_TOKENS, WORDS, build_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFa
 
 
 def test_prompts_have_eight_tokens_and_responses_thirteen(tokenizer):
-    for prompt, response in islice(DialectTask().demonstrations(seed=0), 200):
+    for prompt, response in islice(demonstrations(DialectTask(), seed=0), 200):
         prompt_ids = tokenizer(prompt).input_ids
         response_ids = tokenizer(f"{response} {tokenizer.eos_token}", add_special_tokens=False).input_ids
         assert (len(prompt_ids), len(response_ids)) == (8, 13)
