@@ -48,17 +48,6 @@ outcome_rl::RowStatistics columns_of(double* statistics, int64_t rows) {
     return {statistics, statistics + rows, statistics + 2 * rows, statistics + 3 * rows};
 }
 
-// Calls compute(rewards, advantages, bonuses) with pointers of the rewards' type, likewise.
-template <class Compute>
-void over_rewards(int32_t float64, const void* rewards, void* advantages, void* bonuses, Compute compute) {
-    if (float64 != 0) {
-        compute(
-            static_cast<const double*>(rewards), static_cast<double*>(advantages), static_cast<double*>(bonuses));
-    } else {
-        compute(static_cast<const float*>(rewards), static_cast<float*>(advantages), static_cast<float*>(bonuses));
-    }
-}
-
 }  // namespace
 
 using outcome_rl::CountTable;
@@ -122,8 +111,6 @@ OUTCOME_RL_EXPORT void count_table_pending(
 
 OUTCOME_RL_EXPORT void count_table_clear_pending(CountTable* table) noexcept { table->clear_pending(); }
 
-OUTCOME_RL_EXPORT void count_table_clear(CountTable* table) noexcept { table->clear(); }
-
 // `float64` says whether rewards, advantages and bonuses are double or float; `table` may be null, `before` then too;
 // `update` adds the groups to the table. Out of memory: nothing is counted and nothing computed.
 OUTCOME_RL_EXPORT int32_t group_advantages(
@@ -148,11 +135,16 @@ OUTCOME_RL_EXPORT int32_t group_advantages(
             return kOutOfMemory;
         }
     }
-    over_rewards(float64, rewards, advantages, bonuses, [&](auto* typed_rewards, auto* to, auto* bonuses_to) {
+    const auto compute = [&](auto* to) {
         using T = std::remove_pointer_t<decltype(to)>;
-        const outcome_rl::Groups<T> input{typed_rewards, outcomes, correct, before, groups, samples};
-        outcome_rl::group_advantages(input, *settings, to, bonuses_to);
-    });
+        const outcome_rl::Groups<T> input{static_cast<const T*>(rewards), outcomes, correct, before, groups, samples};
+        outcome_rl::group_advantages(input, *settings, to, static_cast<T*>(bonuses));
+    };
+    if (float64 != 0) {
+        compute(static_cast<double*>(advantages));
+    } else {
+        compute(static_cast<float*>(advantages));
+    }
     return kOk;
 }
 

@@ -91,13 +91,6 @@ void CountTable::clear_pending() {
     pending_size_ = 0;
 }
 
-void CountTable::clear() {
-    counts_.clear();
-    questions_.clear();
-    total_ = 0;
-    pending_size_ = 0;
-}
-
 bool CountTable::reserve(const Keys& keys, int64_t pairs) {
     // Runs of one question, as a batch of groups and a sorted snapshot have them, need one slot of a question each.
     const int64_t questions = keys.n / keys.outcomes_per_question;

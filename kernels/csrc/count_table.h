@@ -66,7 +66,6 @@ class CountTable {
     void pending(int64_t* questions, int64_t* outcomes, int64_t* counts) const;
 
     void clear_pending();
-    void clear();
 
   private:
     // Makes room for `pairs` more pairs of the questions of `keys`.

@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -125,11 +124,6 @@ class OpenTable {
         grown.size_ = size_;
         swap(grown);
         return true;
-    }
-
-    void clear() {
-        std::memset(static_cast<void*>(slots_), 0, slot_count() * sizeof(Slot));
-        size_ = 0;
     }
 
   private:

@@ -56,7 +56,6 @@ _FUNCTIONS = {
     "count_table_entries": (None, _POINTER, _POINTER, _POINTER, _POINTER),
     "count_table_pending": (None, _POINTER, _POINTER, _POINTER, _POINTER),
     "count_table_clear_pending": (None, _POINTER),
-    "count_table_clear": (None, _POINTER),
     "group_advantages": (_INT32, _POINTER, _INT32, _INT32, *[_POINTER] * 4, _INT64, _INT64, *[_POINTER] * 4),
     "row_statistics": (None, *_LOGIT_ROWS, _POINTER, _INT32),
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),

@@ -118,12 +118,6 @@ class OutcomeCounts:
             entries = self._table.entries()
         return sort_entries(entries)
 
-    def clear(self) -> None:
-        """Forget all counts."""
-        with self.lock:
-            self._table.clear()
-            self._synced = 0
-
     def sync(self, process_group: dist.ProcessGroup | None = None) -> None:
         """Give every rank the sum of what all ranks have added since the last call.
 

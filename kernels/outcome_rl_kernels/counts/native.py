@@ -74,9 +74,6 @@ class NativeTable:
     def clear_pending(self) -> None:
         self._library.count_table_clear_pending(self.handle)
 
-    def clear(self) -> None:
-        self._library.count_table_clear(self.handle)
-
     def total(self) -> int:
         return int(self._library.count_table_total(self.handle))
 

@@ -5,6 +5,7 @@ each count is `pending`: added since the last synchronisation between ranks. Arg
 flat contiguous int64 tensors of one length, counts positive, no sum beyond int64.
 """
 
+from collections import Counter
 from typing import NamedTuple, Protocol
 
 import torch
@@ -43,9 +44,6 @@ class CountTable(Protocol):
     def clear_pending(self) -> None:
         """Forget which parts are pending; the counts stay."""
 
-    def clear(self) -> None:
-        """Forget everything."""
-
     def total(self) -> int:
         """Return the sum of all counts."""
 
@@ -59,7 +57,6 @@ class DictTable:
     def __init__(self) -> None:
         self._counts: dict[tuple[int, int], int] = {}
         self._pending: dict[tuple[int, int], int] = {}
-        self._distinct: dict[int, int] = {}
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         before = self.lookup(question_keys, outcome_keys)
@@ -73,14 +70,13 @@ class DictTable:
     def add(self, entries: CountEntries, *, pending: bool) -> None:
         for question, outcome, count in zip(*(column.tolist() for column in entries), strict=True):
             pair = (question, outcome)
-            if pair not in self._counts:
-                self._distinct[question] = self._distinct.get(question, 0) + 1
             self._counts[pair] = self._counts.get(pair, 0) + count
             if pending:
                 self._pending[pair] = self._pending.get(pair, 0) + count
 
     def distinct(self, question_keys: Tensor) -> Tensor:
-        return torch.tensor([self._distinct.get(question, 0) for question in question_keys.tolist()], dtype=torch.int64)
+        outcomes = Counter(question for question, _ in self._counts)
+        return torch.tensor([outcomes[question] for question in question_keys.tolist()], dtype=torch.int64)
 
     def entries(self) -> CountEntries:
         return _to_entries(self._counts)
@@ -90,11 +86,6 @@ class DictTable:
 
     def clear_pending(self) -> None:
         self._pending.clear()
-
-    def clear(self) -> None:
-        self._counts.clear()
-        self._pending.clear()
-        self._distinct.clear()
 
     def total(self) -> int:
         return sum(self._counts.values())

@@ -82,12 +82,6 @@ class TritonTable:
             self.slots[:, 3] = 0
         self._has_pending = self._captured  # replays go on adding
 
-    def clear(self) -> None:
-        self.slots.zero_()
-        self.state.zero_()
-        self._most_pairs = 0
-        self._has_pending = self._captured
-
     def total(self) -> int:
         return self._read_state()[_TOTAL]
 

@@ -233,9 +233,6 @@ def test_a_launch_without_room_counts_nothing_and_says_so_later() -> None:
     for read in (table.__len__, table.total, table.entries, table.pending):
         with pytest.raises(RuntimeError, match="replayed when the count table of 256 slots had no room"):
             read()
-    table.clear()
-    assert set(fill(table, pairs)) == {0}
-    assert table.total() == 153
 
 
 def test_a_table_that_was_overwritten_ends_its_walks_and_says_so() -> None:
