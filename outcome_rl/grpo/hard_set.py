@@ -6,7 +6,7 @@ more than twice the samples that decide it. (200 problems of the toy task: 6,072
 eightfold, 12,632.)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -64,27 +64,15 @@ def find_hard(
             sampler.fill(path, left, sampling, name, progress)
         for question in read_samples(path):
             questions[question.question_id].answers.extend(question.answers)
-        statistics.update(_judged(matcher, [questions[problem.id] for problem in left.problems]))
-        left = _unsolved(left, statistics, matcher)
+        outcomes, _ = classify_samples(matcher, [questions[problem.id] for problem in left.problems])
+        unsolved = []
+        for row, (problem, (keys, correct)) in enumerate(zip(left.problems, outcomes, strict=True)):
+            answers = keys[keys != NO_ANSWER]
+            statistics[problem.id] = Statistics(
+                problem.id, len(keys), int(correct.sum()), len(np.unique(answers)), len(keys) - len(answers)
+            )
+            if not correct.any() and problem.id not in matcher.bad_golds:
+                unsolved.append(row)
+        left = left.select(unsolved)
         drawn = total
     return [statistics[problem.id] for problem in dataset.problems], [problem.id for problem in left.problems]
-
-
-def _judged(matcher: OutcomeMatcher, questions: Sequence[Question]) -> dict[str, Statistics]:
-    outcomes, _ = classify_samples(matcher, questions)
-    statistics = {}
-    for question, (keys, correct) in zip(questions, outcomes, strict=True):
-        distinct, no_answer = len(np.unique(keys[keys != NO_ANSWER])), int((keys == NO_ANSWER).sum())
-        statistics[question.question_id] = Statistics(
-            question.question_id, len(keys), int(correct.sum()), distinct, no_answer
-        )
-    return statistics
-
-
-def _unsolved(dataset: ProblemSet, statistics: dict[str, Statistics], matcher: OutcomeMatcher) -> ProblemSet:
-    kept = [
-        row
-        for row, problem in enumerate(dataset.problems)
-        if not statistics[problem.id].correct and problem.id not in matcher.bad_golds
-    ]
-    return dataset.select(kept)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from outcome_rl.files import drop_partial_row, read_rows, write_json
 from outcome_rl.grpo.config.load import load_config
@@ -122,25 +121,16 @@ def open_sampler(
     names = [dataset.name for dataset in sets]
     if len(set(names)) < len(names):
         raise ValueError(f"two sources share a name, and so a file of samples: {', '.join(names)}; rename one")
-    identity = {**_identity(config), **{f"problems of {one.name}": one.fingerprint[:16] for one in sets}, **more}
+    depends = ("model.", "data.", "rollout.", "trainer.seed")
+    identity = {name: value for name, value in config.identity.items() if name.startswith(depends)}
+    identity |= {f"problems of {one.name}": one.fingerprint[:16] for one in sets} | more
     with only_run_in(out):
-        _claim(out, identity)
+        record = out / "settings.json"
+        if record.exists():
+            check_same_run(json.loads(record.read_text()), identity, out, "choose another --out")
+        else:
+            write_json(record, identity)
         policy = Policy.load(config.model)
         sets = [tokenize(dataset, policy.tokenizer, config.data) for dataset in sets]
         with open_engine(policy) as engine:
             yield Sampler(engine, config, with_text=with_text), sets
-
-
-def _identity(config: TrainConfig) -> dict[str, Any]:
-    """Return the settings that samples depend on."""
-    depends = ("model.", "data.", "rollout.", "trainer.seed")
-    return {name: value for name, value in config.identity.items() if name.startswith(depends)}
-
-
-def _claim(out: Path, identity: dict[str, Any]) -> None:
-    """Write the identity of the samples into a folder, or check that it holds the same one."""
-    path = out / "settings.json"
-    if path.exists():
-        check_same_run(json.loads(path.read_text()), identity, out, "choose another --out")
-    else:
-        write_json(path, identity)
