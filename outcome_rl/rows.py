@@ -67,15 +67,9 @@ def find(row: Mapping[str, Any], name: str, default: Any = None) -> Any:
 def first_field(
     row: Mapping[str, Any], names: Sequence[str], role: str, where: str, fix: str, *, nullable: bool = False
 ) -> tuple[str, Any]:
-    """Return the name and the value of the first of some fields that a row has.
+    """Return the name and the value of the first of some fields that a row has; `nullable` lets the value be null.
 
-    Args:
-        row: a row.
-        names: names of the field, the preferred one first.
-        role: meaning of the field, for errors.
-        where: location of the row, for errors.
-        fix: advice for a row without the field.
-        nullable: whether the value may be null.
+    The error names `where` the row is, the `role` of the field, and the `fix`.
 
     Raises:
         ValueError: the row has none of them, or null.

@@ -29,10 +29,8 @@ def printable(text: str) -> str:
 
 @contextmanager
 def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
-    """Print errors in files, options, data and installation as `error: ...`, and exit with status 2.
-
-    Args:
-        debug: let them through, with their traceback.
+    """Print errors in files, options, data and installation as `error: ...` and exit with status 2, or let them through
+    with `debug`.
     """
     try:
         yield
@@ -84,13 +82,7 @@ def show_progress(label: str, unit: str) -> Iterator["Progress"]:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
-    """Print rows of cells in aligned columns, and an empty line after them.
-
-    Args:
-        header: the first row, one cell per column.
-        rows: each with as many cells.
-        numbers: align the cells to the right.
-    """
+    """Print rows of cells in columns, aligned to the right for `numbers`, and an empty line after them."""
     table = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:

@@ -1,4 +1,4 @@
-"""Host records of a response, and the shape letters of the whole trainer.
+"""Host records of a response, from its problem to the optimizer step.
 
 A response is a ragged record on the host until it is packed; nothing is padded on the way. From the problem to the
 optimizer step it passes through:
@@ -13,15 +13,7 @@ optimizer step it passes through:
     PolicyLossOutput              loss, log-probabilities and entropies                       outcome_rl_kernels
     UpdateTotals                  statistics of the updates on a batch                        update/totals.py
 
-Shape letters, in tensor names such as `logps_M`:
-
-    B  questions of a batch                        S  sequences: responses that pass through the model together
-    n  samples of a question                       L  tokens of the longest sequence, prompt and response
-    N  responses of a batch, B * n                 U  tokens of a packed row: shared prefixes once
-    P  tokens of a prompt                          K  slots that attention lays the tokens of a packed row out in
-    T  tokens of a response                        M  response tokens of a micro-batch, which the loss predicts
-    H  hidden size          V  vocabulary          A  attention heads          D  channels of a head
-    G  distinct prefixes that the decode loop computes for its S sequences
+Tensor names such as `logps_M` end in the shape letters of docs/architecture.md.
 """
 
 from collections.abc import Mapping, Sequence

@@ -16,10 +16,7 @@ class RewardFunction:
     """
 
     def __init__(self, name: str) -> None:
-        """Import the function.
-
-        Args:
-            name: `reward.function`, as "module:function" or "path.py:function".
+        """Import the function that `reward.function` names.
 
         Raises:
             ValueError: there is no such function.

@@ -28,13 +28,7 @@ class Policy:
     """
 
     def __init__(self, model: Any, tokenizer: Any, adapters: Any = None) -> None:
-        """Wrap a model that is loaded already.
-
-        Args:
-            model: a causal language model of transformers.
-            tokenizer: its tokenizer.
-            adapters: peft's wrapper of `model`, if it is trained by LoRA.
-        """
+        """Wrap a causal language model of transformers, and peft's wrapper of it if it is trained by LoRA."""
         self.model = model.eval()
         self.sharded: ShardedModel | None = None
         self.tokenizer = tokenizer
@@ -96,9 +90,6 @@ class Policy:
 
     def shard(self, device: torch.device) -> None:
         """Shard the weights over the processes; all of them hold this policy, and must enter every pass from now on.
-
-        Args:
-            device: the kind of device that holds each process's shard.
 
         Raises:
             ValueError: the weights have several dtypes.

@@ -55,9 +55,6 @@ def evaluate(
 def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
     """Average the summaries of several data sets, each with the same weight, however many questions it has.
 
-    Args:
-        summaries: one for each set; other keys are ignored.
-
     Returns:
         Means over the sets, at the k that all of them have; `n_questions` and `n_samples` are sums.
     """

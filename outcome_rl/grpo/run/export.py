@@ -12,15 +12,7 @@ from outcome_rl.grpo.run.checkpoint import find_model
 
 
 def export_model(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32"]) -> int:
-    """Write weights, configuration, generation settings and tokenizer as a Hugging Face folder, whole or not at all.
-
-    Args:
-        model: see `find_model`.
-        out: the folder, which must not exist.
-        dtype: of the weights.
-
-    Returns:
-        The number of parameters.
+    """Write a model that `find_model` finds as a Hugging Face folder, whole or not at all; return its parameter count.
 
     Raises:
         FileExistsError: there is something at `out`.
