@@ -56,7 +56,8 @@ def training_charts(runs: Sequence[Rows]) -> dict[str, str]:
         for run, rows in enumerate(runs):
             for number, (name, label) in enumerate(quantities.items()):
                 points = [(row["step"], row[name]) for row in rows if name in row]
-                _line(axes, points, run, number, len(runs), label)
+                colour, line = (run, LINES[number]) if len(runs) > 1 else (number, "-")
+                _line(axes, points, colour, line, label if run == 0 else "")
         if axes.lines:
             charts[title] = _svg(figure, axes, "step", rate=bool(RATES & {*quantities}))
     if any(runs):
@@ -72,7 +73,7 @@ def evaluation_charts(runs: Sequence[Rows]) -> dict[str, str]:
         figure, axes = _axes()
         for run, rows in enumerate(runs):
             at_k = [(row["step"], row[f"{figure_name}_at_k"].get(k)) for row in rows]
-            _line(axes, [point for point in at_k if point[1] is not None], run, 0, len(runs), "", marker="o")
+            _line(axes, [point for point in at_k if point[1] is not None], run, marker="o")
         charts[f"{figure_name}@{k}"] = _svg(figure, axes, "step", rate=figure_name == "pass")
     return charts
 
@@ -85,17 +86,9 @@ def comparison_charts(pairs: Sequence[tuple[int, Mapping[str, Any], Mapping[str,
         ks: set[int] = set()
         for run, base, trained in pairs:
             for row, line, label in ((trained, "-", "trained"), (base, "--", "base")):
-                axes.plot(
-                    [int(k) for k in row[metric]],
-                    list(row[metric].values()),
-                    line,
-                    color=PALETTE[run % len(PALETTE)],
-                    linewidth=1.6,
-                    marker="o",
-                    markersize=3,
-                    label=label if run == pairs[0][0] else None,
-                )
-                ks |= {int(k) for k in row[metric]}
+                at_k = {int(k): value for k, value in row[metric].items()}
+                _line(axes, at_k.items(), run, line, label if run == pairs[0][0] else "", marker="o")
+                ks |= at_k.keys()
         axes.set_xscale("log", base=2)
         axes.minorticks_off()
         charts[title] = _svg(figure, axes, "k samples", sorted(ks), rate=metric == "pass_at_k")
@@ -112,7 +105,7 @@ def _time_chart(runs: Sequence[Rows]) -> str:
     for run, rows in enumerate(runs):
         points = [(row["step"], row["time/step_s"]) for row in rows]
         if len(runs) > 1 or len(points) == 1:
-            _line(axes, points, run, 0, len(runs), "")
+            _line(axes, points, run)
     axes.set_ylim(bottom=0)
     return _svg(figure, axes, "step")
 
@@ -123,21 +116,21 @@ def _axes() -> tuple[Figure, Axes]:
 
 
 def _line(
-    axes: Axes, points: Iterable[tuple[int, float]], run: int, number: int, runs: int, label: str, marker: str = ""
+    axes: Axes, points: Iterable[tuple[int, float]], colour: int, line: str = "-", label: str = "", marker: str = ""
 ) -> None:
-    points = [(step, value) for step, value in points if math.isfinite(value)]
+    points = [(x, value) for x, value in points if math.isfinite(value)]
     if not points:
         return
-    steps, values = zip(*points, strict=True)
+    xs, values = zip(*points, strict=True)
     axes.plot(
-        steps,
+        xs,
         values,
-        color=PALETTE[(run if runs > 1 else number) % len(PALETTE)],
-        linestyle=LINES[number] if runs > 1 else "-",
+        line,
+        color=PALETTE[colour % len(PALETTE)],
         linewidth=1.6,
-        marker=marker or ("o" if len(steps) == 1 else ""),  # a line through one point is invisible
+        marker=marker or ("o" if len(xs) == 1 else ""),  # a line through one point is invisible
         markersize=3,
-        label=label if run == 0 else None,
+        label=label or None,
     )
 
 
