@@ -41,7 +41,10 @@ def describe_environment() -> Environment:
     from outcome_rl_kernels import implementations
 
     versions = package_versions()
-    chosen = {**implementations(), "outcome grader": _grader(versions)}
+    grader = ("canonical keys + math-verify", "keys are read off the text; killable processes compare the rest")
+    if versions["math-verify"] == "not installed":
+        grader = ("canonical keys", "math-verify is not installed: answers that keys do not settle raise an error")
+    chosen = {**implementations(), "outcome grader": grader}
     return Environment(
         versions=versions,
         devices=_devices(),
@@ -60,15 +63,6 @@ def versions_of(modules: Mapping[str, str]) -> dict[str, str]:
     return {
         name: version(owners[module][0]) if owners.get(module) else "not installed" for name, module in modules.items()
     }
-
-
-def _grader(versions: dict[str, str]) -> tuple[str, str]:
-    if versions["math-verify"] == "not installed":
-        return "canonical keys", "math-verify is not installed: answers that keys do not settle raise an error"
-    return (
-        "canonical keys + math-verify",
-        "keys are read off the text; killable processes compare the rest",
-    )
 
 
 def _devices() -> list[str]:

@@ -7,7 +7,7 @@ summed. These are those of PyTorch's CPU kernels; GPU kernels save nearly the sa
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -113,7 +113,9 @@ def estimate_memory(config: TrainConfig) -> Estimate:
     ]
     if config.rollout.engine == "transformers":
         sequences = min(config.rollout.micro_batch_size, config.data.train_batch_size * config.rollout.n)
-        cache = _cache_numbers_per_token(shape) * size * sequences * length
+        heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+        width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+        cache = 2 * shape.num_hidden_layers * heads * width * size * sequences * length  # keys and values
         parts.append(Part(f"cache of {sequences} x {length} tokens", cache, "rollout"))
     if sharded:
         # With gradients: all that is in no layer, the layer that computes, and the next, which is prefetched.
@@ -244,13 +246,6 @@ def _memory_there(config: TrainConfig) -> int | None:
 def _shown(num_bytes: int) -> str:
     unit, name = (2**30, "GiB") if num_bytes >= 2**30 else (2**20, "MiB")
     return f"{num_bytes / unit:,.1f} {name}"
-
-
-def _cache_numbers_per_token(shape: Any) -> int:
-    """Return the KV-cache elements per token."""
-    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
-    width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    return int(2 * shape.num_hidden_layers * heads * width)
 
 
 def _is_local(source: str) -> bool:

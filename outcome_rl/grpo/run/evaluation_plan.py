@@ -23,10 +23,13 @@ class EvaluationPlan:
         Raises:
             FileNotFoundError, ValueError: bad data, or two different sources with the same name in the records.
         """
-        self.test_freq = config.trainer.test_freq
+        data, self.test_freq = config.data, config.trainer.test_freq
         self.validation, self.test = (
-            [_read(source, config, tokenizer) for source in dict.fromkeys(sources)]
-            for sources in (config.data.val_files, config.data.test_files)
+            [
+                tokenize(load_problems([source], data, data.val_max_samples, named_columns=False), tokenizer, data)
+                for source in dict.fromkeys(sources)
+            ]
+            for sources in (data.val_files, data.test_files)
         )
         self._by_name: dict[str, ProblemSet] = {}
         for dataset in [*self.validation, *self.test]:
@@ -60,8 +63,3 @@ class EvaluationPlan:
             if len(sets) > 1 and len(of_sets) == len(sets) and name not in done:
                 averages[name] = dict(macro_average(of_sets))
         return averages
-
-
-def _read(source: str, config: TrainConfig, tokenizer: Any) -> ProblemSet:
-    dataset = load_problems([source], config.data, config.data.val_max_samples, named_columns=False)
-    return tokenize(dataset, tokenizer, config.data)
