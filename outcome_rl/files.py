@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(scratch, path)
         _sync(path.parent)
     finally:
-        with suppress(FileNotFoundError):
-            scratch.unlink()
+        scratch.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -69,8 +68,7 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
             scratch.rename(path)
         _sync(path.parent)
     finally:
-        if scratch.exists():  # after an error, or with the replaced contents
-            shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)  # there after an error, or with the replaced contents
 
 
 def seal_folder(folder: Path) -> None:

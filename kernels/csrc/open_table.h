@@ -26,27 +26,22 @@
 
 namespace outcome_rl {
 
-inline void prefetch(const void* address) {
+inline void prefetch([[maybe_unused]] const void* address) {
 #if defined(__GNUC__)
     __builtin_prefetch(address);
 #elif defined(_MSC_VER)
     _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0);
-#else
-    (void)address;
 #endif
 }
 
 // Asks for huge pages in the part of `memory` that they can cover. Memory from calloc is not touched yet where the system
 // maps it afresh, as it does above some ten megabytes. Advice only: whether it is taken changes nothing but speed.
-inline void advise_huge_pages(void* memory, size_t bytes) {
+inline void advise_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     constexpr uintptr_t kHugePage = uintptr_t{1} << 21;
     const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + kHugePage - 1) / kHugePage * kHugePage;
     const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + bytes) / kHugePage * kHugePage;
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#else
-    (void)memory;
-    (void)bytes;
 #endif
 }
 

@@ -9,7 +9,6 @@ that no damage of the file passes for other counts.
 import hashlib
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +61,8 @@ def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: st
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
     _sync_directory(path.parent)
 
 
