@@ -31,3 +31,5 @@ from outcome_rl_kernels import linear_logprobs as linear_logprobs
 from outcome_rl_kernels import linear_policy_loss as linear_policy_loss
 from outcome_rl_kernels import loss_normalizer as loss_normalizer
 from outcome_rl_kernels import policy_loss as policy_loss
+from outcome_rl_kernels import register_adv_estimator as register_adv_estimator
+from outcome_rl_kernels import register_bonus as register_bonus

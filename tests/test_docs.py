@@ -1,6 +1,7 @@
 """The documentation agrees with the code."""
 
 import inspect
+import math
 import re
 import runpy
 from pathlib import Path
@@ -17,6 +18,8 @@ from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.types import Problem
 from outcome_rl.metrics import SampleSummary
 from outcome_rl.settings import settings_of
+from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, parse_adv_estimator
+from outcome_rl_kernels.advantages.reference import REGISTERED_BONUSES
 from outcome_rl_kernels.loss.api import LossOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -153,6 +156,28 @@ def test_the_explorer_of_the_integration_page_runs() -> None:
     names: dict[str, Any] = {}
     exec(block, names)
     assert names["scored"].correct.tolist() == [True, False, False]
+
+
+def test_a_bonus_and_an_estimator_of_ones_own_run_as_the_page_shows() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS.parent / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {"__name__": "own_methods"}
+    try:
+        exec(block, names)
+        scored = names["explorer"].score(["q"] * 4, [rf"\boxed{{{answer}}}" for answer in (1, 1, 2, 3)], ["1"] * 4)
+    finally:
+        ADV_ESTIMATORS.pop("rare_first", None)
+        REGISTERED_BONUSES.pop("inverse_count", None)
+    assert scored.advantages[0] == scored.advantages[1] > 0 > scored.advantages[2] == scored.advantages[3]
+    assert scored.advantages[0].item() == pytest.approx(math.sqrt(3) / 2 / math.sqrt(2), rel=1e-4)
+    assert scored.bonuses.tolist() == pytest.approx([0.1 - 0.25, 0.1 - 0.25, 0.1, 0.1])
+
+
+def test_the_settings_of_the_methods_are_accepted() -> None:
+    rows = re.findall(r"^\| .* \| `((?:bonus|adv_estimator)=.*)` \|$", (DOCS / "methods.md").read_text(), re.MULTILINE)
+    configs = [eval(f"ExplorationConfig({row})") for row in rows]
+    listed = {parse_adv_estimator(config.adv_estimator)[0] for config in configs}
+    assert len(rows) == 16
+    assert listed == {*ADV_ESTIMATORS}
 
 
 def test_the_reward_function_of_the_training_page_runs(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ Knows nothing of answers, drivers or configs. Users find the same names in `outc
 """
 
 from outcome_rl_kernels.advantages.api import GroupAdvantages, group_advantages, parse_bonus
+from outcome_rl_kernels.advantages.estimators import register_adv_estimator
+from outcome_rl_kernels.advantages.reference import register_bonus
 from outcome_rl_kernels.backends import implementations
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.loss.api import (
@@ -29,4 +31,6 @@ __all__ = [
     "loss_normalizer",
     "parse_bonus",
     "policy_loss",
+    "register_adv_estimator",
+    "register_bonus",
 ]

@@ -59,14 +59,14 @@ def move(columns: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     return [column if column.device == device else arrived(column) for column in columns]
 
 
-def rewards_of(rewards: Tensor | Sequence[float], n: int) -> Tensor:
-    rewards_N = rewards.detach() if isinstance(rewards, Tensor) else torch.tensor(rewards, dtype=torch.float32)
-    if not rewards_N.is_floating_point() or rewards_N.shape != (n,) or not rewards_N.isfinite().all():
+def numbers_of(name: str, values: Tensor | Sequence[float], n: int) -> Tensor:
+    values_N = values.detach() if isinstance(values, Tensor) else torch.tensor(values, dtype=torch.float32)
+    if not values_N.is_floating_point() or values_N.shape != (n,) or not values_N.isfinite().all():
         raise ValueError(
-            f"rewards must be {n} finite floating-point numbers, one per response; got {rewards_N.dtype} of shape "
-            f"{tuple(rewards_N.shape)} with {int((~rewards_N.isfinite()).sum())} that are not finite"
+            f"{name} must be {n} finite floating-point numbers, one per response; got {values_N.dtype} of shape "
+            f"{tuple(values_N.shape)} with {int((~values_N.isfinite()).sum())} that are not finite"
         )
-    return rewards_N
+    return values_N
 
 
 def verdicts_of(correct: Tensor | Sequence[bool], n: int) -> Tensor:

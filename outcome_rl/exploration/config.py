@@ -6,10 +6,11 @@ from difflib import get_close_matches
 from typing import Any, Literal, Self
 
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
-from outcome_rl.outcomes.functions import OutcomeFunction, given
+from outcome_rl.outcomes.functions import OutcomeFunction, given, load_function
 from outcome_rl.outcomes.matcher import Judge, OutcomeMatcher
 from outcome_rl.settings import check_settings, setting
 from outcome_rl_kernels import parse_bonus
+from outcome_rl_kernels.advantages.estimators import WITHOUT_REWARDS, parse_adv_estimator
 from outcome_rl_kernels.advantages.reference import CountTime, NoAnswerRule, Only, is_zeroed
 from outcome_rl_kernels.loss.inputs import AnswerMaskMode
 
@@ -22,9 +23,15 @@ class ExplorationConfig:
         TypeError, ValueError: a setting has the wrong type, or is outside its range.
     """
 
+    adv_estimator: str = setting(
+        "grpo",
+        "Advantage from rewards and outcomes: grpo, dr_grpo, rloo, maxrl, pass_at_k(k=4), pkpo(k=4), unlikeliness, "
+        "majority, edas, or your own by register_adv_estimator, as module:function.",
+    )
     bonus: str = setting(
         "ucb_con",
-        'Exploration bonus: none, ucb, ucb_mean, ucb_con, batch, batch_positive, or several joined by "+".',
+        "Exploration bonus: none, ucb, ucb_mean, ucb_con, batch, batch_positive, your own by register_bonus, as "
+        'module:function, or several joined by "+".',
     )
     coef: float | list[float] = setting(0.1, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
     baseline: float = setting(0.5, "Baseline b0 of ucb_con; the paper uses 1 for easy and 0.5 for medium data.")
@@ -91,7 +98,11 @@ class ExplorationConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        for name in (self.adv_estimator.partition("(")[0], *self.bonus.split("+")):
+            if ":" in name:
+                load_function(name.strip())  # its module registers it
         methods = parse_bonus(self.bonus)
+        parse_adv_estimator(self.adv_estimator)
         if self.schedule_batches is None and (self.coef_end or self.baseline_end is not None):
             raise ValueError("coef_end and baseline_end need schedule_batches, the number of batches; got null")
         if isinstance(self.coef, list | tuple) and len(self.coef) != len(methods):
@@ -140,6 +151,11 @@ class ExplorationConfig:
         return parse_bonus(self.bonus) != ("none",)
 
     @property
+    def needs_rewards(self) -> bool:
+        """Return whether the advantages depend on rewards, which `majority` takes from the answers themselves."""
+        return parse_adv_estimator(self.adv_estimator)[0] not in WITHOUT_REWARDS
+
+    @property
     def needs_correctness(self) -> bool:
         """Return whether the bonus depends on correctness: `only`, or the rule for groups that are all correct."""
         zeroed = any(is_zeroed(method, self.zero_when_all_correct) for method in parse_bonus(self.bonus))
@@ -147,7 +163,8 @@ class ExplorationConfig:
 
     def group_settings(self, batches: int) -> dict[str, Any]:
         """Return the arguments of `group_advantages` that are settings, after a number of batches."""
-        given = {name: getattr(self, name) for name in ("bonus", "zero_when_all_correct", "no_answer", "only")}
+        names = ("adv_estimator", "bonus", "zero_when_all_correct", "no_answer", "only")
+        given = {name: getattr(self, name) for name in names}
         done = 0.0 if self.schedule_batches is None else min(batches / self.schedule_batches, 1.0)
         factor = 1 + (self.coef_end - 1) * done
         end = self.baseline if self.baseline_end is None else self.baseline_end

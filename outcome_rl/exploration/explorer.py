@@ -14,7 +14,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outcome_rl.exploration.batch import from_rank_zero, group_indices, move, rewards_of, rows_by_size, verdicts_of
+from outcome_rl.exploration.batch import from_rank_zero, group_indices, move, numbers_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.scored import Scored, mean
 from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
@@ -103,14 +103,15 @@ class Explorer:
         correct: Tensor | Sequence[bool] | None = None,
         examples: Sequence[Mapping[str, Any]] | None = None,
         outcome_keys: Tensor | Sequence[int] | None = None,
+        logps: Tensor | Sequence[float] | None = None,
         scale: Scale = "std",
     ) -> Scored:
         """Classify N responses, compute their advantages and bonuses, and count them.
 
-        `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, and the bonus of `group_advantages`, from the counts
-        before this call: the responses of one call never see one another, whatever groups they are in. With
-        `count="after"` all of them see all of them. A group in which no response has an answer gets no bonus, unless
-        `no_answer="own_class"`.
+        `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, or the result of another `adv_estimator`, and the
+        bonus of `group_advantages`, from the counts before this call: the responses of one call never see one another,
+        whatever groups they are in. With `count="after"` all of them see all of them. A group in which no response has
+        an answer gets no bonus, unless `no_answer="own_class"`.
 
         Args:
             question_ids: N stable ids of the questions, the same whenever a question comes back; an id of the data set,
@@ -118,6 +119,7 @@ class Explorer:
             responses: N texts.
             golds: N gold answers, the same for all responses to a question; None where there are none.
             rewards: N finite numbers, which may hold penalties; None takes 1 for a correct response and 0 for another.
+                `adv_estimator="majority"` reads neither rewards nor golds.
             group_ids: N ids that say which responses are normalised together, each group of one question. None makes
                 one group of each question.
             correct: N verdicts to use in place of the comparison with the golds.
@@ -125,7 +127,8 @@ class Explorer:
                 ones.
             outcome_keys: N integers that name the outcomes, 0 for none, where `outcome="given"`: clusters of
                 embeddings, or a judge's. `keys` of the result are their hashes.
-            scale: "std", or "none" to leave out the division by the standard deviation (Dr. GRPO).
+            logps: N log-probabilities of the responses, each the mean over its tokens, for `unlikeliness` alone.
+            scale: "std", or "none" to leave out the division of `grpo` by the standard deviation (Dr. GRPO).
 
         Returns:
             `Scored`, without gradient.
@@ -138,18 +141,20 @@ class Explorer:
         groups = group_indices(question_ids, question_ids if group_ids is None else group_ids)
         responses = self._named(responses, outcome_keys, golds)
         judged = golds is not None or correct is not None or bool(self.config.is_correct)
-        if not judged and (rewards is None or self.config.needs_correctness):
-            needs = "the rewards" if rewards is None else f"bonus={self.config.bonus!r}"
+        rewarded = rewards is not None or not self.config.needs_rewards
+        if not judged and (not rewarded or self.config.needs_correctness):
+            needs = f"bonus={self.config.bonus!r}" if rewarded else "the rewards"
             raise ValueError(
                 f"golds or correct must tell which responses are correct, because {needs} would follow from it; got "
                 "neither. Pass one of them, or rewards and zero_when_all_correct=False"
             )
-        given_rewards = None if rewards is None else rewards_of(rewards, len(groups))
+        given_rewards = None if rewards is None else numbers_of("rewards", rewards, len(groups))
+        given_logps = [] if logps is None else [numbers_of("logps", logps, len(groups))]
         verdicts = None if correct is None else verdicts_of(correct, len(groups))
         keys, outcomes = self._classify(question_ids, responses, golds, examples, groups, given_rewards, verdicts)
         verdicts = torch.from_numpy(outcomes.correct) if verdicts is None else verdicts
         order, shapes = rows_by_size(groups)
-        questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, solved_N = move(
+        questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, solved_N, *logps_N = move(
             [
                 keys,
                 torch.from_numpy(outcomes.keys),
@@ -158,6 +163,7 @@ class Explorer:
                 torch.from_numpy(groups),
                 order,
                 torch.tensor([self.solved.get(question_id, False) for question_id in question_ids]),
+                *given_logps,
             ],
             self.counts.device,
         )
@@ -175,6 +181,7 @@ class Explorer:
                 keys_N[rows_Bn],
                 self.counts,
                 correct=correct_N[rows_Bn],
+                logps=logps_N[0][rows_Bn] if logps_N else None,
                 scale=scale,
                 update=counts_here,
                 **self.config.group_settings(self.batches),

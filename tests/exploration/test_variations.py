@@ -1,4 +1,4 @@
-"""Variations of the bonus: some responses alone, counts after the batch, fading counts, schedules."""
+"""Variations: some responses alone, counts after the batch, fading counts, schedules, advantage estimators."""
 
 import math
 from collections import Counter
@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl import ExplorationConfig, Explorer
+from outcome_rl import ExplorationConfig, Explorer, group_advantages
+from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
+from outcome_rl_kernels.advantages.reference import REGISTERED_BONUSES
 
 # A batch: question and answer of each response; the gold of both questions is 1.
 BATCH = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), min_size=1, max_size=8)
@@ -95,3 +98,71 @@ def test_correctness_is_needed_by_only() -> None:
 def test_ends_of_schedules_need_their_length(end: dict[str, float], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="need schedule_batches"):
         ExplorationConfig(**end)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("estimator", ["dr_grpo", "rloo", "pass_at_k(k=2)", "edas"])
+def test_advantages_are_those_of_the_estimator(estimator: str) -> None:
+    explorer = Explorer(adv_estimator=estimator, bonus="batch")
+    scored = score(explorer, [(0, 1), (1, 2), (0, 2), (0, 2), (1, 1)])
+    for rows in ([0, 2, 3], [1, 4]):  # groups of two sizes
+        part = group_advantages(
+            scored.rewards[rows][None],
+            torch.tensor([1]),
+            scored.keys[rows][None],
+            adv_estimator=estimator,
+            bonus="batch",
+        )
+        assert scored.advantages[rows].tolist() == part.advantages[0].tolist()
+        assert scored.bonuses[rows].tolist() == part.bonuses[0].tolist()
+
+
+def test_majority_needs_no_gold() -> None:
+    explorer = Explorer(adv_estimator="majority", bonus="none")
+    responses = [r"\boxed{1/2}", r"\boxed{7}", r"\boxed{0.5}", "I give up"]
+    scored = explorer.score(["q"] * 4, responses, None)
+    assert scored.advantages[0] == scored.advantages[2] > 0 > scored.advantages[1] == scored.advantages[3]
+    with pytest.raises(ValueError, match=r"bonus='ucb_con'.* follow from it"):
+        Explorer(adv_estimator="majority").score(["q"] * 4, responses, None)
+    with pytest.raises(ValueError, match="the rewards would follow"):
+        Explorer(adv_estimator="rloo", bonus="none").score(["q"] * 4, responses, None)
+
+
+def test_unlikeliness_takes_log_probabilities() -> None:
+    explorer = Explorer(adv_estimator="unlikeliness", bonus="none")
+    arguments = (["q"] * 3, [r"\boxed{1}", r"\boxed{1}", r"\boxed{2}"], ["1"] * 3)
+    scored = explorer.score(*arguments, logps=[-0.1, -3.0, -0.2])
+    assert scored.advantages[1] > scored.advantages[0] > 0 > scored.advantages[2]
+    for logps, match in ((None, "logps"), ([0.0], "logps must be 3 finite"), ([0.0, math.nan, 0.0], "1 that are not")):
+        with pytest.raises(ValueError, match=match):
+            explorer.score(*arguments, logps=logps)
+
+
+def test_an_estimator_is_checked_when_the_settings_are_made() -> None:
+    with pytest.raises(ValueError, match="adv_estimator must be one of"):
+        ExplorationConfig(adv_estimator="gae")
+    with pytest.raises(ValueError, match="takes"):
+        ExplorationConfig(adv_estimator="pkpo")
+
+
+def test_a_configuration_file_names_the_module_of_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "methods_of_a_file.py").write_text(
+        "from outcome_rl import register_adv_estimator, register_bonus\n"
+        "@register_adv_estimator('doubled_reward')\n"
+        "def doubled_reward(groups, *, factor=2.0):\n    return groups.rewards * factor\n"
+        "@register_bonus('one_each')\n"
+        "def one_each(outcome_keys, counts):\n    return (outcome_keys != 0).float()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = ExplorationConfig(
+        adv_estimator="methods_of_a_file:doubled_reward(factor=3)", bonus="methods_of_a_file:one_each + batch"
+    )
+    try:
+        scored = score(Explorer(config), [(0, 1), (0, 2)])
+        assert scored.advantages.tolist() == [3, 0]
+        assert scored.bonuses.tolist() == pytest.approx([0.1, 0.1])
+    finally:
+        ADV_ESTIMATORS.pop("doubled_reward")
+        REGISTERED_BONUSES.pop("one_each")
+    with pytest.raises(ValueError, match="no_such_module"):
+        ExplorationConfig(adv_estimator="no_such_module:f")

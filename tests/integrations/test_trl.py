@@ -30,6 +30,7 @@ from outcome_rl import (
     OutcomeMatcher,
     extract_answer,
     group_advantages,
+    outcome_key,
     question_key,
 )
 from outcome_rl.integrations.trl import exploration_advantages
@@ -169,6 +170,31 @@ def test_the_bonus_is_added_to_trls_own_advantages(make: Make, settings: dict[st
     assert not torch.equal(ours, plain)
 
 
+@pytest.mark.parametrize("estimator", ["dr_grpo", "rloo", "pkpo(k=2)"])
+@pytest.mark.parametrize("bonus", ["none", "batch"])
+def test_another_estimator_replaces_trls_advantages(make: Make, estimator: str, bonus: str) -> None:
+    weighted = {"reward_funcs": [is_right, length], "reward_weights": [1.0, 0.5]}
+    trainer = make(
+        exploration=ExplorationConfig(adv_estimator=estimator, bonus=bonus, answer_mask_mode="none"), **weighted
+    )
+    output = generate(trainer, 0, 1, 2)
+    rewards = (trainer._rewards * torch.tensor([1.0, 0.5])).nansum(dim=1)
+    keys = torch.tensor([0 if a is None else outcome_key(a) for a in answers_of(output)]).view(3, N)
+    groups = group_advantages(rewards.view(3, N), torch.arange(3), keys, adv_estimator=estimator, bonus=bonus)
+    torch.testing.assert_close(output["advantages"], (groups.advantages + groups.bonuses).flatten())
+    if estimator == "dr_grpo" and bonus == "none":
+        trls = generate(make(trainer_class=GRPOTrainer, scale_rewards="none", **weighted), 0, 1, 2)["advantages"]
+        torch.testing.assert_close(output["advantages"], trls)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"scale_rewards": "batch"}, {"multi_objective_aggregation": "normalize_then_sum"}], ids=str
+)
+def test_another_estimator_refuses_what_trl_does_across_groups(make: Make, settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"adv_estimator='rloo' works within groups"):
+        make(exploration=ExplorationConfig(adv_estimator="rloo"), **settings)
+
+
 @pytest.mark.parametrize("mode", ["policy", "bonus", "all", "none"])
 def test_answer_tokens_are_kept_out_as_the_mode_says(make: Make, mode: str) -> None:
     reward = generate(make(trainer_class=GRPOTrainer), 0, 1, 2)["advantages"]
@@ -300,4 +326,6 @@ def test_a_subclass_of_ones_own_calls_one_function(make: Make) -> None:
         exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments)
     with pytest.raises(ValueError, match="every 8 consecutive completions must be samples of one question"):
         exploration_advantages(output, ["a"] * 12, ["1"] * 12, num_generations=8, **arguments)
+    with Explorer(adv_estimator="rloo") as explorer, pytest.raises(ValueError, match="rewards must be given"):
+        exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments | {"explorer": explorer})
     assert int(own.explorer.counts.items().counts.sum()) == 12

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import verl
@@ -24,11 +25,42 @@ from verl.utils.tensordict_utils import assign_non_tensor  # noqa: E402
 from verl.workers.utils.losses import ppo_loss  # noqa: E402
 from verl_runs import EXPLORE, make_trainer, verl_config  # noqa: E402
 
-from outcome_rl import ExplorationConfig  # noqa: E402
+from outcome_rl import ExplorationConfig, group_advantages  # noqa: E402
 from outcome_rl.integrations.verl import algorithms, plugin  # noqa: E402
 from outcome_rl.integrations.verl.trainer import prepare, read_settings  # noqa: E402
 
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
+# --- estimators
+
+
+def verls(name: str, rewards_Bn: Tensor, **settings: Any) -> Tensor:
+    """Compute verl's advantages of groups of n samples, each of one token."""
+    B, n = rewards_Bn.shape
+    arguments = {"index": np.repeat(np.arange(B), n), "config": settings, **settings}
+    rewards_N1 = rewards_Bn.reshape(-1, 1)
+    return core_algos.get_adv_estimator_fn(name)(rewards_N1.clone(), torch.ones_like(rewards_N1), **arguments)[0].view(
+        B, n
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "settings"),
+    [
+        ("grpo", "grpo", {"norm_adv_by_std_in_grpo": True}),
+        ("dr_grpo", "grpo", {"norm_adv_by_std_in_grpo": False}),
+        ("rloo", "rloo", {}),
+        ("rloo", "rloo_vectorized", {}),
+    ],
+    ids=str,
+)
+def test_estimators_equal_verls(ours: str, theirs: str, settings: dict[str, Any]) -> None:
+    rewards = torch.randn(5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    rewards[0] = 1.0
+    keys = torch.ones(5, 6, dtype=torch.int64)
+    got = group_advantages(rewards, torch.arange(5), keys, adv_estimator=ours, bonus="none").advantages
+    torch.testing.assert_close(got, verls(theirs, rewards, **settings), atol=1e-9, rtol=1e-9)
 
 
 # --- loading
@@ -190,8 +222,10 @@ def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> Non
 def test_one_line_more_switches_it_on_in_any_script() -> None:
     with initialize_config_module("verl.trainer.config", version_base=None):
         line = ["algorithm.adv_estimator=outcome_grpo", EXPLORE + "bonus=ucb_con+batch", EXPLORE + "coef=[0.2,1]"]
+        line.append(EXPLORE + "adv_estimator='pass_at_k(k=4)'")
         config = compose("ppo_trainer", overrides=line)
-    assert read_settings(config) == (ExplorationConfig(bonus="ucb_con+batch", coef=[0.2, 1]), "")
+    expected = ExplorationConfig(adv_estimator="pass_at_k(k=4)", bonus="ucb_con+batch", coef=[0.2, 1])
+    assert read_settings(config) == (expected, "")
 
 
 def test_this_is_the_verl_that_the_plugin_is_written_for() -> None:

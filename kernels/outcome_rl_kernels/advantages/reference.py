@@ -21,27 +21,69 @@ Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025,
 is ours: the paper calls historical and batch exploration complementary and gives no formula.
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor
 
+from outcome_rl_kernels.checks import check_shape_of
 from outcome_rl_kernels.counts.api import OutcomeCounts
 
-BonusMethod = Literal["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive"]
 NoAnswerRule = Literal["no_bonus", "own_class"]
 Scale = Literal["std", "none"]
 Only = Literal["all", "incorrect", "unsolved"]
 CountTime = Literal["before", "after"]
 
-BONUS_METHODS: tuple[BonusMethod, ...] = get_args(BonusMethod)
+BONUS_METHODS: tuple[str, ...] = get_args(Literal["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive"])
 COUNT_METHODS = frozenset({"ucb", "ucb_mean", "ucb_con"})  # need historical counts
 ZERO_WHEN_ALL_CORRECT = frozenset({"ucb_mean", "ucb_con"})  # the paper's rule: no pull away from a solved question
 NO_ANSWER = 0  # reserved outcome key: a response without an extractable answer
 
+BonusFunction = Callable[[Tensor, Tensor], Tensor]
+REGISTERED_BONUSES: dict[str, BonusFunction] = {}
 
-def is_zeroed(method: BonusMethod, zero_when_all_correct: bool | None) -> bool:
+
+def register_bonus(name: str) -> Callable[[BonusFunction], BonusFunction]:
+    """Make a function available as `bonus=name`, alone or in a sum, in every training stack.
+
+    A response without an answer gets the signal 0, unless `no_answer="own_class"`. Coefficient, `only` and
+    `zero_when_all_correct` apply as to the built-in methods.
+
+    Args:
+        name: letters, digits and underscores; not the name of another bonus.
+
+    Returns:
+        A decorator for `function(outcome_keys, counts) -> signal`: (B, n) int64 outcome keys, (B, n) int64 counts
+        before the batch, (B, n) floating-point signals.
+
+    Raises:
+        ValueError: the name is taken, or is not a name.
+
+    Example:
+        >>> @register_bonus("inverse_count")
+        ... def inverse_count(outcome_keys, counts):
+        ...     return 1 / (1 + counts)
+    """
+    return partial(claim, REGISTERED_BONUSES, "bonus", name)
+
+
+def claim(registry: dict[str, Any], setting: str, name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Add a function to a registry; a second definition of the same function replaces the first."""
+    known = registry.get(name, function)
+    same = (known.__module__, known.__qualname__) == (function.__module__, function.__qualname__)
+    if not name.isidentifier() or name in BONUS_METHODS or not same:
+        raise ValueError(f"{setting} {name!r} must be a new name of letters, digits and underscores; choose another")
+    registry[name] = function
+    return function
+
+
+def needs_counts(method: str) -> bool:
+    return method in COUNT_METHODS or method in REGISTERED_BONUSES
+
+
+def is_zeroed(method: str, zero_when_all_correct: bool | None) -> bool:
     """Say whether a group whose answers are all correct gets no signal of this method; None follows the table."""
     return method in ZERO_WHEN_ALL_CORRECT if zero_when_all_correct is None else zero_when_all_correct
 
@@ -49,7 +91,7 @@ def is_zeroed(method: BonusMethod, zero_when_all_correct: bool | None) -> bool:
 class GroupSettings(NamedTuple):
     """The options of `group_advantages` after its checks."""
 
-    methods: tuple[BonusMethod, ...]
+    methods: tuple[str, ...]
     coefs: tuple[float, ...]
     baseline: float
     zero_when_all_correct: bool | None
@@ -92,7 +134,7 @@ def historical_bonus(counts_Bn: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def exploration_signal(
-    method: BonusMethod,
+    method: str,
     outcome_keys_Bn: Tensor,
     counts_Bn: Tensor | None,
     *,
@@ -105,7 +147,7 @@ def exploration_signal(
     Args:
         method: see the table of this module.
         outcome_keys_Bn: (B, n) int64 outcome classes, 0 for "no answer".
-        counts_Bn: (B, n) int64 counts before the batch; needed by the `ucb` methods only.
+        counts_Bn: (B, n) int64 counts before the batch; needed by the `ucb` and the registered methods only.
         baseline: b0 of `ucb_con`; the paper uses 1 for easy and 0.5 for medium data.
         no_answer: "no_bonus" gives a response without an answer the raw bonus 0, so that malformed text never earns
             novelty; "own_class" treats it as an outcome like any other.
@@ -116,10 +158,14 @@ def exploration_signal(
     n = outcome_keys_Bn.shape[1]
     if method == "none":
         return torch.zeros_like(outcome_keys_Bn, dtype=dtype)
+    if needs_counts(method) and counts_Bn is None:
+        raise ValueError(f"bonus {method!r} needs the historical counts of the group's outcomes; got counts=None")
+    if method in REGISTERED_BONUSES:
+        signal_Bn = REGISTERED_BONUSES[method](outcome_keys_Bn, cast(Tensor, counts_Bn)).to(dtype)
+        check_shape_of(f"the result of bonus={method!r}", signal_Bn, "outcome_keys", outcome_keys_Bn)
+        return signal_Bn if no_answer == "own_class" else signal_Bn.masked_fill(outcome_keys_Bn == NO_ANSWER, 0.0)
     if method in COUNT_METHODS:
-        if counts_Bn is None:
-            raise ValueError(f"bonus {method!r} needs the historical counts of the group's outcomes; got counts=None")
-        bonus_Bn = historical_bonus(counts_Bn, dtype)
+        bonus_Bn = historical_bonus(cast(Tensor, counts_Bn), dtype)
         if no_answer == "no_bonus":
             bonus_Bn = bonus_Bn.masked_fill(outcome_keys_Bn == NO_ANSWER, 0.0)
         if method == "ucb":
@@ -148,7 +194,7 @@ def restricted(bonuses_Bn: Tensor, correct_Bn: Tensor, only: Only) -> Tensor:
 
 
 def exploration_bonuses(
-    methods: Sequence[BonusMethod],
+    methods: Sequence[str],
     coefs: Sequence[float],
     outcome_keys_Bn: Tensor,
     counts_Bn: Tensor | None,

@@ -113,6 +113,9 @@ class Collector:
         algorithm = self.config.algorithm
         repeated = [problem for problem in problems for _ in range(self.config.rollout.n)]
         texts = [rollout.text for rollout in rollouts]
+        logps = None  # engines that run the trained weights themselves compute none
+        if all(rollout.logps for rollout in rollouts):
+            logps = [sum(rollout.logps or ()) / len(rollout.token_ids) for rollout in rollouts]
         scored = self.explorer.score(
             [problem.id for problem in repeated],
             texts,
@@ -120,6 +123,7 @@ class Collector:
             None if self.reward is None else self.reward(texts, repeated),
             group_ids=[group for group in range(len(problems)) for _ in range(self.config.rollout.n)],
             examples=[problem.example for problem in repeated],
+            logps=logps,
             scale="std" if algorithm.norm_adv_by_std_in_grpo else "none",
         )
         spans = [(0, 0)] * len(rollouts)

@@ -4,9 +4,9 @@ Shapes: N completions of this rank, T tokens. A group may span ranks: TRL lines 
 those of rank 1, and so on, and every n consecutive ones are a group.
 
     every rank   its N completions -> text of the last turn, or of all turns for an outcome function
-    all-gather   questions, golds, texts and data rows of all ranks
+    all-gather   questions, golds, texts, rewards and data rows of all ranks
     Explorer     outcomes, counts and bonuses, the same on every rank
-    every rank   its own N bonuses -> added to TRL's advantages, answer tokens masked
+    every rank   its own N bonuses -> added to TRL's advantages or those of `adv_estimator`, answer tokens masked
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl_kernels.advantages.reference import Scale
 
 
 class _Sample(NamedTuple):
@@ -28,6 +29,7 @@ class _Sample(NamedTuple):
     response: str
     gold: str | None
     correct: bool | None
+    reward: float
     example: Mapping[str, Any] | None
 
 
@@ -47,12 +49,14 @@ def exploration_advantages(
     tokenizer: Any,
     num_generations: int,
     correct: Sequence[bool] | None = None,
+    rewards: Sequence[float] | None = None,
     examples: Sequence[Mapping[str, Any]] | None = None,
+    scale: Scale = "std",
 ) -> Scored:
     """Count the outcomes of a generation batch and add the exploration bonus to its advantages, in place.
 
-    `advantages = A + bonus`, A being TRL's, and 0 on the tokens of the answer for `answer_mask_mode="policy"`. All
-    ranks must call this together, once per generation and in training only.
+    `advantages = A + bonus`, and 0 on the tokens of the answer for `answer_mask_mode="policy"`. A is TRL's, unless
+    `adv_estimator` is another than `grpo`. All ranks must call this together, once per generation and in training only.
 
     Args:
         output: result of `GRPOTrainer._generate_and_score_completions`, with `advantages` (N,). They become (N, T)
@@ -65,14 +69,18 @@ def exploration_advantages(
         tokenizer: tokenizer of the policy, with its padding token.
         num_generations: n samples per question.
         correct: N verdicts to use in place of the golds, such as `rewards == 1`.
+        rewards: N rewards, for an `adv_estimator` other than `grpo`.
         examples: N data rows for an outcome function; None passes empty ones.
+        scale: "none" where TRL's `scale_rewards` is, for estimators built on `grpo`.
 
     Returns:
-        The `Scored` of the completions of all ranks, in TRL's order, the same on each; its own advantages are 0.
+        The `Scored` of the completions of all ranks, in TRL's order, the same on each; its own advantages are 0 where
+        TRL's are taken.
 
     Raises:
         ValueError: lengths differ, groups are not n samples of one question, a question comes with another gold than
-            before, or nothing tells which responses are correct although the bonus depends on it.
+            before, nothing tells which responses are correct although the bonus depends on it, or `adv_estimator` lacks
+            rewards.
     """
     from accelerate import PartialState  # comes with TRL
     from accelerate.utils import gather_object
@@ -82,11 +90,15 @@ def exploration_advantages(
         ("question_ids", question_ids),
         ("golds", golds),
         ("correct", correct),
+        ("rewards", rewards),
         ("examples", examples),
     ):
         if values is not None and len(values) != num_local:
             raise ValueError(f"{name} must have one entry for each of {num_local} completions; got {len(values)}")
-    math = explorer.config.outcome == "math"
+    config = explorer.config
+    if rewards is None and config.adv_estimator != "grpo" and config.needs_rewards:
+        raise ValueError(f"rewards must be given for adv_estimator={config.adv_estimator!r}; got None")
+    math = config.outcome == "math"
     turns = _turns(output, tokenizer.pad_token_id, last_alone=math)
     local = [
         _Sample(
@@ -94,25 +106,31 @@ def exploration_advantages(
             decode_completion(tokenizer, turn.ids),
             None if golds is None else _final_answer(golds[i]) if math else golds[i],
             None if correct is None else bool(correct[i]),
+            0.0 if rewards is None else rewards[i],
             None if examples is None else examples[i],
         )
         for i, turn in enumerate(turns)
     ]
     samples = [_Sample(*sample) for sample in gather_object(local)]
-    ids, responses, all_golds, verdicts, rows = (list(column) for column in zip(*samples, strict=True))
+    ids, responses, all_golds, verdicts, all_rewards, rows = (list(column) for column in zip(*samples, strict=True))
     _check_groups(ids, num_generations)
     scored = explorer.score(
         ids,
         responses,
         None if golds is None else all_golds,
-        torch.zeros(len(samples)),  # the reward part is TRL's
+        torch.tensor(all_rewards) if config.adv_estimator != "grpo" else torch.zeros(len(samples)),
         group_ids=[i // num_generations for i in range(len(samples))],
         correct=None if correct is None else verdicts,
         examples=None if examples is None else rows,
+        scale=scale,
     )
-    if explorer.config.explores:
+    if config.explores or config.adv_estimator != "grpo":
         first = PartialState().process_index * num_local
-        _add(output, scored.select(range(first, first + num_local)), turns, tokenizer)
+        own = scored.select(range(first, first + num_local))
+        if config.adv_estimator != "grpo":
+            output["advantages"] = own.advantages.to(output["advantages"])
+        if config.explores:
+            _add(output, own, turns, tokenizer)
     return scored
 
 

@@ -39,9 +39,9 @@ class _Columns(NamedTuple):
 class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not installed where types are checked
     """`GRPOTrainer` with a bonus for outcomes (final answers) that were rarely seen before.
 
-    `advantages = A + bonus`, where A is TRL's own, with any rewards, weights and scaling. Evaluation is TRL's own: it
-    reads no outcome and counts nothing. With `bonus="none"` the advantages are TRL's own and no token is masked;
-    outcomes are still counted and reported.
+    `advantages = A + bonus`, where A is TRL's own, with any rewards, weights and scaling, or that of another
+    `adv_estimator` from the weighted sum of the rewards. Evaluation is TRL's own: it reads no outcome and counts
+    nothing. With `bonus="none"` the advantages are A and no token is masked; outcomes are still counted and reported.
 
     Args:
         *args, **kwargs: as for `GRPOTrainer`.
@@ -144,6 +144,16 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f"correct_reward must be one of the reward functions {', '.join(map(repr, self.reward_func_names))}; "
                 f"got {self.correct_reward!r}"
             )
+        estimator, sum_first = (
+            self.explorer.config.adv_estimator,
+            self.multi_objective_aggregation != "normalize_then_sum",
+        )
+        if estimator != "grpo" and (self.scale_rewards == "batch" or not sum_first):
+            raise ValueError(
+                f"adv_estimator={estimator!r} works within groups, on the sum of the rewards; got scale_rewards="
+                f"{self.scale_rewards!r} and multi_objective_aggregation={self.multi_objective_aggregation!r}. Use "
+                "scale_rewards='group' or 'none' and 'sum_then_normalize'"
+            )
         mode = self.explorer.config.answer_mask_mode
         if (
             self.explorer.config.explores
@@ -180,6 +190,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         if self.correct_reward:
             which = self.reward_func_names.index(self.correct_reward)
             correct = (rewards[:, which] >= self.correct_threshold).tolist()
+        summed = None
+        if self.explorer.config.adv_estimator != "grpo":
+            summed = (rewards * self.reward_weights.to(rewards)).nansum(dim=1).tolist()
         scored = exploration_advantages(
             output,
             [question_id(row["prompt"]) if id_column is None else _cell(row, id_column) for row in inputs],
@@ -188,6 +201,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             tokenizer=self._tokenizer,
             num_generations=self.num_generations,
             correct=correct,
+            rewards=summed,
+            scale="none" if self.scale_rewards == "none" else "std",
             examples=None if self.explorer.config.outcome == "math" else inputs,
         )
         # A completion that no reward function scores must not move the policy, by TRL's rule.
