@@ -95,6 +95,9 @@ class _TokenStream:
             self.mask = torch.cat([(positions_GP >= 0).long(), room], dim=1).to(policy.device)
         self.branches_S = torch.tensor(owners, device=policy.device)  # the branch that each sequence follows
         self.shares = policy.device.type == "cpu"
+        # A window would have to be in a mask of four dimensions, and only scaled_dot_product_attention takes it.
+        uses_sdpa = policy.packs or policy.model.config._attn_implementation == "sdpa"
+        self.takes_whole_masks = uses_sdpa and all(type(layer) is _RoomyLayer for layer in self.cache.layers)
 
     def read_prompts(self) -> Tensor:
         """Feed the prompts, padded on the left where their lengths differ."""
@@ -135,9 +138,12 @@ class _TokenStream:
         self.mask = None if self.mask is None else self.mask[branches]
 
     def _forward(self, ids: Tensor) -> Tensor:
+        mask = None if self.mask is None else self.mask[:, : self.length]
+        if mask is not None and self.takes_whole_masks and not self.shares and ids.shape[1] == 1:
+            mask = mask[:, None, None].bool()  # transformers would look for gaps in one of two dimensions, and so wait
         output = self.policy.model(
             input_ids=ids,
-            attention_mask=None if self.mask is None else self.mask[:, : self.length],
+            attention_mask=mask,
             position_ids=self.positions,
             past_key_values=self.cache,
             use_cache=True,

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    masking_utils,
+)
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -88,7 +96,13 @@ def test_shared_prefixes_are_computed_once(any_policy: Policy, monkeypatch: pyte
         self.shares = False
 
     monkeypatch.setattr(_TokenStream, "__init__", alone)
+    looks: list[int] = []  # at a mask, of which the host would wait for a GPU
+    ignore = masking_utils._ignore_causal_mask_sdpa
+    look = lambda mask, length, *rest: looks.append(length) or ignore(mask, length, *rest)  # noqa: E731
+    monkeypatch.setattr(masking_utils, "_ignore_causal_mask_sdpa", look)
     assert sampled(any_policy, 64, n=8, temperature=0.3) == together
+    if "gemma3" not in any_policy.model.config.model_type:  # its window is in the mask that transformers makes
+        assert set(looks) == {max(map(len, PROMPTS))}
     beginnings = [
         {(row // 8, *tokens[:end]) for row, tokens in enumerate(together) if len(tokens) > end}
         for end in range(1, len(shared))
