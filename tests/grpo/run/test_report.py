@@ -96,6 +96,15 @@ def test_hostile_text_is_text(finished: Path, tmp_path: Path) -> None:
     assert "{problem} <i>" in parsed.text
 
 
+def test_small_and_large_numbers_of_samples_are_not_rounded_to_zero(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    samples = [row | {"bonus": 1e-9, "advantage": -1e6} for row in rows(run, "samples")]
+    (run / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in samples))
+    text = Page(write_report([run], tmp_path / "report.html").read_text()).text
+    assert "+1.0e-09" in text
+    assert "-1.0e+06" in text
+
+
 def test_the_table_has_each_run_on_each_data_set(finished: Path, tmp_path: Path) -> None:
     runs = [shutil.copytree(finished, tmp_path / name) for name in ("one", "two", "three")]
     base = rows(finished, "evaluations")
