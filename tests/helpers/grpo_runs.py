@@ -2,9 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +13,7 @@ import pytest
 import torch
 from command_line import Result
 from command_line import invoke as call
+from programs import Program
 from torch import nn
 
 from outcome_rl import cli
@@ -157,8 +155,8 @@ def scored_batch(policy: Policy) -> list[Sample]:
     return scored(rollouts, advantages, bonuses, [True, False, False, True, False, False, True], spans)
 
 
-class Process:
-    """`outcome-rl train` outside this process, to be stopped once it has written so many rows.
+class Process(Program):
+    """`outcome-rl train` outside this process.
 
     Args:
         processes: more than one are started by torchrun; the process here is then torchrun's.
@@ -166,34 +164,8 @@ class Process:
 
     def __init__(self, run_dir: Path, overrides: list[str], processes: int = 1) -> None:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        command = [
-            sys.executable,
-            *(launcher if processes > 1 else []),
-            *("-m", "outcome_rl.cli", "train", "--config", "toy", *overrides),
-        ]
-        self.run_dir = run_dir
-        self.process = subprocess.Popen(
-            command,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def wait_for(self, number: int, stream: str = "metrics") -> None:
-        """Return once a stream has so many rows, or the process has ended."""
-        path = self.run_dir / f"{stream}.jsonl"
-        while self.process.poll() is None and not (path.exists() and path.read_bytes().count(b"\n") >= number):
-            time.sleep(0.002)
-
-    def stop(self, signum: int, after_rows: int, stream: str = "metrics") -> tuple[int, str, str]:
-        """Signal the whole process group, as a terminal does, once a stream has so many rows; return exit status,
-        stdout and stderr."""
-        self.wait_for(after_rows, stream)
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signum)
-        return self.finish()
+        command = [*(launcher if processes > 1 else []), *("-m", "outcome_rl.cli", "train", "--config", "toy")]
+        super().__init__(run_dir, [*command, *overrides])
 
     def pid_of(self, rank: int) -> int:
         """The process that torchrun started under this number."""
@@ -201,7 +173,3 @@ class Process:
             if f"RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 return int(pid)
         raise ProcessLookupError(f"no process of rank {rank}")
-
-    def finish(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=300)
-        return self.process.returncode, out, err

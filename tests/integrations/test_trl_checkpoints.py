@@ -1,9 +1,13 @@
 """Counts, outcome classes and solved questions in TRL's checkpoints, and on every rank."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import killed_runs
 import pytest
 import torch
 import trl_runs
@@ -55,6 +59,31 @@ def test_a_resumed_run_ends_as_one_that_was_not_stopped(saved: Any, tmp_path: Pa
     assert resumed.explorer.matcher.state_dict() == saved.explorer.matcher.state_dict()
     torch.testing.assert_close(weights(resumed), weights(saved), rtol=0, atol=0)
     assert not list(tmp_path.glob("**/.unfinished*"))
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_in_a_checkpoint_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    command = [sys.executable, killed_runs.__file__, "trl", str(tmp_path), "1"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert "trl: 1 runs, 1 kills, no difference" in done.stdout
+    assert "has no whole trainer_state.json" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", [None, "", '{"epoch": 0.5'], ids=["missing", "empty", "half"])
+def test_a_checkpoint_that_was_cut_short_is_passed_over(saved: Any, tmp_path: Path, content: str | None) -> None:
+    cut_short = tmp_path / "checkpoint-10"
+    (cut_short / "exploration").mkdir(parents=True)
+    if content is not None:
+        (cut_short / "trainer_state.json").write_text(content)
+    with pytest.raises((ValueError, FileNotFoundError), match="checkpoint-10"):
+        sampled_run(tmp_path).train(resume_from_checkpoint=True)  # never from the beginning
+    shutil.copytree(checkpoint_of(saved), tmp_path / "checkpoint-2")
+    resumed = sampled_run(tmp_path)
+    resumed.train(resume_from_checkpoint=True)
+    assert losses(resumed) == losses(saved)
 
 
 def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:

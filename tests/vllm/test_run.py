@@ -8,28 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 from grpo_runs import Process, assert_same_run, rows
+from killed_runs import VLLM_SETTINGS
 
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.rollout.vllm_engine import SHARED_MEMORY
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train
 
-SETTINGS = (
-    "rollout.engine=vllm",
-    "rollout.enforce_eager=true",
-    "rollout.importance_cap=2",
-    "model.device=cpu",
-    "data.train_batch_size=8",
-    "data.train_max_samples=16",
-    "data.val_max_samples=8",
-    "rollout.n=8",
-    "rollout.val_kwargs.n=4",
-    "trainer.total_training_steps=8",
-    "trainer.test_freq=3",
-    "trainer.save_freq=100",
-    "trainer.num_threads=1",
-    "trainer.experiment_name=run",
-)
+SETTINGS = (*VLLM_SETTINGS, "trainer.save_freq=100", "trainer.experiment_name=run")
 
 
 def settings(folder: Path) -> list[str]:

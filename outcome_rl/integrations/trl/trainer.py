@@ -4,12 +4,16 @@ Everything is TRL's except this: after a generation batch is scored, its outcome
 its advantages; the explorer's state is saved in TRL's checkpoints and restored from them.
 """
 
+import json
+import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
@@ -22,6 +26,7 @@ from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_
 from outcome_rl.outcomes.keys import question_id
 from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS
 
+logger = logging.getLogger(__name__)
 FOLDER = "exploration"  # in a checkpoint
 _COLUMNS = ("exploration/outcome", "exploration/count", "exploration/bonus")  # of TRL's table of completions
 # Loss types whose gradient at a token is that token's own even where the ratio is the whole sequence's: they treat the
@@ -169,6 +174,12 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 "importance_sampling_level='token', or answer_mask_mode='all' or 'none'"
             )
 
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train as `GRPOTrainer.train` does; True continues from the newest checkpoint that no kill cut short."""
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = _newest_checkpoint(Path(self.args.output_dir)) or True
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards: Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         self._rewards = rewards  # (samples of all ranks, functions), NaN where a function gave None
@@ -261,6 +272,17 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             loaded.set_id_source(self._id_source)
             before.close()
             self.explorer = loaded
+
+
+def _newest_checkpoint(folder: Path) -> str | None:
+    steps = [path.name.rpartition("-")[2] for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*")]
+    for step in sorted((int(step) for step in steps if step.isdecimal()), reverse=True):
+        checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{step}"
+        with suppress(OSError, ValueError):
+            json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))  # written last
+            return str(checkpoint)
+        logger.warning("%s has no whole %s: a kill cut it short, and it is passed over", checkpoint, TRAINER_STATE_NAME)
+    return None
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
