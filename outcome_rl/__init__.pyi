@@ -26,6 +26,7 @@ from outcome_rl_kernels import LinearPolicyLoss as LinearPolicyLoss
 from outcome_rl_kernels import OutcomeCounts as OutcomeCounts
 from outcome_rl_kernels import PolicyLoss as PolicyLoss
 from outcome_rl_kernels import PolicyLossOutput as PolicyLossOutput
+from outcome_rl_kernels import TokenLoss as TokenLoss
 from outcome_rl_kernels import group_advantages as group_advantages
 from outcome_rl_kernels import linear_logprobs as linear_logprobs
 from outcome_rl_kernels import linear_policy_loss as linear_policy_loss
@@ -33,3 +34,5 @@ from outcome_rl_kernels import loss_normalizer as loss_normalizer
 from outcome_rl_kernels import policy_loss as policy_loss
 from outcome_rl_kernels import register_adv_estimator as register_adv_estimator
 from outcome_rl_kernels import register_bonus as register_bonus
+from outcome_rl_kernels import register_token_loss as register_token_loss
+from outcome_rl_kernels import rollout_weights as rollout_weights

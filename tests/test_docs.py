@@ -130,6 +130,14 @@ def test_the_example_of_the_losses_runs() -> None:
     assert names["lm_head"].weight.grad.any()
 
 
+def test_the_own_loss_of_the_page_runs() -> None:
+    block = re.findall(r"```python\n(.*?)```", (DOCS / "losses.md").read_text(), re.DOTALL)[1]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert names["hidden"].grad.any()
+    assert names["weight"].grad.any()
+
+
 def test_the_quickstart_runs() -> None:
     block = re.findall(r"```python\n(.*?)```", (DOCS / "quickstart.md").read_text(), re.DOTALL)[0]
     names: dict[str, Any] = {}

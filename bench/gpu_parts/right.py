@@ -20,7 +20,7 @@ SETTINGS: dict[str, Figures] = {
     "on-policy": {},
     "KL, entropy, temperature": {"beta": 0.1, "entropy_coef": 0.01, "temperature": 0.7},
     "dual clip": {"delta": 3.0, "log_ratio_clamp": 20.0},
-    "sequence ratios": {"importance_level": "sequence", "loss_agg": "seq-mean-token-mean"},
+    "sequence ratios": {"token_loss": "gspo", "loss_agg": "seq-mean-token-mean"},
     "answers without bonus": {"answer_mask_mode": "bonus"},
     "no answers": {"answer_mask_mode": "all"},
 }

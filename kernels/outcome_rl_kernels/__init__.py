@@ -17,6 +17,8 @@ from outcome_rl_kernels.loss.api import (
     policy_loss,
 )
 from outcome_rl_kernels.loss.logprobs import linear_logprobs
+from outcome_rl_kernels.loss.rollout_weights import rollout_weights
+from outcome_rl_kernels.loss.token_losses import TokenLoss, register_token_loss
 
 __all__ = [
     "GroupAdvantages",
@@ -24,6 +26,7 @@ __all__ = [
     "OutcomeCounts",
     "PolicyLoss",
     "PolicyLossOutput",
+    "TokenLoss",
     "group_advantages",
     "implementations",
     "linear_logprobs",
@@ -33,4 +36,6 @@ __all__ = [
     "policy_loss",
     "register_adv_estimator",
     "register_bonus",
+    "register_token_loss",
+    "rollout_weights",
 ]

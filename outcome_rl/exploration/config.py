@@ -12,7 +12,7 @@ from outcome_rl.settings import check_settings, setting
 from outcome_rl_kernels import parse_bonus
 from outcome_rl_kernels.advantages.estimators import WITHOUT_REWARDS, parse_adv_estimator
 from outcome_rl_kernels.advantages.reference import CountTime, NoAnswerRule, Only, is_zeroed
-from outcome_rl_kernels.loss.inputs import AnswerMaskMode
+from outcome_rl_kernels.loss.settings import AnswerMaskMode
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from outcome_rl.integrations.loss_types import obstacles_of, settings_of
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
-from outcome_rl_kernels.loss.inputs import LossAggregation
-
-_LOSS_AGG: dict[str, LossAggregation] = {
-    "grpo": "seq-mean-token-mean",
-    "bnpo": "token-mean",
-    "dr_grpo": "token-sum",
-    "dapo": "token-sum",
-    "luspo": "token-sum",
-}
 
 
 class LigerFusedLinearGRPOLoss(torch.nn.Module):
@@ -26,22 +18,23 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
     The loss and its gradients are Liger's. Other than there: advantages may be one a token; the weight's gradient is
     added up in float32 before it is rounded to the weight's dtype (Liger adds rounded parts, one a sequence); the
     backward pass does not wait for the GPU; there are three matrix products instead of four and none for tokens without
-    a gradient. The clip metric also counts ratios that `delta` bounds.
+    a gradient. The clip metric also counts ratios that `delta` bounds, and of
+    "cispo" those of tokens with a negative advantage.
 
     Args:
         beta: coefficient of the KL term (k3).
         compiled, chunk_size: taken and without effect; the loss needs no compiler and cuts chunks by itself.
         use_ref_model: without it the KL term is 0.
-        epsilon_low, epsilon_high: clip range of the ratio.
-        loss_type: "grpo", "bnpo", "dr_grpo", "dapo", or, with `importance_sampling_level="sequence"` and `beta=0`,
-            "luspo". "cispo", "sapo" and "vespo" have no clipped ratio and raise.
+        epsilon_low, epsilon_high: clip range of the ratio; of "cispo" its upper bound is `epsilon_high`, at least 1.
+        loss_type: "grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", or, with `importance_sampling_level="sequence"`
+            and `beta=0`, "luspo". "vespo" raises.
         max_completion_length: what "dr_grpo" divides by, times the number of sequences.
         importance_sampling_level: "token" or "sequence" (GSPO).
         temperature: divides the logits.
         delta: bound of the ratio, at least `1 + epsilon_high`; below it Liger's formula is another than the dual clip.
-        use_bias_correction_kl: must be False.
-        sapo_temperature_pos, sapo_temperature_neg, vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: belong
-            to loss types that raise.
+        use_bias_correction_kl: multiply the KL by the ratio.
+        sapo_temperature_pos, sapo_temperature_neg: of "sapo", > 0.
+        vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: belong to the loss type that raises.
 
     Raises:
         ValueError: an option that this loss does not have, by its name.
@@ -69,8 +62,6 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
         vespo_lambda_neg: float = 2.0,
     ) -> None:
         super().__init__()
-        if loss_type not in _LOSS_AGG:
-            raise ValueError(f"loss_type must be one of {', '.join(map(repr, _LOSS_AGG))}; got {loss_type!r}")
         if importance_sampling_level not in ("token", "sequence"):
             raise ValueError(
                 f"importance_sampling_level must be 'token' or 'sequence'; got {importance_sampling_level!r}"
@@ -82,19 +73,21 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             )
         if loss_type == "dr_grpo" and max_completion_length is None:
             raise ValueError("loss_type='dr_grpo' divides by max_completion_length; give it")
-        if use_bias_correction_kl and beta != 0:
-            raise ValueError("use_bias_correction_kl must be False: this loss has no KL term weighted by the ratio")
-        if delta is not None and delta < 1 + epsilon_high:
-            raise ValueError(f"delta must be at least 1 + epsilon_high = {1 + epsilon_high}; got {delta}")
+        unbiased_kl = use_bias_correction_kl and beta != 0
+        obstacles = obstacles_of(loss_type, importance_sampling_level, epsilon_high, delta, unbiased_kl=unbiased_kl)
+        if found := [name for name, present in obstacles.items() if present]:
+            raise ValueError(f"this loss cannot express {'; '.join(found)}. Keep Liger's for it")
         self.beta = beta
         self.use_ref_model = use_ref_model
-        self.epsilon_low = epsilon_low
-        self.epsilon_high = epsilon_high
+        self.use_bias_correction_kl = use_bias_correction_kl
         self.loss_type = loss_type
         self.max_completion_length = max_completion_length
         self.importance_sampling_level = importance_sampling_level
         self.temperature = temperature
-        self.delta = delta
+        temperatures = sapo_temperature_pos, sapo_temperature_neg
+        self.settings = settings_of(
+            loss_type, importance_sampling_level, epsilon_low, epsilon_high, delta, temperatures
+        )
 
     def forward(
         self,
@@ -169,11 +162,8 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             rollout_weights=vllm_is_ratio,
             temperature=self.temperature,
             beta=0.0 if ref_per_token_logps is None else self.beta,
-            epsilon_low=self.epsilon_low,
-            epsilon_high=self.epsilon_high,
-            delta=self.delta,
-            importance_level="sequence" if self.importance_sampling_level == "sequence" else "token",
-            loss_agg=_LOSS_AGG[self.loss_type],
+            unbiased_kl=self.use_bias_correction_kl,
+            **self.settings,
             normalizer=self._normalizer(mask, num_items_in_batch),
         )
         figures = output.metrics
@@ -182,13 +172,13 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
         return output.loss, (figures["kl"], clipped) if self.beta != 0 else (clipped,)
 
     def _normalizer(self, mask: Tensor, num_items_in_batch: Tensor | float | None) -> Tensor | float:
-        if self.loss_type in ("grpo", "luspo"):
+        if self.loss_type in ("grpo", "sapo", "luspo"):
             return mask.shape[0]
         if self.loss_type == "dr_grpo":
             assert self.max_completion_length is not None
             return mask.shape[0] * self.max_completion_length
         tokens = mask.sum().float()
-        if self.loss_type == "dapo":
+        if self.loss_type in ("dapo", "cispo"):
             distributed = dist.is_available() and dist.is_initialized()
             if num_items_in_batch is not None:
                 tokens = torch.as_tensor(num_items_in_batch, device=mask.device).float()

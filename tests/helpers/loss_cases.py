@@ -14,6 +14,7 @@ from outcome_rl_kernels.loss.inputs import LossInputs
 needs_native = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
 
 B, T, H, V = 4, 6, 16, 211  # V is prime: no block size divides it
+TOKEN_LOSSES = ["ppo", "gspo", "gmpo", "cispo", "sapo", "dppo_tv", "dppo_kl", "reinforce"]
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 # Distances of the policy from the old and the reference policy. Rounding the logits to bfloat16 moves log-probabilities
@@ -26,8 +27,9 @@ SETTINGS = st.fixed_dictionaries(
         "temperature": st.sampled_from([1.0, 0.7]),
         "beta": st.sampled_from([0.0, 0.2]),
         "kl_penalty": st.sampled_from(["k1", "k2", "k3"]),
+        "unbiased_kl": st.booleans(),
         "delta": st.sampled_from([None, 3.0]),
-        "importance_level": st.sampled_from(["token", "sequence"]),
+        "token_loss": st.sampled_from(TOKEN_LOSSES),
         "loss_agg": st.sampled_from(AGGREGATIONS),
         "normalizer": st.sampled_from([None, 7.0]),
         "entropy_coef": st.sampled_from([0.0, 0.05]),
@@ -45,6 +47,18 @@ def misaligned(tensor: Tensor) -> Tensor:
     copy = torch.frombuffer(buffer.numpy(), dtype=tensor.dtype).view(tensor.shape)
     assert copy.data_ptr() % copy.element_size()
     return copy.copy_(tensor)
+
+
+def inputs_of(lengths: list[int], **inputs: Any) -> LossInputs:
+    """Return packed sequences of these lengths, in float64; advantages of 1, all tokens active."""
+    count = sum(lengths)
+    arguments = {
+        "labels": torch.zeros(count, dtype=torch.int64),
+        "advantages": torch.ones(count, dtype=torch.float64),
+        "mask": torch.ones(count, dtype=torch.bool),
+        "cu_seqlens": torch.tensor([0, *lengths]).cumsum(0),
+    }
+    return LossInputs.of(torch.empty(0, dtype=torch.float64), **(arguments | inputs))
 
 
 class Case(NamedTuple):
@@ -70,7 +84,7 @@ def make_case(
 
     Args:
         dtype: of the operands.
-        settings: `temperature` and `importance_level` matter: old log-probabilities lie near those of the policy.
+        settings: `temperature` and `token_loss` matter: old log-probabilities lie near those of the policy.
         absent: which optional inputs are left out; the reference only where `beta` is 0.
         packed: (N,) with `cu_seqlens` rather than (B, T).
     """
@@ -90,7 +104,7 @@ def make_case(
     logps = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
 
     def distances() -> Tensor:
-        shape = (B, 1) if settings.get("importance_level") == "sequence" else (B, T)
+        shape = (B, 1) if settings.get("token_loss") == "gspo" else (B, T)
         return _DISTANCES[torch.randint(len(_DISTANCES), shape, generator=g)]
 
     advantages = normal(B)
@@ -130,20 +144,24 @@ def run(
 FLOOR = 16 * torch.finfo(torch.float32).eps
 
 
-def error(value: Tensor, truth: Tensor) -> float:
-    """The relative error of a gradient in norm; of a number that may cancel to 0, absolute below 1."""
-    scale = truth.norm() if truth.dim() else truth.abs().clamp(min=1)
+def error(value: Tensor, truth: Tensor, terms: float = 1.0) -> float:
+    """The relative error of a gradient in norm; of a sum that may cancel, absolute below the size of its terms."""
+    scale = truth.norm() if truth.dim() else truth.abs().clamp(min=terms)
     return float((value.double() - truth).norm() / scale.clamp(min=1e-30))
 
 
-def assert_as_exact(ours: dict[str, Any], eager: dict[str, Any], truth: dict[str, Any]) -> None:
+def assert_as_exact(
+    ours: dict[str, Any], eager: dict[str, Any], truth: dict[str, Any], token_loss: str = "ppo"
+) -> None:
     """No error above twice that of plain PyTorch in the same dtype."""
+    # The sum of multiples of log-probabilities, which are near 10, or of ratios, near 1.
+    terms = 10.0 if token_loss in ("cispo", "dppo_tv", "dppo_kl", "reinforce") else 1.0
     assert ours.keys() == truth.keys()
     for name, value in truth.items():
         if value is None:
             assert ours[name] is None, name
             continue
-        got, allowed = error(ours[name], value), 2 * error(eager[name], value) + FLOOR
+        got, allowed = error(ours[name], value, terms), 2 * error(eager[name], value, terms) + FLOOR
         assert got <= allowed, f"{name}: {got:.1e} against {allowed:.1e}"
 
 

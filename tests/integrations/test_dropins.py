@@ -83,6 +83,9 @@ def test_grpo_loss_is_ligers(loss_type: str, beta: float, level: str) -> None:
     ("settings", "changes"),
     [
         ({"loss_type": "luspo", "beta": 0.0, "importance_sampling_level": "sequence"}, {}),
+        ({"loss_type": "sapo"}, {}),
+        ({"loss_type": "sapo", "sapo_temperature_pos": 2.0, "sapo_temperature_neg": 3.0}, {}),
+        ({"use_bias_correction_kl": True}, {}),
         ({"use_ref_model": False}, {}),
         ({}, {"old_per_token_logps": None}),
         ({"chunk_size": 2}, {"attention_mask": grpo_case()["attention_mask"].float()}),
@@ -94,6 +97,11 @@ def test_grpo_loss_is_ligers(loss_type: str, beta: float, level: str) -> None:
 )
 def test_options_are_ligers(settings: dict[str, Any], changes: dict[str, Any]) -> None:
     assert_same(settings, grpo_case() | changes)
+
+
+def test_cispo_is_ligers() -> None:
+    """The clip metric is not compared: Liger's leaves out tokens with a negative advantage."""
+    assert_same({"loss_type": "cispo", "epsilon_high": 1.5}, grpo_case(), metrics=False)
 
 
 def test_delta_is_ligers_two_sided_clip() -> None:
@@ -137,14 +145,17 @@ def test_advantages_may_be_one_a_token() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"loss_type": "cispo"}, "loss_type must be one of 'grpo'.*got 'cispo'"),
-        ({"loss_type": "sapo"}, "got 'sapo'"),
-        ({"loss_type": "vespo"}, "got 'vespo'"),
+        ({"loss_type": "cispo"}, "loss_type='cispo' with epsilon_high below 1"),
+        ({"loss_type": "sapo", "importance_sampling_level": "sequence"}, "loss_type='sapo' with importance_sampling"),
+        ({"loss_type": "vespo"}, r"cannot express loss_type='vespo' \(it takes grpo, bnpo"),
         ({"loss_type": "luspo"}, "loss_type='luspo' needs importance_sampling_level='sequence'"),
         ({"loss_type": "dr_grpo"}, "divides by max_completion_length"),
         ({"importance_sampling_level": "turn"}, "must be 'token' or 'sequence'; got 'turn'"),
-        ({"use_bias_correction_kl": True}, "use_bias_correction_kl must be False"),
-        ({"delta": 1.1}, r"delta must be at least 1 \+ epsilon_high = 1\.2; got 1\.1"),
+        (
+            {"use_bias_correction_kl": True, "importance_sampling_level": "sequence"},
+            "use_bias_correction_kl with importance_sampling_level='sequence'",
+        ),
+        ({"delta": 1.1}, r"delta below 1 \+ epsilon_high"),
     ],
 )
 def test_options_that_cannot_be_expressed_raise(settings: dict[str, Any], message: str) -> None:

@@ -36,7 +36,7 @@ def assert_same(policy: Path, folder: Path, **settings: Any) -> None:
                 assert row[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo"])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo"])
 def test_it_is_trls_loss(policy: Path, tmp_path: Path, loss_type: str) -> None:
     """On answer tokens there is no policy term; the second update from a generation is off-policy and clipped."""
     assert_same(
@@ -46,8 +46,9 @@ def test_it_is_trls_loss(policy: Path, tmp_path: Path, loss_type: str) -> None:
         beta=0.05,
         steps_per_generation=4,  # of micro-batches, two an update
         epsilon=0.02,
-        epsilon_high=0.03,
+        epsilon_high=1.03 if loss_type == "cispo" else 0.03,
         delta=1.05,
+        use_bias_correction_kl=loss_type in ("dapo", "sapo"),
         learning_rate=0.03,
         temperature=0.7,
         gradient_accumulation_steps=2,
@@ -67,6 +68,10 @@ def test_with_the_ratio_of_sequences(policy: Path, tmp_path: Path, loss_type: st
         epsilon=0.003,
         learning_rate=0.03,
     )
+
+
+def test_on_the_tokens_of_highest_entropy(policy: Path, tmp_path: Path) -> None:
+    assert_same(policy, tmp_path, top_entropy_quantile=0.4, beta=0.05, num_iterations=2, learning_rate=0.03)
 
 
 def test_the_ratio_of_sequences_leaves_answer_tokens_alone(policy: Path, tmp_path: Path) -> None:
@@ -124,12 +129,11 @@ def test_evaluation_takes_it_too(policy: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"loss_type": "cispo"}, r"loss_type='cispo' \(it takes grpo, bnpo, dr_grpo, luspo, dapo\)"),
-        ({"top_entropy_quantile": 0.2}, "top_entropy_quantile below 1"),
+        ({"loss_type": "vespo"}, r"loss_type='vespo' \(it takes grpo, bnpo, dr_grpo, dapo, luspo, cispo, sapo\)"),
+        ({"loss_type": "cispo"}, "loss_type='cispo' with epsilon_high below 1"),
         ({"off_policy_mask_threshold": 0.1}, "off_policy_mask_threshold"),
         ({"entropy_coef": 0.01}, "entropy_coef or use_adaptive_entropy"),
         ({"cast_lm_head_to_fp32": True}, "cast_lm_head_to_fp32"),
-        ({"use_bias_correction_kl": True, "beta": 0.1}, "use_bias_correction_kl=True, the default"),
         ({"delta": 1.1}, r"delta below 1 \+ epsilon_high"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -96,7 +96,7 @@ def large_copies(ledger: Ledger) -> list[str]:
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"beta": 0.1, "entropy_coef": 0.01, "temperature": 0.7},
-    {"importance_level": "sequence", "loss_agg": "seq-mean-token-mean"},
+    {"token_loss": "gspo", "loss_agg": "seq-mean-token-mean"},
     {"delta": 3.0, "loss_agg": "seq-mean-token-sum-norm", "answer_mask_mode": "all"},
 ]
 

@@ -15,21 +15,17 @@ from outcome_rl_kernels.backends import Impl, choose
 from outcome_rl_kernels.checks import FLOATS, check_shape_of, check_tensor, shape_text
 from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy_loss
 from outcome_rl_kernels.loss.inputs import (
-    AnswerMaskMode,
-    ImportanceLevel,
-    KLPenalty,
-    LossAggregation,
     LossInputs,
-    LossSettings,
     autocast,
     check_head,
     check_rows,
-    check_settings,
     check_workspace,
     denominator,
 )
 from outcome_rl_kernels.loss.reference import head_logits, reference_loss
+from outcome_rl_kernels.loss.settings import AnswerMaskMode, KLPenalty, LossAggregation, LossSettings, check_settings
 from outcome_rl_kernels.loss.token_loss import contributing_tokens, metrics
+from outcome_rl_kernels.loss.token_losses import TokenLoss, TokenLossFunction
 
 Rows = Literal["contributing", "active", "all"]
 
@@ -37,6 +33,7 @@ Rows = Literal["contributing", "active", "all"]
 class LossOptions(TypedDict, total=False):
     """Keyword arguments of both losses; `linear_policy_loss` documents them, `LossSettings` has the defaults."""
 
+    token_loss: str | TokenLoss | TokenLossFunction
     bonuses: Tensor | None
     answer_mask: Tensor | None
     answer_mask_mode: AnswerMaskMode
@@ -46,10 +43,10 @@ class LossOptions(TypedDict, total=False):
     temperature: float
     beta: float
     kl_penalty: KLPenalty
+    unbiased_kl: bool
     epsilon_low: float
     epsilon_high: float
     delta: float | None
-    importance_level: ImportanceLevel
     loss_agg: LossAggregation
     normalizer: float | Tensor | None
     entropy_coef: float
@@ -112,6 +109,9 @@ def linear_policy_loss(
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
             on a GPU (float32, bfloat16, float16) take the gradients in the forward pass, in three matrix products and
             chunks of logits; "auto" takes the fast one where it can.
+        token_loss: the policy term: "ppo" (default), "gspo", "gmpo", "cispo", "sapo", "dppo_tv", "dppo_kl", "reinforce"
+            or another registered name (`outcome_rl_kernels.loss.token_losses` has formulas and sources); or a function
+            of your own, `(logps, entropies, inputs) -> losses`, or a `TokenLoss` of it.
         bonuses: exploration bonuses, already times their coefficient, (B,) or one a token; added to the advantages.
             Default None.
         answer_mask: bool like `labels`, True on the tokens of the final answer. Default None.
@@ -125,9 +125,12 @@ def linear_policy_loss(
         temperature: > 0, divides the logits. Default 1.
         beta: coefficient of the KL term, >= 0. Default 0.
         kl_penalty: "k1", "k2" or "k3" (default) estimator, with its own gradient (k3: `d/dlp = 1 - exp(ref - lp)`).
-        epsilon_low, epsilon_high: the ratio is clipped to `[1 - epsilon_low, 1 + epsilon_high]`. Default 0.2 each.
-        delta: dual clip, > 1: with a negative advantage the loss is at most `-delta * A`. None (default) is off.
-        importance_level: "token" (default; PPO, GRPO) or "sequence" (GSPO).
+        unbiased_kl: multiply the KL of a token by the token's importance ratio, with its gradient (DeepSeek-V3.2,
+            arXiv:2512.02556; TRL's `use_bias_correction_kl`). Default False.
+        epsilon_low, epsilon_high: the ratio is clipped to `[1 - epsilon_low, 1 + epsilon_high]`; of "gmpo" the
+            log-ratio to `[-epsilon_low, epsilon_high]`, of "dppo_*" the divergence. Default 0.2 each.
+        delta: dual clip, > 1: with a negative advantage the loss of "ppo" and "gspo" is at most `-delta * A`; of
+            "dppo_*" the ratio is at most delta. None (default) is off.
         loss_agg: verl's names: "token-mean" (default), "token-sum", "seq-mean-token-sum", "seq-mean-token-mean",
             "seq-mean-token-sum-norm" (also divided by T: Dr. GRPO).
         normalizer: > 0, replaces the denominator of `loss_agg`, so that micro-batches and ranks add up to the whole

@@ -37,7 +37,7 @@ from outcome_rl_kernels.backends import Backend
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import NUM_ARGUMENTS, SCHEMA, LogitRows, LossInputs, RowStatistics, check_labels
 from outcome_rl_kernels.loss.row_kernels import joined, row_kernels
-from outcome_rl_kernels.loss.token_loss import is_default, needs_sequences, token_loss
+from outcome_rl_kernels.loss.token_loss import is_default, token_loss
 
 Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropies (N,)
 
@@ -235,7 +235,7 @@ def _over_chunks(
     wants = options[-3:]
     chunks = LogitChunks(hidden_RH, weight, bias, options.workspace_bytes, fp32_logits=options.fp32_logits)
     gradients = HeadGradients(hidden_RH, weight, bias, wants, len(chunks))
-    if needs_sequences(inputs) and len(chunks) > 1:
+    if inputs.needs_sequences() and len(chunks) > 1:
         terms = _terms(_statistics(chunks, inputs, options.impl), inputs, wants_grad=any(wants))
         for rows, logits_CV in chunks if any(wants) else ():
             grad_CV = chunks.gradients_of(logits_CV)
@@ -316,8 +316,10 @@ def _terms(statistics: RowStatistics, inputs: LossInputs, *, wants_grad: bool) -
     leaves = logps_R.detach().requires_grad_(), entropies_R.detach().requires_grad_()
     with _autograd():
         losses_R = token_loss(*leaves, inputs)
-        grads = torch.autograd.grad(losses_R, leaves, inputs.weights, allow_unused=True)
-    return _Terms(statistics, losses_R.detach() * inputs.weights, *grads)
+        logp_grads_R, entropy_grads_R = torch.autograd.grad(losses_R, leaves, inputs.weights, allow_unused=True)
+    if logp_grads_R is None:
+        logp_grads_R = torch.zeros_like(logps_R)
+    return _Terms(statistics, losses_R.detach() * inputs.weights, logp_grads_R, entropy_grads_R)
 
 
 @contextmanager

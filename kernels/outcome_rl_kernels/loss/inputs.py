@@ -5,82 +5,14 @@ vocabulary.
 """
 
 import warnings
-from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple, Self, get_args, get_type_hints
+from typing import Any, NamedTuple, Self, get_type_hints
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import FLOATS, check_choice, check_number, check_shape_of, check_tensor, shape_text
-
-AnswerMaskMode = Literal["policy", "bonus", "all", "none"]
-ImportanceLevel = Literal["token", "sequence"]
-KLPenalty = Literal["k1", "k2", "k3"]
-LossAggregation = Literal[
-    "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
-]
-_CHOICES = {
-    "answer_mask_mode": get_args(AnswerMaskMode),
-    "kl_penalty": get_args(KLPenalty),
-    "importance_level": get_args(ImportanceLevel),
-    "loss_agg": get_args(LossAggregation),
-}
-_OFF = ("delta", "log_ratio_clamp", "kl_clamp")  # None switches it off
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossSettings:
-    """The numbers and names of the loss; `linear_policy_loss` documents each."""
-
-    answer_mask_mode: AnswerMaskMode = "policy"
-    temperature: float = 1.0
-    beta: float = 0.0
-    kl_penalty: KLPenalty = "k3"
-    epsilon_low: float = 0.2
-    epsilon_high: float = 0.2
-    delta: float | None = None
-    importance_level: ImportanceLevel = "token"
-    loss_agg: LossAggregation = "token-mean"
-    entropy_coef: float = 0.0
-    log_ratio_clamp: float | None = None
-    kl_clamp: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in SETTINGS:
-            value = getattr(self, name)
-            if name in _CHOICES:
-                check_choice(name, value, _CHOICES[name])
-            elif value is None and name in _OFF:
-                continue
-            elif isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"{name} must be a Python number; got {type(value).__name__}")
-        check_number("beta", self.beta, least=0)
-        check_number("entropy_coef", self.entropy_coef)  # a negative one lowers the entropy, as some losses mean to
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be > 0; got {self.temperature}")
-        if not 0 <= self.epsilon_low <= 1:
-            raise ValueError(f"epsilon_low must lie in [0, 1], so that 1 - epsilon_low >= 0; got {self.epsilon_low}")
-        if not self.epsilon_high >= 0:
-            raise ValueError(f"epsilon_high must be >= 0; got {self.epsilon_high}")
-        if self.delta is not None and not self.delta > 1:
-            raise ValueError(
-                f"delta bounds the ratio of negative advantages from above and must be > 1; got {self.delta}"
-            )
-        for name in ("log_ratio_clamp", "kl_clamp"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be > 0 or None; got {value}")
-
-
-SETTINGS = tuple(field.name for field in fields(LossSettings))
-
-
-def check_settings(owner: str, settings: dict[str, Any]) -> LossSettings:
-    """Return the settings that keyword arguments of `owner` name."""
-    unknown = [name for name in settings if name not in SETTINGS]
-    if unknown:
-        raise TypeError(f"{owner} got an unexpected keyword argument {unknown[0]!r}; it has {', '.join(SETTINGS)}")
-    return LossSettings(**settings)
+from outcome_rl_kernels.checks import FLOATS, check_number, check_shape_of, check_tensor, shape_text
+from outcome_rl_kernels.loss.settings import SETTINGS, LossAggregation, LossSettings, check_settings
+from outcome_rl_kernels.loss.token_losses import exp, is_builtin, token_loss_of
 
 
 class LossInputs(NamedTuple):
@@ -207,11 +139,43 @@ class LossInputs(NamedTuple):
         """Return the number of active tokens, 0-d int64."""
         return torch.ones_like(self.labels).sum() if self.active is None else self.active.sum()
 
+    def effective_advantages(self) -> Tensor:
+        """Return advantage plus bonus of each token, without the bonus on the answer if `answer_mask_mode="bonus"`."""
+        bonuses = self.bonuses
+        if bonuses is None:
+            return self.advantages
+        if self.settings.answer_mask_mode == "bonus" and self.answer_mask is not None:
+            bonuses = bonuses.masked_fill(self.answer_mask, 0.0)
+        return self.advantages + bonuses
+
+    def log_ratios(self, logps: Tensor) -> Tensor:
+        """Return lp - old_lp of each token, within `log_ratio_clamp`; on-policy 0, with the gradient of lp."""
+        old_logps = logps.detach() if self.old_logps is None else self.old_logps
+        clamp = self.settings.log_ratio_clamp
+        return logps - old_logps if clamp is None else (logps - old_logps).clamp(-clamp, clamp)
+
+    def importance_ratios(self, logps: Tensor) -> Tensor:
+        """Return exp(lp - old_lp) of each token; on-policy 1, with the gradient of lp."""
+        return exp(self.log_ratios(logps))
+
+    def needs_sequences(self) -> bool:
+        """Say whether a token's loss depends on other tokens; on-policy no built-in's does, as every ratio is 1."""
+        chosen = self.settings.token_loss
+        return token_loss_of(chosen).needs_sequences and not (self.old_logps is None and is_builtin(chosen))
+
     def mean_by_sequence(self, values: Tensor) -> Tensor:
-        """Return for each token the mean of a column over the active tokens of its sequence.
+        """Return for each active token the mean of a column over those of its sequence, and 0 for the others.
 
         Segments are summed in order: atomic additions would not be deterministic.
+
+        Raises:
+            ValueError: the token loss has not said that it needs sequences.
         """
+        if not self.needs_sequences():
+            raise ValueError(
+                "a token loss that calls mean_by_sequence must get whole sequences: pass "
+                "token_loss=TokenLoss(your_function, needs_sequences=True)"
+            )
         ones = torch.ones_like(self.sequence_ids)
         lengths = _count_by_sequence(self, ones)
         tokens = lengths
@@ -219,10 +183,20 @@ class LossInputs(NamedTuple):
             tokens = _count_by_sequence(self, self.active.long())
             values = values.where(self.active, 0)
         sums = torch.segment_reduce(values, "sum", lengths=lengths, unsafe=True)
-        return (sums / tokens.clamp(min=1))[self.sequence_ids]
+        means = (sums / tokens.clamp(min=1))[self.sequence_ids]
+        return means if self.active is None else means.where(self.active, 0)
 
     def flat(self) -> tuple[Any, ...]:
-        """Return the arguments that `SCHEMA` declares: an operator takes tensors, numbers and strings only."""
+        """Return the arguments that `SCHEMA` declares: an operator takes tensors, numbers and strings only.
+
+        Raises:
+            TypeError: the token loss has no name.
+        """
+        if not isinstance(self.settings.token_loss, str):
+            raise TypeError(
+                "torch.compile, and tensors without data, take a token loss by its name only; got "
+                f"{self.settings.token_loss!r}. Give it one: register_token_loss(name, loss)"
+            )
         return *self[:-1], *(getattr(self.settings, name) for name in SETTINGS)
 
     @classmethod
@@ -237,6 +211,7 @@ _SCHEMA_TYPES: dict[Any, str] = {
     Tensor: "Tensor",
     Tensor | None: "Tensor?",
     int: "SymInt",
+    bool: "bool",
     float: "float",
     float | None: "float?",
 }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.loss.inputs import LossInputs, check_labels
-from outcome_rl_kernels.loss.token_loss import TokenLoss, token_loss
+from outcome_rl_kernels.loss.token_loss import token_loss
 
 
 def head_logits(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *, fp32_logits: bool) -> Tensor:
@@ -52,10 +52,7 @@ def reference_logprobs(
 
 
 def reference_loss(
-    logits_of: Callable[[Tensor], Tensor],
-    inputs: LossInputs,
-    vocabulary: int,
-    loss_of_tokens: TokenLoss = token_loss,
+    logits_of: Callable[[Tensor], Tensor], inputs: LossInputs, vocabulary: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss, and log-probabilities and entropies as `reference_logprobs`."""
     assert inputs.active is not None
@@ -63,5 +60,5 @@ def reference_loss(
         logits_of, inputs.labels, inputs.active, vocabulary, inputs.settings.temperature
     )
     # What inactive tokens get, NaN perhaps, ends in the zeros of `reference_logprobs`.
-    losses_N = loss_of_tokens(logps_N, entropies_N, inputs)
+    losses_N = token_loss(logps_N, entropies_N, inputs)
     return inputs.sum_active(losses_N * inputs.weights), logps_N, entropies_N

@@ -1,10 +1,6 @@
-"""The token loss: every formula, once, in differentiable PyTorch on per-token log-probabilities and entropies.
+"""The loss of a token, once, in differentiable PyTorch: policy term, rollout weight, answer mask, KL and entropy.
 
-    lp    = log_softmax(logits / temperature)[label]
-    ratio = exp(lp - old_lp)                      on-policy (no old_logps): old_lp = stopgrad(lp), so the ratio is 1
-    A     = advantage + bonus
-    pg    = -min(ratio * A, clip(ratio, 1 - epsilon_low, 1 + epsilon_high) * A)       PPO's clipped surrogate
-    pg    = min(pg, -delta * A) where A < 0       dual clip, optional (arXiv:1912.09729)
+    pg    = policy term of `token_losses`: PPO's clipped surrogate by default, or the user's own
     pg    = pg * rollout_weight                   truncated importance sampling, optional
     k3    = exp(ref - lp) - (ref - lp) - 1        J. Schulman, "Approximating KL divergence", 2020
     loss  = m_pg * pg + beta * kl - entropy_coef * entropy
@@ -22,16 +18,12 @@ The reference and the fused losses differentiate these functions by autograd. Th
 in `row_kernels_triton`: in one launch with the passes over the logits. `is_default` says which settings it covers.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import LossInputs, LossSettings
-
-# From log-probabilities and entropies of R tokens, and their inputs, to their losses (R,). Inactive tokens may get any
-# loss.
-TokenLoss = Callable[[Tensor, Tensor, LossInputs], Tensor]
+from outcome_rl_kernels.loss.inputs import LossInputs
+from outcome_rl_kernels.loss.settings import LossSettings
+from outcome_rl_kernels.loss.token_losses import is_builtin, token_loss_of
 
 
 def token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
@@ -40,35 +32,60 @@ def token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
     Args:
         logps, entropies: (R,), of the labels and of the rows' distributions.
         inputs: of the same tokens; where `needs_sequences`, whole sequences of them.
+
+    Raises:
+        TypeError, ValueError: the user's own token loss returns something else than such losses.
     """
     settings = inputs.settings
-    ratios, advantages = importance_ratios(logps, inputs), effective_advantages(inputs)
-    on_policy = inputs.old_logps is None  # then the ratio is 1, within every bound
-    losses = -ratios * advantages if on_policy else clipped_surrogate(ratios, advantages, settings)
+    losses = token_loss_of(settings.token_loss).function(logps, entropies, inputs)
+    if not is_builtin(settings.token_loss):
+        _check_own(losses, logps, entropies, inputs)
     if inputs.rollout_weights is not None:
         losses = losses * inputs.rollout_weights
     if settings.answer_mask_mode == "policy" and inputs.answer_mask is not None:
         losses = losses.masked_fill(inputs.answer_mask, 0.0)
     if inputs.ref_logps is not None and settings.beta != 0:  # without beta they are there for the metrics
-        losses = losses + settings.beta * kl_divergence(logps, inputs.ref_logps, settings)
+        losses = losses + settings.beta * _kl_term(logps, inputs.ref_logps, inputs)
     if settings.entropy_coef != 0:
         losses = losses - settings.entropy_coef * entropies
     return losses
 
 
-def needs_sequences(inputs: LossInputs) -> bool:
-    """Say whether a token's loss depends on other tokens of its sequence."""
-    return inputs.settings.importance_level == "sequence" and inputs.old_logps is not None
+def _check_own(losses: object, logps: Tensor, entropies: Tensor, inputs: LossInputs) -> None:
+    """Refuse what a user's token loss must not return; whether it is finite is looked at on the CPU only."""
+    if not isinstance(losses, Tensor):
+        raise TypeError(f"token_loss must return a torch.Tensor; got {type(losses).__name__}")
+    if losses.shape != logps.shape or losses.dtype != logps.dtype or losses.device != logps.device:
+        raise ValueError(
+            f"token_loss must return one loss a token, shape {tuple(logps.shape)} of {logps.dtype} on {logps.device}, "
+            f"as its argument logps; got shape {tuple(losses.shape)} of {losses.dtype} on {losses.device}"
+        )
+    if (logps.requires_grad or entropies.requires_grad) and torch.is_grad_enabled() and not losses.requires_grad:
+        raise ValueError(
+            "token_loss must return losses that depend on its arguments logps or entropies; got some without a graph. "
+            "Compute them from the arguments, not under torch.no_grad() or from detached copies alone"
+        )
+    if losses.device.type == "cpu":
+        broken = ~losses.isfinite() & logps.isfinite()
+        if inputs.active is not None:
+            broken &= inputs.active
+        if broken.any():
+            row = int(broken.nonzero()[0])
+            raise ValueError(
+                f"token_loss must return finite losses; got {losses[row].item()} for a token with log-probability "
+                f"{logps[row].item():.4g} and advantage {inputs.effective_advantages()[row].item():.4g}"
+            )
 
 
 def is_default(inputs: LossInputs) -> bool:
     """Say whether the formula is the default one: PPO's clip, k3, masks and entropy, and no other bounds."""
     settings = inputs.settings
+    plain_kl = settings.kl_penalty == "k3" and settings.kl_clamp is None and not settings.unbiased_kl
     return (
-        not needs_sequences(inputs)
+        settings.token_loss == "ppo"
         and settings.delta is None
         and settings.log_ratio_clamp is None
-        and not (settings.beta != 0 and (settings.kl_penalty != "k3" or settings.kl_clamp is not None))
+        and (plain_kl or settings.beta == 0)
     )
 
 
@@ -76,69 +93,23 @@ def contributing_tokens(inputs: LossInputs) -> Tensor | None:
     """Return the active tokens whose loss can have a gradient, bool (N,).
 
     The others have neither a KL nor an entropy term, and their policy term is zero whatever the ratio: zero advantage,
-    bonus included, zero rollout weight, or an answer token that `answer_mask_mode="policy"` drops. Where the ratio is
-    the sequence's, all tokens of a sequence count as soon as one does: each has its part in the ratio.
+    bonus included, zero rollout weight, or an answer token that `answer_mask_mode="policy"` drops. Where the token loss
+    needs sequences, all tokens of a sequence count as soon as one does: each has its part in the ratio. A user's own
+    token loss may not be zero where the advantage is, unless it says so.
     """
     settings = inputs.settings
-    if settings.beta != 0 or settings.entropy_coef != 0:
+    if settings.beta != 0 or settings.entropy_coef != 0 or not token_loss_of(settings.token_loss).scales_with_advantage:
         return inputs.active
-    contributes = effective_advantages(inputs) != 0
+    contributes = inputs.effective_advantages() != 0
     if inputs.active is not None:
         contributes = contributes & inputs.active
     if inputs.rollout_weights is not None:
         contributes = contributes & (inputs.rollout_weights != 0)
     if settings.answer_mask_mode == "policy" and inputs.answer_mask is not None:
         contributes = contributes & ~inputs.answer_mask
-    if needs_sequences(inputs):
-        in_sequence = inputs.mean_by_sequence(contributes.float()) > 0
-        return in_sequence if inputs.active is None else in_sequence & inputs.active
+    if inputs.needs_sequences():
+        return inputs.mean_by_sequence(contributes.float()) > 0
     return contributes
-
-
-def effective_advantages(inputs: LossInputs) -> Tensor:
-    """Return advantage plus bonus of each token, without the bonus on the answer where `answer_mask_mode="bonus"`."""
-    bonuses = inputs.bonuses
-    if bonuses is None:
-        return inputs.advantages
-    if inputs.settings.answer_mask_mode == "bonus" and inputs.answer_mask is not None:
-        bonuses = bonuses.masked_fill(inputs.answer_mask, 0.0)
-    return inputs.advantages + bonuses
-
-
-def importance_ratios(logps: Tensor, inputs: LossInputs) -> Tensor:
-    """Return the importance ratio of each token.
-
-    "sequence" (GSPO, arXiv:2507.18071) gives every token the value exp(mean over the sequence of lp - old_lp), while
-    each token keeps its own gradient: stopgrad(s) * exp(lp - stopgrad(lp)), the paper's token variant and verl's.
-    """
-    if inputs.old_logps is None:
-        return _exp(logps - logps.detach())
-    log_ratios = logps - inputs.old_logps
-    if needs_sequences(inputs):
-        log_ratios = logps - logps.detach() + inputs.mean_by_sequence(log_ratios.detach())
-    clamp = inputs.settings.log_ratio_clamp
-    return _exp(log_ratios if clamp is None else log_ratios.clamp(-clamp, clamp))
-
-
-def _exp(x: Tensor) -> Tensor:
-    """Return e^x; PyTorch's own exp wakes all threads for a few float64 numbers: 16 ms where other programs run."""
-    return torch.expm1(x) + 1
-
-
-def clipped_surrogate(ratios: Tensor, advantages: Tensor, settings: LossSettings) -> Tensor:
-    """Return PPO's clipped surrogate of each token, with dual clip where `delta` is given."""
-    clipped = ratios.clamp(1 - settings.epsilon_low, 1 + settings.epsilon_high)
-    losses = -torch.minimum(ratios * advantages, clipped * advantages)
-    if settings.delta is None:
-        return losses
-    return torch.where(advantages < 0, torch.minimum(losses, -settings.delta * advantages), losses)
-
-
-def is_clipped(ratios: Tensor, advantages: Tensor, settings: LossSettings) -> Tensor:
-    """Return for each token, bool, whether a bound of `clipped_surrogate` stops its gradient."""
-    most = 1 + settings.epsilon_high
-    clipped = ((ratios < 1 - settings.epsilon_low) & (advantages < 0)) | ((ratios > most) & (advantages > 0))
-    return clipped if settings.delta is None else clipped | ((ratios > settings.delta) & (advantages < 0))
 
 
 def kl_divergence(logps: Tensor, ref_logps: Tensor, settings: LossSettings) -> Tensor:
@@ -155,15 +126,21 @@ def kl_divergence(logps: Tensor, ref_logps: Tensor, settings: LossSettings) -> T
     return kl if settings.kl_clamp is None else kl.clamp(-settings.kl_clamp, settings.kl_clamp)
 
 
+def _kl_term(logps: Tensor, ref_logps: Tensor, inputs: LossInputs) -> Tensor:
+    kl = kl_divergence(logps, ref_logps, inputs.settings)
+    return kl * inputs.importance_ratios(logps) if inputs.settings.unbiased_kl else kl
+
+
 def metrics(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> dict[str, Tensor]:
     """Return the metrics of the active tokens, 0-d and without gradient; `PolicyLossOutput` says what they are."""
     computed = policy_tokens = inputs.num_active()
-    ratios = importance_ratios(logps, inputs)
+    chosen = token_loss_of(inputs.settings.token_loss)
+    ratios = inputs.importance_ratios(logps) if chosen.ratios is None else chosen.ratios(logps, inputs)
     columns = {"ratio_mean": ratios, "entropy": entropies}
     if inputs.ref_logps is not None:
-        columns["kl"] = kl_divergence(logps, inputs.ref_logps, inputs.settings)
-    if inputs.old_logps is not None:  # else the ratio is 1
-        clipped = is_clipped(ratios, effective_advantages(inputs), inputs.settings)
+        columns["kl"] = _kl_term(logps, inputs.ref_logps, inputs)
+    if inputs.old_logps is not None and chosen.clipped is not None:  # on-policy the ratio is 1
+        clipped = chosen.clipped(logps, inputs)
         if inputs.settings.answer_mask_mode == "policy" and inputs.answer_mask is not None:
             without_answer = ~inputs.answer_mask
             clipped, policy_tokens = clipped & without_answer, inputs.sum_active(without_answer)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.settings import setting, settings_of
-from outcome_rl_kernels.loss.inputs import KLPenalty, LossAggregation
+from outcome_rl_kernels.loss.settings import KLPenalty, LossAggregation
 
 # The length of a run affects its results only through a schedule of the learning rate that depends on it.
 _LENGTH = ("trainer.total_training_steps", "trainer.total_epochs")
@@ -205,8 +205,9 @@ class ActorConfig:
     ref_param_offload: bool = setting(
         False, "Keep the reference policy in main memory while it is not used.", affects_results=False
     )
-    loss_mode: Literal["vanilla", "gspo"] = setting(
-        "vanilla", 'Importance ratio per token, or with "gspo" (arXiv:2507.18071) per response.'
+    loss_mode: Literal["vanilla", "gspo", "geo_mean", "cispo", "sapo", "dppo_tv", "dppo_kl"] = setting(
+        "vanilla",
+        "Token loss, under verl's names: vanilla is PPO's, geo_mean GMPO's; docs/math.md has the formulas.",
     )
     clip_ratio_low: float = setting(0.2, "The ratio is clipped at 1 minus this.", ge=0, le=1)
     clip_ratio_high: float = setting(
@@ -337,7 +338,7 @@ class TrainConfig:
             "epsilon_low": actor.clip_ratio_low,
             "epsilon_high": actor.clip_ratio_high,
             "delta": actor.clip_ratio_c,
-            "importance_level": "sequence" if actor.loss_mode == "gspo" else "token",
+            "token_loss": {"vanilla": "ppo", "geo_mean": "gmpo"}.get(actor.loss_mode, actor.loss_mode),
             "loss_agg": actor.loss_agg_mode,
             "entropy_coef": actor.entropy_coeff,
         }

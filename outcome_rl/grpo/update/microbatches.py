@@ -13,7 +13,7 @@ from outcome_rl.grpo.config.schema import ActorConfig, TrainConfig
 from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.types import Sample
 from outcome_rl_kernels import loss_normalizer
-from outcome_rl_kernels.loss.inputs import AnswerMaskMode
+from outcome_rl_kernels.loss.settings import AnswerMaskMode
 
 
 class MicroBatch(NamedTuple):

@@ -22,7 +22,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.microbatches import MicroBatch, mini_batches
 from outcome_rl.grpo.update.totals import UpdateTotals
-from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs
+from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs, rollout_weights
 
 
 class Updater:
@@ -190,16 +190,9 @@ class Updater:
                 self.reference.sharded.reshard()
 
     def _rollout_weights(self, hidden_MH: Tensor, micro_batch: MicroBatch) -> Tensor | None:
-        """Return truncated importance weights (M,) between policy and engine, without gradient; None without a cap.
+        """Return truncated importance weights (M,) between policy and engine; None without a cap.
 
-        The two hold the same weights, but their arithmetic differs, so tokens are samples of a slightly different
-        policy. With lp the policy's log-probability of a token and mu the engine's, its policy term is multiplied by
-
-            min(exp(lp - mu), cap)
-
-        Without old log-probabilities lp costs one more matrix product with the head. Sources: Ionides 2008
-        (doi:10.1198/106186008X320456) for the truncation; Yao et al. 2025, "On the Rollout-Training Mismatch in Modern
-        RL Systems" (openreview.net/forum?id=8MHqvb4lK9), for its use here.
+        Without old log-probabilities, those of the policy cost one more matrix product with the head.
         """
         cap, engine_logps_M = self.config.rollout.importance_cap, micro_batch.engine_logps_M
         if cap is None or engine_logps_M is None:
@@ -207,7 +200,7 @@ class Updater:
         logps_M = micro_batch.old_logps_M
         if logps_M is None:
             logps_M = self._head_logps(self.policy, hidden_MH.detach(), micro_batch)
-        return torch.exp(logps_M - engine_logps_M).clamp(max=cap)
+        return rollout_weights(logps_M, engine_logps_M, high=cap)
 
     @torch.no_grad()
     def _logps(self, policy: Policy, micro_batch: MicroBatch) -> Tensor:

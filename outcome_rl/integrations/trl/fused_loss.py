@@ -5,11 +5,11 @@ computes the loss from the log-probabilities outside. Here the loss itself is co
 
 | loss_type | aggregation | divided by |
 |---|---|---|
-| `grpo` | seq-mean-token-mean | sequences * steps of accumulation |
+| `grpo`, `sapo` | seq-mean-token-mean | sequences * steps of accumulation |
 | `bnpo` | token-mean | tokens * steps of accumulation |
 | `dr_grpo` | token-sum | sequences * max_completion_length * steps of accumulation |
 | `luspo` | token-sum | sequences * steps of accumulation |
-| `dapo` | token-mean | tokens of the generation batch, divided by steps and ranks |
+| `dapo`, `cispo` | token-sum | tokens of the generation batch, divided by steps and ranks |
 """
 
 import functools
@@ -20,19 +20,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from outcome_rl.integrations.loss_types import obstacles_of, settings_of
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
-from outcome_rl_kernels.loss.inputs import LossAggregation
+from outcome_rl_kernels.loss.token_losses import top_entropy
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
-_AGGREGATION: dict[str, LossAggregation] = {
-    "grpo": "seq-mean-token-mean",
-    "bnpo": "token-mean",
-    "dr_grpo": "token-sum",
-    "luspo": "token-sum",
-    "dapo": "token-mean",
-}
 # Settings of models that change the logits after the lm_head.
 _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
 
@@ -46,20 +40,19 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
     from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
     args, config = trainer.args, trainer.model.config.get_text_config()
-    obstacles = {
-        f"loss_type={trainer.loss_type!r} (it takes {', '.join(_AGGREGATION)})": trainer.loss_type not in _AGGREGATION,
-        "delta below 1 + epsilon_high": args.delta is not None and args.delta < 1 + trainer.epsilon_high,
-        "top_entropy_quantile below 1": trainer.top_entropy_quantile < 1,
+    level, unbiased_kl = trainer.importance_sampling_level, args.use_bias_correction_kl and trainer.beta != 0
+    obstacles = obstacles_of(trainer.loss_type, level, trainer.epsilon_high, args.delta, unbiased_kl=unbiased_kl) | {
+        "top_entropy_quantile below 1 on several processes": trainer.top_entropy_quantile < 1
+        and trainer.accelerator.num_processes > 1,
         "off_policy_mask_threshold": trainer.off_policy_mask_threshold is not None,
         "entropy_coef or use_adaptive_entropy": trainer.entropy_coef != 0 or trainer.use_adaptive_entropy,
-        "use_bias_correction_kl=True, the default, where beta is not 0": args.use_bias_correction_kl
-        and trainer.beta != 0,
         "cast_lm_head_to_fp32": args.cast_lm_head_to_fp32,
         "a mixture-of-experts model's auxiliary loss": trainer.aux_loss_enabled,
         "images": trainer._is_vlm,
         "FSDP": trainer.is_fsdp_enabled,
         "DeepSpeed ZeRO-3": is_deepspeed_zero3_enabled(),
-    } | {f"a model with {name}": getattr(config, name, None) not in (None, 1.0) for name in _LOGIT_CHANGES}
+        **{f"a model with {name}": getattr(config, name, None) not in (None, 1.0) for name in _LOGIT_CHANGES},
+    }
     found = [name for name, present in obstacles.items() if present]
     if found:
         raise ValueError(
@@ -98,6 +91,17 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
     if rollout_weights is not None and rollout_weights.shape[1] == 1:  # one a sequence
         rollout_weights = rollout_weights[:, 0]
 
+    settings = settings_of(
+        trainer.loss_type,
+        trainer.importance_sampling_level,
+        trainer.epsilon_low,
+        trainer.epsilon_high,
+        trainer.args.delta,
+        (trainer.args.sapo_temperature_pos, trainer.args.sapo_temperature_neg),
+    )
+    if trainer.top_entropy_quantile < 1:
+        settings["token_loss"] = top_entropy(settings["token_loss"], trainer.top_entropy_quantile)
+
     def policy_loss(hidden: Tensor, head: Any) -> PolicyLossOutput:
         return linear_policy_loss(
             hidden[:, -num_tokens - 1 : -1],
@@ -111,11 +115,8 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
             rollout_weights=rollout_weights,
             temperature=trainer.temperature,
             beta=trainer.beta,
-            epsilon_low=trainer.epsilon_low,
-            epsilon_high=trainer.epsilon_high,
-            delta=trainer.args.delta,
-            importance_level=trainer.importance_sampling_level,
-            loss_agg=_AGGREGATION[trainer.loss_type],
+            unbiased_kl=trainer.args.use_bias_correction_kl,
+            **settings,
             normalizer=_normalizer(trainer, inputs, mask, num_sequences),
             rows="active",  # TRL's metrics are over all tokens
         )
@@ -133,7 +134,7 @@ def _normalizer(trainer: "GRPOTrainer", inputs: dict[str, Any], mask: Tensor, nu
     """Return the last column of this module's table."""
     training = trainer.model.training
     accumulated = trainer.current_gradient_accumulation_steps if training else 1
-    if trainer.loss_type == "dapo":
+    if trainer.loss_type in ("dapo", "cispo"):
         tokens: Tensor = inputs["num_items_in_batch"].clamp(min=1) / trainer.accelerator.num_processes
         return tokens * accumulated / trainer.args.steps_per_generation if training else tokens
     if trainer.loss_type == "bnpo":

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from outcome_rl.integrations.verl import ADV_ESTIMATOR
 from outcome_rl_kernels.advantages.reference import Scale
-from outcome_rl_kernels.loss.inputs import LossSettings
-from outcome_rl_kernels.loss.token_loss import clipped_surrogate, is_clipped
+from outcome_rl_kernels.loss.settings import LossSettings
+from outcome_rl_kernels.loss.token_losses import clipped_surrogate, is_clipped
 
 LOG_RATIO_CLAMP = 20.0  # verl's
 

@@ -70,7 +70,7 @@ def test_the_length_identifies_a_run_if_the_learning_rate_depends_on_it(schedule
 def test_the_settings_of_the_loss_are_its_arguments() -> None:
     config = load_config("toy", ["actor.kl_loss_coef=0.5", "actor.loss_mode=gspo", "rollout.temperature=0.7"])
     assert (config.loss_settings["beta"], config.loss_settings["temperature"]) == (0.5, 0.7)
-    assert config.loss_settings["importance_level"] == "sequence"
+    assert config.loss_settings["token_loss"] == "gspo"
     LinearPolicyLoss(**config.loss_settings)
 
 

@@ -49,7 +49,7 @@ def grads(call: dict[str, Any], **options: Any) -> tuple[PolicyLossOutput, Tenso
     return output, hidden.grad, weight.grad
 
 
-def by_hand(call: dict[str, Any], mode: str, loss_agg: str, beta: float, level: str) -> Tensor:
+def by_hand(call: dict[str, Any], mode: str, loss_agg: str, beta: float, token_loss: str) -> Tensor:
     """The loss written out once more, padded and loop-free, from the design's formulas rather than from the library."""
     lp = ((call["hidden"] @ call["weight"].T).log_softmax(-1)).gather(-1, call["labels"][..., None])[..., 0]
     mask = call["mask"].double()
@@ -58,7 +58,7 @@ def by_hand(call: dict[str, Any], mode: str, loss_agg: str, beta: float, level: 
         mask = mask * (1 - answer)
     advantage = call["advantages"][:, None] + call["bonuses"][:, None] * ((1 - answer) if mode == "bonus" else 1.0)
     log_ratio = lp - call["old_logps"]
-    if level == "sequence":
+    if token_loss == "gspo":
         log_ratio = ((log_ratio * mask).sum(1) / mask.sum(1).clamp(min=1)).detach()[:, None] + lp - lp.detach()
     ratio = log_ratio.exp()
     pg = torch.maximum(-ratio * advantage, -ratio.clamp(0.8, 1.2) * advantage) * call["rollout_weights"][:, None]
@@ -82,14 +82,16 @@ def by_hand(call: dict[str, Any], mode: str, loss_agg: str, beta: float, level: 
     mode=st.sampled_from(["policy", "bonus", "all", "none"]),
     loss_agg=st.sampled_from(AGGREGATIONS),
     beta=st.sampled_from([0.0, 0.3]),
-    level=st.sampled_from(["token", "sequence"]),
+    token_loss=st.sampled_from(["ppo", "gspo"]),
     seed=st.integers(0, 1000),
 )
-def test_value_and_gradient_follow_the_formulas(mode: str, loss_agg: str, beta: float, level: str, seed: int) -> None:
+def test_value_and_gradient_follow_the_formulas(
+    mode: str, loss_agg: str, beta: float, token_loss: str, seed: int
+) -> None:
     call = inputs(seed=seed)
-    output, dh, dw = grads(call, answer_mask_mode=mode, loss_agg=loss_agg, beta=beta, importance_level=level)
+    output, dh, dw = grads(call, answer_mask_mode=mode, loss_agg=loss_agg, beta=beta, token_loss=token_loss)
     hidden, weight = call["hidden"].clone().requires_grad_(), call["weight"].clone().requires_grad_()
-    expected = by_hand(call | {"hidden": hidden, "weight": weight}, mode, loss_agg, beta, level)
+    expected = by_hand(call | {"hidden": hidden, "weight": weight}, mode, loss_agg, beta, token_loss)
     expected.backward()
     torch.testing.assert_close(output.loss, expected, atol=1e-10, rtol=1e-9)
     torch.testing.assert_close(dh, hidden.grad, atol=1e-10, rtol=1e-9)
@@ -127,8 +129,8 @@ def test_packed_equals_padded() -> None:
     packed = {k: v[keep] if v.shape[:2] == (B, T) else v for k, v in call.items() if k != "weight"}
     cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(torch.int32)
     for loss_agg in ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean"):
-        for level in ("token", "sequence"):
-            options: dict[str, Any] = {"loss_agg": loss_agg, "importance_level": level, "beta": 0.1}
+        for token_loss in ("ppo", "gspo"):
+            options: dict[str, Any] = {"loss_agg": loss_agg, "token_loss": token_loss, "beta": 0.1}
             a = linear_policy_loss(**call, **options)  # beta is not 0, so that all active tokens contribute
             b = linear_policy_loss(**packed, weight=call["weight"], cu_seqlens=cu_seqlens, **options)
             torch.testing.assert_close(a.loss, b.loss)
@@ -188,15 +190,15 @@ def test_long_sequences_with_half_precision_advantages(
     torch.testing.assert_close(low, full, atol=0, rtol=1e-6)
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
 @pytest.mark.parametrize(
     ("impl", "dtype"), [("reference", torch.float64), pytest.param("native", torch.float32, marks=needs_native)]
 )
-def test_all_masked_batch_is_zero_with_zero_gradients(impl: str, dtype: torch.dtype, level: str) -> None:
+def test_all_masked_batch_is_zero_with_zero_gradients(impl: str, dtype: torch.dtype, token_loss: str) -> None:
     call = inputs(dtype)
     call["mask"] = torch.zeros_like(call["mask"])
     for loss_agg in AGGREGATIONS:
-        output, dh, dw = grads(call, loss_agg=loss_agg, beta=0.1, importance_level=level, impl=impl)
+        output, dh, dw = grads(call, loss_agg=loss_agg, beta=0.1, token_loss=token_loss, impl=impl)
         assert output.loss.item() == 0
         assert not dh.any()
         assert not dw.any()
@@ -278,9 +280,9 @@ class TestErrors:
             ({"normalizer": torch.ones(B)}, ValueError, r"normalizer must be one number; got shape \(4,\)"),
             ({"temperature": 0.0}, ValueError, "temperature must be > 0"),
             (
-                {"importance_level": "word"},
+                {"token_loss": "grpo"},
                 ValueError,
-                "importance_level must be one of 'token', 'sequence'; got 'word'",
+                "token_loss must be one of 'ppo', 'gspo', .*; got 'grpo'",
             ),
             (
                 {"impl": "triton"},

@@ -76,13 +76,13 @@ def test_as_exact_as_plain_pytorch(
     _, truth = both(torch.float64, "reference", "active")
     output, ours = both(dtype, "native", given_rows, workspace_bytes=workspace, fp32_logits=fp32_logits)
     same_rows, eager = both(dtype, "reference", given_rows)
-    assert_as_exact(ours, eager, truth)
+    assert_as_exact(ours, eager, truth, chosen["token_loss"])
     assert_same_tokens(output, same_rows, both(torch.float64, "reference", given_rows)[0])
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_given_rows_are_computed_and_no_others(level: str) -> None:
-    chosen = {"importance_level": level, "beta": 0.1}
+@pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
+def test_given_rows_are_computed_and_no_others(token_loss: str) -> None:
+    chosen = {"token_loss": token_loss, "beta": 0.1}
     case = make_case(0, torch.float32, chosen)
     rows = torch.arange(0, B * T, 2)
 
@@ -145,13 +145,13 @@ def test_three_products_and_none_for_what_is_frozen() -> None:
 
 
 def test_ratios_of_sequences_take_a_fourth_product_where_there_are_several_chunks() -> None:
-    sequences: dict[str, Any] = {"importance_level": "sequence", "old_logps": torch.full((4, N // 4), -7.0)}
+    sequences: dict[str, Any] = {"token_loss": "gspo", "old_logps": torch.full((4, N // 4), -7.0)}
     chunked = {"workspace_bytes": 7 * 2048 * 4}
     assert measured(**sequences)[0] == 3
     assert measured(**sequences, wants="")[0] == 1
     assert measured(**sequences, **chunked)[0] == 4
     assert measured(**sequences, **chunked, wants="")[0] == 1
-    assert measured(importance_level="sequence", **chunked)[0] == 3  # on-policy the ratio is 1
+    assert measured(token_loss="gspo", **chunked)[0] == 3  # on-policy the ratio is 1
 
 
 def test_tokens_without_a_gradient_reach_no_product() -> None:
@@ -172,10 +172,10 @@ def test_tokens_without_a_gradient_reach_no_product() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_no_more_logits_than_the_workspace(dtype: torch.dtype, level: str) -> None:
+@pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
+def test_no_more_logits_than_the_workspace(dtype: torch.dtype, token_loss: str) -> None:
     vocabulary, row = 2**14, 2**14 * dtype.itemsize
-    options = {"importance_level": level, "old_logps": torch.full((4, N // 4), -10.0), "dtype": dtype}
+    options = {"token_loss": token_loss, "old_logps": torch.full((4, N // 4), -10.0), "dtype": dtype}
     for rows in (1, 4, 8):
         _, cost = measured(vocabulary=vocabulary, workspace_bytes=rows * row, **options)
         weight_bytes = vocabulary * H * dtype.itemsize
@@ -211,7 +211,7 @@ def call_of_operator(**options: Any) -> tuple[Any, tuple[Any, ...]]:
         {"transposed": True},
         {"transposed": True, "rows": "active", "workspace_bytes": 1},
         {"rows": "all", "delta": 3.0},
-        {"rows": torch.arange(B * T), "importance_level": "sequence", "dtype": torch.bfloat16},
+        {"rows": torch.arange(B * T), "token_loss": "gspo", "dtype": torch.bfloat16},
         {"fp32_logits": True, "dtype": torch.bfloat16, "workspace_bytes": 4 * 6 * V, "entropy_coef": 0.1},
     ],
 )
@@ -323,7 +323,7 @@ def test_two_runs_give_the_same_bits(threads: int) -> None:
             "old_logps": torch.randn(2, 12, generator=g) - 11,
         },
     )
-    options = {"importance_level": "sequence", "entropy_coef": 0.1, "workspace_bytes": 5 * vocabulary * 4}
+    options = {"token_loss": "gspo", "entropy_coef": 0.1, "workspace_bytes": 5 * vocabulary * 4}
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
@@ -352,8 +352,8 @@ def test_what_is_not_finite_reaches_the_loss(bad: float) -> None:
 
 
 @pytest.mark.parametrize("rows", ["contributing", "active", "all", "all indices"])
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_an_empty_mask_gives_zero_with_zero_gradients(level: str, rows: str) -> None:
+@pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
+def test_an_empty_mask_gives_zero_with_zero_gradients(token_loss: str, rows: str) -> None:
     case = make_case(0, torch.float32, {})
     empty = torch.zeros(B, T, dtype=torch.bool)
     operands = {name: value.nan_to_num() for name, value in case.operands.items()} if rows == "all" else case.operands
@@ -363,7 +363,7 @@ def test_an_empty_mask_gives_zero_with_zero_gradients(level: str, rows: str) -> 
         torch.float32,
         {"hidden", "weight", "bias"},
         **case.inputs | {"mask": empty},
-        importance_level=level,
+        token_loss=token_loss,
         rows=rows_argument(rows, empty),
     )
     assert output.loss.item() == 0

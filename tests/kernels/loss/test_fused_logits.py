@@ -65,7 +65,7 @@ def test_as_exact_as_plain_pytorch(
         of(dtype, "reference"),
         of(dtype, "native"),
     )
-    assert_as_exact(ours, eager, truth)
+    assert_as_exact(ours, eager, truth, chosen["token_loss"])
     assert_same_tokens(output, plain, exact)
 
 
@@ -102,13 +102,13 @@ def test_logits_that_another_gradient_needs_are_not_spoilt_silently() -> None:
 
 
 @pytest.mark.parametrize(("inplace", "copies"), [(True, 0), (False, 1)])
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_memory_is_that_of_the_gradient(inplace: bool, copies: int, level: str) -> None:
+@pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
+def test_memory_is_that_of_the_gradient(inplace: bool, copies: int, token_loss: str) -> None:
     g = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 8, 2**14, generator=g).requires_grad_()
     arguments = torch.randint(2**14, (2, 8), generator=g), torch.ones(2), torch.ones(2, 8, dtype=torch.bool)
     activations = logits.clone()
-    options = {"importance_level": level, "old_logps": torch.full((2, 8), -10.0)}
+    options = {"token_loss": token_loss, "old_logps": torch.full((2, 8), -10.0)}
     activations_bytes = logits.numel() * 4
     cost = cost_of(lambda: policy_loss(activations, *arguments, inplace=inplace, **options).loss.backward())
     assert copies * activations_bytes <= cost.peak_bytes <= copies * activations_bytes + 64_000
@@ -135,7 +135,7 @@ def operator_call(**options: Any) -> tuple[Any, tuple[Any, ...]]:
         {},
         {"absent": {"bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights"}},
         {"wants_grad": False},
-        {"transposed": True, "importance_level": "sequence"},
+        {"transposed": True, "token_loss": "gspo"},
         {"dtype": torch.bfloat16, "beta": 0.1, "entropy_coef": 0.1},
     ],
 )
@@ -145,7 +145,7 @@ def test_opcheck(options: dict[str, Any]) -> None:
     torch.library.opcheck(operator, arguments)
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": torch.bfloat16, "importance_level": "sequence"}])
+@pytest.mark.parametrize("options", [{}, {"dtype": torch.bfloat16, "token_loss": "gspo"}])
 def test_opcheck_in_place(options: dict[str, Any]) -> None:
     operator, arguments = operator_call(**options, inplace=True)
     assert operator is torch.ops.outcome_rl.policy_loss_.default
@@ -194,12 +194,12 @@ def test_what_is_not_finite_reaches_the_loss(bad: float, inplace: bool, answer: 
 
 
 @pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_an_empty_mask_gives_zero_with_zero_gradients(level: str, inplace: bool) -> None:
+@pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
+def test_an_empty_mask_gives_zero_with_zero_gradients(token_loss: str, inplace: bool) -> None:
     case = make_case(0, torch.float32, {})
     leaf = case.logits(torch.float32).requires_grad_()
     inputs = case.inputs | {"mask": torch.zeros_like(case.inputs["mask"])}
-    output = policy_loss(leaf * 1, **inputs, importance_level=level, inplace=inplace)  # type: ignore[arg-type]
+    output = policy_loss(leaf * 1, **inputs, token_loss=token_loss, inplace=inplace)  # type: ignore[arg-type]
     output.loss.backward()
     assert output.loss.item() == 0
     assert leaf.grad is not None

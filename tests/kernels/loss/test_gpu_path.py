@@ -51,13 +51,13 @@ def test_as_exact_as_plain_pytorch_with_triton_rows(
     exact, truth = both(torch.float64, "reference")
     plain, eager = both(torch.float32, "reference")
     output, ours = both(torch.float32, "triton", workspace_bytes=workspace)
-    assert_as_exact(ours, eager, truth)
+    assert_as_exact(ours, eager, truth, chosen["token_loss"])
     assert_same_tokens(output, plain, exact)
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"beta": 0.1, "entropy_coef": 0.01, "temperature": 0.7, "delta": 3.0}, {"importance_level": "sequence"}],
+    [{}, {"beta": 0.1, "entropy_coef": 0.01, "temperature": 0.7, "delta": 3.0}, {"token_loss": "gspo"}],
 )
 def test_bfloat16_with_triton_rows(options: dict[str, Any]) -> None:
     """Interpreted, float32 is cut off to bfloat16, not rounded."""
@@ -129,7 +129,7 @@ def launch_nothing(kernel: Any, rows: Any, **arguments: Any) -> None:
 
 @pytest.mark.parametrize("adds_to_float32", [False, True])
 @pytest.mark.parametrize("fp32_logits", [False, True])
-@pytest.mark.parametrize("options", [{"beta": 0.1}, {"importance_level": "sequence"}, {"delta": 3.0}])
+@pytest.mark.parametrize("options", [{"beta": 0.1}, {"token_loss": "gspo"}, {"delta": 3.0}])
 def test_the_host_waits_for_nothing_but_the_number_of_rows(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], fp32_logits: bool, adds_to_float32: bool
 ) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from loss_cases import ABSENT, OPTIONAL, SETTINGS, make_case
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import NUM_ARGUMENTS, SCHEMA, LossInputs, LossSettings
+from outcome_rl_kernels.loss.inputs import NUM_ARGUMENTS, SCHEMA, LossInputs
+from outcome_rl_kernels.loss.settings import LossSettings
 
 F64 = torch.float64
 
@@ -42,8 +43,8 @@ def test_nothing_is_lost_on_the_way_through_an_operator(chosen: dict[str, Any], 
 def test_the_schema_names_columns_and_settings() -> None:
     assert SCHEMA.startswith("Tensor labels, Tensor advantages, Tensor weights, Tensor sequence_ids, Tensor? active, ")
     assert SCHEMA.endswith(
-        "SymInt num_sequences, str answer_mask_mode, float temperature, float beta, str kl_penalty, "
-        "float epsilon_low, float epsilon_high, float? delta, str importance_level, str loss_agg, "
+        "SymInt num_sequences, str token_loss, str answer_mask_mode, float temperature, float beta, str kl_penalty, "
+        "bool unbiased_kl, float epsilon_low, float epsilon_high, float? delta, str loss_agg, "
         "float entropy_coef, float? log_ratio_clamp, float? kl_clamp"
     )
 
@@ -54,18 +55,20 @@ def test_means_of_sequences_are_over_their_active_tokens(lengths: list[int], see
     count, g = sum(lengths), torch.Generator().manual_seed(seed)
     values = torch.randn(count, generator=g)
     active = torch.rand(count, generator=g) < 0.6
-    inputs = packed(lengths, mask=active)
+    inputs = packed(lengths, mask=active, old_logps=torch.zeros(count), token_loss="gspo")
     found = inputs.mean_by_sequence(values.where(active, torch.nan))
     for sequence in range(len(lengths)):
         here = inputs.sequence_ids == sequence
         mean = values[here & active].mean() if (here & active).any() else torch.tensor(0.0)
-        torch.testing.assert_close(found[here], mean.expand(int(here.sum())))
+        torch.testing.assert_close(found[here], mean.expand(int(here.sum())).where(active[here], 0))
     assert torch.equal(inputs._replace(active=None).mean_by_sequence(torch.ones(count)), torch.ones(count))
 
 
 def test_means_of_sequences_pass_gradients_on() -> None:
     values = torch.randn(5, dtype=F64, requires_grad=True)
-    assert torch.autograd.gradcheck(packed([3, 2]).mean_by_sequence, (values,))
+    assert torch.autograd.gradcheck(
+        packed([3, 2], token_loss="gspo", old_logps=values.detach()).mean_by_sequence, (values,)
+    )
 
 
 def test_sums_leave_inactive_tokens_out() -> None:

@@ -19,7 +19,8 @@ from outcome_rl_kernels.loss import row_kernels_triton
 from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs
 from outcome_rl_kernels.loss.reference import logps_and_entropies
 from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics
-from outcome_rl_kernels.loss.token_loss import clipped_surrogate, is_default, token_loss
+from outcome_rl_kernels.loss.token_loss import is_default, token_loss
+from outcome_rl_kernels.loss.token_losses import clipped_surrogate
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

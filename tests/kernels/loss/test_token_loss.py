@@ -7,20 +7,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, make_case
+from loss_cases import ABSENT, SETTINGS, inputs_of, make_case
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import LossInputs, LossSettings
+from outcome_rl_kernels.loss.inputs import LossInputs
 from outcome_rl_kernels.loss.reference import reference_loss
+from outcome_rl_kernels.loss.settings import LossSettings
 from outcome_rl_kernels.loss.token_loss import (
-    clipped_surrogate,
     contributing_tokens,
-    importance_ratios,
-    is_clipped,
     is_default,
     kl_divergence,
     metrics,
-    needs_sequences,
     token_loss,
 )
 
@@ -29,18 +26,6 @@ F64 = torch.float64
 
 def vec(*values: float) -> Tensor:
     return torch.tensor(values, dtype=F64)
-
-
-def inputs_of(lengths: list[int], **inputs: Any) -> LossInputs:
-    """Packed sequences of these lengths; advantages of 1, all tokens active."""
-    count = sum(lengths)
-    arguments = {
-        "labels": torch.zeros(count, dtype=torch.int64),
-        "advantages": torch.ones(count, dtype=F64),
-        "mask": torch.ones(count, dtype=torch.bool),
-        "cu_seqlens": torch.tensor([0, *lengths]).cumsum(0),
-    }
-    return LossInputs.of(torch.empty(0, dtype=F64), **(arguments | inputs))
 
 
 def loss_of(logits_NV: Tensor, inputs: LossInputs) -> Tensor:
@@ -74,49 +59,6 @@ class TestKL:
         assert kl_divergence(vec(-50), vec(0), LossSettings(log_ratio_clamp=20.0)).item() == pytest.approx(
             math.exp(20) - 21
         )
-
-
-class TestRatios:
-    def test_on_policy_ratio_is_one_and_carries_the_gradient(self) -> None:
-        logps = vec(-1, -2).requires_grad_()
-        ratios = importance_ratios(logps, inputs_of([2]))
-        assert ratios.tolist() == [1, 1]
-        ratios.sum().backward()
-        assert logps.grad is not None
-        assert logps.grad.tolist() == [1, 1]
-
-    def test_token_ratio(self) -> None:
-        inputs = inputs_of([2], old_logps=vec(math.log(0.5), math.log(0.5)))
-        ratios = importance_ratios(vec(math.log(0.25), math.log(0.75)), inputs)
-        assert ratios.tolist() == pytest.approx([0.5, 1.5])
-
-    def test_sequence_ratio_is_the_geometric_mean(self) -> None:
-        inputs = inputs_of([2, 1], old_logps=vec(0, 0, 0), importance_level="sequence")
-        logps = vec(math.log(0.5), math.log(0.125), math.log(0.9)).requires_grad_()
-        ratios = importance_ratios(logps, inputs)
-        assert ratios.tolist() == pytest.approx([0.25, 0.25, 0.9])
-        ratios[0].backward()
-        assert logps.grad is not None
-        assert logps.grad.tolist() == pytest.approx([0.25, 0, 0])  # each token keeps its own gradient
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "expected", "clipped"),
-    [
-        (1.0, 2.0, -2.0, False),
-        (1.5, 1.0, -1.3, True),  # 1 + epsilon_high
-        (0.5, 1.0, -0.5, False),  # below the range the pessimistic side is the ratio itself
-        (0.5, -1.0, 0.8, True),  # 1 - epsilon_low
-        (1.5, -1.0, 1.5, False),
-        (9.0, -1.0, 3.0, True),  # dual clip at delta
-        (9.0, 1.0, -1.3, True),
-        (9.0, 0.0, 0.0, False),
-    ],
-)
-def test_clipped_surrogate(ratio: float, advantage: float, expected: float, clipped: bool) -> None:
-    settings = LossSettings(epsilon_low=0.2, epsilon_high=0.3, delta=3.0)
-    assert clipped_surrogate(vec(ratio), vec(advantage), settings).item() == pytest.approx(expected)
-    assert is_clipped(vec(ratio), vec(advantage), settings).item() is clipped
 
 
 class TestPolicyLoss:
@@ -221,7 +163,7 @@ def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[i
     assert found(ref_logps=zeros, beta=0.1) == [0, 1, 2, 3, 4]
     assert found(entropy_coef=0.1) == [0, 1, 2, 3, 4]
     whole = [3, 4] if any(i > 2 for i in contributing) else []
-    assert found(old_logps=zeros, importance_level="sequence") == [0, 1, 2, *whole]  # each has its part in the ratio
+    assert found(old_logps=zeros, token_loss="gspo") == [0, 1, 2, *whole]  # each has its part in the ratio
 
 
 @pytest.mark.parametrize(
@@ -233,24 +175,28 @@ def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[i
         ({"beta": 0.1, "kl_penalty": "k2"}, False, False),
         ({"kl_penalty": "k2", "kl_clamp": 1.0}, False, True),  # without a coefficient the loss has no KL
         ({"beta": 0.1, "kl_clamp": 1.0}, False, False),
+        ({"beta": 0.1, "unbiased_kl": True}, False, False),
+        ({"unbiased_kl": True}, False, True),
         ({"delta": 3.0}, False, False),
         ({"log_ratio_clamp": 20.0}, False, False),
-        ({"importance_level": "sequence"}, True, False),
+        ({"token_loss": "gspo"}, True, False),
     ],
 )
 def test_which_formulas_are_the_default_one(options: dict[str, Any], sequences: bool, default: bool) -> None:
     inputs = inputs_of([2], old_logps=vec(0, 0), ref_logps=vec(0, 0), **options)
-    assert (needs_sequences(inputs), is_default(inputs)) == (sequences, default)
-    assert not needs_sequences(inputs._replace(old_logps=None))  # on-policy the ratio is 1
+    assert (inputs.needs_sequences(), is_default(inputs)) == (sequences, default)
+    assert not inputs._replace(old_logps=None).needs_sequences()  # on-policy the ratio is 1
 
 
-@pytest.mark.parametrize("options", [{}, {"delta": 3.0, "log_ratio_clamp": 0.5}, {"importance_level": "sequence"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"delta": 3.0, "log_ratio_clamp": 0.5}, {"unbiased_kl": True}, {"token_loss": "gspo"}]
+)
 def test_derivatives_are_those_of_the_value(options: dict[str, Any]) -> None:
     """Off the bounds; where the ratio is the sequence's, its gradient is by definition not that of its value."""
     g = torch.Generator().manual_seed(0)
     logps, old, ref = (-2 + torch.randn(6, generator=g, dtype=F64) for _ in range(3))
     inputs = inputs_of([4, 2], ref_logps=ref, old_logps=old, beta=0.1, entropy_coef=0.1, **options)
-    if needs_sequences(inputs):
+    if inputs.needs_sequences():
         inputs = inputs._replace(advantages=torch.zeros(6, dtype=F64))
     leaves = logps.requires_grad_(), torch.rand(6, generator=g, dtype=F64).requires_grad_()
     assert torch.autograd.gradcheck(lambda *values: token_loss(*values, inputs), leaves)

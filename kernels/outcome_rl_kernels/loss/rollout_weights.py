@@ -1,0 +1,68 @@
+"""Importance weights between the policy that learns and the engine that sampled, for the losses' `rollout_weights`.
+
+Both hold the same weights, but their arithmetic differs, so tokens are samples of a slightly different policy. With lp
+the policy's log-probability of a sampled token and mu the engine's:
+
+    w = exp(lp - mu)                               of a token
+    w = exp(sum over the sequence of lp - mu)      of a sequence
+
+| outside="truncate"               | outside="mask"                             |
+|----------------------------------|--------------------------------------------|
+| clip(w, low, high): TIS          | w within [low, high], else 0: MIS, IcePop  |
+
+Sources: truncation, Ionides 2008 (doi:10.1198/106186008X320456) and Yao et al. 2025
+(openreview.net/forum?id=8MHqvb4lK9); masks, IcePop (arXiv:2510.18855), and TRL's `vllm_importance_sampling_mode`.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels.checks import FLOATS, check_choice, check_number, check_shape_of, check_tensor
+
+
+@torch.no_grad()
+def rollout_weights(
+    logps: Tensor,
+    rollout_logps: Tensor,
+    mask: Tensor | None = None,
+    *,
+    level: Literal["token", "sequence"] = "token",
+    outside: Literal["truncate", "mask"] = "truncate",
+    low: float = 0.0,
+    high: float = 2.0,
+) -> Tensor:
+    """Return importance weights for `linear_policy_loss(..., rollout_weights=...)`; this module has the formulas.
+
+    Args:
+        logps: (B, T), or any shape for tokens; log-probabilities of the sampled tokens under the policy.
+        rollout_logps: like `logps`, under the engine that sampled.
+        mask: bool like `logps`, True on completion tokens; needed for sequences.
+        level: the ratio of a token, or of a whole sequence.
+        outside: a ratio outside [low, high] is moved to the nearer bound, or its weight is 0.
+        low, high: bounds of the ratio, 0 <= low <= high.
+
+    Returns:
+        Weights without gradient, like `logps`, or (B,) for sequences; finite where both log-probabilities are.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range.
+    """
+    check_tensor("logps", logps, FLOATS)
+    check_tensor("rollout_logps", rollout_logps, FLOATS, logps.device)
+    check_shape_of("rollout_logps", rollout_logps, "logps", logps)
+    check_choice("level", level, ("token", "sequence"))
+    check_choice("outside", outside, ("truncate", "mask"))
+    if not 0 <= check_number("low", low) <= high:
+        raise ValueError(f"low and high must satisfy 0 <= low <= high; got {low} and {high}")
+    log_ratios = logps - rollout_logps
+    if level == "sequence":
+        if mask is None or logps.dim() != 2:
+            raise ValueError("level='sequence' needs logps of shape (B, T), and a mask")
+        check_tensor("mask", mask, (torch.bool,), logps.device)
+        log_ratios = log_ratios.where(check_shape_of("mask", mask, "logps", logps), 0).sum(dim=1)
+    ratios = log_ratios.exp()
+    if outside == "truncate":
+        return ratios.clamp(low, high)
+    return ratios.where((ratios >= low) & (ratios <= high), 0)

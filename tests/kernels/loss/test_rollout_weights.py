@@ -1,0 +1,70 @@
+"""Importance weights of rollouts, by hand and against TRL's four modes."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcome_rl_kernels import rollout_weights
+
+LOGPS = torch.tensor([[-1.0, -2.0, -0.5], [-3.0, -1.0, -9.0]], dtype=torch.float64)
+RATIOS = torch.tensor([[0.5, 1.0, 4.0], [3.0, 1.5, 7.0]], dtype=torch.float64)
+MASK = torch.tensor([[True, True, True], [True, True, False]])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [[0.5, 1, 2], [2, 1.5, 2]]),
+        ({"high": math.inf}, RATIOS.tolist()),
+        ({"low": 0.8, "high": 3.5}, [[0.8, 1, 3.5], [3, 1.5, 3.5]]),
+        ({"outside": "mask", "high": 3.5}, [[0.5, 1, 0], [3, 1.5, 0]]),
+        ({"outside": "mask", "low": 0.8, "high": 3.5}, [[0, 1, 0], [3, 1.5, 0]]),
+        ({"level": "sequence", "high": 3.0}, [2, 3]),  # 0.5 * 1 * 4 and 3 * 1.5
+        ({"level": "sequence", "outside": "mask", "high": 3.0}, [2, 0]),
+    ],
+)
+def test_by_hand(options: dict[str, Any], expected: list[Any]) -> None:
+    found = rollout_weights(LOGPS, LOGPS - RATIOS.log(), MASK, **options)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+@given(
+    seed=st.integers(0, 1000),
+    level=st.sampled_from(["token", "sequence"]),
+    outside=st.sampled_from(["truncate", "mask"]),
+    bounds=st.sampled_from([(0.0, 2.0), (0.5, 5.0), (0.0, math.inf)]),
+)
+def test_weights_lie_within_the_bounds_and_masked_tokens_have_no_part(
+    seed: int, level: Any, outside: Any, bounds: tuple[float, float]
+) -> None:
+    g = torch.Generator().manual_seed(seed)
+    logps = -torch.rand(3, 4, generator=g).requires_grad_()
+    engine, mask = -torch.rand(3, 4, generator=g), torch.rand(3, 4, generator=g) < 0.7
+    options = {"level": level, "outside": outside, "low": bounds[0], "high": bounds[1]}
+    found = rollout_weights(logps, engine, mask, **options)
+    assert not found.requires_grad
+    inside = (found >= bounds[0]) & (found <= bounds[1])
+    assert (inside | (found == 0)).all() if outside == "mask" else inside.all()
+    if level == "sequence":
+        assert torch.equal(found, rollout_weights(logps, engine.masked_fill(~mask, torch.nan), mask, **options))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"rollout_logps": LOGPS[:1]}, ValueError, "rollout_logps must have"),
+        ({"level": "turn"}, ValueError, "level must be one of 'token', 'sequence'; got 'turn'"),
+        ({"outside": "drop"}, ValueError, "outside must be one of"),
+        ({"low": 3.0}, ValueError, "0 <= low <= high; got 3.0 and 2.0"),
+        ({"high": math.nan}, ValueError, "0 <= low <= high"),
+        ({"level": "sequence", "mask": None}, ValueError, "needs logps of shape"),
+        ({"logps": [0.0]}, TypeError, "logps must be a torch.Tensor"),
+    ],
+)
+def test_errors_name_the_argument(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        rollout_weights(**({"logps": LOGPS, "rollout_logps": LOGPS, "mask": MASK} | change))

@@ -1,0 +1,388 @@
+"""Each token loss against its paper's formula, written out sequence by sequence, and the user's own."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import H, T, V, inputs_of, make_case, needs_native, run
+from torch import Tensor
+
+from outcome_rl_kernels import linear_policy_loss, policy_loss
+from outcome_rl_kernels.loss import token_losses
+from outcome_rl_kernels.loss.inputs import LossInputs
+from outcome_rl_kernels.loss.settings import LossSettings
+from outcome_rl_kernels.loss.token_loss import contributing_tokens, metrics, token_loss
+from outcome_rl_kernels.loss.token_losses import (
+    TokenLoss,
+    clip_cov,
+    clipped_surrogate,
+    is_clipped,
+    kl_cov,
+    register_token_loss,
+    sapo,
+    sequence_ratios,
+    top_entropy,
+)
+
+F64 = torch.float64
+
+
+def vec(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=F64)
+
+
+class TestRatios:
+    def test_on_policy_ratio_is_one_and_carries_the_gradient(self) -> None:
+        logps = vec(-1, -2).requires_grad_()
+        ratios = inputs_of([2]).importance_ratios(logps)
+        assert ratios.tolist() == [1, 1]
+        ratios.sum().backward()
+        assert logps.grad is not None
+        assert logps.grad.tolist() == [1, 1]
+
+    def test_token_ratio(self) -> None:
+        inputs = inputs_of([2], old_logps=vec(math.log(0.5), math.log(0.5)))
+        assert inputs.importance_ratios(vec(math.log(0.25), math.log(0.75))).tolist() == pytest.approx([0.5, 1.5])
+
+    def test_sequence_ratio_is_the_geometric_mean(self) -> None:
+        inputs = inputs_of([2, 1], old_logps=vec(0, 0, 0), token_loss="gspo")
+        logps = vec(math.log(0.5), math.log(0.125), math.log(0.9)).requires_grad_()
+        ratios = sequence_ratios(logps, inputs)
+        assert ratios.tolist() == pytest.approx([0.25, 0.25, 0.9])
+        ratios[0].backward()
+        assert logps.grad is not None
+        assert logps.grad.tolist() == pytest.approx([0.25, 0, 0])  # each token keeps its own gradient
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected", "clipped"),
+    [
+        (1.0, 2.0, -2.0, False),
+        (1.5, 1.0, -1.3, True),  # 1 + epsilon_high
+        (0.5, 1.0, -0.5, False),  # below the range the pessimistic side is the ratio itself
+        (0.5, -1.0, 0.8, True),  # 1 - epsilon_low
+        (1.5, -1.0, 1.5, False),
+        (9.0, -1.0, 3.0, True),  # dual clip at delta
+        (9.0, 1.0, -1.3, True),
+        (9.0, 0.0, 0.0, False),
+    ],
+)
+def test_clipped_surrogate(ratio: float, advantage: float, expected: float, clipped: bool) -> None:
+    settings = LossSettings(epsilon_low=0.2, epsilon_high=0.3, delta=3.0)
+    assert clipped_surrogate(vec(ratio), vec(advantage), settings).item() == pytest.approx(expected)
+    assert is_clipped(vec(ratio), vec(advantage), settings).item() is clipped
+
+
+# --- the table, from the papers: objectives J of one sequence, to be maximised; (lp, old_lp, A) of its tokens
+
+LOW, HIGH, BOUND = 0.2, 0.28, 3.0
+
+
+def _of_tokens(of_token: Callable[[Tensor, Tensor, float], Tensor]) -> Callable[..., Tensor]:
+    def objective(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+        return torch.stack([of_token(a, b, advantage) for a, b in zip(lp, old, strict=True)]).mean()
+
+    return objective
+
+
+@_of_tokens
+def ppo(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+    r = (lp - old).exp()
+    return min(r * advantage, max(min(r, r.new_tensor(1 + HIGH)), r.new_tensor(1 - LOW)) * advantage)
+
+
+@_of_tokens
+def cispo(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+    return min(max((lp - old).exp().item(), 1 - LOW), 1 + HIGH) * advantage * lp
+
+
+@_of_tokens
+def soft(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+    tau = 1.0 if advantage > 0 else 1.05
+    return 4 / tau / (1 + (-tau * ((lp - old).exp() - 1)).exp()) * advantage
+
+
+@_of_tokens
+def reinforce(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+    return advantage * lp
+
+
+def dppo(divergence: Callable[[float, float], float]) -> Callable[..., Tensor]:
+    @_of_tokens
+    def objective(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+        p, q = lp.exp().item(), old.exp().item()
+        outwards = p > q if advantage > 0 else p < q
+        outside = divergence(p, q) > (HIGH if advantage > 0 else LOW)
+        return lp * 0 if outwards and outside else min(p / q, BOUND) * advantage * lp
+
+    return objective
+
+
+def gspo(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+    s = (lp - old).mean().exp()
+    return torch.minimum(s * advantage, s.clamp(1 - LOW, 1 + HIGH) * advantage)
+
+
+def gmpo(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+    sign = 1 if advantage > 0 else -1
+    kept = [sign * min(sign * x, sign * x.clamp(-LOW, HIGH)) for x in lp - old]
+    return advantage * torch.stack(kept).mean().exp()
+
+
+OBJECTIVES = {
+    "ppo": ppo,
+    "gspo": gspo,
+    "gmpo": gmpo,
+    "cispo": cispo,
+    "sapo": soft,
+    "dppo_tv": dppo(lambda p, q: abs(p - q)),
+    "dppo_kl": dppo(lambda p, q: q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))),
+    "reinforce": reinforce,
+}
+
+
+def test_every_built_in_has_its_formula_here() -> None:
+    assert {name for name in token_losses.token_loss_names() if token_losses.is_builtin(name)} == set(OBJECTIVES)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(sorted(OBJECTIVES)),
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    seed=st.integers(0, 2**31),
+)
+def test_value_and_gradient_are_those_of_the_paper(name: str, lengths: list[int], seed: int) -> None:
+    """The mean over sequences of the mean over tokens, against autograd over the paper's objective."""
+    g = torch.Generator().manual_seed(seed)
+    logps = -3 * torch.rand(sum(lengths), generator=g, dtype=F64) - 1e-3
+    old = -3 * torch.rand(sum(lengths), generator=g, dtype=F64) - 1e-3
+    old = torch.where(torch.rand(len(old), generator=g) < 0.5, old, logps - 0.1).clamp(max=-1e-3)
+    advantages = torch.randn(len(lengths), generator=g, dtype=F64)
+    bounds = {"epsilon_low": LOW, "epsilon_high": HIGH} | ({"delta": BOUND} if name.startswith("dppo") else {})
+    inputs = inputs_of(
+        lengths, advantages=advantages, old_logps=old, token_loss=name, loss_agg="seq-mean-token-mean", **bounds
+    )
+    ours, leaf = logps.clone().requires_grad_(), logps.clone().requires_grad_()
+    loss = (token_loss(ours, torch.zeros_like(ours), inputs) * inputs.weights).sum()
+    parts = zip(leaf.split(lengths), old.split(lengths), advantages.tolist(), strict=True)
+    expected = -torch.stack([OBJECTIVES[name](*part) for part in parts]).mean()
+    torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-9)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(ours.grad, leaf.grad, rtol=1e-7, atol=1e-9)  # dppo_kl's divergence has a tiny offset
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_on_policy_every_loss_is_the_policy_gradient(name: str) -> None:
+    logps = vec(-1, -2, -0.5).requires_grad_()
+    inputs = inputs_of([2, 1], advantages=vec(2, -1), token_loss=name)
+    assert not inputs.needs_sequences()
+    token_loss(logps, torch.zeros(3, dtype=F64), inputs).sum().backward()
+    assert logps.grad is not None
+    assert logps.grad.tolist() == pytest.approx([-2, -2, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "clipped"),
+    [
+        ("ppo", [True, False, False, True]),
+        ("gspo", [False, False, True, True]),
+        ("gmpo", [True, False, False, True]),
+        ("cispo", [True, True, False, True]),
+        ("dppo_tv", [True, False, False, False]),
+        ("sapo", [False] * 4),
+        ("reinforce", [False] * 4),
+    ],
+)
+def test_clip_fraction_counts_what_the_formula_clips(name: str, clipped: list[bool]) -> None:
+    probabilities, old = vec(0.9, 0.2, 0.5, 0.1), vec(0.5, 0.4, 0.5, 0.2)
+    inputs = inputs_of([2, 2], advantages=vec(1, -1), old_logps=old.log(), token_loss=name)
+    if name == "dppo_tv":
+        inputs = inputs_of([2, 2], advantages=vec(1, -1), old_logps=old.log(), token_loss=name, epsilon_low=0.3)
+    found = metrics(probabilities.log(), torch.zeros(4, dtype=F64), inputs)
+    assert found["clip_fraction"].item() == pytest.approx(sum(clipped) / 4)
+
+
+def test_sapo_with_other_temperatures() -> None:
+    inputs = inputs_of([1, 1], advantages=vec(1, -1), old_logps=vec(-1.5, -1.5), token_loss=sapo(2.0, 3.0))
+    r = math.exp(0.5)
+    expected = [-2 / (1 + math.exp(-2 * (r - 1))), 4 / 3 / (1 + math.exp(-3 * (r - 1)))]
+    assert token_loss(vec(-1, -1), vec(0, 0), inputs).tolist() == pytest.approx(expected)
+    with pytest.raises(ValueError, match="tau_positive and tau_negative must be > 0; got 0 and 1"):
+        sapo(0, 1)
+
+
+# --- selections
+
+
+def test_top_entropy_keeps_the_share_with_the_highest_entropy() -> None:
+    entropies = vec(5, 1, 4, 2, 3, 0)
+    inputs = inputs_of([6], token_loss=top_entropy("reinforce", 0.4))
+    assert token_loss(vec(*[-1] * 6), entropies, inputs).tolist() == [1, 0, 1, 0, 1 * (3 >= 3.0), 0]
+    hidden = inputs._replace(active=torch.tensor([False, True, True, True, True, True]))
+    assert token_loss(vec(*[-1] * 6), entropies, hidden).tolist()[1:] == [0, 1, 0, 1, 0]
+
+
+def test_kl_cov_holds_the_tokens_of_highest_covariance() -> None:
+    logps, old = vec(-0.1, -3, -0.2, -3), vec(-0.5, -3, -0.2, -2)
+    inputs = inputs_of([2, 2], advantages=vec(1, -1), old_logps=old, token_loss=kl_cov(0.25, coef=2.0))
+    # centred log-probabilities 1.475, -1.425, 1.375, -1.425: times the advantage, the last token's is not the largest
+    plain = -(logps - old).exp() * vec(1, 1, -1, -1)
+    assert token_loss(logps, vec(0, 0, 0, 0), inputs).tolist() == pytest.approx(
+        [(plain[0] + 2 * 0.4).item(), *plain[1:].tolist()]
+    )
+
+
+def test_clip_cov_drops_a_share_of_the_candidates() -> None:
+    torch.manual_seed(0)
+    logps = torch.linspace(-4, 0, 101, dtype=F64).requires_grad_()
+    inputs = inputs_of([50, 51], advantages=vec(-1, 1), token_loss=clip_cov(0.2, low=0.5, high=1.5))
+    covariances = (inputs.advantages - inputs.advantages.mean()) * (logps - logps.mean()).detach()
+    candidates = (covariances > 0.5) & (covariances < 1.5)
+    token_loss(logps, torch.zeros(101, dtype=F64), inputs).sum().backward()
+    assert logps.grad is not None
+    dropped = logps.grad == 0
+    assert dropped.sum() == 20
+    assert not (dropped & ~candidates).any()
+    assert candidates.sum() > 30  # some are left
+
+
+@pytest.mark.parametrize("loss", [top_entropy("ppo", 0.5), kl_cov(0.1), clip_cov(0.1, low=0.0)])
+def test_selections_of_no_token(loss: TokenLoss) -> None:
+    hidden, weight = torch.zeros(2, 3, H, requires_grad=True), torch.zeros(V, H)
+    mask = torch.zeros(2, 3, dtype=torch.bool)
+    output = linear_policy_loss(hidden, weight, mask.long(), torch.ones(2), mask, token_loss=loss)
+    assert output.loss.item() == 0
+
+
+@pytest.mark.parametrize("make", [lambda share: top_entropy("ppo", share), kl_cov, clip_cov])
+@pytest.mark.parametrize("share", [0.0, 1.5, math.nan])
+def test_a_share_must_be_a_share(make: Callable[[float], TokenLoss], share: float) -> None:
+    with pytest.raises(ValueError, match=r"share must lie in \(0, 1\]"):
+        make(share)
+
+
+# --- the user's own
+
+
+def own_ppo(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
+    ratios, advantages = inputs.importance_ratios(logps), inputs.effective_advantages()
+    return -torch.minimum(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
+
+
+def own_gspo(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
+    """Differentiate through the mean itself, which is GSPO's sequence form."""
+    ratios = inputs.mean_by_sequence(logps - inputs.old_logps).exp()
+    return -torch.minimum(ratios * inputs.advantages, ratios.clamp(0.8, 1.2) * inputs.advantages)
+
+
+@pytest.mark.parametrize("impl", ["reference", pytest.param("native", marks=needs_native)])
+@pytest.mark.parametrize("workspace", [None, 5 * V * 4], ids=["one chunk", "chunks"])
+@pytest.mark.parametrize(
+    ("own", "builtin", "absent"),
+    [
+        (own_ppo, "ppo", set()),
+        (TokenLoss(own_ppo, scales_with_advantage=True), "ppo", set()),
+        (TokenLoss(own_gspo, needs_sequences=True), "gspo", {"bonuses"}),
+    ],
+    ids=["function", "TokenLoss", "sequences"],
+)
+def test_an_own_loss_equals_the_built_in_one(
+    own: Any, builtin: str, absent: set[str], workspace: int | None, impl: str
+) -> None:
+    settings: dict[str, Any] = {"token_loss": builtin, "loss_agg": "seq-mean-token-mean", "beta": 0.1}
+    case = make_case(3, torch.float32, settings, absent=absent)
+    wants = set(case.operands)
+    calls = [
+        run(
+            linear_policy_loss,
+            case.operands,
+            torch.float32,
+            wants,
+            **case.inputs,
+            **(settings | {"token_loss": chosen}),
+            workspace_bytes=workspace,
+            impl=impl,
+        )[1]
+        for chosen in (own, builtin)
+    ]
+    for name, value in calls[1].items():
+        torch.testing.assert_close(calls[0][name], value, rtol=2e-5, atol=2e-6)
+
+
+def test_an_own_loss_computes_every_active_token_unless_it_says_otherwise() -> None:
+    zeros = vec(0, 0, 0)
+    assert contributing_tokens(inputs_of([3], advantages=zeros, token_loss=own_ppo)).all()  # type: ignore[union-attr]
+    declared = TokenLoss(own_ppo, scales_with_advantage=True)
+    assert not contributing_tokens(inputs_of([3], advantages=zeros, token_loss=declared)).any()  # type: ignore[union-attr]
+
+
+def test_a_loss_of_entropies_alone() -> None:
+    case = make_case(0, torch.float32, {})
+    arguments = case.inputs | {"answer_mask_mode": "none"}
+    arguments.pop("rollout_weights")
+    _, own = run(
+        linear_policy_loss, case.operands, torch.float32, {"hidden"}, **arguments, token_loss=lambda lp, h, inputs: -h
+    )
+    zero = arguments | {"advantages": arguments["advantages"] * 0}
+    zero.pop("bonuses")
+    _, expected = run(linear_policy_loss, case.operands, torch.float32, {"hidden"}, **zero, entropy_coef=1.0)
+    for name, value in expected.items():
+        torch.testing.assert_close(own[name], value)
+
+
+@pytest.mark.parametrize("impl", ["reference", pytest.param("native", marks=needs_native)])
+@pytest.mark.parametrize(
+    ("own", "error", "message"),
+    [
+        (lambda lp, h, inputs: lp.sum(), ValueError, r"one loss a token, shape \(\d+,\) .* got shape \(\)"),
+        (lambda lp, h, inputs: lp.half(), ValueError, "got shape .* of torch.float16"),
+        (lambda lp, h, inputs: lp.detach(), ValueError, "depend on its arguments logps or entropies"),
+        (lambda lp, h, inputs: lp.tolist(), TypeError, "must return a torch.Tensor; got list"),
+        (lambda lp, h, inputs: lp / 0 * inputs.advantages, ValueError, "finite losses; got -?inf for a token with log"),
+        (lambda lp, h, inputs: inputs.mean_by_sequence(lp), ValueError, "TokenLoss.*needs_sequences=True"),
+        ("dapo", ValueError, "token_loss must be one of 'ppo'"),
+        (3, TypeError, "token_loss must be a name, a function .* got int"),
+    ],
+)
+def test_what_an_own_loss_must_not_do(own: Any, error: type[Exception], message: str, impl: str) -> None:
+    case = make_case(0, torch.float32, {})
+    with pytest.raises(error, match=message):
+        run(linear_policy_loss, case.operands, torch.float32, {"hidden"}, **case.inputs, token_loss=own, impl=impl)
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(token_losses, "_BY_NAME", dict(token_losses._BY_NAME))
+    register_token_loss("own", own_ppo)
+    return "own"
+
+
+def test_a_registered_loss_compiles(registered: str) -> None:
+    case = make_case(1, torch.float32, {}, absent={"bias"})
+    loss = torch.compile(linear_policy_loss, fullgraph=True, backend="aot_eager")
+    runs = [
+        run(call, case.operands, torch.float32, {"hidden", "weight"}, **case.inputs, token_loss=registered)[1]
+        for call in (loss, linear_policy_loss)
+    ]
+    for name, value in runs[1].items():
+        torch.testing.assert_close(runs[0][name], value)
+
+
+def test_a_name_is_given_once(registered: str) -> None:
+    with pytest.raises(ValueError, match="name='own' is taken"):
+        register_token_loss(registered, own_ppo)
+    with pytest.raises(TypeError, match="loss must be a function or a TokenLoss; got str"):
+        register_token_loss("other", "ppo")  # type: ignore[arg-type]
+
+
+def test_tensors_without_data_need_a_name() -> None:
+    with torch._subclasses.FakeTensorMode():
+        logits, mask = torch.zeros(1, T, V, requires_grad=True), torch.ones(1, T, dtype=torch.bool)
+        with pytest.raises(TypeError, match=re.escape("Give it one: register_token_loss(name, loss)")):
+            policy_loss(logits, mask.long(), torch.ones(1), mask, token_loss=own_ppo, impl="native")
