@@ -43,7 +43,7 @@ test: install ## Run the tests; ARGS="-k counts" selects. The targets below run 
 test-gpu: install ## Run the kernels' tests on the GPU of this machine; without one they are interpreted or skipped
 	$(BIN)/python -m pytest tests/kernels -m gpu $(ARGS)
 
-check-gpu: install ## Check without a GPU what a GPU would run: machine code for four targets, operations and memory of a loss
+check-gpu: install ## Check without a GPU what a GPU would run: machine code for four targets, operations, memory, turns of programs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/kernels -m offline -n auto --dist load $(ARGS)
 
 test-vllm: $(VLLM)/.ready ## Run the tests of the vLLM engine on the CPU, in an environment of their own (4 GB)

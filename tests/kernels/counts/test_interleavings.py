@@ -1,0 +1,148 @@
+"""The count table and the one-launch group advantages under random turns of their programs, against a dictionary.
+
+`interleaving` has the scheduler and its memory model. That it finds errors is shown by mutants of the kernels: each
+must fail under some turns, and all but those that are wrong in any order pass where programs run one after another.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton has no build for this platform")
+
+from interleaving import Interleaving, interleave, mutate
+
+from outcome_rl_kernels import OutcomeCounts, group_advantages
+from outcome_rl_kernels.advantages import triton as advantages_triton
+from outcome_rl_kernels.counts import triton_kernels
+
+pytestmark = [
+    pytest.mark.offline,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="interpreted kernels only; a GPU has turns of its own"),
+]
+Scenario = Callable[[int], None]
+
+
+def check_table(counts: OutcomeCounts, oracle: "Counter[tuple[int, int]]") -> None:
+    found = {(q, o): n for q, o, n in zip(*(column.tolist() for column in counts.items()), strict=True)}
+    assert found == oracle
+    assert (len(counts), counts.table.total()) == (len(oracle), oracle.total())
+
+
+def observe(seed: int, rows: int = 10) -> None:
+    """Batches of few pairs, so that most programs meet, through a growth of the table."""
+    generator, oracle = random.Random(seed), Counter[tuple[int, int]]()
+    counts = OutcomeCounts(capacity=16, impl="triton")
+    for step in range(3):
+        pairs = [(generator.randrange(2), generator.randrange(2 + 2 * step)) for _ in range(rows)]
+        before = counts.observe(*torch.tensor(pairs).t().contiguous())
+        assert before.tolist() == [oracle[pair] for pair in pairs]
+        oracle.update(pairs)
+        check_table(counts, oracle)
+
+
+def advantages(seed: int, groups: int = 4, samples: int = 3) -> None:
+    """Steps in which questions occur in several groups."""
+    generator, oracle = random.Random(seed), Counter[tuple[int, int]]()
+    counts, reference = OutcomeCounts(capacity=64, impl="triton"), OutcomeCounts(impl="reference")
+    for _ in range(2):
+        questions = [generator.randrange(2) for _ in range(groups)]
+        outcomes = [[generator.randrange(3) for _ in range(samples)] for _ in range(groups)]
+        rewards = [[float(generator.randrange(2)) for _ in range(samples)] for _ in range(groups)]
+        step = torch.tensor(rewards), torch.tensor(questions), torch.tensor(outcomes)
+        seen = group_advantages(*step, counts, bonus="ucb_con", coef=0.2, impl="triton")
+        expected = group_advantages(*step, reference, bonus="ucb_con", coef=0.2, impl="reference")
+        pairs = [[(q, o) for o in row] for q, row in zip(questions, outcomes, strict=True)]
+        assert seen.counts is not None
+        assert seen.counts.tolist() == [[oracle[pair] for pair in row] for row in pairs]
+        assert torch.equal(seen.bonuses, expected.bonuses)
+        torch.testing.assert_close(seen.advantages, expected.advantages)
+        oracle.update(pair for row in pairs for pair in row)
+        check_table(counts, oracle)
+
+
+def fails(scenario: Scenario, seed: int, *, in_turns: bool = True) -> bool:
+    """Whether the scenario shows an error: of the counts, of the table's own checks, or an access outside of it."""
+    with pytest.MonkeyPatch.context() as patches:
+        interleave(patches, Interleaving(seed, in_turns=in_turns))
+        try:
+            scenario(seed)
+        except AssertionError:
+            return True
+        except Exception as error:
+            if "outside the tensors" in str(error) or "is damaged" in str(error):
+                return True
+            raise
+    return False
+
+
+@pytest.fixture
+def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_kernels, "_BLOCK", 4)
+    monkeypatch.setattr(advantages_triton, "_THREADS", 4)
+
+
+@pytest.mark.parametrize("scenario", [observe, advantages], ids=["observe", "advantages"])
+def test_any_turns_give_the_counts_of_a_dictionary(scenario: Scenario, small_programs: None) -> None:
+    assert [seed for seed in range(8) if fails(scenario, seed)] == []
+
+
+CLAIM = 'found = tl.atomic_cas(count_ptr, tl.zeros_like(word), tl.where(claiming, -1 - row, 0), sem="relaxed")'
+REHASH = 'found = tl.atomic_cas(slot_ptr + 2, tl.zeros_like(count), tl.where(seeking, count, 0), sem="relaxed")'
+ADD = 'tl.atomic_add(slot_ptr + 2, tl.where(claimed, amount + (1 + row), amount), mask=valid, sem="relaxed")'
+MUTANTS = {
+    "claim by load and store": (
+        observe,
+        triton_kernels.find_or_claim,
+        CLAIM,
+        "found = tl.load(count_ptr); tl.store(count_ptr, -1 - row, mask=claiming & (found == 0))",
+    ),
+    "rehash by load and store": (
+        observe,
+        triton_kernels._rehash_kernel,
+        REHASH,
+        "found = tl.load(slot_ptr + 2); tl.store(slot_ptr + 2, count, mask=seeking & (found == 0))",
+    ),
+    "count by load and store": (
+        observe,
+        triton_kernels.commit,
+        ADD,
+        "tl.store(slot_ptr + 2, tl.load(slot_ptr + 2, mask=valid) + tl.where(claimed, amount + (1 + row), amount), "
+        "mask=valid)",
+    ),
+    **{
+        f"arrival that is {sem} only": (
+            advantages,
+            advantages_triton._group_advantages_kernel,
+            'sem="acq_rel"',
+            f'sem="{sem}"',
+        )
+        for sem in ("relaxed", "acquire", "release")
+    },
+    "no barrier before the arrival": (
+        advantages,
+        advantages_triton._group_advantages_kernel,
+        "tl.debug_barrier()",
+        "pass",
+    ),
+    "arrivals not reset": (
+        advantages,
+        advantages_triton._group_advantages_kernel,
+        "tl.store(state_ptr + ARRIVALS, 0)",
+        "pass",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_fails_in_turns_and_not_one_after_another(
+    name: str, monkeypatch: pytest.MonkeyPatch, small_programs: None
+) -> None:
+    scenario, function, old, new = MUTANTS[name]
+    monkeypatch.setattr(triton_kernels, "_BLOCK", 1)  # so that no two lanes of one program meet
+    mutate(monkeypatch, function, old, new)
+    assert any(fails(scenario, seed) for seed in range(10))
+    assert fails(scenario, 0, in_turns=False) == (name == "arrivals not reset")
