@@ -173,6 +173,23 @@ def test_advantages_wait_for_nothing(bonus: str, only: Any, count: Any) -> None:
     assert ledger_of(call).waits == []
 
 
+ESTIMATORS = ["rloo", "maxrl", "pass_at_k(k=4)", "pkpo(k=4)", "unlikeliness", "majority", "edas"]
+
+
+@pytest.mark.parametrize("adv_estimator", ESTIMATORS)
+def test_estimators_wait_for_nothing(adv_estimator: str) -> None:
+    counts = OutcomeCounts(capacity=2**16, device="meta", impl="triton")
+    rewards, keys = torch.empty(B, 8, **META), torch.empty(B, 8, dtype=torch.int64, **META)
+
+    def call(ledger: Ledger) -> None:
+        found = group_advantages(
+            rewards, keys[:, 0], keys, counts, adv_estimator=adv_estimator, logps=rewards, coef=0.2
+        )
+        assert found.advantages.is_meta
+
+    assert ledger_of(call).waits == []
+
+
 def test_counting_waits_for_nothing() -> None:
     counts = OutcomeCounts(capacity=2**16, device="meta", impl="triton")
     questions, outcomes = torch.empty(B, dtype=torch.int64, **META), torch.empty(B, 8, dtype=torch.int64, **META)
