@@ -236,7 +236,8 @@ class Trainer:
         if not any(sample.trained for sample in batch):
             return {}
         try:
-            metrics = self.updater.step(batch)
+            due = _every(self.config.trainer.entropy_freq, self.state.step + 1)
+            metrics = self.updater.step(batch, every_token=due)
         except FloatingPointError as error:
             self.state.skipped_updates += 1
             self.state.skipped_in_a_row += 1

@@ -139,7 +139,7 @@ def with_logps(batch: Sequence[Sample], logps: Sequence[Sequence[float]]) -> lis
 
 
 def untimed(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+    return {name: value for name, value in metrics.items() if not name.startswith(("time/", "perf/"))}
 
 
 def scored_batch(policy: Policy) -> list[Sample]:

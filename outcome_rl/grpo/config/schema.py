@@ -270,6 +270,13 @@ class TrainerConfig:
     test_freq: int = setting(
         -1, "Evaluate on data.val_files every so many steps; -1 only at the end.", ge=1, also=-1, affects_results=False
     )
+    entropy_freq: int = setting(
+        10,
+        "Without KL and entropy terms: report entropies every so many steps, which computes the tokens without a "
+        "gradient too; -1 never.",
+        ge=1,
+        also=-1,
+    )
     save_freq: int = setting(
         25, "Save a checkpoint every so many steps; -1 only at the end.", ge=1, also=-1, affects_results=False
     )

@@ -92,6 +92,14 @@ class PackedBatch(NamedTuple):
     labels_M: Tensor  # the response tokens
     response_bounds: Tensor  # (S + 1,) int64, bounds of the responses in M
 
+    def predicting(self, chosen_M: Tensor) -> Self:
+        """Return the batch with some of its response tokens to predict; on the host."""
+        return self._replace(
+            states_M=self.states_M[chosen_M],
+            labels_M=self.labels_M[chosen_M],
+            response_bounds=_bounds(chosen_M)[self.response_bounds],
+        )
+
 
 def pack(plan: PackingPlan, rows: Sequence[int], *, padded: bool) -> PackedBatch:
     """Pack some responses of a batch, on the host.
@@ -131,8 +139,12 @@ def pack(plan: PackingPlan, rows: Sequence[int], *, padded: bool) -> PackedBatch
 
 
 def to_device(records: R, device: torch.device) -> R:
-    """Copy the tensors in records, or in lists of records, to a device without waiting for it."""
-    moved: R = tree_map_only(Tensor, lambda tensor: tensor.to(device, non_blocking=True), records)
+    """Copy the tensors in records, or in lists of records, from the host to a device without waiting for it."""
+
+    def move(tensor: Tensor) -> Tensor:
+        return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+    moved: R = tree_map_only(Tensor, move, records)
     return moved
 
 

@@ -12,18 +12,18 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import ActorConfig, TrainConfig
 from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.types import Sample
+from outcome_rl.grpo.update.computed import ComputedTokens
 from outcome_rl_kernels import loss_normalizer
 from outcome_rl_kernels.loss.settings import AnswerMaskMode
 
 
 class MicroBatch(NamedTuple):
-    """S responses that pass through the model together, with M response tokens."""
+    """S responses that pass through the model together, with M response tokens that the loss computes."""
 
     packed: PackedBatch
     advantages_S: Tensor
     bonuses_S: Tensor
     answer_mask_M: Tensor
-    counted_M: Tensor  # bool, the tokens that the loss and its statistics count
     correct_M: Tensor  # bool, the tokens of correct responses
     policy_tokens: Tensor  # number of tokens that have a policy term
     normalizer: Tensor  # of the loss of the mini-batch, over all its micro-batches and processes
@@ -33,15 +33,17 @@ class MicroBatch(NamedTuple):
 
 
 def mini_batches(
-    batch: Sequence[Sample], config: TrainConfig, *, share_prefixes: bool, padded: bool
+    batch: Sequence[Sample], tokens: ComputedTokens, config: TrainConfig, *, share_prefixes: bool, padded: bool
 ) -> Iterator[list[MicroBatch]]:
     """Cut a batch, whole questions at a time, into the mini-batches of the optimizer steps, on the host.
 
     Each process yields the micro-batches of its own questions, with the normalizer of all processes. Under FSDP all
-    processes yield equally many, because every forward pass is collective: this call is collective, too.
+    processes yield equally many, because every forward pass is collective: this call is collective, too. If no token of
+    a mini-batch is computed, its gradient is zero, by a micro-batch without response tokens.
 
     Args:
         batch: with the `rollout.n` responses to a question side by side.
+        tokens: of the batch; responses without a computed token are left out.
         config: the run's settings.
         share_prefixes, padded: how the policy takes packed rows, see `PackingPlan.of` and `pack`.
     """
@@ -50,16 +52,18 @@ def mini_batches(
     mode = config.exploration.answer_mask_mode
     plan = PackingPlan.of([sample.rollout for sample in batch], share_prefixes=share_prefixes)
     for start in range(0, len(batch), size):
-        rows = [row for row in range(len(batch))[start : start + size] if batch[row].trained]
-        normalizer = _normalizer([batch[row] for row in rows], config)
+        trained = [row for row in range(len(batch))[start : start + size] if batch[row].trained]
+        normalizer = _normalizer([batch[row] for row in trained], config)
+        rows = [row for row in trained if tokens.computed[row].any()]
         micro_batches = [
-            _micro_batch([batch[row] for row in chosen], pack(plan, chosen, padded=padded), normalizer, mode)
+            _micro_batch(batch, chosen, tokens, pack(plan, chosen, padded=padded), normalizer, mode)
             for chosen in split_rows(plan, _own_rows(plan, rows), config.actor)
         ]
+        missing = int(bool(trained) and not rows)
         if distributed.shards_policy(config):
-            missing = distributed.all_reduce_max(len(micro_batches)) - len(micro_batches)
-            if missing:
-                micro_batches += [_dummy(batch[0], normalizer, mode, padded=padded)] * missing
+            missing = max(missing, distributed.all_reduce_max(len(micro_batches)) - len(micro_batches))
+        if missing:
+            micro_batches += [_dummy(batch[0], normalizer, mode, padded=padded)] * missing
         yield micro_batches
 
 
@@ -127,26 +131,30 @@ def _normalizer(samples: Sequence[Sample], config: TrainConfig) -> Tensor:
 
 
 def _micro_batch(
-    samples: Sequence[Sample], packed: PackedBatch, normalizer: Tensor, answer_mask_mode: AnswerMaskMode
+    batch: Sequence[Sample],
+    rows: Sequence[int],
+    tokens: ComputedTokens,
+    packed: PackedBatch,
+    normalizer: Tensor,
+    answer_mask_mode: AnswerMaskMode,
 ) -> MicroBatch:
+    samples = [batch[row] for row in rows]
     rollouts = [sample.rollout for sample in samples]
-    lengths_S = packed.response_bounds.diff()
-    positions_M = torch.arange(len(packed.labels_M)) - packed.response_bounds[:-1].repeat_interleave(lengths_S)
-    spans = torch.tensor([sample.answer_span for sample in samples])
-    first_M, stop_M = spans.repeat_interleave(lengths_S, dim=0).T
-    answer_mask_M = (positions_M >= first_M) & (positions_M < stop_M)
-    everywhere_M, elsewhere_M = torch.ones_like(answer_mask_M), ~answer_mask_M
+    computed_T = torch.cat([tokens.computed[row] for row in rows])  # of all their tokens
+    packed = packed.predicting(computed_T)
+    answer_mask_M = torch.cat([tokens.answer[row] for row in rows])[computed_T]
+    in_policy_term_M = ~answer_mask_M if answer_mask_mode in ("policy", "all") else torch.ones_like(answer_mask_M)
     logps = None
     if rollouts[0].logps is not None:
-        logps = torch.tensor([*chain.from_iterable(rollout.logps or () for rollout in rollouts)], dtype=torch.float32)
+        every = [*chain.from_iterable(rollout.logps or () for rollout in rollouts)]
+        logps = torch.tensor(every, dtype=torch.float32)[computed_T]
     return MicroBatch(
         packed=packed,
         advantages_S=torch.tensor([sample.advantage for sample in samples]),
         bonuses_S=torch.tensor([sample.bonus for sample in samples]),
         answer_mask_M=answer_mask_M,
-        counted_M=elsewhere_M if answer_mask_mode == "all" else everywhere_M,
-        correct_M=torch.tensor([sample.correct for sample in samples]).repeat_interleave(lengths_S),
-        policy_tokens=(elsewhere_M if answer_mask_mode in ("policy", "all") else everywhere_M).sum(),
+        correct_M=torch.tensor([sample.correct for sample in samples]).repeat_interleave(packed.response_bounds.diff()),
+        policy_tokens=in_policy_term_M.sum(),
         normalizer=normalizer,
         engine_logps_M=logps,
     )
@@ -158,4 +166,6 @@ def _dummy(sample: Sample, normalizer: Tensor, answer_mask_mode: AnswerMaskMode,
         prompt_ids=sample.rollout.prompt_ids[-1:], token_ids=[], logps=None if sample.rollout.logps is None else []
     )
     packed = pack(PackingPlan.of([rollout], share_prefixes=False), [0], padded=padded)
-    return _micro_batch([replace(sample, rollout=rollout)], packed, normalizer, answer_mask_mode)
+    nothing = [torch.zeros(0, dtype=torch.bool)]
+    tokens = ComputedTokens(nothing, nothing)
+    return _micro_batch([replace(sample, rollout=rollout)], [0], tokens, packed, normalizer, answer_mask_mode)

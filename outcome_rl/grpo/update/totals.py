@@ -11,11 +11,14 @@ from outcome_rl_kernels import PolicyLossOutput
 class UpdateTotals:
     """Sums over the updates on a batch, on the device until the last of them."""
 
-    def __init__(self, importance_cap: float | None, device: torch.device) -> None:
+    def __init__(self, importance_cap: float | None, device: torch.device, *, entropy: bool = True) -> None:
+        """Start at zero; without `entropy` there is none, because not every token is computed."""
+
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.float64, device=device)
 
         self.importance_cap = importance_cap
+        self.reports_entropy = entropy
         self.updates = zeros(3)  # number; sums of losses and of gradient norms
         self.tokens = zeros(5)  # number; sums of KL and ratio; number of the policy term, of these clipped
         self.entropy = zeros(2, 2)  # (sum, number) of incorrect and of correct responses
@@ -35,8 +38,8 @@ class UpdateTotals:
         if not first_pass:
             return
         entropy_M = output.entropies.double()
-        for kind, of_kind_M in enumerate((~micro_batch.correct_M, micro_batch.correct_M)):
-            of_kind_M = of_kind_M & micro_batch.counted_M
+        kinds = (~micro_batch.correct_M, micro_batch.correct_M) if self.reports_entropy else ()
+        for kind, of_kind_M in enumerate(kinds):
             self.entropy[kind] += torch.stack([torch.where(of_kind_M, entropy_M, 0).sum(), of_kind_M.sum()])
         if micro_batch.engine_logps_M is not None and len(entropy_M):
             self._add_mismatch(output.logps if old_logps_M is None else old_logps_M, micro_batch.engine_logps_M)
@@ -61,11 +64,12 @@ class UpdateTotals:
         distributed.all_reduce_max_(self.largest_mismatch)
 
     def metrics(self) -> dict[str, float]:
-        """Return means over the updates or over their tokens; this waits for the device.
+        """Return means over the updates or over the tokens that they compute; this waits for the device.
 
         - `actor/loss`, `actor/kl` (to the reference), `actor/grad_norm` (before clipping);
         - of several updates `actor/ratio_mean` and `actor/clip_fraction`;
-        - `entropy/all`, `entropy/correct`, `entropy/incorrect`: of responses of that kind, in the first pass;
+        - `entropy/all`, `entropy/correct`, `entropy/incorrect`: of responses of that kind, in the first pass, if every
+          token is computed;
         - with an engine that has its own arithmetic, `rollout/logp_diff_mean` and `rollout/logp_diff_max`, and with
           importance weights their mean `rollout/importance_mean` and the share of tokens at the cap,
           `rollout/importance_clipped`.

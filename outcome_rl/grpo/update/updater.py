@@ -20,6 +20,7 @@ from outcome_rl.grpo.model.master_weights import MasterWeights
 from outcome_rl.grpo.model.packing import to_device
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Sample
+from outcome_rl.grpo.update.computed import ComputedTokens
 from outcome_rl.grpo.update.microbatches import MicroBatch, mini_batches
 from outcome_rl.grpo.update.totals import UpdateTotals
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs, rollout_weights
@@ -43,10 +44,7 @@ class Updater:
             for model in (policy, self.reference):
                 if model is not None:
                     model.compile()
-        self.loss = LinearPolicyLoss(
-            rows="active",  # the entropies reported are of all completions
-            **config.loss_settings,
-        )
+        self.loss = LinearPolicyLoss(rows="all", **config.loss_settings)  # the host has left out what has no gradient
         if distributed.shards_policy(config):
             for unsharded in (policy, self.reference):
                 if unsharded is not None:
@@ -54,7 +52,11 @@ class Updater:
         casts_on_gather = policy.sharded is not None and policy.sharded.casts_on_gather
         self.weights = MasterWeights(policy.model, casts_on_gather=casts_on_gather)
         self.optimizer = torch.optim.AdamW(
-            self.weights.parameters, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay
+            self.weights.parameters,
+            lr=optim.lr,
+            betas=optim.betas,
+            weight_decay=optim.weight_decay,
+            fused=policy.device.type == "cuda" or None,  # one pass, without temporaries of the size of the weights
         )
         self.scheduler = get_scheduler(
             optim.lr_scheduler_type,
@@ -63,14 +65,16 @@ class Updater:
             num_training_steps=total_steps,
         )
 
-    def step(self, batch: Sequence[Sample]) -> dict[str, float]:
+    def step(self, batch: Sequence[Sample], *, every_token: bool = False) -> dict[str, float]:
         """Pass over the batch `ppo_epochs` times, with an AdamW step for each mini-batch; advance the schedule once.
 
         Args:
             batch: with the `rollout.n` responses to a question side by side; equal in all processes.
+            every_token: compute tokens without a gradient too, for the entropies.
 
         Returns:
-            The metrics of `UpdateTotals`, `actor/lr`, `time/reference_s` and `time/update_s`.
+            The metrics of `UpdateTotals` and `ComputedTokens.fractions`, `actor/lr`, `time/reference_s` and
+            `time/update_s`.
 
         Raises:
             FloatingPointError: the gradient of a mini-batch is not finite. Weights and optimizer are as they were
@@ -78,8 +82,11 @@ class Updater:
         """
         start = time.perf_counter()
         actor, device = self.config.actor, self.policy.device
+        every_token = every_token or actor.kl_loss_coef != 0 or actor.entropy_coeff != 0
+        tokens = ComputedTokens.of(batch, self.config, every=every_token)
         on_host = mini_batches(
             batch,
+            tokens,
             self.config,
             share_prefixes=actor.use_prefix_grouper and self.policy.packs,
             padded=self.policy.pads_attention,
@@ -90,14 +97,14 @@ class Updater:
         reference_s = time.perf_counter() - reference_start
         if actor.ppo_epochs * len(chosen) > 1:
             chosen = [self._with_old_logps(mini_batch) for mini_batch in chosen]
-        totals = UpdateTotals(self.config.rollout.importance_cap, device)
+        totals = UpdateTotals(self.config.rollout.importance_cap, device, entropy=every_token)
         for epoch in range(actor.ppo_epochs):
             for mini_batch in chosen:
                 self._update(mini_batch, totals, first_pass=epoch == 0)
         lr = self.scheduler.get_last_lr()[0]
         self.scheduler.step()
         totals.all_reduce_()
-        metrics = totals.metrics()
+        metrics = totals.metrics() | tokens.fractions(batch)
         update_s = time.perf_counter() - start - reference_s
         return {**metrics, "actor/lr": lr, "time/reference_s": reference_s, "time/update_s": update_s}
 
@@ -113,7 +120,10 @@ class Updater:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(shard_optimizer_state(state["optimizer"], self.weights.parameters))
+        optimizer = shard_optimizer_state(state["optimizer"], self.weights.parameters)
+        for group, own in zip(optimizer["param_groups"], self.optimizer.param_groups, strict=True):
+            group["fused"] = own["fused"]  # of this device, not of the one that the state was saved on
+        self.optimizer.load_state_dict(optimizer)
         self.scheduler.load_state_dict(state["scheduler"])
         self.weights.load_state_dict(state["master_weights"])
 
@@ -147,7 +157,7 @@ class Updater:
             self.policy.head_weight,
             packed.labels_M,
             micro_batch.advantages_S,
-            torch.ones_like(micro_batch.counted_M),
+            torch.ones_like(micro_batch.correct_M),
             bias=self.policy.head_bias,
             bonuses=micro_batch.bonuses_S,
             answer_mask=micro_batch.answer_mask_M,

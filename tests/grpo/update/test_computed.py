@@ -1,0 +1,141 @@
+"""Tokens without a gradient reach neither the lm_head nor, with their response, the model; the gradient stays."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from grpo_runs import scored_batch
+
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.types import Sample
+from outcome_rl.grpo.update.computed import ComputedTokens
+from outcome_rl.grpo.update.updater import Updater
+
+MakeConfig = Callable[..., TrainConfig]
+FRACTIONS = ("perf/lm_head_token_fraction", "perf/model_token_fraction")
+DEAD = (1, 4, 5)
+
+
+@pytest.fixture(scope="module")
+def base(shared_policy: Policy) -> Policy:
+    """The toy policy in float64, one layer of it."""
+    model = copy.deepcopy(shared_policy.model).double()
+    model.model.layers = model.model.layers[:1]
+    return Policy(model, shared_policy.tokenizer)
+
+
+@pytest.fixture(scope="module")
+def batch(shared_policy: Policy) -> list[Sample]:
+    """Seven responses; three of them have no advantage and no bonus, and one is not trained on."""
+    samples = scored_batch(shared_policy)
+    dead = [replace(s, advantage=0.0, bonus=0.0) if row in DEAD else s for row, s in enumerate(samples)]
+    return [replace(sample, trained=row != 6) for row, sample in enumerate(dead)]
+
+
+@pytest.fixture(scope="module")
+def make_config(small_config: MakeConfig) -> MakeConfig:
+    settings = ("actor.optim.lr=1e-3", "actor.optim.lr_warmup_steps=0", "actor.ppo_micro_batch_size_per_gpu=3")
+    return lambda *more: small_config(Path("unused"), *settings, *more)
+
+
+def updated(
+    base: Policy, config: TrainConfig, batch: list[Sample], *, every_token: bool, before: list[Sample] | None = None
+) -> tuple[Updater, dict[str, float], list[int]]:
+    """Update a copy of the policy; return its metrics and the numbers of tokens that passed through the body."""
+    policy, passed = Policy(copy.deepcopy(base.model), base.tokenizer), []
+    updater = Updater(policy, config, total_steps=10)
+    if before is not None:
+        updater.step(before)
+    policy.model.get_decoder().register_forward_hook(lambda _, __, output: passed.append(output[0].shape[1]))
+    return updater, updater.step(batch, every_token=every_token), passed
+
+
+def assert_same_weights(one: Updater, other: Updater) -> None:
+    for ours, theirs in zip(one.weights.parameters, other.weights.parameters, strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("exploration.answer_mask_mode=policy",),
+        ("exploration.answer_mask_mode=bonus",),
+        ("exploration.answer_mask_mode=all",),
+        ("exploration.answer_mask_mode=none",),
+        ("actor.loss_agg_mode=seq-mean-token-mean",),
+        ("actor.loss_agg_mode=seq-mean-token-sum-norm", "actor.ppo_epochs=2"),
+        ("actor.loss_mode=gspo", "actor.ppo_epochs=2", "actor.clip_ratio_low=1e-3", "actor.clip_ratio_high=1e-3"),
+    ],
+    ids=lambda settings: settings[0].partition("=")[2],
+)
+def test_the_update_is_that_of_the_full_pass(
+    settings: tuple[str, ...], base: Policy, batch: list[Sample], make_config: MakeConfig
+) -> None:
+    config = make_config("actor.kl_loss_coef=0", *settings)
+    some, metrics, passed = updated(base, config, batch, every_token=False)
+    full, wanted, all_passed = updated(base, config, batch, every_token=True)
+    assert_same_weights(some, full)
+    for name in ("actor/loss", "actor/grad_norm"):
+        assert metrics[name] == pytest.approx(wanted[name], rel=1e-6, abs=1e-9)
+    for name in FRACTIONS:
+        assert 0 < metrics[name] < wanted[name] < 1
+    assert sum(passed) < sum(all_passed)
+    assert "entropy/all" in wanted
+    assert not [name for name in metrics if name.startswith("entropy/")]
+
+
+@pytest.mark.parametrize("term", ["actor.kl_loss_coef=0.1", "actor.entropy_coeff=0.01"])
+def test_other_terms_compute_every_token(term: str, base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
+    config = make_config("actor.kl_loss_coef=0", term)
+    _, metrics, _ = updated(base, config, batch, every_token=False)
+    trained = [len(sample.rollout.token_ids) for sample in batch[:6]]
+    assert metrics[FRACTIONS[0]] == sum(trained) / (sum(trained) + len(batch[6].rollout.token_ids))
+    assert "entropy/all" in metrics
+
+
+def test_fractions_by_hand(batch: list[Sample], make_config: MakeConfig) -> None:
+    config = make_config("actor.kl_loss_coef=0")
+    tokens = ComputedTokens.of(batch, config, every=False)
+    kept = [row for row in range(6) if row not in DEAD]
+    responses = [len(sample.rollout.token_ids) for sample in batch]
+    spans = [stop - first for first, stop in (sample.answer_span for sample in batch)]
+    whole = [length + len(sample.rollout.prompt_ids) for length, sample in zip(responses, batch, strict=True)]
+    assert [int(mask.sum()) for mask in tokens.answer] == spans
+    assert tokens.fractions(batch) == {
+        FRACTIONS[0]: sum(responses[row] - spans[row] for row in kept) / sum(responses),
+        FRACTIONS[1]: sum(whole[row] for row in kept if responses[row] > spans[row]) / sum(whole),
+    }
+
+
+def test_a_batch_without_a_gradient_still_moves_by_momentum(
+    base: Policy, batch: list[Sample], make_config: MakeConfig
+) -> None:
+    """A zero gradient is not an update that is skipped: AdamW goes on with its moments and its weight decay."""
+    config = make_config("actor.kl_loss_coef=0", "actor.optim.weight_decay=0.1")
+    dead = [replace(sample, advantage=0.0, bonus=0.0) for sample in batch]
+    some, metrics, passed = updated(base, config, dead, every_token=False, before=batch)
+    full, _, _ = updated(base, config, dead, every_token=True, before=batch)
+    assert passed == [1]
+    assert [metrics[name] for name in (*FRACTIONS, "actor/loss", "actor/grad_norm")] == [0, 0, 0, 0]
+    assert_same_weights(some, full)
+
+
+def test_engine_logps_belong_to_the_computed_tokens(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
+    """Importance weights of an engine that is off by log 2 everywhere: no token gets the weight of another."""
+    config = make_config("actor.kl_loss_coef=0", "rollout.engine=vllm", "rollout.importance_cap=3")
+    seen: dict[int, Any] = {}
+    for row, sample in enumerate(batch):
+        ids = torch.tensor([[*sample.rollout.prompt_ids, *sample.rollout.token_ids]])
+        with torch.no_grad():
+            logps = torch.log_softmax(base.model(ids).logits[0, len(sample.rollout.prompt_ids) - 1 : -1], dim=-1)
+        seen[row] = logps.gather(1, ids[0, len(sample.rollout.prompt_ids) :, None])[:, 0] - torch.tensor(2.0).log()
+    sampled = [replace(s, rollout=s.rollout._replace(logps=seen[row].tolist())) for row, s in enumerate(batch)]
+    _, metrics, _ = updated(base, config, sampled, every_token=False)
+    assert metrics["rollout/importance_mean"] == pytest.approx(2, rel=1e-4)
+    assert metrics["rollout/logp_diff_max"] == pytest.approx(0.693147, rel=1e-4)
