@@ -14,12 +14,13 @@ import re
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from multiprocessing import active_children, resource_tracker
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from types import FrameType
 from typing import Any
 
@@ -28,10 +29,12 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sampling import sample_seeds
+from outcome_rl.grpo.rollout.vllm_worker import TRAINER
 from outcome_rl.grpo.types import EngineDied, Rollout
 
 OLDEST, NEWEST = (0, 22), (0, 33)
 SHARED_MEMORY = Path("/dev/shm")
+_PREFIX = "outcome-rl-weights-"
 DEATH = (
     "vLLM's engine process ended while it sampled; its messages above say why. The finished steps are in a checkpoint: "
     "the same command continues the run"
@@ -79,13 +82,14 @@ class VllmEngine:
         self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
         self._asleep = False
         others = set(active_children())
-        self._handover = handover_folder(policy)
+        self._handover = Handover(policy)
         self._new_weights = Path(self._handover.name) / "new"  # exists until the engine has loaded them
         with ExitStack() as stack:
             stack.enter_context(_hidden_from_ctrl_c())
             stack.enter_context(_unwound_by_sigterm())
             stack.enter_context(distributed.isolated_environment())
-            stack.enter_context(_sockets_in(self._handover.name))
+            stack.enter_context(_variable("VLLM_RPC_BASE_PATH", self._handover.name))  # its sockets
+            stack.enter_context(_variable(TRAINER, f"{os.getpid()} {self._handover.name}"))
             try:
                 self._llm = LLM(
                     model=policy.model.name_or_path,
@@ -109,7 +113,6 @@ class VllmEngine:
                     f"{rollout.gpu_memory_utilization}"
                 ) from error
         self._processes = set(active_children()) - others
-        self._llm.collective_rpc("exit_with", args=(os.getpid(), self._handover.name))
         self.update_weights(policy)
 
     def close(self) -> None:
@@ -188,32 +191,64 @@ class VllmEngine:
             raise EngineDied(DEATH) from error
 
 
-def handover_folder(policy: Policy) -> TemporaryDirectory[str]:
-    """Make the folder for handing over weights, in shared memory if they fit; a container often has only 64 MiB."""
-    size = sum(parameter.numel() * policy.dtype.itemsize for parameter in policy.model.parameters())
-    fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1.1 * size
-    return TemporaryDirectory(prefix="outcome-rl-weights-", dir=SHARED_MEMORY if fits else None)
+class Handover:
+    """The folder for handing over weights, in shared memory if they fit; a container often has only 64 MiB.
+
+    A kill of trainer and engine at once leaves the folder. Its lock ends with the trainer, and the next start removes
+    folders without one.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        import fcntl  # not on Windows
+
+        size = sum(parameter.numel() * policy.dtype.itemsize for parameter in policy.model.parameters())
+        parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(gettempdir())
+        _remove_left_folders(parent)
+        if shutil.disk_usage(parent).free <= 1.1 * size:
+            parent = Path(gettempdir())
+        self._folder = TemporaryDirectory(prefix=_PREFIX, dir=parent)
+        self.name = self._folder.name
+        self._lock = Path(self.name, "lock").open("w")  # noqa: SIM115 - held until this process ends
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def cleanup(self) -> None:
+        self._lock.close()
+        self._folder.cleanup()
+
+
+def _remove_left_folders(parent: Path) -> None:
+    import fcntl
+
+    for lock in parent.glob(f"{_PREFIX}*/lock"):
+        try:
+            with lock.open("r+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_new = time.time() - lock.stat().st_mtime < 60  # perhaps made just now, and not locked yet
+                if not is_new:
+                    shutil.rmtree(lock.parent, ignore_errors=True)
+        except OSError:  # in use, removed, or another user's
+            continue
 
 
 @contextmanager
-def _sockets_in(folder: str) -> Iterator[None]:
-    """Let vLLM make its sockets in a folder, instead of leaving them in that of temporary files."""
-    before = os.environ.get("VLLM_RPC_BASE_PATH")
-    os.environ["VLLM_RPC_BASE_PATH"] = folder
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable for processes that are started here."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
         if before is None:
-            del os.environ["VLLM_RPC_BASE_PATH"]
+            del os.environ[name]
         else:
-            os.environ["VLLM_RPC_BASE_PATH"] = before
+            os.environ[name] = before
 
 
 @contextmanager
 def _unwound_by_sigterm() -> Iterator[None]:
     """Let SIGTERM raise SystemExit instead of ending this process at once.
 
-    Until `exit_with` was called, vLLM's processes end only if vLLM ends them.
+    Until the worker runs, vLLM's processes end only if vLLM ends them.
     """
 
     def leave(signum: int, frame: FrameType | None) -> None:

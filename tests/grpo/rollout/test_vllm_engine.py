@@ -1,5 +1,6 @@
 """Parts of the vLLM engine that need no vLLM; `make test-vllm` runs the rest in an environment that has it."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConf
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout import vllm_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, check_vllm, handover_folder
+from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, Handover, check_vllm
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import EngineDied, Rollout
 from outcome_rl.toy import policy_dir
@@ -71,9 +72,28 @@ def test_weights_go_to_a_temporary_folder_if_shared_memory_is_small(
     """The weights of the toy policy take 2 MB."""
     monkeypatch.setattr(vllm_engine, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**31, 2**31 - free, free))
-    with handover_folder(shared_policy) as folder:
-        assert (Path(folder).parent == tmp_path) == inside
+    handover = Handover(shared_policy)
+    assert (Path(handover.name).parent == tmp_path) == inside
+    handover.cleanup()
+    assert not Path(handover.name).exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_removes_folders_whose_trainer_was_killed(
+    shared_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_engine, "SHARED_MEMORY", tmp_path)
+    in_use, killed, new = (tmp_path / f"outcome-rl-weights-{name}" for name in ("in_use", "killed", "new"))
+    for folder in (in_use, killed, new):
+        folder.mkdir()
+        (folder / "lock").touch()
+    for folder in (in_use, killed):
+        os.utime(folder / "lock", (0, 0))
+    with (in_use / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        handover = Handover(shared_policy)
+        assert set(tmp_path.iterdir()) == {in_use, new, Path(handover.name)}
+        handover.cleanup()
 
 
 class MortalEngine(TransformersEngine):
