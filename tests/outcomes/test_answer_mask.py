@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -198,3 +199,19 @@ def test_invalid_arguments_are_named(
     tokenizer = TOKENIZERS["word_level"]
     with pytest.raises(ValueError, match=message):
         answer_mask(tokenizer, *arguments(tokenizer.encode("12 + 30 = 42", add_special_tokens=False)))
+
+
+@pytest.mark.parametrize(
+    ("ids", "answers", "message"),
+    [
+        ([[1, 2]], ["42"], r"answers\[0\] must be an Answer.*got str. extract_answer"),
+        ([1, 2], [None, None], r"completion_ids\[0\] must be a sequence of integers.*got '1'"),
+        ([[1.0]], [None], r"completion_ids\[0\] must be a sequence of integers"),
+        (["12"], [None], r"completion_ids\[0\] must be a sequence of integers"),
+        (torch.tensor([1, 2]), [None], r"a tensor \(N, T\) of integers; got shape \(2,\) of torch.int64"),
+        (torch.tensor([[1.0]]), [None], r"got shape \(1, 1\) of torch.float32"),
+    ],
+)
+def test_what_is_no_completion_or_no_answer_is_refused(ids: Any, answers: list[Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        answer_mask(TOKENIZERS["word_level"], ids, answers)
