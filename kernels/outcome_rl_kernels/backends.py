@@ -8,6 +8,7 @@ first use. `OUTCOME_RL_NATIVE=0` switches it off.
 """
 
 import ctypes
+import logging
 import os
 from collections.abc import Mapping
 from functools import cache
@@ -19,6 +20,8 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.checks import check_choice, dtype_text
+
+logger = logging.getLogger(__name__)
 
 Backend = Literal["reference", "native", "triton"]
 Impl = Literal["auto", "reference", "native", "triton"]
@@ -93,6 +96,8 @@ def choose(
         found = "the native library is available" if wanted == "native" else f"Triton runs on {device}"
         return Choice(wanted, found if impl == "auto" else "asked for")
     if impl == "auto" and "reference" not in obstacles:
+        if obstacle == _missing(wanted, device):
+            _say_once(obstacle)
         return Choice("reference", obstacle)
     fix = "device='cpu'" if impl == "auto" else "impl='auto'"
     raise ValueError(f"{op}(impl={impl!r}) cannot run: {obstacle}. Use {fix}")
@@ -171,9 +176,16 @@ def _missing(impl: Backend, device: torch.device) -> str | None:
     return native_obstacle() if impl == "native" else triton_obstacle(device)
 
 
-# torch.compile cannot look for files. This is what `torch.compiler.assume_constant_result` does, which as a decorator
-# would import the compiler into every process.
+@cache
+def _say_once(obstacle: str) -> None:
+    if os.environ.get("OUTCOME_RL_NATIVE") != "0":  # else it is meant
+        logger.warning("%s. Plain PyTorch takes its place, which is slower", obstacle)
+
+
+# torch.compile can neither look for files nor log. This is what `torch.compiler.assume_constant_result` does, which as
+# a decorator would import the compiler into every process.
 _missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache

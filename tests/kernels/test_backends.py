@@ -82,7 +82,8 @@ def test_auto_takes_the_library_where_it_is_available():
     assert (counts.impl, counts.impl_reason) == ("native", "the native library is available")
 
 
-def test_the_environment_switches_it_off(monkeypatch):
+def test_the_environment_switches_it_off(monkeypatch, caplog):
+    backends._say_once.cache_clear()
     monkeypatch.setenv("OUTCOME_RL_NATIVE", "0")
     assert native_obstacle() == "the native library is not available: switched off by OUTCOME_RL_NATIVE=0"
     counts = OutcomeCounts()
@@ -92,14 +93,19 @@ def test_the_environment_switches_it_off(monkeypatch):
         OutcomeCounts(impl="native")
     with pytest.raises(RuntimeError, match="not available: switched off"):
         native_library()
+    assert caplog.messages == []  # it is meant
 
 
-def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load):
+def test_an_absent_library_is_explained(monkeypatch, tmp_path, fresh_load, caplog):
+    backends._say_once.cache_clear()
     monkeypatch.setattr(backends, "_PATH", tmp_path / "_native.so")
     reason = native_obstacle()
     assert reason is not None
     assert "built without it" in reason
-    assert OutcomeCounts().impl == "reference"
+    assert [OutcomeCounts().impl for _ in range(2)] == ["reference"] * 2
+    assert len(caplog.messages) == 1
+    assert "built without it" in caplog.messages[0]
+    assert "Plain PyTorch takes its place" in caplog.messages[0]
     with pytest.raises(ValueError, match=r"C\+\+17 compiler and reinstall with OUTCOME_RL_NATIVE=1"):
         OutcomeCounts(impl="native")
 
