@@ -72,10 +72,10 @@ def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
 ) -> None:
     step = Updater.step
 
-    def signalled(self: Updater, batch: Any) -> Any:
+    def signalled(self: Updater, batch: Any, **options: Any) -> Any:
         if self.scheduler.last_epoch == 2:  # in the third update
             os.kill(os.getpid(), signum)
-        return step(self, batch)
+        return step(self, batch, **options)
 
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patched:
@@ -243,10 +243,10 @@ def test_a_file_size_limit_at_a_checkpoint(
     step = Updater.step
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def filling(self: Updater, batch: Any) -> Any:
+    def filling(self: Updater, batch: Any, **options: Any) -> Any:
         if self.scheduler.last_epoch == 3:
             resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
-        return step(self, batch)
+        return step(self, batch, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(Updater, "step", filling)
@@ -459,9 +459,9 @@ def test_an_interruption_in_the_last_step_is_a_finished_run(
 ) -> None:
     step = Updater.step
 
-    def signalled(self: Updater, batch: Any) -> Any:
+    def signalled(self: Updater, batch: Any, **options: Any) -> Any:
         os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, batch)
+        return step(self, batch, **options)
 
     monkeypatch.setattr(Updater, "step", signalled)
     bare = ["data.val_files=[]", "data.test_files=[]"]
