@@ -81,7 +81,7 @@ def test_weights_that_were_read_leave_shared_memory(
     engine.update_weights(policy)
     assert list(folder.rglob("*.safetensors"))
     engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
-    assert [path for path in folder.iterdir() if not path.is_socket()] == []
+    assert [path.name for path in folder.iterdir() if not path.is_socket()] == ["lock"]
 
 
 def test_sockets_are_in_the_private_folder_that_is_removed_at_the_end(engine: VllmEngine) -> None:
