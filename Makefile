@@ -37,6 +37,9 @@ bandits: install ## Check every statement of the theory, then simulate its figur
 	$(BIN)/python -m experiments.bandits --check
 	$(BIN)/python -m experiments.bandits $(ARGS)
 
+# Property tests then draw the same cases in every run; pytest called by hand draws new ones.
+test test-gpu check-gpu test-vllm test-integrations: export CI = 1
+
 test: install ## Run the tests; ARGS="-k counts" selects. The targets below run those that are slow or need more
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not offline" $(ARGS)
 

@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.advantages.reference import NO_ANSWER, Scale, claim, reward_advantages
+from outcome_rl_kernels.advantages.reference import NO_ANSWER, Scale, reward_advantages
+from outcome_rl_kernels.registry import add_by_name
 
 
 class Groups(NamedTuple):
@@ -66,7 +67,7 @@ def register_adv_estimator(name: str) -> Callable[[AdvEstimator], AdvEstimator]:
         ... def best_of_group(groups):
         ...     return (groups.rewards == groups.rewards.amax(dim=1, keepdim=True)).to(groups.rewards.dtype)
     """
-    return partial(claim, ADV_ESTIMATORS, "adv_estimator", name)
+    return partial(add_by_name, ADV_ESTIMATORS, "adv_estimator", name)
 
 
 def parse_adv_estimator(text: str) -> tuple[str, AdvEstimator]:

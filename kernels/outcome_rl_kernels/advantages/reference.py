@@ -23,13 +23,14 @@ is ours: the paper calls historical and batch exploration complementary and give
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.checks import check_shape_of
 from outcome_rl_kernels.counts.api import OutcomeCounts
+from outcome_rl_kernels.registry import add_by_name
 
 NoAnswerRule = Literal["no_bonus", "own_class"]
 Scale = Literal["std", "none"]
@@ -66,17 +67,7 @@ def register_bonus(name: str) -> Callable[[BonusFunction], BonusFunction]:
         ... def inverse_count(outcome_keys, counts):
         ...     return 1 / (1 + counts)
     """
-    return partial(claim, REGISTERED_BONUSES, "bonus", name)
-
-
-def claim(registry: dict[str, Any], setting: str, name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Add a function to a registry; a second definition of the same function replaces the first."""
-    known = registry.get(name, function)
-    same = (known.__module__, known.__qualname__) == (function.__module__, function.__qualname__)
-    if not name.isidentifier() or name in BONUS_METHODS or not same:
-        raise ValueError(f"{setting} {name!r} must be a new name of letters, digits and underscores; choose another")
-    registry[name] = function
-    return function
+    return partial(add_by_name, REGISTERED_BONUSES, "bonus", name, taken=BONUS_METHODS)
 
 
 def needs_counts(method: str) -> bool:

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from outcome_rl_kernels.registry import add_by_name
+
 if TYPE_CHECKING:
     from outcome_rl_kernels.loss.inputs import LossInputs
     from outcome_rl_kernels.loss.settings import LossSettings
@@ -70,18 +72,18 @@ def register_token_loss(name: str, loss: "TokenLoss | TokenLossFunction") -> Non
     """Give a token loss a name, by which settings, files and `torch.compile` can refer to it.
 
     Args:
-        name: not that of another one.
+        name: letters, digits and underscores; not the name of another loss.
         loss: as for `linear_policy_loss`.
 
     Raises:
         TypeError: the loss is no function.
-        ValueError: the name is taken.
+        ValueError: the name is taken, or is not a name.
     """
     if not isinstance(loss, TokenLoss) and not callable(loss):
         raise TypeError(f"loss must be a function or a TokenLoss; got {type(loss).__name__}")
-    if name in _BY_NAME:
-        raise ValueError(f"name={name!r} is taken; choose another one")
-    _BY_NAME[name] = token_loss_of(loss)
+    add_by_name(
+        _BY_NAME, "token_loss", name, token_loss_of(loss), taken=_BUILTIN, function_of=lambda known: known.function
+    )
 
 
 def token_loss_names() -> tuple[str, ...]:
@@ -91,7 +93,7 @@ def token_loss_names() -> tuple[str, ...]:
 
 def is_builtin(chosen: object) -> bool:
     """Say whether a token loss is one of this module's table."""
-    return isinstance(chosen, str) and _BY_NAME[chosen].function in _BUILTIN
+    return isinstance(chosen, str) and chosen in _BUILTIN
 
 
 # --- ratios and clipping
@@ -356,4 +358,4 @@ _BY_NAME = {
     "dppo_kl": _dppo(_binary_kl),
     "reinforce": TokenLoss(_reinforce, scales_with_advantage=True),
 }
-_BUILTIN = frozenset(loss.function for loss in _BY_NAME.values())
+_BUILTIN = frozenset(_BY_NAME)

@@ -20,11 +20,9 @@ F64 = torch.float64
 EPS = 1e-6
 ALL = ["grpo", "dr_grpo", "rloo", "maxrl", "pass_at_k(k=2)", "pkpo(k=2)", "unlikeliness", "majority", "edas"]
 
-groups_of = st.integers(2, 7).flatmap(
-    lambda n: st.lists(
-        st.tuples(st.integers(0, 4), st.floats(0.01, 1.0), st.floats(-9, 0, width=16)), min_size=n, max_size=n
-    )
-)  # answers, of which 1 is correct and 0 is none; rewards of correct ones; log-probabilities
+# Answers, of which 1 is correct and 0 is none; rewards of correct ones; log-probabilities.
+sample = st.tuples(st.integers(0, 4), st.floats(0.01, 1.0), st.floats(-9, 0, width=16))
+groups_of = st.integers(2, 7).flatmap(lambda n: st.lists(sample, min_size=n, max_size=n))
 
 
 def estimate(estimator: str, rewards: list[float], answers: list[int] | None = None, **more: Any) -> list[float]:
@@ -156,7 +154,7 @@ def test_edas(group: list[tuple[int, float, float]], alpha: float, beta: float, 
 
 @pytest.mark.parametrize("estimator", ALL)
 @settings(deadline=None, max_examples=15)
-@given(groups=st.lists(groups_of.filter(lambda group: len(group) == 4), min_size=1, max_size=3))
+@given(groups=st.lists(st.lists(sample, min_size=4, max_size=4), min_size=1, max_size=3))
 def test_groups_dtypes_and_bonuses_are_independent(estimator: str, groups: Any) -> None:
     """A group's advantages do not depend on other groups; float32 follows float64; bonuses and counts are as ever."""
     columns = torch.tensor(groups, dtype=F64).permute(2, 0, 1)

@@ -374,9 +374,11 @@ def test_a_registered_loss_compiles(registered: str) -> None:
         torch.testing.assert_close(runs[0][name], value)
 
 
-def test_a_name_is_given_once(registered: str) -> None:
-    with pytest.raises(ValueError, match="name='own' is taken"):
-        register_token_loss(registered, own_ppo)
+def test_a_function_is_registered_under_a_new_name(registered: str) -> None:
+    register_token_loss(registered, own_ppo)  # the cell of a notebook, run again
+    for name, loss in [(registered, sapo()), ("sapo", sapo(2.0)), ("two words", own_ppo)]:
+        with pytest.raises(ValueError, match=f"token_loss '{name}' must be a new name"):
+            register_token_loss(name, loss)
     with pytest.raises(TypeError, match="loss must be a function or a TokenLoss; got str"):
         register_token_loss("other", "ppo")  # type: ignore[arg-type]
 
