@@ -23,7 +23,7 @@ namespace {
 using outcome_rl::Bfloat16;
 using outcome_rl::LogitRows;
 
-constexpr int32_t kAbiVersion = 5;
+constexpr int32_t kAbiVersion = 6;
 
 enum Status : int32_t { kOk = 0, kOutOfMemory = 1 };
 
@@ -92,11 +92,6 @@ OUTCOME_RL_EXPORT int32_t count_table_add(
 OUTCOME_RL_EXPORT void count_table_lookup(
     const CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* counts) noexcept {
     table->lookup({questions, outcomes, n}, counts);
-}
-
-OUTCOME_RL_EXPORT void count_table_distinct(
-    const CountTable* table, const int64_t* questions, int64_t n, int64_t* outcomes) noexcept {
-    table->distinct(questions, n, outcomes);
 }
 
 OUTCOME_RL_EXPORT void count_table_entries(

@@ -33,19 +33,15 @@ void for_each_key(const OpenTable<CountSlot>& table, const Keys& keys, Visit vis
 
 }  // namespace
 
-CountTable::CountTable(int log2_slots)
-    // Questions are fewer than outcomes; their table grows by itself if they are not that many fewer.
-    : counts_(log2_slots), questions_(std::max(log2_slots - 4, 3)) {}
-
 bool CountTable::observe(const Keys& keys, int64_t* before) {
     const int64_t missing = lookup(keys, before);
-    if (missing > 0 && !reserve(keys, missing)) return false;
+    if (missing > 0 && !counts_.reserve(missing)) return false;
     add_reserved(keys, /*pending=*/true, [](int64_t) { return int64_t{1}; });
     return true;
 }
 
 bool CountTable::add(const Keys& keys, const int64_t* counts, bool pending) {
-    if (!reserve(keys, keys.n)) return false;
+    if (!counts_.reserve(keys.n)) return false;
     add_reserved(keys, pending, [counts](int64_t i) { return counts[i]; });
     return true;
 }
@@ -57,13 +53,6 @@ int64_t CountTable::lookup(const Keys& keys, int64_t* counts) const {
         missing += counts[i] == 0;
     });
     return missing;
-}
-
-void CountTable::distinct(const int64_t* questions, int64_t n, int64_t* outcomes) const {
-    for (int64_t i = 0; i < n; ++i) {
-        const QuestionSlot key{questions[i], 0};
-        outcomes[i] = questions_.find(key, key.hash()).distinct_outcomes;
-    }
 }
 
 void CountTable::entries(int64_t* questions, int64_t* outcomes, int64_t* counts) const {
@@ -91,14 +80,6 @@ void CountTable::clear_pending() {
     pending_size_ = 0;
 }
 
-bool CountTable::reserve(const Keys& keys, int64_t pairs) {
-    // Runs of one question, as a batch of groups and a sorted snapshot have them, need one slot of a question each.
-    const int64_t questions = keys.n / keys.outcomes_per_question;
-    int64_t runs = questions > 0;
-    for (int64_t i = 1; i < questions; ++i) runs += keys.questions[i] != keys.questions[i - 1];
-    return counts_.reserve(pairs) && questions_.reserve(std::min(pairs, runs));
-}
-
 template <class CountOf>
 void CountTable::add_reserved(const Keys& keys, bool pending, CountOf count_of) {
     for_each_key(counts_, keys, [&](int64_t i, const CountSlot& key, uint64_t hash) {
@@ -106,13 +87,6 @@ void CountTable::add_reserved(const Keys& keys, bool pending, CountOf count_of) 
         if (slot.empty()) {
             slot = key;
             counts_.count_insertion();
-            const QuestionSlot question{key.question, 0};
-            QuestionSlot& tally = questions_.find(question, question.hash());
-            if (tally.empty()) {
-                tally.question = key.question;
-                questions_.count_insertion();
-            }
-            ++tally.distinct_outcomes;
         }
         const int64_t count = count_of(i);
         slot.count += count;

@@ -26,15 +26,6 @@ struct CountSlot {
 };
 static_assert(sizeof(CountSlot) == 32);
 
-struct QuestionSlot {
-    int64_t question;
-    int64_t distinct_outcomes;
-
-    bool empty() const { return distinct_outcomes == 0; }
-    bool same_key(const QuestionSlot& key) const { return question == key.question; }
-    uint64_t hash() const { return mix64(static_cast<uint64_t>(question)); }
-};
-
 // `n` pairs: each question has `outcomes_per_question` outcomes, one after another.
 struct Keys {
     const int64_t* questions;
@@ -45,9 +36,9 @@ struct Keys {
 
 class CountTable {
   public:
-    explicit CountTable(int log2_slots);
+    explicit CountTable(int log2_slots) : counts_(log2_slots) {}
 
-    bool allocated() const { return counts_.allocated() && questions_.allocated(); }
+    bool allocated() const { return counts_.allocated(); }
     int64_t size() const { return counts_.size(); }
     int64_t total() const { return total_; }  // the sum of all counts
     int64_t pending_size() const { return pending_size_; }
@@ -59,7 +50,6 @@ class CountTable {
 
     // Returns how many of the pairs are not in the table.
     int64_t lookup(const Keys& keys, int64_t* counts) const;
-    void distinct(const int64_t* questions, int64_t n, int64_t* outcomes) const;
 
     // Write size() or pending_size() entries, in the order of the slots.
     void entries(int64_t* questions, int64_t* outcomes, int64_t* counts) const;
@@ -68,14 +58,11 @@ class CountTable {
     void clear_pending();
 
   private:
-    // Makes room for `pairs` more pairs of the questions of `keys`.
-    bool reserve(const Keys& keys, int64_t pairs);
     // Adds without growing. `count_of(i)` is what row i adds.
     template <class CountOf>
     void add_reserved(const Keys& keys, bool pending, CountOf count_of);
 
     OpenTable<CountSlot> counts_;
-    OpenTable<QuestionSlot> questions_;
     int64_t total_ = 0;
     int64_t pending_size_ = 0;
 };

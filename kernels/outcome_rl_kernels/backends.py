@@ -39,7 +39,7 @@ _DTYPES: dict[str, _Dtypes] = {
     "OutcomeCounts": {},
 }
 
-ABI_VERSION = 5  # raised together with `kAbiVersion` in csrc/api.cpp whenever an exported function changes
+ABI_VERSION = 6  # raised together with `kAbiVersion` in csrc/api.cpp whenever an exported function changes
 _PATH = Path(__file__).with_name("_native.so")
 _REBUILD = "To build it, install a C++17 compiler and reinstall with OUTCOME_RL_NATIVE=1 set, which shows why it fails"
 _POINTER, _INT64, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
@@ -55,7 +55,6 @@ _FUNCTIONS = {
     "count_table_observe": (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _POINTER),
     "count_table_add": (_INT32, _POINTER, _POINTER, _POINTER, _POINTER, _INT64, _INT32),
     "count_table_lookup": (None, _POINTER, _POINTER, _POINTER, _INT64, _POINTER),
-    "count_table_distinct": (None, _POINTER, _POINTER, _INT64, _POINTER),
     "count_table_entries": (None, _POINTER, _POINTER, _POINTER, _POINTER),
     "count_table_pending": (None, _POINTER, _POINTER, _POINTER, _POINTER),
     "count_table_clear_pending": (None, _POINTER),

@@ -197,7 +197,6 @@ def test_counting_waits_for_nothing() -> None:
     def call(ledger: Ledger) -> None:
         assert counts.observe(questions, outcomes).is_meta
         assert counts.lookup(questions, outcomes).is_meta
-        assert counts.distinct(questions).is_meta
 
     assert ledger_of(call).waits == []
     with pytest.raises(RuntimeError, match="meta tensor"):  # a call that waits would raise as this one does

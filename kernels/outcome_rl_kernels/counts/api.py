@@ -106,12 +106,6 @@ class OutcomeCounts:
             check_total(self._table.total(), counts, "merge")
             self._table.add(entries, pending=True)
 
-    def distinct(self, question_keys: Tensor) -> Tensor:
-        """Return how many different outcomes each question has had, as int64 in the shape of `question_keys`."""
-        check_tensor("question_keys", question_keys, (torch.int64,), self.device)
-        with self.lock:
-            return self._table.distinct(aligned(question_keys.reshape(-1))).reshape(question_keys.shape)
-
     def items(self) -> CountEntries:
         """Return every pair and its count, sorted by (question key, outcome key) as signed numbers."""
         with self.lock:

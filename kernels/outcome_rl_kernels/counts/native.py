@@ -54,13 +54,6 @@ class NativeTable:
         pointers = (column.data_ptr() for column in entries)
         self.check(self._library.count_table_add(self.handle, *pointers, len(entries.counts), pending))
 
-    def distinct(self, question_keys: Tensor) -> Tensor:
-        outcomes = torch.empty_like(question_keys)
-        self._library.count_table_distinct(
-            self.handle, question_keys.data_ptr(), len(question_keys), outcomes.data_ptr()
-        )
-        return outcomes
-
     def entries(self) -> CountEntries:
         entries = _empty_entries(len(self))
         self._library.count_table_entries(self.handle, *(column.data_ptr() for column in entries))

@@ -5,7 +5,6 @@ each count is `pending`: added since the last synchronisation between ranks. Arg
 flat contiguous int64 tensors of one length, counts positive, no sum beyond int64.
 """
 
-from collections import Counter
 from typing import NamedTuple, Protocol
 
 import torch
@@ -31,9 +30,6 @@ class CountTable(Protocol):
 
     def add(self, entries: CountEntries, *, pending: bool) -> None:
         """Add counts; `pending=False` keeps them out of what the next synchronisation sends."""
-
-    def distinct(self, question_keys: Tensor) -> Tensor:
-        """Return how many different outcomes each question has."""
 
     def entries(self) -> CountEntries:
         """Return every pair and its count, in any order."""
@@ -73,10 +69,6 @@ class DictTable:
             self._counts[pair] = self._counts.get(pair, 0) + count
             if pending:
                 self._pending[pair] = self._pending.get(pair, 0) + count
-
-    def distinct(self, question_keys: Tensor) -> Tensor:
-        outcomes = Counter(question for question, _ in self._counts)
-        return torch.tensor([outcomes[question] for question in question_keys.tolist()], dtype=torch.int64)
 
     def entries(self) -> CountEntries:
         return _to_entries(self._counts)

@@ -18,7 +18,6 @@ from outcome_rl_kernels.counts.triton_kernels import (
 
 _SIZE, _TOTAL, _STATUS, _LOST, _NO_ROOM = (int(word.value) for word in (SIZE, TOTAL, STATUS, LOST, NO_ROOM))
 _MIN_SLOTS = 16
-_SCAN_SLOTS = 2**22  # that `distinct` looks at together: its temporaries stay near 150 MB
 
 
 class TritonTable:
@@ -60,16 +59,6 @@ class TritonTable:
 
     def add(self, entries: CountEntries, *, pending: bool) -> None:
         self._add(*entries, None, pending=pending)
-
-    def distinct(self, question_keys: Tensor) -> Tensor:
-        # A scan of the table: for the once a step of a report, that is cheaper than a second table in every launch.
-        asked = question_keys.sort().values
-        tally = torch.zeros(len(asked) + 1, dtype=torch.int64, device=asked.device)  # the last is for all others
-        for slots in torch.split(self.slots, _SCAN_SLOTS) if len(asked) > 0 else ():
-            first = torch.searchsorted(asked, slots[:, 0].contiguous())
-            match = (slots[:, 2] > 0) & (asked[first.clamp(max=len(asked) - 1)] == slots[:, 0])
-            tally.scatter_add_(0, first.where(match, len(asked)), match.long())
-        return tally[torch.searchsorted(asked, question_keys)]
 
     def entries(self) -> CountEntries:
         return self._select(count_word=2)
