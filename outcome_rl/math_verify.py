@@ -24,9 +24,9 @@ from math_verify.errors import TimeoutException
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.functions import Failure, value_of
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS
-from outcome_rl.outcomes.grader_worker import peak_mib
 from outcome_rl.outcomes.isolated import isolated
 from outcome_rl.outcomes.keys import canonical_text
+from outcome_rl.process_memory import peak_mib
 
 __all__ = [
     "ExprExtractionConfig",

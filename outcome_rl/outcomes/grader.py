@@ -7,9 +7,11 @@ with them on it needs the main thread and takes over the caller's alarm signal. 
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 from outcome_rl.outcomes.worker_pool import WorkerPool
+from outcome_rl.process_memory import peak_mib
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +36,8 @@ class MathVerifyPool(WorkerPool):
 
     def __init__(self, workers: int | None = None, timeout_s: float = 5.0, memory_mib: int = 2048) -> None:
         super().__init__(
-            "outcome_rl.outcomes.grader_worker",
+            "outcome_rl.outcomes.grader:load_judge",
+            str(memory_mib),
             workers=workers,
             timeout_s=timeout_s,
             memory_mib=memory_mib,
@@ -78,3 +81,37 @@ class MathVerifyPool(WorkerPool):
             while len(self._cache) > MAX_CACHED_PAIRS:
                 del self._cache[next(iter(self._cache))]
         return [verdicts[key] for key in keys]
+
+
+def load_judge(memory_mib: str) -> Callable[[list[str]], dict[str, str]]:
+    """Load math-verify in a worker, and return the function from a pair of answers to the verdict."""
+    logging.disable(logging.CRITICAL)  # math-verify logs every answer that it cannot parse
+    judge("1", "1")  # loads sympy and the grammar
+    limit_mib = int(memory_mib)
+
+    def verdict(pair: list[str]) -> dict[str, str]:
+        a, b = pair
+        equal = judge(a, b) or judge(b, a)
+        used_mib = peak_mib()
+        # math-verify catches MemoryError and returns "different", so that verdict is not trusted near the limit.
+        if not equal and used_mib > limit_mib / 2:
+            return {"verdict": "error", "reason": f"used {used_mib} MiB of at most {limit_mib} MiB"}
+        return {"verdict": "equal" if equal else "different"}
+
+    return verdict
+
+
+def judge(gold: str, prediction: str) -> bool:
+    """Return math-verify's verdict in verl's form: gold as LaTeX, prediction as expression or LaTeX, both boxed."""
+    from math_verify import verify
+
+    return bool(verify(_parse(gold, "gold"), _parse(prediction, "prediction"), timeout_seconds=None))
+
+
+@lru_cache(maxsize=4096)
+def _parse(answer: str, role: str) -> list[Any]:
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
+
+    targets = (LatexExtractionConfig(),) if role == "gold" else (ExprExtractionConfig(), LatexExtractionConfig())
+    parsed: list[Any] = parse(f"\\boxed{{{answer}}}", targets, parsing_timeout=None)
+    return parsed

@@ -12,7 +12,16 @@ import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from outcome_rl.outcomes.functions import Example, Failure, FailureKind, Found, rule_of
+from outcome_rl.outcomes.functions import (
+    Example,
+    Failure,
+    FailureKind,
+    Found,
+    describe,
+    found,
+    load_function,
+    rule_of,
+)
 from outcome_rl.outcomes.worker_pool import WorkerPool
 
 _KINDS: dict[str, FailureKind] = {"timeout": "timeout", "error": "crash", "memory": "memory", "raised": "error"}
@@ -38,7 +47,7 @@ class Isolated(WorkerPool):
         self.outcome_version: str = getattr(function, "outcome_version", "1")
         self.__module__, self.__qualname__ = function.__module__, function.__qualname__
         super().__init__(
-            "outcome_rl.outcomes.function_worker",
+            "outcome_rl.outcomes.isolated:load_isolated",
             f"{function.__module__}:{function.__qualname__}",
             workers=workers,
             timeout_s=timeout_s,
@@ -111,3 +120,21 @@ def _received(reply: dict[str, Any]) -> Found | Failure:
     if reply["verdict"] == "cut":
         return Failure("cut", "the time limit of the step")
     return Failure(_KINDS[reply["verdict"]], reply.get("reason") or reply["error"])
+
+
+def load_isolated(name: str) -> Callable[[list[Any]], dict[str, Any]]:
+    """Import an outcome function in a worker, and return the function from a task to the reply."""
+    function = load_function(name)
+    function = getattr(function, "function", function)  # where `isolated` took the name of what it isolates
+    getattr(function, "outcome_prepare", int)()
+
+    def reply(task: list[Any]) -> dict[str, Any]:
+        response, example = pickle.loads(base64.b64decode(task[1]))
+        try:
+            return {"verdict": "value", "found": found(function(response, example), len(response))}
+        except MemoryError:
+            return {"verdict": "memory", "reason": "its memory limit was reached"}  # and its worker is replaced
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: the outcome is logged, and the worker goes on
+            return {"verdict": "raised", "error": describe(error)}
+
+    return reply

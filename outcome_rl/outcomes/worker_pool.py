@@ -1,8 +1,8 @@
 """Processes that answer tasks one at a time, that can be killed, and that are replaced when they die.
 
 A process boundary is the only bound that holds for code that may loop, fill the memory or end its process. Each worker
-is a plain subprocess that calls `worker_process.serve`; the parent measures the time of a task and kills the worker at
-the limit. Tasks and replies are JSON lines. A reply with a "reason" is a failure, and its worker is replaced.
+is a plain subprocess of `worker_process`; the parent measures the time of a task and kills the worker at the limit.
+Tasks and replies are JSON lines. A reply with a "reason" is a failure, and its worker is replaced.
 """
 
 import json
@@ -33,9 +33,9 @@ class WorkerPool:
     workers). Workers end with `close`, with the interpreter, or soon after the parent is killed.
 
     Args:
-        module: name of the module to run; it gets the memory limit, the seconds after which a worker whose parent was
-            killed ends itself, and `arguments`.
-        arguments: further arguments of the command.
+        loader: "module:function" that a worker calls with `arguments`, before time is measured, for its function from a
+            task to the reply.
+        arguments: texts.
         workers: number of processes, by default one per CPU that this process may use.
         timeout_s: time limit of a task, in seconds.
         memory_mib: address space of a worker, in MiB.
@@ -46,7 +46,7 @@ class WorkerPool:
 
     def __init__(
         self,
-        module: str,
+        loader: str,
         *arguments: str,
         workers: int | None,
         timeout_s: float,
@@ -60,7 +60,8 @@ class WorkerPool:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)!r}.")
         orphan_s = 2 * timeout_s + 5  # how long a worker may outlive a parent that was killed in the middle of a task
         # -P: no module of the working directory, which may hold downloaded data, stands in for one of the library's.
-        self._command = [sys.executable, "-P", "-m", module, str(memory_mib), str(orphan_s), *arguments]
+        worker = "outcome_rl.outcomes.worker_process"
+        self._command = [sys.executable, "-P", "-m", worker, str(memory_mib), str(orphan_s), loader, *arguments]
         self._lock = threading.Lock()
         self._adopt()
 

@@ -1,5 +1,6 @@
-"""The loop of a worker process of `worker_pool`: limits, streams, one reply for each task.
+"""A worker process of `worker_pool`: limits, streams, one reply for each task.
 
+The pool runs it as `python -m outcome_rl.outcomes.worker_process MEMORY_MIB ALARM_S MODULE:LOADER [ARGUMENT ...]`.
 A worker may be killed at any moment, and it ends with its parent: it exits when its input closes or its parent is gone,
 and during a task the kernel's alarm ends it (a Python signal handler would wait for a long big-integer operation).
 """
@@ -11,10 +12,11 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 PARENT_POLL_S = 2.0
-MIB = 1 << 20
 
 
 def serve(memory_mib: int, alarm_s: float, load: Callable[[], Callable[[Any], Mapping[str, Any]]]) -> None:
@@ -27,7 +29,7 @@ def serve(memory_mib: int, alarm_s: float, load: Callable[[], Callable[[Any], Ma
             its reply.
     """
     if sys.platform != "darwin":
-        resource.setrlimit(resource.RLIMIT_AS, (memory_mib * MIB, memory_mib * MIB))
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a parent that is gone reads no reply: end without a traceback
     # The pipes carry tasks and replies only: other input is empty, and other output goes to stderr.
@@ -56,3 +58,8 @@ def _lines(fd: int, parent: int) -> Iterator[bytes]:
             return
         *lines, buffer = (buffer + chunk).split(b"\n")
         yield from lines
+
+
+if __name__ == "__main__":
+    module, _, loader = sys.argv[3].partition(":")
+    serve(int(sys.argv[1]), float(sys.argv[2]), partial(getattr(import_module(module), loader), *sys.argv[4:]))

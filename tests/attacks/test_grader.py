@@ -47,9 +47,12 @@ def test_a_command_imports_nothing_but_named_functions_from_the_working_director
     assert not (tmp_path / "imported").exists()
 
 
-@pytest.mark.parametrize("module", ["grader_worker", "function_worker"])
-def test_a_worker_whose_caller_was_killed_ends_without_a_word(module: str) -> None:
-    command = [sys.executable, "-P", "-m", f"outcome_rl.outcomes.{module}", "2048", "10", "json:dumps"]
+@pytest.mark.parametrize(
+    ("loader", "argument"), [("grader:load_judge", "2048"), ("isolated:load_isolated", "json:dumps")]
+)
+def test_a_worker_whose_caller_was_killed_ends_without_a_word(loader: str, argument: str) -> None:
+    limits, loader = ["2048", "10"], f"outcome_rl.outcomes.{loader}"
+    command = [sys.executable, "-P", "-m", "outcome_rl.outcomes.worker_process", *limits, loader, argument]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env=environment, text=True, **pipes) as worker:

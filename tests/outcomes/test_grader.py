@@ -242,7 +242,7 @@ def _is_running(pid: int) -> bool:
 
 
 def test_workers_do_not_load_torch() -> None:
-    code = "import sys; import outcome_rl.outcomes.grader_worker as w; w.judge('1', '2'); print('torch' in sys.modules)"
+    code = "import sys; import outcome_rl.outcomes.grader as w; w.judge('1', '2'); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
