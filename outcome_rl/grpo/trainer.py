@@ -41,7 +41,7 @@ from outcome_rl.grpo.run.checkpoint import (
 from outcome_rl.grpo.run.display import Display
 from outcome_rl.grpo.run.evaluation import best_steps, evaluate
 from outcome_rl.grpo.run.evaluation_plan import EvaluationPlan
-from outcome_rl.grpo.run.logging import NoRecords, Records, has_records, set_aside
+from outcome_rl.grpo.run.logging import Records, has_records, set_aside
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals, only_run_in
 from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
 from outcome_rl.grpo.types import EngineDied, ProblemSet, Sample
@@ -100,8 +100,7 @@ class Trainer:
         if checkpoint is not None:
             self._restore(checkpoint, saved)
         self.saved_step = self.state.step
-        abandoned = recorded and checkpoint is None
-        self.records = self._open_records(abandoned=abandoned) if distributed.is_rank_zero() else NoRecords()
+        self.records = self._open_records(abandoned=recorded and checkpoint is None)
         self._resources.callback(self.records.close)
         engine = self._resources.enter_context(open_engine(self.policy))
         self.engine: RolloutEngine = engine if distributed.world_size() == 1 else DataParallelEngine(engine)
@@ -144,6 +143,8 @@ class Trainer:
 
     def _open_records(self, *, abandoned: bool) -> Records:
         config, step = self.config, self.state.step
+        if not distributed.is_rank_zero():
+            return Records(None, last_step=step)
         if abandoned:
             folder = set_aside(config.run_dir)
             logger.warning("%s holds records but no checkpoint: they are now in %s", config.run_dir, folder)

@@ -37,18 +37,21 @@ def set_aside(run_dir: Path) -> Path:
 class Records:
     """Append-only streams `metrics.jsonl`, `evaluations.jsonl` and `samples.jsonl` in the run's folder."""
 
-    def __init__(self, run_dir: Path, *, last_step: int, trackers: Sequence[Tracker] = ()) -> None:
+    def __init__(self, run_dir: Path | None, *, last_step: int, trackers: Sequence[Tracker] = ()) -> None:
         """Open the streams of a run whose first `last_step` steps are done.
 
         Args:
+            run_dir: folder of the run; None, on ranks other than zero, records nothing.
             last_step: rows of later steps are dropped.
             trackers: receive the numbers of metrics and evaluations too, and are closed with the files.
 
         Raises:
             ValueError: a row is damaged.
         """
-        run_dir.mkdir(parents=True, exist_ok=True)
-        self._paths = {stream: run_dir / f"{stream}.jsonl" for stream in STREAMS}
+        self._paths: dict[str, Path] = {}
+        if run_dir is not None:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            self._paths = {stream: run_dir / f"{stream}.jsonl" for stream in STREAMS}
         for path in self._paths.values():
             if path.exists():
                 write_rows(path, _rows_until(path, last_step))
@@ -57,6 +60,8 @@ class Records:
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
         """Append one row, which has its `step`, and flush it."""
+        if stream not in self._files:
+            return
         file = self._files[stream]
         file.write(json.dumps(row) + "\n")
         file.flush()
@@ -67,29 +72,13 @@ class Records:
 
     def rows(self, stream: str) -> list[dict[str, Any]]:
         """Return every row of a stream."""
-        return list(read_rows(self._paths[stream]))
+        return list(read_rows(self._paths[stream])) if stream in self._paths else []
 
     def close(self) -> None:
         for file in self._files.values():
             file.close()
         for tracker in self._trackers:
             tracker.close()
-
-
-class NoRecords(Records):
-    """Null object for ranks other than zero, which write nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def append(self, stream: str, row: Mapping[str, Any]) -> None:
-        pass
-
-    def rows(self, stream: str) -> list[dict[str, Any]]:
-        return []
-
-    def close(self) -> None:
-        pass
 
 
 def _rows_until(path: Path, last_step: int) -> Iterator[dict[str, Any]]:

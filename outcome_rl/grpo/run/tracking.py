@@ -6,11 +6,11 @@ the checkpoint are sent again, with the same numbers.
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 from outcome_rl.files import write_text
 from outcome_rl.grpo.config.schema import TrainConfig
@@ -18,12 +18,11 @@ from outcome_rl.grpo.config.schema import TrainConfig
 ID_FILE = "tracking_id"
 
 
-class Tracker(Protocol):
-    """Receives numbers by name and step until it is closed."""
+class Tracker(NamedTuple):
+    """Functions that receive numbers by name and step, and that end the run there."""
 
-    def log(self, values: Mapping[str, float], step: int) -> None: ...
-
-    def close(self) -> None: ...
+    log: Callable[[Mapping[str, float], int], object]
+    close: Callable[[], object]
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -46,73 +45,52 @@ def open_trackers(config: TrainConfig, last_step: int) -> list[Tracker]:
     return [_TRACKERS[name](config, last_step) for name in config.trainer.logger if name in _TRACKERS]
 
 
-class _TensorBoard:
-    """Event files in `tensorboard/`."""
+def _tensorboard(config: TrainConfig, last_step: int) -> Tracker:
+    """Write event files in `tensorboard/`."""
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, config: TrainConfig, last_step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    writer = SummaryWriter(str(config.run_dir / "tensorboard"), purge_step=last_step + 1)
 
-        self._writer = SummaryWriter(str(config.run_dir / "tensorboard"), purge_step=last_step + 1)
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
+    def log(values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+            writer.add_scalar(name, value, step)
 
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _Wandb:
-    """Weights & Biases, with its files in the run's folder; `WANDB_MODE=offline` works."""
-
-    def __init__(self, config: TrainConfig, last_step: int) -> None:
-        import wandb
-
-        self._run = wandb.init(
-            project=config.trainer.project_name,
-            name=config.trainer.experiment_name,
-            id=_tracking_id(config.run_dir),
-            resume="allow",
-            dir=str(config.run_dir),
-            config=asdict(config),
-            allow_val_change=True,  # a continued run may change some settings
-        )
-        # Our own step: W&B's own can only grow, so it would drop the steps that a continued run repeats.
-        self._run.define_metric("*", step_metric="step")
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self._run.log({**values, "step": step})
-
-    def close(self) -> None:
-        self._run.finish()
+    return Tracker(log, writer.close)
 
 
-class _Trackio:
-    """trackio, on this machine; `trackio show` opens its dashboard."""
+def _wandb(config: TrainConfig, last_step: int) -> Tracker:
+    """Open a run of Weights & Biases, with its files in the run's folder; `WANDB_MODE=offline` works."""
+    import wandb
 
-    def __init__(self, config: TrainConfig, last_step: int) -> None:
-        import trackio
-
-        self._run = trackio.init(
-            project=config.trainer.project_name,
-            name=f"{config.trainer.experiment_name}-{_tracking_id(config.run_dir)}",  # its only identity
-            resume="allow",
-            config=asdict(config),
-            embed=False,
-        )
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+    run = wandb.init(
+        project=config.trainer.project_name,
+        name=config.trainer.experiment_name,
+        id=_tracking_id(config.run_dir),
+        resume="allow",
+        dir=str(config.run_dir),
+        config=asdict(config),
+        allow_val_change=True,  # a continued run may change some settings
+    )
+    # Our own step: W&B's own can only grow, so it would drop the steps that a continued run repeats.
+    run.define_metric("*", step_metric="step")
+    return Tracker(lambda values, step: run.log({**values, "step": step}), run.finish)
 
 
-_TRACKERS: dict[str, type[_TensorBoard | _Wandb | _Trackio]] = {
-    "tensorboard": _TensorBoard,
-    "wandb": _Wandb,
-    "trackio": _Trackio,
-}
+def _trackio(config: TrainConfig, last_step: int) -> Tracker:
+    """Open a run of trackio, on this machine; `trackio show` opens its dashboard."""
+    import trackio
+
+    run = trackio.init(
+        project=config.trainer.project_name,
+        name=f"{config.trainer.experiment_name}-{_tracking_id(config.run_dir)}",  # its only identity
+        resume="allow",
+        config=asdict(config),
+        embed=False,
+    )
+    return Tracker(lambda values, step: run.log(dict(values), step=step), run.finish)
+
+
+_TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
 LOGGERS = ("console", *_TRACKERS)
 
 
