@@ -152,28 +152,12 @@ def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
     yield from _walk(kind, defaults if kind is config else vars(config), defaults, prefix)
 
 
-def check_settings(config: Any, prefix: str = "") -> None:
-    """Check the type, range and choices of every setting of a configuration.
-
-    Args:
-        config: a dataclass instance; sections may be nested.
-        prefix: put before the names in messages, such as "exploration.".
-
-    Raises:
-        TypeError: a setting has the wrong type. The message names the setting, what was expected and what came.
-        ValueError: a number is out of range or not finite, or a value is none of the choices.
-    """
-    for one in settings_of(config, prefix):
-        one.check()
-
-
 def with_values(config: T, values: Mapping[str, Any], prefix: str = "") -> T:
     """Copy a configuration with other values.
 
     Args:
-        config: a dataclass instance; sections may be nested.
+        config, prefix: as for `settings_of`.
         values: dotted name -> value.
-        prefix: put before every name, such as "exploration.".
 
     Raises:
         TypeError, ValueError: a section refuses its values. The message begins with the name of the section.

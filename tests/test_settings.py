@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.settings import Setting, check_settings, setting, settings_of, with_values, yaml_text
+from outcome_rl.settings import Setting, setting, settings_of, with_values, yaml_text
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class Config:
     rule: str | Callable[[str], Any] = setting("math", "A name or a function.")
     inner: Inner = field(default_factory=Inner)
     special: Special = field(default_factory=lambda: Special(share=1.0))
+
+
+def check(config: Any, prefix: str = "") -> None:
+    for each in settings_of(config, prefix):
+        each.check()
 
 
 def one(name: str, value: Any) -> Config | Setting:
@@ -99,7 +104,7 @@ def test_a_mutable_default_is_copied() -> None:
     ],
 )
 def test_values_that_fit_pass(name: str, value: Any) -> None:
-    check_settings(one(name, value))
+    check(one(name, value))
 
 
 @pytest.mark.parametrize(
@@ -128,12 +133,12 @@ def test_values_that_fit_pass(name: str, value: Any) -> None:
 )
 def test_values_that_do_not_fit_are_refused(name: str, value: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        check_settings(one(name, value))
+        check(one(name, value))
 
 
 def test_a_section_of_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match=r"run.inner must be a Inner; got \{'share': 1\}"):
-        check_settings(Config(inner={"share": 1}), "run.")  # type: ignore[arg-type]
+        check(Config(inner={"share": 1}), "run.")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +185,7 @@ def test_a_section_that_refuses_its_values_is_named() -> None:
         number: int = setting(1, "A number.", gt=0)
 
         def __post_init__(self) -> None:
-            check_settings(self)
+            check(self)
 
     @dataclass(frozen=True)
     class Outer:
@@ -229,10 +234,10 @@ def test_every_declared_range_is_enforced(
         and (most is None or (value < most if high == "lt" else value <= most))
     )
     if holds:
-        check_settings(Ranged(value))
+        check(Ranged(value))
     else:
         with pytest.raises(ValueError, match=r"^section\.number must be "):
-            check_settings(Ranged(value), "section.")
+            check(Ranged(value), "section.")
 
 
 def test_declaring_settings_loads_nothing_heavy() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.functions import OutcomeFunction, given, load_function
 from outcome_rl.outcomes.matcher import Judge, OutcomeMatcher
-from outcome_rl.settings import check_settings, setting
+from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels import parse_bonus
 from outcome_rl_kernels.advantages.estimators import WITHOUT_REWARDS, parse_adv_estimator
 from outcome_rl_kernels.advantages.reference import CountTime, NoAnswerRule, Only, is_zeroed
@@ -97,7 +97,8 @@ class ExplorationConfig:
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        for one in settings_of(self):
+            one.check()
         for name in (self.adv_estimator.partition("(")[0], *self.bonus.split("+")):
             if ":" in name:
                 load_function(name.strip())  # its module registers it
