@@ -87,9 +87,8 @@ class Explorer:
         self.batches = 0
         self.id_source = ""
         self._told_unmasked = self._told_unanswered = False
-        self._answers: dict[
-            str, int
-        ] = {}  # number of different answers so far to each question in `solved`, in its order
+        # Number of different answers so far to each question in `solved`, in its order.
+        self._answers: dict[str, int] = {}
         self._num_counted = 0  # len(counts), which a GPU would have to be asked for
 
     def score(

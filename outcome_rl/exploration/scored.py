@@ -71,10 +71,9 @@ class Scored:
         A response without an answer counts as a response, but not as a different answer. Names with * need golds or
         `correct`.
         """
-        correct, keys, counts, bonuses, groups = (
-            x.numpy()
-            for x in (self.host.correct, self.host.keys, self.host.counts, self.host.bonuses, self.host.groups)
-        )
+        host = self.host
+        columns = (host.correct, host.keys, host.counts, host.bonuses, host.groups)
+        correct, keys, counts, bonuses, groups = (column.numpy() for column in columns)
         answered = keys != NO_ANSWER
         group_index, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
         group_of_answer = np.unique(np.stack([group_index, keys])[:, answered], axis=1)[0]
@@ -102,17 +101,18 @@ class Scored:
     def answer_mask(self, tokenizer: Tokenizer, completion_ids: Sequence[Sequence[int]] | Tensor) -> Tensor:
         """Mark the tokens of each completion that spell its final answer.
 
+        The responses that were scored must be the texts of the completions, by
+        `outcome_rl.outcomes.answer_mask.decode_completion`.
+
         Args:
-            tokenizer: Hugging Face tokenizer of the policy.
-            completion_ids: sampled token ids without the prompt, (N, T) or N sequences of up to T ids. The responses
-                that were scored must be their texts, by `outcome_rl.outcomes.answer_mask.decode_completion`.
+            tokenizer, completion_ids: as for `outcome_rl.answer_mask`.
 
         Returns:
             (N, T) bool on the device of `completion_ids` (a sequence: on the CPU); all False if `answer_mask_mode` is
             "none".
 
         Raises:
-            ValueError: the number of completions is not N, or an answer is not in the text of its completion.
+            TypeError, ValueError: as `outcome_rl.answer_mask`.
         """
         if self.answer_mask_mode == "none":
             return answer_mask(tokenizer, completion_ids, [None] * len(self.answers))
@@ -133,8 +133,7 @@ class Scored:
         advantages_N1, bonuses_N1 = (x.to(answer_mask.device)[:, None] for x in (self.advantages, self.bonuses))
         if self.answer_mask_mode == "bonus":
             return advantages_N1 + bonuses_N1.masked_fill(answer_mask, 0.0)
-        kept = answer_mask if self.answer_mask_mode == "policy" else torch.zeros_like(answer_mask)
-        return (advantages_N1 + bonuses_N1).masked_fill(kept, 0.0)
+        return (advantages_N1 + bonuses_N1).masked_fill(answer_mask & (self.answer_mask_mode == "policy"), 0.0)
 
     def select(self, rows: Sequence[int]) -> "Scored":
         """Return some of the responses, in the given order; `metrics` are then those of the selection."""

@@ -149,11 +149,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f"correct_reward must be one of the reward functions {', '.join(map(repr, self.reward_func_names))}; "
                 f"got {self.correct_reward!r}"
             )
-        estimator, sum_first = (
-            self.explorer.config.adv_estimator,
-            self.multi_objective_aggregation != "normalize_then_sum",
-        )
-        if estimator != "grpo" and (self.scale_rewards == "batch" or not sum_first):
+        estimator = self.explorer.config.adv_estimator
+        outside_groups = self.scale_rewards == "batch" or self.multi_objective_aggregation == "normalize_then_sum"
+        if estimator != "grpo" and outside_groups:
             raise ValueError(
                 f"adv_estimator={estimator!r} works within groups, on the sum of the rewards; got scale_rewards="
                 f"{self.scale_rewards!r} and multi_objective_aggregation={self.multi_objective_aggregation!r}. Use "

@@ -22,7 +22,7 @@ _TWO_PI: Tree = ("*", ("number", Fraction(2)), ("constant", "pi"))
 def breaks(tree: Tree, constant: Constant) -> tuple[list[Tree], list[Tree]]:
     """Return the functions at whose zeros, and those at whose whole values, a formula breaks.
 
-    Of the latter `cos(2 pi u)` is returned, which is the same for u, -u and u + 1.
+    Each of the latter, u, is returned as `cos(2 pi u)`, which is the same for u, -u and u + 1.
     """
     zeros: list[Tree] = []
     wholes: list[Tree] = []

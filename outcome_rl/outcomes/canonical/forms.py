@@ -12,7 +12,6 @@ expressions, keyed by `values`. The forms meet where mathematicians take them fo
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -96,7 +95,7 @@ def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozen
         if joints <= _OR:
             elements = [Element(set_key(intervals.union(sets)), elements[0].label, intervals.union(sets))]
         elif joints <= _AND:  # `x < 1 and x > 3` may mean either: as a list it is itself
-            both = reduce(intervals.intersection, sets)
+            both = intervals.intersection(sets)
             elements = [Element(set_key(both), elements[0].label, both)] if both else elements
     if declared and any(not _ORDERS.isdisjoint(token.text for token in item) for item in items):
         # `x > 5, x \in \mathbb{Z}` is no interval
@@ -129,10 +128,11 @@ def _within(domain: str, element: Element) -> Element:
     numbers = element.numbers
     if numbers is not None and domain in _INTEGER_DOMAINS:
         if domain != "Z":  # whether N holds 0 nobody knows: where it matters, the set is one of its own
-            numbers = intervals.intersection(numbers, intervals.interval(Fraction(0), True, INFINITY, False))
-            has_zero = bool(intervals.intersection(numbers, intervals.point(Fraction(0))))
+            zero = intervals.point(Fraction(0))
+            numbers = intervals.intersection((numbers, intervals.interval(Fraction(0), True, INFINITY, False)))
+            has_zero = bool(intervals.intersection((numbers, zero)))
             if has_zero and domain != "N":
-                numbers = intervals.intersection(numbers, intervals.complement(intervals.point(Fraction(0))))
+                numbers = intervals.intersection((numbers, intervals.complement(zero)))
             domain = "N" if has_zero and domain == "N" else "Z"
         numbers = intervals.integers(numbers)
         if domain == "Z" and all(intervals.is_point(part) for part in numbers):
@@ -256,12 +256,13 @@ class _Reader:
     def inequality(self, trees: list[Tree], operators: list[str]) -> Element:
         names = frozenset().union(*map(names_in, trees))
         if len(names) == 1:
-            solutions = intervals.REALS
+            solved = []
             for left, operator, right in zip(trees, operators, trees[1:], strict=False):
-                solved = self.solve(left, operator, right)
-                if solved is None:
+                part = self.solve(left, operator, right)
+                if part is None:
                     raise NotUnderstood("an inequality of one variable that is not solved")
-                solutions = intervals.intersection(solutions, solved)
+                solved.append(part)
+            solutions = intervals.intersection(solved)
             return Element(set_key(solutions), min(names), solutions)
         if operators[0] in ("<", r"\leq"):
             trees, operators = trees[::-1], [_FLIPPED[operator] for operator in reversed(operators)]
@@ -288,8 +289,8 @@ class _Reader:
             if above is None or below is None:
                 return None
             if operator == r"\neq":
-                return intervals.intersection(above, below) if bound >= 0 else intervals.REALS
-            return (intervals.union if operator in (">", r"\geq") else _intersection)((above, below))
+                return intervals.intersection((above, below)) if bound >= 0 else intervals.REALS
+            return (intervals.union if operator in (">", r"\geq") else intervals.intersection)((above, below))
         difference = ("+", left, ("neg", right))
         function = self.quadratic(difference)
         return None if function is None else quadratic.solutions(*function, operator)
@@ -390,7 +391,7 @@ class _Reader:
             if sign == r"\cup":
                 first = intervals.union((first, other))
             else:
-                first = intervals.intersection(first, other if sign == r"\cap" else intervals.complement(other))
+                first = intervals.intersection((first, other if sign == r"\cap" else intervals.complement(other)))
         return Element(set_key(first), numbers=first)
 
     def matrix(self, tokens: Tokens) -> Element:
@@ -422,10 +423,6 @@ _INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any
 _ZERO: Tree = ("number", Fraction(0))
 
 
-def _intersection(sets: Iterable[RealSet]) -> RealSet:
-    return reduce(intervals.intersection, sets)
-
-
 def _number(value: Number) -> Element:
     return Element(arithmetic.number_key(value), numbers=intervals.point(value) if arithmetic.is_real(value) else None)
 
@@ -439,9 +436,7 @@ def _set_of(elements: Iterable[Element]) -> Element:
 
 
 def _point_of(numbers: RealSet | None) -> Number | None:
-    if numbers is None or len(numbers) != 1 or not numbers[0].has_low or not numbers[0].has_high:
-        return None
-    return numbers[0].low if arithmetic.compare(numbers[0].low, numbers[0].high) == 0 else None
+    return numbers[0].low if numbers is not None and len(numbers) == 1 and intervals.is_point(numbers[0]) else None
 
 
 def _infinity(texts: Sequence[str]) -> float | None:

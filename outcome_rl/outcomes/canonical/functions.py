@@ -28,10 +28,6 @@ MAX_FACTORIAL = 3000
 MIN_MAGNITUDE = 64
 
 
-def _absolute(a: Number) -> Number:
-    return abs(a) if is_real(a) else mp().fabs(a)
-
-
 def _floor(a: Number) -> Number:
     a = simplified(a)
     if not is_real(a):
@@ -41,10 +37,6 @@ def _floor(a: Number) -> Number:
     if magnitude(a) > HIDDEN_BITS:
         raise TooLarge("the floor of a number beyond 2**192")
     return Fraction(int(mp().floor(a)))
-
-
-def _ceil(a: Number) -> Number:
-    return -_floor(-a)
 
 
 def _factorial(a: Number) -> Number:
@@ -150,9 +142,9 @@ OPERATORS: dict[str, tuple[int, Callable[..., Number]]] = {  # name: (work on in
     "^": (150, power),
 }
 FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
-    "abs": (10, _absolute),
+    "abs": (10, abs),
     "floor": (50, _floor),
-    "ceil": (50, _ceil),
+    "ceil": (50, lambda a: -_floor(-a)),
     "factorial": (200, _factorial),
     "binomial": (600, _binomial),
     "ln": (60, _logarithm),

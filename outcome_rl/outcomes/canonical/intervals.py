@@ -65,8 +65,8 @@ def complement(one: RealSet) -> RealSet:
     return tuple(part for gap in gaps for part in gap)
 
 
-def intersection(a: RealSet, b: RealSet) -> RealSet:
-    return complement(union((complement(a), complement(b))))
+def intersection(sets: Iterable[RealSet]) -> RealSet:
+    return complement(union(map(complement, sets)))
 
 
 def is_point(part: Interval) -> bool:

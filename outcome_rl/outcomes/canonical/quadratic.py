@@ -46,9 +46,8 @@ def solutions(a: Number, b: Number, c: Number, operator: str) -> RealSet | None:
     if not all(map(is_real, (a, b, c))):
         return None
     zeros = [root for root in roots(a, b, c) if is_real(root)]
-    pieces = [intervals.interval(low, False, high, False) for low, high in pairwise([-INFINITY, *zeros, INFINITY])][
-        ::-1
-    ]
+    ends = [-INFINITY, *zeros, INFINITY]
+    pieces = [intervals.interval(low, False, high, False) for low, high in pairwise(ends)][::-1]
     if operator != r"\neq":  # the sign changes at every root
         pieces = pieces[(operator in (">", r"\geq")) != ((a or b) > 0) :: 2]
     if operator in (r"\leq", r"\geq"):

@@ -38,7 +38,7 @@ def members(one: RealSet) -> list[bool]:
 @given(SETS, SETS)
 def test_operations_are_those_of_sets(a: RealSet, b: RealSet) -> None:
     assert members(union((a, b))) == [x or y for x, y in zip(members(a), members(b), strict=True)]
-    assert members(intersection(a, b)) == [x and y for x, y in zip(members(a), members(b), strict=True)]
+    assert members(intersection((a, b))) == [x and y for x, y in zip(members(a), members(b), strict=True)]
     assert members(complement(a)) == [not x for x in members(a)]
 
 
