@@ -182,8 +182,7 @@ def read_samples(
     """Read a file of samples into questions, in the order in which their ids first appear.
 
     Args:
-        path: a file in one of the layouts of this module; "-" is standard input.
-        from_text: extract every answer from the sample's text, even if the sample has an `answer`.
+        path, from_text: as for `analyze_file`.
         extract: from text to answer.
 
     Returns:

@@ -68,16 +68,13 @@ def best_at_k(n: Any, c: Any, k: int) -> Any:
     `pass_at_k` for every `k > 1` with `0 < c < n`: compare it with verl's logs, not with pass@k.
 
     Args:
-        n: number of samples of each question, integers >= 1; a scalar or any shape that broadcasts with `c`.
-        c: number of correct samples of each question, integers in [0, n].
-        k: number of draws, at least 1; it may exceed `n`.
+        n, c, k: as for `pass_at_k`, but `k` may exceed `n`, which is at least 1.
 
     Returns:
         Probabilities in [0, 1], float64, in the broadcast shape of `n` and `c`; a scalar for scalars.
 
     Raises:
-        TypeError: `n`, `c` or `k` has a dtype other than integer.
-        ValueError: `k < 1`, `n < 1`, `c < 0`, `c > n`, or shapes that do not broadcast.
+        TypeError, ValueError: as `pass_at_k`.
     """
     n, c, k = _check_counts(n, c, k)
     return 1.0 - ((n - c) / n) ** k

@@ -106,13 +106,11 @@ def answer_spans(
     """Find the range of tokens of each completion that overlap its final answer; see `answer_mask`.
 
     Args:
-        tokenizer: a Hugging Face tokenizer.
-        completion_ids: N sequences of sampled ids without the prompt.
-        answers: N answers, extracted from `decode_completion(tokenizer, completion_ids[i])`; None gives (0, 0).
-        texts: these decoded completions where they are at hand, so that they are not decoded again.
+        tokenizer, completion_ids, answers: as for `answer_mask`, with N sequences of ids.
+        texts: the decoded completions where they are at hand, so that they are not decoded again.
 
     Returns:
-        N pairs: the first token of the answer, and the first after it.
+        N pairs: the first token of the answer, and the first after it; (0, 0) where no token is marked.
 
     Raises:
         ValueError: as `answer_mask`.

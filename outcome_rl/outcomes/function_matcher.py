@@ -88,12 +88,10 @@ class FunctionMatcher:
         """Classify N responses and tell which are correct; equal responses to a question are looked at once.
 
         Args:
-            question_ids: N stable ids; rows with the same id belong to the same question and have equal examples.
-            responses: N texts.
-            golds: N gold answers, the same for all rows of a question; None if there are none.
-            examples: N data rows; None passes empty ones.
+            question_ids, responses, golds: as for `OutcomeMatcher.classify`.
+            examples: N data rows, equal for all rows of a question; None passes empty ones.
+            progress: called as `progress(done, total)` once, after the function.
             limit_s: seconds for all calls of an isolated function together; golds come first.
-            progress: called as `progress(done, total)` after the function; `OutcomeMatcher` calls it more often.
 
         Returns:
             The `Outcomes`. A response on which the function failed has the outcome of that kind of failure, which is
@@ -101,8 +99,7 @@ class FunctionMatcher:
             and the log names the first ones.
 
         Raises:
-            ValueError: if lengths differ, or a question has another gold answer than in an earlier row or call.
-            TypeError: if an id, response or gold answer is not a string.
+            TypeError, ValueError: as `OutcomeMatcher.classify`.
         """
         examples = [{}] * len(question_ids) if examples is None else examples
         golds = None if self._is_correct is not None else golds

@@ -26,12 +26,7 @@ class MathVerifyPool(WorkerPool):
     """Compare pairs of answers with math-verify, several at a time; no pair can hang or crash the caller.
 
     Args:
-        workers: number of processes, by default one per CPU that this process may use.
-        timeout_s: time limit of a pair, both directions together, in seconds.
-        memory_mib: address space of a worker, in MiB.
-
-    Raises:
-        ValueError: if an argument is not positive.
+        workers, timeout_s, memory_mib: as for `WorkerPool`; a task is a pair, both directions together.
     """
 
     def __init__(self, workers: int | None = None, timeout_s: float = 5.0, memory_mib: int = 2048) -> None:
