@@ -181,10 +181,21 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
 
 def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32"]) -> None:
     """Write a checkpoint as a Hugging Face folder, with tokenizer, for transformers and vLLM."""
-    from outcome_rl.grpo.run.export import export_model
+    import torch
+
+    from outcome_rl.files import atomic_folder
+    from outcome_rl.grpo.config.schema import ModelConfig
+    from outcome_rl.grpo.model.policy import Policy
+    from outcome_rl.grpo.run.checkpoint import find_model
 
     only_our_progress()
-    print(f"{out}/ holds {export_model(model, out, dtype):,} parameters in {dtype}")
+    with atomic_folder(out) as scratch:
+        path, _ = find_model(model)
+        policy = Policy.load(ModelConfig(path=path, device="cpu"))
+        policy.model.to(getattr(torch, dtype))
+        policy.save(scratch)
+    num_parameters = sum(parameter.numel() for parameter in policy.model.parameters())
+    print(f"{out}/ holds {num_parameters:,} parameters in {dtype}")
 
 
 def report(runs: Sequence[Path], out: Path | None) -> None:

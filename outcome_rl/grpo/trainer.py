@@ -158,7 +158,8 @@ class Trainer:
         """Make the explorer; it continues from `folder` unless that is empty."""
         device = device_of_counts(distributed.choose_device(self.config.model.device))
         make = partial(Explorer.load, folder) if folder else Explorer
-        return make(self.config.exploration, device=device, process_group=_process_group())
+        group = dist.group.WORLD if distributed.world_size() > 1 else None
+        return make(self.config.exploration, device=device, process_group=group)
 
     @property
     def checkpoint_root(self) -> Path:
@@ -406,10 +407,6 @@ def train(config: TrainConfig) -> None:
         trainer.run()
     finally:
         trainer.close()
-
-
-def _process_group() -> dist.ProcessGroup | None:
-    return dist.group.WORLD if distributed.world_size() > 1 else None
 
 
 def _contents(sets: Sequence[ProblemSet]) -> str:

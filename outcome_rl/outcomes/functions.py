@@ -146,11 +146,7 @@ def call(
             f"{rule_of(function)} must return {len(responses)} outcomes, one per response; got {len(results)}"
         )
     rows = zip(results, responses, strict=True)
-    return [_attempt(partial(_same, result), len(response)) for result, response in rows]
-
-
-def _same(result: Any) -> Any:
-    return result
+    return [_attempt(lambda result=result: result, len(response)) for result, response in rows]
 
 
 def _attempt(produce: Callable[[], Any], length: int) -> Found | Failure:

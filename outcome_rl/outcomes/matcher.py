@@ -219,7 +219,10 @@ class OutcomeMatcher:
         correct_N = (keys_N == np.array(gold_keys, dtype=np.int64)) & (keys_N != NO_ANSWER)
         if self._tolerant:
             rows = zip(questions, texts, strict=True)
-            correct_N |= [bool(t and t.identity and q.gold.identity) and _tolerated(q, t) for q, t in rows]
+            correct_N |= [
+                t is not None and bool(t.identity and q.gold.identity) and within_tolerance(q.gold.form, t.form)
+                for q, t in rows
+            ]
         return Outcomes(keys_N, correct_N, answers, unresolved)
 
     def _text(self, answer: str) -> _Text:
@@ -467,10 +470,6 @@ def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
         return list(map(cache(call), values))
     except TypeError:  # a value without a hash, which the function refuses by its name
         return list(map(call, values))
-
-
-def _tolerated(question: _Question, text: _Text | None) -> bool:
-    return text is not None and within_tolerance(question.gold.form, text.form)
 
 
 def _needs_judge(a: _Text, b: _Text) -> bool:

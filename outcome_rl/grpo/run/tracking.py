@@ -91,7 +91,6 @@ def _trackio(config: TrainConfig, last_step: int) -> Tracker:
 
 
 _TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
-LOGGERS = ("console", *_TRACKERS)
 
 
 def _tracking_id(run_dir: Path) -> str:

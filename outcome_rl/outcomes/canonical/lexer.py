@@ -55,8 +55,9 @@ _BARE = {"sqrt": r"\sqrt", "pi": r"\pi", "infinity": r"\infty", "inf": r"\infty"
 _BARE |= {name: f"\\{name}" for name in [*FUNCTION_NAMES, *GREEK] if name != "Pi"}
 _BARE |= {f"a{name}": rf"\arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
 _BARE |= {"and": "and", "or": "or"}
-_LETTERS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for letter in "αβγδεζηθικμνξρστυφχψω"}
-_LETTERS |= {"λ": r"\lambda", "Δ": r"\Delta", "Ω": r"\Omega", "Σ": r"\Sigma"}
+_COMMANDS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for letter in "αβγδεζηθικμνξρστυφχψω"}
+_COMMANDS |= {"λ": r"\lambda", "Δ": r"\Delta", "Ω": r"\Omega", "Σ": r"\Sigma"}
+_COMMANDS |= {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
 _TOKEN = re.compile(
     rf"(?P<unit>(?<=[0-9}}])(?:(?:{UNIT_WORDS})(?![A-Za-z]|\^?[0-9]?\()"
@@ -81,7 +82,6 @@ _THOUSANDS = re.compile(
     r"(?<!\^|_)(?:(?<![0-9],)[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])"
     r"|(?<![A-Za-z0-9.)}\]])[0-9]{1,3}(?: [0-9]{3})+(?![ ,]?[0-9/]))(?:\.[0-9]+)?"
 )
-_RELATIONS = {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
 _BRACKETS, _CLOSED_BRACKETS = ("(", "[", r"\{"), (")", "]", r"\}")
 OPENING = frozenset(("(", "[", "{", r"\{", r"\langle", r"\begin"))
@@ -125,20 +125,14 @@ def _token(match: re.Match[str]) -> Token:
             return Token("command", f"\\{text}")
         letter = _LETTER_IN_TEXT.fullmatch(text)
         return Token("text", text) if letter is None else Token("name", letter[1])
-    if kind == "command":
+    if kind in ("command", "called"):
         return Token("command", f"\\{text}")
     if kind == "bare":
         text = _BARE[text]
         return Token("command" if text[0] == "\\" else "symbol", text)
-    if kind == "called":
-        return Token("command", f"\\{text}")
-    if kind == "letter":
-        return Token("name", text)
-    if kind == "relation":
-        return Token("command", _RELATIONS[text])
-    if text in _LETTERS:
-        return Token("command", _LETTERS[text])
-    return Token("symbol" if kind == "escape" else kind, text)
+    if text in _COMMANDS:
+        return Token("command", _COMMANDS[text])
+    return Token({"letter": "name", "escape": "symbol"}.get(kind, kind), text)
 
 
 def top_level(tokens: Tokens) -> Iterator[int]:

@@ -8,7 +8,7 @@ import pytest
 
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.run.tracking import LOGGERS
+from outcome_rl.grpo.run.tracking import _TRACKERS
 from outcome_rl.settings import settings_of
 from outcome_rl_kernels import LinearPolicyLoss
 
@@ -76,4 +76,4 @@ def test_the_settings_of_the_loss_are_its_arguments() -> None:
 
 
 def test_loggers_are_the_trackers_and_the_console() -> None:
-    assert SETTINGS["trainer.logger"].choices == LOGGERS
+    assert SETTINGS["trainer.logger"].choices == ("console", *_TRACKERS)
