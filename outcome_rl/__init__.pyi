@@ -26,6 +26,7 @@ from outcome_rl_kernels import LinearPolicyLoss as LinearPolicyLoss
 from outcome_rl_kernels import OutcomeCounts as OutcomeCounts
 from outcome_rl_kernels import PolicyLoss as PolicyLoss
 from outcome_rl_kernels import PolicyLossOutput as PolicyLossOutput
+from outcome_rl_kernels import Support as Support
 from outcome_rl_kernels import TokenLoss as TokenLoss
 from outcome_rl_kernels import group_advantages as group_advantages
 from outcome_rl_kernels import linear_logprobs as linear_logprobs

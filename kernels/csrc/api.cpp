@@ -9,6 +9,7 @@
 #include "count_table.h"
 #include "group_advantages.h"
 #include "row_kernels.h"
+#include "support.h"
 
 #if defined(_WIN32)
 #define OUTCOME_RL_EXPORT extern "C" __declspec(dllexport)
@@ -23,7 +24,7 @@ namespace {
 using outcome_rl::Bfloat16;
 using outcome_rl::LogitRows;
 
-constexpr int32_t kAbiVersion = 6;
+constexpr int32_t kAbiVersion = 7;
 
 enum Status : int32_t { kOk = 0, kOutOfMemory = 1 };
 
@@ -177,4 +178,41 @@ OUTCOME_RL_EXPORT void row_gradients(
     over_logits(kind, {logits, labels, active, rows, vocabulary, inverse_temperature}, gradients, [&](auto& input, auto* to) {
         outcome_rl::row_gradients(input, columns, logp_grad, entropy_grad, to, threads);
     });
+}
+
+// See support.h; `bfloat16` says whether hidden states and weight, or table and sums, are bfloat16 or float.
+OUTCOME_RL_EXPORT void kept_logits(
+    int32_t bfloat16,
+    const void* hidden,
+    const void* weight,
+    const int64_t* rows,
+    const int64_t* token_ids,
+    int64_t entries,
+    int64_t width,
+    float* logits,
+    int32_t threads) noexcept {
+    const auto compute = [&](auto* typed) {
+        using T = std::remove_pointer_t<decltype(typed)>;
+        const auto* table = static_cast<const T*>(weight);
+        outcome_rl::kept_logits(static_cast<const T*>(hidden), table, rows, token_ids, entries, width, logits, threads);
+    };
+    bfloat16 != 0 ? compute(static_cast<Bfloat16*>(nullptr)) : compute(static_cast<float*>(nullptr));
+}
+
+OUTCOME_RL_EXPORT void segment_sums(
+    int32_t bfloat16,
+    const void* table,
+    const int64_t* index,
+    const float* coefficients,
+    const int64_t* offsets,
+    int64_t segments,
+    int64_t width,
+    void* sums,
+    int32_t threads) noexcept {
+    const auto compute = [&](auto* to) {
+        using T = std::remove_pointer_t<decltype(to)>;
+        const auto* from = static_cast<const T*>(table);
+        outcome_rl::segment_sums(from, index, coefficients, offsets, segments, width, to, threads);
+    };
+    bfloat16 != 0 ? compute(static_cast<Bfloat16*>(sums)) : compute(static_cast<float*>(sums));
 }

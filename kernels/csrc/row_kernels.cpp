@@ -14,24 +14,6 @@ namespace outcome_rl {
 
 namespace {
 
-inline float to_float(float value) { return value; }
-
-inline float to_float(Bfloat16 value) {
-    const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
-    float result;
-    std::memcpy(&result, &bits, sizeof(result));
-    return result;
-}
-
-inline void store(float* to, float value) { *to = value; }
-
-inline void store(Bfloat16* to, float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof(bits));
-    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // to nearest, ties to even
-    to->bits = static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
-}
-
 // exp for x <= 0 to 2 ulp of float32, written so that compilers vectorise it; below -87 it is about 1e-38. NaN stays.
 // Cody-Waite reduction by ln 2, then the degree 5 minimax polynomial of Cephes' expf.
 inline float exp_nonpositive(float x) {

@@ -13,11 +13,9 @@
 
 #include <cstdint>
 
-namespace outcome_rl {
+#include "bfloat16.h"
 
-struct Bfloat16 {
-    uint16_t bits;
-};
+namespace outcome_rl {
 
 template <class Logit>
 struct LogitRows {

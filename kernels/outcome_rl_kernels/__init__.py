@@ -18,6 +18,7 @@ from outcome_rl_kernels.loss.api import (
 )
 from outcome_rl_kernels.loss.logprobs import linear_logprobs
 from outcome_rl_kernels.loss.rollout_weights import rollout_weights
+from outcome_rl_kernels.loss.support import Support
 from outcome_rl_kernels.loss.token_losses import TokenLoss, register_token_loss
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "OutcomeCounts",
     "PolicyLoss",
     "PolicyLossOutput",
+    "Support",
     "TokenLoss",
     "group_advantages",
     "implementations",

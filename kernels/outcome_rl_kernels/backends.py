@@ -39,7 +39,7 @@ _DTYPES: dict[str, _Dtypes] = {
     "OutcomeCounts": {},
 }
 
-ABI_VERSION = 6  # raised together with `kAbiVersion` in csrc/api.cpp whenever an exported function changes
+ABI_VERSION = 7  # raised together with `kAbiVersion` in csrc/api.cpp whenever an exported function changes
 _PATH = Path(__file__).with_name("_native.so")
 _REBUILD = "To build it, install a C++17 compiler and reinstall with OUTCOME_RL_NATIVE=1 set, which shows why it fails"
 _POINTER, _INT64, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
@@ -61,6 +61,8 @@ _FUNCTIONS = {
     "group_advantages": (_INT32, _POINTER, _INT32, _INT32, *[_POINTER] * 4, _INT64, _INT64, *[_POINTER] * 4),
     "row_statistics": (None, *_LOGIT_ROWS, _POINTER, _INT32),
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
+    "kept_logits": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),
+    "segment_sums": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),
 }
 
 

@@ -24,7 +24,8 @@ from outcome_rl_kernels import (
 )
 from outcome_rl_kernels.advantages import triton as advantages_triton
 from outcome_rl_kernels.counts import triton as counts_triton
-from outcome_rl_kernels.loss import chunked_head, fused, logprobs, row_kernels_triton, scale_triton
+from outcome_rl_kernels.loss import chunked_head, fused, logprobs, row_kernels_triton, scale_triton, support_triton
+from outcome_rl_kernels.loss import support as supports
 
 pytestmark = pytest.mark.offline
 B, T, H, V = 16, 64, 32, 4096
@@ -60,6 +61,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
     monkeypatch.setattr(chunked_head, "_adds_half_products_to_float32", lambda *_: True)
     monkeypatch.setattr(row_kernels_triton, "_launch", found)
     monkeypatch.setattr(scale_triton, "scale_", found)
+    monkeypatch.setattr(support_triton, "_launch", found)
     monkeypatch.setattr(advantages_triton, "_group_advantages_kernel", found)
     for name in ("launch_find", "launch_commit", "launch_rehash"):
         monkeypatch.setattr(counts_triton, name, found)
@@ -156,6 +158,24 @@ def test_log_probabilities_wait_once_a_pass_where_there_is_a_mask(masked: bool) 
 
     ledger = ledger_of(call)
     assert (ledger.waits, large_copies(ledger)) == (["nonzero"] * 2 * masked, [])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_support_waits_for_nothing(masked: bool) -> None:
+    """The bodies of the operators, as above."""
+    hidden, weight, bias = (leaf.detach() for leaf in operands().values())
+    active_N = torch.empty(N, dtype=torch.bool, **META) if masked else None
+    labels_N, offsets, token_ids = (torch.empty(size, dtype=torch.int64, **META) for size in (N, N + 1, 5 * N))
+    head, others = (hidden.reshape(N, H), weight, bias, labels_N), (offsets, token_ids, 1.0, "triton")
+
+    def call(ledger: Ledger) -> None:
+        found = supports._forward._init_fn(*head, active_N, *others)
+        grads = supports._gradients._init_fn(found[0], *found, *head, *others, True, True, True)
+        assert all(value.is_meta for value in (*found, *grads))
+        assert [grad.shape for grad in grads] == [(N, H), (V, H), (V,)]
+
+    ledger = ledger_of(call)
+    assert (ledger.waits, large_copies(ledger)) == ([], [])
 
 
 @pytest.mark.parametrize("bonus", ["ucb_con", "ucb_mean+batch", "batch_positive"])

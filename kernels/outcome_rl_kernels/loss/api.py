@@ -22,8 +22,9 @@ from outcome_rl_kernels.loss.inputs import (
     check_workspace,
     denominator,
 )
-from outcome_rl_kernels.loss.reference import head_logits, reference_loss
+from outcome_rl_kernels.loss.reference import head_logits, loss_of_logprobs, reference_loss
 from outcome_rl_kernels.loss.settings import AnswerMaskMode, KLPenalty, LossAggregation, LossSettings, check_settings
+from outcome_rl_kernels.loss.support import Support, check_support, kept_logits_of_head, support_logprobs
 from outcome_rl_kernels.loss.token_loss import contributing_tokens, metrics
 from outcome_rl_kernels.loss.token_losses import TokenLoss, TokenLossFunction
 
@@ -77,6 +78,7 @@ def linear_policy_loss(
     mask: Tensor,
     *,
     bias: Tensor | None = None,
+    support: Support | tuple[Tensor, Tensor] | None = None,
     rows: Rows | Tensor = "contributing",
     workspace_bytes: int | None = None,
     fp32_logits: bool = False,
@@ -96,6 +98,12 @@ def linear_policy_loss(
         advantages: one a sequence, (B,), or one a token; a prompt's advantage must be repeated for its samples.
         mask: bool like `labels`, True on completion tokens. Nothing flows through the other rows, NaN included.
         bias: (V,) or None.
+        support: (offsets (N + 1,), token_ids (E,)), both int64: the tokens that the sampler kept for each of the N
+            tokens of `labels`, flattened; token n kept `token_ids[offsets[n] : offsets[n + 1]]`, its label among them,
+            in any order. Log-probabilities, entropies and gradients are then those of the softmax over the kept tokens
+            alone, and only their rows of `weight` are read: no logits of the whole vocabulary, and float32 ones
+            whatever `fp32_logits` says. A token with one kept token has log-probability 0 and no gradient. None
+            (default) is the whole vocabulary.
         rows: which tokens are computed. "contributing" leaves out active tokens that cannot have a gradient, such as
             those of a group with equal rewards and no bonus where `beta` and `entropy_coef` are 0: they reach no matrix
             product, `logps` and `entropies` are 0 there, and means in `metrics` leave them out. "active" computes the
@@ -146,8 +154,8 @@ def linear_policy_loss(
         0 with zero gradients where no token is active. Advantages, bonuses, `*_logps` and weights get no gradient.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Labels out of range raise
-            on the CPU; on a GPU they make the loss NaN, because checking them would synchronise.
+        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Labels out of range or out
+            of their support raise on the CPU; on a GPU they make the loss NaN, because checking would synchronise.
 
     Example:
         >>> hidden = model(input_ids).last_hidden_state[:, :-1]  # position t predicts token t + 1
@@ -164,12 +172,19 @@ def linear_policy_loss(
     check_workspace(workspace_bytes)
     computed, indices = _computed(inputs, rows, hidden_NH)
     chosen, _ = choose("linear_policy_loss", impl, hidden.device, hidden_NH.dtype)
+    if support is not None:
+        support = check_support(support, computed.labels, computed.active, weight.shape[0])
     if chosen == "reference":
 
         def logits_of(rows_R: Tensor) -> Tensor:
-            return head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
+            logits_RV = head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
+            return logits_RV if support is None else kept_logits_of_head(logits_RV, support, computed.labels, rows_R)
 
         result = reference_loss(logits_of, computed, weight.shape[0])
+    elif support is not None:
+        head, tokens = (hidden_NH, weight, bias), (computed.labels, computed.active)
+        values = support_logprobs(*head, *tokens, support, computed.settings.temperature, chosen)
+        result = loss_of_logprobs(*values, computed)
     else:
         result = fused_linear_policy_loss(
             hidden_NH,

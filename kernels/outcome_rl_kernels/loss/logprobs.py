@@ -18,6 +18,7 @@ from outcome_rl_kernels.loss.fused import refuse_second_derivatives
 from outcome_rl_kernels.loss.inputs import LogitRows, autocast, check_head, check_labels, check_workspace
 from outcome_rl_kernels.loss.reference import head_logits, reference_logprobs
 from outcome_rl_kernels.loss.row_kernels import row_kernels
+from outcome_rl_kernels.loss.support import Support, check_support, kept_logits_of_head, support_logprobs
 
 
 def linear_logprobs(
@@ -26,6 +27,7 @@ def linear_logprobs(
     labels: Tensor,
     *,
     bias: Tensor | None = None,
+    support: Support | tuple[Tensor, Tensor] | None = None,
     temperature: float = 1.0,
     mask: Tensor | None = None,
     return_entropy: bool = False,
@@ -43,6 +45,7 @@ def linear_logprobs(
         weight: (V, H), the lm_head weight, in the dtype of `hidden`.
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
         bias: (V,) or None.
+        support: the tokens that the sampler kept, as for `linear_policy_loss`; the softmax is then over them alone.
         temperature: > 0, divides the logits.
         mask: bool like `labels`; rows where it is False cost nothing and return 0. A GPU is waited for once, to know
             how many there are.
@@ -57,8 +60,9 @@ def linear_logprobs(
         `hidden`, `weight` and `bias`.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Labels out of range raise
-            on the CPU; on a GPU their log-probabilities are NaN, because checking them would synchronise.
+        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Labels out of range
+            or out of their support raise on the CPU; on a GPU their log-probabilities are NaN, because checking them
+            would synchronise.
     """
     check_tensor("hidden", hidden, FLOATS)
     if not check_number("temperature", temperature) > 0:
@@ -71,14 +75,20 @@ def linear_logprobs(
     if mask is not None:
         check_tensor("mask", mask, (torch.bool,), hidden.device)
         mask_N = check_shape_of("mask", mask, "labels", labels).reshape(-1)
+    if support is not None:
+        support = check_support(support, labels_N, mask_N, weight.shape[0])
     chosen, _ = choose("linear_logprobs", impl, hidden.device, hidden_NH.dtype)
     if chosen == "reference":
 
         def logits_of(rows_R: Tensor) -> Tensor:
-            return head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
+            logits_RV = head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
+            return logits_RV if support is None else kept_logits_of_head(logits_RV, support, labels_N, rows_R)
 
         active_N = torch.ones_like(labels_N, dtype=torch.bool) if mask_N is None else mask_N
         values = reference_logprobs(logits_of, labels_N, active_N, weight.shape[0], temperature)
+    elif support is not None:
+        found = support_logprobs(hidden_NH, weight, bias, labels_N, mask_N, support, temperature, chosen)
+        values = found[0].float(), found[1].float()
     else:
         values = torch.ops.outcome_rl.linear_logprobs(
             hidden_NH, weight, bias, mask_N, labels_N, temperature, workspace_bytes, fp32_logits, chosen

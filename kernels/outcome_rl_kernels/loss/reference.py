@@ -56,9 +56,17 @@ def reference_loss(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss, and log-probabilities and entropies as `reference_logprobs`."""
     assert inputs.active is not None
-    logps_N, entropies_N = reference_logprobs(
-        logits_of, inputs.labels, inputs.active, vocabulary, inputs.settings.temperature
+    temperature = inputs.settings.temperature
+    return loss_of_logprobs(
+        *reference_logprobs(logits_of, inputs.labels, inputs.active, vocabulary, temperature), inputs
     )
-    # What inactive tokens get, NaN perhaps, ends in the zeros of `reference_logprobs`.
-    losses_N = token_loss(logps_N, entropies_N, inputs)
-    return inputs.sum_active(losses_N * inputs.weights), logps_N, entropies_N
+
+
+def loss_of_logprobs(logps_N: Tensor, entropies_N: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the loss, by autograd through log-probabilities and entropies, and the two in the dtype of the inputs."""
+    # What inactive tokens get, NaN perhaps, ends in the zeros of log-probabilities and entropies.
+    losses_N = token_loss(logps_N, entropies_N, inputs.to(logps_N.dtype))
+    # An answer token drops its policy term, but logits or a label that are broken must show even there.
+    loss = inputs.sum_active(logps_N.where(logps_N.isnan(), losses_N * inputs.weights))
+    dtype = inputs.weights.dtype
+    return loss.to(dtype), logps_N.to(dtype), entropies_N.to(dtype)

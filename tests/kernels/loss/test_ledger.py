@@ -14,7 +14,7 @@ from ledger import Ledger, ledger_of, size_of
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from outcome_rl_kernels import backends, linear_policy_loss
-from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton, scale_triton
+from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton, scale_triton, support, support_triton
 from outcome_rl_kernels.loss.inputs import LogitRows
 
 pytestmark = pytest.mark.offline
@@ -112,3 +112,28 @@ def test_operations_bytes_launches_and_the_predicted_time(
         milliseconds += factor * operation.milliseconds(FLOPS, BYTES_PER_SECOND)
     assert 3 * 2 * rows * H * V / FLOPS * 1e3 < milliseconds <= most_ms
     assert milliseconds == pytest.approx({N: 68.5, 9011: 38.0}[rows], abs=0.1)  # as docs/losses.md has it
+
+
+def test_the_predicted_time_of_a_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 kept tokens a position: three gathers of their rows, and the gradient of the whole weight."""
+    kept = 16 * N
+    hidden, weight = (torch.empty(rows, H, dtype=torch.bfloat16, **META) for rows in (N, V))
+    labels_N, offsets, token_ids = (torch.empty(size, dtype=torch.int64, **META) for size in (N, N + 1, kept))
+    others = offsets, token_ids, 1.0, "triton"
+
+    def launch(ledger: Ledger, kernel: Any, programs: int, table: torch.Tensor, **arguments: Any) -> None:
+        results = arguments.get("sums_ptr", arguments.get("logits_ptr"))
+        rows = hidden if results is arguments.get("logits_ptr") else table[:0]  # read once, then from the cache
+        ledger.note(kernel.__name__, kept * H * 2 + size_of(rows), size_of(results))
+
+    def call(ledger: Ledger) -> None:
+        monkeypatch.setattr(support_triton, "_launch", partial(launch, ledger))
+        values = support._forward._init_fn(hidden, weight, None, labels_N, None, *others)
+        grads_2N = torch.empty_like(values[0])
+        support._gradients._init_fn(grads_2N, *values, hidden, weight, None, labels_N, *others, True, True, False)
+
+    operations = ledger_of(call).operations
+    launches = [operation for operation in operations if operation.name.endswith("_kernel")]
+    assert len(launches) == 3
+    milliseconds = sum(LAUNCH_MS + operation.milliseconds(FLOPS, BYTES_PER_SECOND) for operation in operations)
+    assert milliseconds == pytest.approx(2.4, abs=0.05)  # as docs/losses.md has it

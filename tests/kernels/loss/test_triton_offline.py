@@ -1,5 +1,6 @@
 """Every kernel compiles, without a GPU, for every target: no spills, and 16 bytes an access where rows are aligned."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from triton_offline import TARGETS, compile_launches
 from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs, RowStatistics
 from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics
 from outcome_rl_kernels.loss.scale_triton import scale_
+from outcome_rl_kernels.loss.support_triton import kept_logits, segment_sums
 
 pytestmark = pytest.mark.offline
 R = 2
@@ -64,6 +66,12 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "scale, odd", partial(scale_, logits.flatten()[1:-6], torch.zeros(()))
     yield "gradients without entropies", partial(row_gradients, rows, STATISTICS, ROW, None, logits)
     yield "all rows", partial(row_statistics, rows)
+    for dtype in (torch.bfloat16, torch.float32, torch.float16):
+        for width in (4096, 511):
+            table = torch.zeros(R, width, dtype=dtype)
+            yield f"{dtype}, {width}: logits of a support", partial(kept_logits, table, table, LABELS, LABELS)
+            bounds = torch.tensor([0, R, R])
+            yield f"{dtype}, {width}: segment sums", partial(segment_sums, table, LABELS, ROW, bounds)
 
 
 WIDE_LOAD, WIDE_STORE = r"^LDG.*\.128|load_dwordx4", r"^STG.*\.128|store_dwordx4"
@@ -77,7 +85,7 @@ def test_nothing_spills_and_aligned_rows_take_16_bytes_an_access(target: str, tm
         if kernel.launch == "hungry":
             continue
         is_odd = "50257" in kernel.launch or "511" in kernel.launch or kernel.launch == "scale, odd"
-        writes = "statistics" not in kernel.launch and kernel.launch not in ("no gradient", "all rows")
+        writes = not re.search("statistics|no gradient|all rows|of a support", kernel.launch)
         assert (kernel.count(WIDE_LOAD) > 0) == (not is_odd), kernel
         assert kernel.count(WIDE_STORE) > 0 or is_odd or not writes, kernel
         assert not kernel.count("ATOM|RED|atomic|MEMBAR|CCTL"), kernel  # a row belongs to one program

@@ -1,0 +1,284 @@
+"""The loss and log-probabilities over kept tokens: against float64, and against a softmax of masked logits."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import ABSENT, SETTINGS, B, Case, H, T, V, assert_as_exact, assert_same_tokens, make_case, needs_native
+from loss_cases import run as run_loss
+from torch import Tensor
+
+from outcome_rl_kernels import LinearPolicyLoss, Support, linear_logprobs, linear_policy_loss
+from outcome_rl_kernels.backends import triton_obstacle
+
+needs_triton = pytest.mark.skipif(triton_obstacle(torch.device("cpu")) is not None, reason="needs Triton's interpreter")
+FAST = [pytest.param("native", marks=needs_native), pytest.param("triton", marks=needs_triton)]
+
+
+def make_support(case: Case, seed: int, most: int = V) -> Support:
+    """A support for each token: one token, some, or all; unsorted, with duplicates, and token 0 nearly everywhere."""
+    g = torch.Generator().manual_seed(seed)
+    labels_N, mask_N = case.inputs["labels"].flatten(), case.inputs["mask"].flatten()
+    kept = []
+    for label, active in zip(labels_N.tolist(), mask_N.tolist(), strict=True):
+        size = min(most, [0, 1, 5, 40, V][int(torch.randint(5, (), generator=g))])
+        ids = torch.randperm(V, generator=g)[:size]
+        if size > 1:
+            ids = torch.cat([ids, torch.zeros(1, dtype=torch.int64), ids[: size // 3]])
+        if active:
+            ids = torch.cat([ids, torch.tensor([label])])
+        kept.append(ids[torch.randperm(len(ids), generator=g)])
+    lengths = torch.tensor([0, *map(len, kept)])
+    return Support(lengths.cumsum(0), torch.cat(kept))
+
+
+def move_to_support(case: Case, support: Support, temperature: float) -> None:
+    """Keep the distances of old and reference log-probabilities from the policy's, which grow on a support."""
+    exact = {name: value.double() for name, value in case.operands.items()}
+    shared: Any = {name: case.inputs[name] for name in ("labels", "mask")} | {"temperature": temperature}
+    kept, _ = linear_logprobs(**exact, **shared, support=support, impl="reference")
+    whole, _ = linear_logprobs(**exact, **shared, impl="reference")
+    for name in case.inputs.keys() & {"old_logps", "ref_logps"}:
+        case.inputs[name] = (case.inputs[name] + kept - whole).float()
+
+
+def compare(
+    seed: int,
+    dtype: torch.dtype,
+    chosen: dict[str, Any],
+    absent: set[str],
+    packed: bool,
+    wants: set[str],
+    **options: Any,
+) -> None:
+    case = make_case(seed, dtype, chosen, absent=absent, packed=packed)
+    impl = options.pop("impl")
+    support = make_support(case, seed, most=V if impl == "native" else 20)  # the interpreter is slow
+    move_to_support(case, support, chosen["temperature"])
+    if options.get("rows") == "indices":
+        options["rows"] = case.inputs["mask"].flatten().nonzero()[:, 0]
+
+    def both(dtype: torch.dtype, impl: str) -> Any:
+        arguments = case.inputs | chosen | options | {"support": support, "impl": impl}
+        return run_loss(linear_policy_loss, case.operands, dtype, wants, **arguments)
+
+    exact, truth = both(torch.float64, "reference")
+    plain, eager = both(dtype, "reference")
+    output, ours = both(dtype, impl)
+    assert_as_exact(ours, eager, truth, chosen["token_loss"])
+    assert_same_tokens(output, plain, exact)
+
+
+WANTS = st.sets(st.sampled_from(["hidden", "weight", "bias"]))
+ROWS = st.sampled_from(["contributing", "active", "all", "indices"])
+
+
+@needs_native
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    chosen=SETTINGS,
+    absent=ABSENT,
+    packed=st.booleans(),
+    wants=WANTS,
+    rows=ROWS,
+)
+def test_as_exact_as_plain_pytorch(
+    seed: int, dtype: torch.dtype, chosen: dict[str, Any], absent: set[str], packed: bool, wants: set[str], rows: Any
+) -> None:
+    compare(seed, dtype, chosen, absent, packed, wants, rows=rows, impl="native")
+
+
+@needs_triton
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 1000), chosen=SETTINGS, absent=ABSENT, packed=st.booleans(), wants=WANTS, rows=ROWS)
+def test_as_exact_as_plain_pytorch_in_triton(
+    seed: int, chosen: dict[str, Any], absent: set[str], packed: bool, wants: set[str], rows: Any
+) -> None:
+    compare(seed, torch.float32, chosen, absent, packed, wants, rows=rows, impl="triton")
+
+
+def test_the_whole_vocabulary_is_no_restriction() -> None:
+    case = make_case(0, torch.float64, {"beta": 0.2})
+    count = B * T
+    support = torch.arange(count + 1) * V, torch.arange(V).repeat(count)
+    found = [
+        run_loss(
+            linear_policy_loss, case.operands, torch.float64, {"hidden", "weight"}, **case.inputs, beta=0.2, **more
+        )
+        for more in ({}, {"support": support})
+    ]
+    torch.testing.assert_close(found[0][1], found[1][1])
+
+
+def test_gradients_of_the_specification() -> None:
+    case = make_case(1, torch.float64, {})
+    operands = [case.operands[name].nan_to_num()[..., :3].requires_grad_() for name in ("hidden", "weight")]
+    support, mask = make_support(case, 1), case.inputs["mask"]
+
+    def values(hidden: Tensor, weight: Tensor, bias: Tensor) -> Any:
+        return linear_logprobs(
+            hidden, weight, case.inputs["labels"], bias=bias, support=support, mask=mask, temperature=0.7,
+            return_entropy=True,
+        )  # fmt: skip
+
+    bias = case.operands["bias"].clone().requires_grad_()
+    assert torch.autograd.gradcheck(values, (*operands, bias), fast_mode=True)
+
+
+@pytest.mark.parametrize("impl", FAST)
+def test_log_probabilities_and_their_gradients(impl: Any) -> None:
+    case = make_case(2, torch.float32, {}, packed=True)
+    mask, labels = case.inputs["mask"], case.inputs["labels"]
+    found = []
+    for chosen, dtype in (("reference", torch.float64), (impl, torch.float32)):
+        leaves = {name: value.to(dtype).requires_grad_() for name, value in case.operands.items()}
+        support = make_support(case, 2, most=20)
+        logps, entropies = linear_logprobs(
+            labels=labels, mask=mask, support=support, temperature=1.3, return_entropy=True, impl=chosen, **leaves
+        )
+        assert entropies is not None
+        (logps.sin().sum() + entropies.square().sum()).backward()
+        found.append([logps.detach(), entropies.detach(), *(leaf.grad for leaf in leaves.values())])
+    for exact, ours in zip(*found, strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours.double(), exact, atol=2e-5, rtol=1e-5)
+
+
+def with_kept(*kept: list[int], labels: list[int], impl: str, weight: Tensor | None = None) -> Any:
+    """Log-probabilities of packed tokens with these kept tokens, and the leaves."""
+    g = torch.Generator().manual_seed(0)
+    hidden = torch.randn(len(kept), H, generator=g).requires_grad_()
+    weight = (torch.randn(V, H, generator=g) if weight is None else weight).requires_grad_()
+    offsets = torch.tensor([0, *map(len, kept)]).cumsum(0)
+    token_ids = torch.tensor([token for ids in kept for token in ids], dtype=torch.int64)
+    logps, entropies = linear_logprobs(
+        hidden,
+        weight,
+        torch.tensor(labels),
+        support=(offsets, token_ids),
+        return_entropy=True,
+        impl=impl,  # type: ignore[arg-type]
+    )
+    return logps, entropies, hidden, weight
+
+
+@pytest.mark.parametrize("impl", ["reference", *FAST])
+def test_one_kept_token_has_probability_one_and_no_gradient(impl: str) -> None:
+    logps, entropies, hidden, weight = with_kept([7], [7, 7], labels=[7, 7], impl=impl)
+    assert logps.tolist() == entropies.tolist() == [0, 0]
+    (logps.sum() + entropies.sum()).backward()
+    assert not hidden.grad.any()
+    assert not weight.grad.any()
+
+
+@pytest.mark.parametrize("impl", FAST)
+def test_other_rows_of_the_head_are_not_read(impl: str) -> None:
+    weight = torch.full((V, H), torch.nan)
+    weight[[3, 5, 8]] = torch.randn(3, H)
+    logps, _, hidden, weight = with_kept([5, 3], [8, 5, 3], [9], labels=[3, 8, 9], impl=impl, weight=weight)
+    logps.sum().backward()
+    assert (logps[:2] < 0).all()
+    assert hidden.grad.isfinite().all()
+    kept = weight.grad.any(dim=1).nonzero()[:, 0]
+    assert kept.tolist() == [3, 5, 8]
+
+
+@pytest.mark.parametrize("impl", ["reference", *FAST])
+def test_order_and_duplicates_do_not_matter(impl: str) -> None:
+    values = [
+        with_kept(ids, labels=[4], impl=impl)[:2] for ids in ([2, 4, 9], [9, 4, 2], [4, 9, 2, 2, 9, 4], [2, 2, 2, 4, 9])
+    ]
+    for other in values[1:]:
+        torch.testing.assert_close(other, values[0], atol=1e-6, rtol=1e-6)
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_results_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> None:
+    """Enough numbers for several threads, one token in every support, and one segment longer than a part."""
+    g = torch.Generator().manual_seed(0)
+    count, width, vocabulary = 300, 600, 1000
+    hidden, weight = torch.randn(count, width, generator=g), torch.randn(vocabulary, width, generator=g)
+    ids = torch.randint(vocabulary, (count, 12), generator=g)
+    ids[:, 5] = 77
+    support = torch.arange(count + 1) * 12, ids.flatten()
+    found = []
+    before = torch.get_num_threads()
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        leaves = [tensor.to(dtype).requires_grad_() for tensor in (hidden, weight)]
+        logps, _ = linear_logprobs(*leaves, ids[:, 5], support=support, temperature=3.0, impl="native")
+        logps.sum().backward()
+        found.append([logps.detach(), *(leaf.grad for leaf in leaves)])
+    torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def arguments(impl: str = "auto") -> dict[str, Any]:
+    """Two sequences of two tokens, each of which kept the tokens 1 and 2."""
+    return {
+        "hidden": torch.randn(2, 2, H),
+        "weight": torch.randn(V, H),
+        "labels": torch.ones(2, 2, dtype=torch.int64),
+        "advantages": torch.ones(2),
+        "mask": torch.ones(2, 2, dtype=torch.bool),
+        "support": Support(torch.arange(5) * 2, torch.tensor([1, 2] * 4)),
+        "impl": impl,
+    }
+
+
+OFFSETS, IDS = arguments()["support"]
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "no pair": (OFFSETS, TypeError, "pair"),
+    "int32": ((OFFSETS, IDS.int()), TypeError, "token_ids must have dtype int64"),
+    "short": ((OFFSETS[:-1], IDS), ValueError, r"\(N \+ 1,\) = \(5,\)"),
+    "matrix": ((OFFSETS, IDS.view(4, 2)), ValueError, "token_ids of shape"),
+    "falling": ((OFFSETS[[0, 2, 1, 3, 4]], IDS), ValueError, "rise from 0 to E = 8"),
+    "out of the vocabulary": ((OFFSETS, IDS + V - 2), ValueError, rf"lie in \[0, {V}\)"),
+    "without a label": ((OFFSETS, IDS * 2), ValueError, r"label 1 at flat position 0, which kept tensor\(\[2, 4\]\)"),
+}
+
+
+@pytest.mark.parametrize("impl", ["reference", *FAST])
+@pytest.mark.parametrize("name", sorted(WRONG))
+def test_errors_name_the_argument(name: str, impl: str) -> None:
+    support, kind, text = WRONG[name]
+    with pytest.raises(kind, match=f"(?s)support.*{text}"):
+        linear_policy_loss(**arguments(impl) | {"support": support})
+
+
+def test_second_derivatives_are_refused() -> None:
+    given = arguments("auto")
+    loss = linear_policy_loss(**given | {"hidden": given["hidden"].requires_grad_()}).loss
+    if loss.grad_fn is not None and given["impl"] != "reference":
+        with pytest.raises(RuntimeError, match="second derivatives"):
+            torch.autograd.grad(loss, given["hidden"], create_graph=True)
+
+
+@needs_native
+@pytest.mark.parametrize("token_loss", ["ppo", "gspo"])
+def test_compiled_whole(token_loss: str) -> None:
+    given = arguments("native")
+    hidden, weight = given.pop("hidden"), given.pop("weight")
+
+    def call(hidden: Tensor, weight: Tensor) -> Tensor:
+        return linear_policy_loss(hidden, weight, **given, token_loss=token_loss, entropy_coef=0.1).loss
+
+    found = []
+    for function in (call, torch.compile(call, fullgraph=True, backend="aot_eager")):
+        leaves = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+        loss = function(*leaves)
+        loss.backward()
+        found.append((loss.detach(), *(leaf.grad for leaf in leaves)))
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_the_module_takes_a_support() -> None:
+    given = arguments()
+    settings = {"impl": given.pop("impl"), "temperature": 0.5}
+    assert LinearPolicyLoss(**settings)(**given).loss == linear_policy_loss(**given, **settings).loss
