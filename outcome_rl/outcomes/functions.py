@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -136,7 +135,7 @@ def call(
     if getattr(function, "outcome_isolated", False):  # its exceptions are those of the processes, not of the function
         return list(function(responses, examples, deadline))
     if not getattr(function, "outcome_batched", False):
-        return [_attempt(partial(function, *row), len(row[0])) for row in zip(responses, examples, strict=True)]
+        return [_attempt(len(row[0]), function, *row) for row in zip(responses, examples, strict=True)]
     try:
         results = function(responses, examples)
     except Exception as error:  # noqa: BLE001 - the run goes on, and the outcome is logged
@@ -146,13 +145,13 @@ def call(
             f"{rule_of(function)} must return {len(responses)} outcomes, one per response; got {len(results)}"
         )
     rows = zip(results, responses, strict=True)
-    return [_attempt(lambda result=result: result, len(response)) for result, response in rows]
+    return [_attempt(len(response), lambda one: one, result) for result, response in rows]
 
 
-def _attempt(produce: Callable[[], Any], length: int) -> Found | Failure:
+def _attempt(length: int, function: Callable[..., Any], *arguments: Any) -> Found | Failure:
     """Bring the result for a response of that many characters to its canonical form."""
     try:
-        return found(produce(), length)
+        return found(function(*arguments), length)
     except Exception as error:  # noqa: BLE001 - as above
         return Failure("error", describe(error))
 

@@ -21,7 +21,7 @@ Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025,
 is ours: the paper calls historical and batch exploration complementary and gives no formula.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, cast, get_args
 
@@ -84,12 +84,12 @@ class GroupSettings(NamedTuple):
 
     methods: tuple[str, ...]
     coefs: tuple[float, ...]
-    baseline: float
-    zero_when_all_correct: bool | None
-    no_answer: NoAnswerRule
-    scale: Scale
-    ddof: int
-    eps: float
+    baseline: float = 0.5
+    zero_when_all_correct: bool | None = None
+    no_answer: NoAnswerRule = "no_bonus"
+    scale: Scale = "std"
+    ddof: int = 1
+    eps: float = 1e-6
 
     @property
     def zeroed(self) -> tuple[bool, ...]:
@@ -125,13 +125,7 @@ def historical_bonus(counts_Bn: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def exploration_signal(
-    method: str,
-    outcome_keys_Bn: Tensor,
-    counts_Bn: Tensor | None,
-    *,
-    baseline: float = 0.5,
-    no_answer: NoAnswerRule = "no_bonus",
-    dtype: torch.dtype = torch.float32,
+    method: str, outcome_keys_Bn: Tensor, counts_Bn: Tensor | None, settings: GroupSettings, dtype: torch.dtype
 ) -> Tensor:
     """Exploration signal S of one method, before its coefficient and before the all-correct rule.
 
@@ -139,9 +133,8 @@ def exploration_signal(
         method: see the table of this module.
         outcome_keys_Bn: (B, n) int64 outcome classes, 0 for "no answer".
         counts_Bn: (B, n) int64 counts before the batch; needed by the `ucb` and the registered methods only.
-        baseline: b0 of `ucb_con`; the paper uses 1 for easy and 0.5 for medium data.
-        no_answer: "no_bonus" gives a response without an answer the raw bonus 0, so that malformed text never earns
-            novelty; "own_class" treats it as an outcome like any other.
+        settings: `baseline`, and `no_answer`, whose "no_bonus" keeps malformed text from earning novelty.
+        dtype: of the result.
 
     Returns:
         (B, n) in `dtype`.
@@ -149,20 +142,21 @@ def exploration_signal(
     n = outcome_keys_Bn.shape[1]
     if method == "none":
         return torch.zeros_like(outcome_keys_Bn, dtype=dtype)
+    no_bonus = settings.no_answer == "no_bonus"
     if needs_counts(method) and counts_Bn is None:
         raise ValueError(f"bonus {method!r} needs the historical counts of the group's outcomes; got counts=None")
     if method in REGISTERED_BONUSES:
         signal_Bn = REGISTERED_BONUSES[method](outcome_keys_Bn, cast(Tensor, counts_Bn)).to(dtype)
         check_shape_of(f"the result of bonus={method!r}", signal_Bn, "outcome_keys", outcome_keys_Bn)
-        return signal_Bn if no_answer == "own_class" else signal_Bn.masked_fill(outcome_keys_Bn == NO_ANSWER, 0.0)
+        return signal_Bn.masked_fill(outcome_keys_Bn == NO_ANSWER, 0.0) if no_bonus else signal_Bn
     if method in COUNT_METHODS:
         bonus_Bn = historical_bonus(cast(Tensor, counts_Bn), dtype)
-        if no_answer == "no_bonus":
+        if no_bonus:
             bonus_Bn = bonus_Bn.masked_fill(outcome_keys_Bn == NO_ANSWER, 0.0)
         if method == "ucb":
             return bonus_Bn
         if method == "ucb_con":
-            return bonus_Bn - baseline
+            return bonus_Bn - settings.baseline
         if n == 1:
             return torch.zeros_like(bonus_Bn)
         others_mean_Bn = (bonus_Bn.sum(dim=1, keepdim=True) - bonus_Bn) / (n - 1)
@@ -171,7 +165,7 @@ def exploration_signal(
     if method == "batch":
         return -(multiplicity_Bn - 1).to(dtype) / n
     unique_Bn = multiplicity_Bn == 1
-    if no_answer == "no_bonus":
+    if no_bonus:
         unique_Bn = unique_Bn & (outcome_keys_Bn != NO_ANSWER)
     return unique_Bn.to(dtype)
 
@@ -185,34 +179,25 @@ def restricted(bonuses_Bn: Tensor, correct_Bn: Tensor, only: Only) -> Tensor:
 
 
 def exploration_bonuses(
-    methods: Sequence[str],
-    coefs: Sequence[float],
     outcome_keys_Bn: Tensor,
     counts_Bn: Tensor | None,
     all_correct_B: Tensor,
-    *,
-    baseline: float = 0.5,
-    zero_when_all_correct: bool | None = None,
-    no_answer: NoAnswerRule = "no_bonus",
-    dtype: torch.dtype = torch.float32,
+    settings: GroupSettings,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Sum over methods of `coef * signal`, with the rule for groups whose answers are all correct.
 
     Args:
-        methods, coefs: as many of each.
+        outcome_keys_Bn, counts_Bn, settings, dtype: as for `exploration_signal`.
         all_correct_B: (B,) bool, whether every sample of the group is correct.
-        zero_when_all_correct: None follows the table (`ucb_mean` and `ucb_con` are zeroed); True or False decides for
-            every method.
 
     Returns:
         (B, n) in `dtype`, added to the reward advantages after their normalisation.
     """
     total_Bn = torch.zeros_like(outcome_keys_Bn, dtype=dtype)
-    for method, coef in zip(methods, coefs, strict=True):
-        signal_Bn = exploration_signal(
-            method, outcome_keys_Bn, counts_Bn, baseline=baseline, no_answer=no_answer, dtype=dtype
-        )
-        if is_zeroed(method, zero_when_all_correct):
+    for method, coef, zeroed in zip(settings.methods, settings.coefs, settings.zeroed, strict=True):
+        signal_Bn = exploration_signal(method, outcome_keys_Bn, counts_Bn, settings, dtype)
+        if zeroed:
             signal_Bn = signal_Bn.masked_fill(all_correct_B[:, None], 0.0)
         total_Bn = total_Bn + coef * signal_Bn
     return total_Bn
@@ -232,15 +217,6 @@ def reference_group_advantages(
     if counts is not None:
         before_Bn = (counts.observe if update else counts.lookup)(question_keys_B, outcome_keys_Bn)
     advantages_Bn = reward_advantages(rewards_Bn, scale=settings.scale, ddof=settings.ddof, eps=settings.eps)
-    bonuses_Bn = exploration_bonuses(
-        settings.methods,
-        settings.coefs,
-        outcome_keys_Bn,
-        before_Bn,
-        (rewards_Bn > 0 if correct_Bn is None else correct_Bn).all(dim=1),
-        baseline=settings.baseline,
-        zero_when_all_correct=settings.zero_when_all_correct,
-        no_answer=settings.no_answer,
-        dtype=rewards_Bn.dtype,
-    )
+    all_correct_B = (rewards_Bn > 0 if correct_Bn is None else correct_Bn).all(dim=1)
+    bonuses_Bn = exploration_bonuses(outcome_keys_Bn, before_Bn, all_correct_B, settings, rewards_Bn.dtype)
     return advantages_Bn, bonuses_Bn, before_Bn

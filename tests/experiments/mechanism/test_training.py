@@ -64,14 +64,9 @@ def test_advantages_and_bonuses_are_the_librarys(
     answers, counts, correct = (np.array([group[i] for group in drawn])[None] for i in range(3))
     keys = torch.from_numpy(answers[0] + 1)  # 0 is the library's key of no answer, which the tabular policy never gives
     rewards = torch.from_numpy(correct[0]).double()
+    signals = reference.GroupSettings(tuple(SIGNALS), tuple(coefs), baseline)
     expected = reference.exploration_bonuses(
-        SIGNALS,
-        coefs,
-        keys,
-        torch.from_numpy(counts[0]),
-        rewards.bool().all(dim=1),
-        baseline=baseline,
-        dtype=torch.float64,
+        keys, torch.from_numpy(counts[0]), rewards.bool().all(dim=1), signals, torch.float64
     )
     columns = {name: np.full((1, 1, 1), coef) for name, coef in zip(SIGNALS, coefs, strict=True)}
     found = bonuses(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages, parse_bonus
 from outcome_rl_kernels.advantages import api
-from outcome_rl_kernels.advantages.reference import exploration_bonuses
+from outcome_rl_kernels.advantages.reference import GroupSettings, exploration_bonuses
 from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
 
 pytestmark = pytest.mark.gpu
@@ -407,11 +407,11 @@ def test_count_after_and_only(impl: Any, bonus: str, data: st.DataObject) -> Non
         assert result.counts.tolist() == [[before.get(pair, 0) for pair in row] for row in pairs]
         used = known if count == "after" else before
         expected = exploration_bonuses(
-            parse_bonus(bonus),
-            [0.5] * len(parse_bonus(bonus)),
             columns[2],
             torch.tensor([[used.get(pair, 0) for pair in row] for row in pairs]),
             torch.tensor([all(row) for row in right]),
+            GroupSettings(parse_bonus(bonus), (0.5,) * len(parse_bonus(bonus))),
+            torch.float32,
         )
         none = [[(only == "incorrect" and one) or (only == "unsolved" and any(row)) for one in row] for row in right]
         torch.testing.assert_close(result.bonuses.cpu(), expected.masked_fill(torch.tensor(none), 0.0))

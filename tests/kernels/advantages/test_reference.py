@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from outcome_rl_kernels.advantages.reference import (
     BONUS_METHODS,
+    GroupSettings,
     exploration_bonuses,
     exploration_signal,
     historical_bonus,
@@ -64,7 +65,8 @@ class TestSignals:
     counts = torch.tensor([[4, 4, 4, 0, 9]])
 
     def signal(self, method: str, **kwargs: object) -> list[float]:
-        return exploration_signal(method, self.outcomes, self.counts, dtype=F64, **kwargs)[0].tolist()  # type: ignore[arg-type]
+        settings = GroupSettings((method,), (1.0,), **kwargs)  # type: ignore[arg-type]
+        return exploration_signal(method, self.outcomes, self.counts, settings, F64)[0].tolist()
 
     def test_raw_bonus(self) -> None:
         counts = torch.tensor([[0, 1, 2, 4, 10_000]])
@@ -88,15 +90,15 @@ class TestSignals:
         assert self.signal("ucb_mean") == pytest.approx([0, 0, 0, 1 - 0.375, -0.625])
 
     def test_ucb_mean_of_one_sample_is_zero(self) -> None:
-        assert exploration_signal("ucb_mean", torch.tensor([[7]]), torch.tensor([[3]])).item() == 0
+        settings = GroupSettings(("ucb_mean",), (1.0,))
+        assert exploration_signal("ucb_mean", torch.tensor([[7]]), torch.tensor([[3]]), settings, F64).item() == 0
 
     def test_batch(self) -> None:
         assert self.signal("batch") == pytest.approx([-0.4, -0.4, -0.4, 0, 0])
 
     def test_batch_treats_no_answer_as_a_class(self) -> None:
-        assert exploration_signal("batch", torch.tensor([[0, 0, 5]]), None, dtype=F64)[0].tolist() == pytest.approx(
-            [-1 / 3, -1 / 3, 0]
-        )
+        signal = exploration_signal("batch", torch.tensor([[0, 0, 5]]), None, GroupSettings(("batch",), (1.0,)), F64)
+        assert signal[0].tolist() == pytest.approx([-1 / 3, -1 / 3, 0])
 
     def test_batch_positive(self) -> None:
         assert self.signal("batch_positive") == [0, 0, 0, 1, 0]
@@ -105,7 +107,7 @@ class TestSignals:
     @pytest.mark.parametrize("method", ["ucb", "ucb_mean", "ucb_con"])
     def test_history_needs_counts(self, method: str) -> None:
         with pytest.raises(ValueError, match="needs the historical counts"):
-            exploration_signal(method, self.outcomes, None)  # type: ignore[arg-type]
+            exploration_signal(method, self.outcomes, None, GroupSettings((method,), (1.0,)), F64)
 
 
 class TestBonuses:
@@ -114,15 +116,8 @@ class TestBonuses:
     solved = torch.tensor([True, False])
 
     def bonuses(self, methods: list[str], coefs: list[float], **kwargs: object) -> list[list[float]]:
-        return exploration_bonuses(
-            methods,  # type: ignore[arg-type]
-            coefs,
-            self.outcomes,
-            self.counts,
-            self.solved,
-            dtype=F64,
-            **kwargs,  # type: ignore[arg-type]
-        ).tolist()
+        settings = GroupSettings(tuple(methods), tuple(coefs), **kwargs)  # type: ignore[arg-type]
+        return exploration_bonuses(self.outcomes, self.counts, self.solved, settings, F64).tolist()
 
     def test_all_correct_group_keeps_ucb_and_batch(self) -> None:
         assert self.bonuses(["ucb"], [0.2]) == [pytest.approx([0.1, 0.1]), pytest.approx([0.1, 0.2])]
@@ -156,14 +151,8 @@ class TestBonuses:
         count_of = dict(group)
         outcomes = torch.tensor([[outcome for outcome, _ in group]])
         counts = torch.tensor([[count_of[outcome] for outcome, _ in group]])
-        bonuses = exploration_bonuses(
-            [method],  # type: ignore[list-item]
-            [1.0],
-            outcomes,
-            counts,
-            torch.tensor([all_correct]),
-            dtype=F64,
-        )[0]
+        settings = GroupSettings((method,), (1.0,))
+        bonuses = exploration_bonuses(outcomes, counts, torch.tensor([all_correct]), settings, F64)[0]
         assert bonuses.isfinite().all()
         assert bonuses.abs().max() <= 1
         for outcome in outcomes.unique():
