@@ -30,13 +30,8 @@ class MathVerifyPool(WorkerPool):
     """
 
     def __init__(self, workers: int | None = None, timeout_s: float = 5.0, memory_mib: int = 2048) -> None:
-        super().__init__(
-            "outcome_rl.outcomes.grader:load_judge",
-            str(memory_mib),
-            workers=workers,
-            timeout_s=timeout_s,
-            memory_mib=memory_mib,
-        )
+        load = ("outcome_rl.outcomes.grader:load_judge", str(memory_mib))
+        super().__init__(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mib)
         self._cache: dict[Pair, Verdict] = {}
 
     def compare(

@@ -46,13 +46,8 @@ class Isolated(WorkerPool):
         self.function = function
         self.outcome_version: str = getattr(function, "outcome_version", "1")
         self.__module__, self.__qualname__ = function.__module__, function.__qualname__
-        super().__init__(
-            "outcome_rl.outcomes.isolated:load_isolated",
-            f"{function.__module__}:{function.__qualname__}",
-            workers=workers,
-            timeout_s=timeout_s,
-            memory_mib=memory_mb,
-        )
+        load = ("outcome_rl.outcomes.isolated:load_isolated", f"{function.__module__}:{function.__qualname__}")
+        super().__init__(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mb)
 
     def __call__(
         self,

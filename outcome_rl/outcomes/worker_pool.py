@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
@@ -33,9 +33,8 @@ class WorkerPool:
     workers). Workers end with `close`, with the interpreter, or soon after the parent is killed.
 
     Args:
-        loader: "module:function" that a worker calls with `arguments`, before time is measured, for its function from a
-            task to the reply.
-        arguments: texts.
+        load: "module:function" and texts: a worker calls the function with them, before time is measured, for its
+            function from a task to the reply.
         workers: number of processes, by default one per CPU that this process may use.
         timeout_s: time limit of a task, in seconds.
         memory_mib: address space of a worker, in MiB.
@@ -44,14 +43,7 @@ class WorkerPool:
         ValueError: if a number is not positive.
     """
 
-    def __init__(
-        self,
-        loader: str,
-        *arguments: str,
-        workers: int | None,
-        timeout_s: float,
-        memory_mib: int,
-    ) -> None:
+    def __init__(self, load: Sequence[str], *, workers: int | None, timeout_s: float, memory_mib: int) -> None:
         self.workers = usable_cores() if workers is None else workers
         self.timeout_s = timeout_s
         self.memory_mib = memory_mib
@@ -61,7 +53,7 @@ class WorkerPool:
         orphan_s = 2 * timeout_s + 5  # how long a worker may outlive a parent that was killed in the middle of a task
         # -P: no module of the working directory, which may hold downloaded data, stands in for one of the library's.
         worker = "outcome_rl.outcomes.worker_process"
-        self._command = [sys.executable, "-P", "-m", worker, str(memory_mib), str(orphan_s), loader, *arguments]
+        self._command = [sys.executable, "-P", "-m", worker, str(memory_mib), str(orphan_s), *load]
         self._lock = threading.Lock()
         self._adopt()
 

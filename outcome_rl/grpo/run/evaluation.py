@@ -1,8 +1,8 @@
 """Evaluation of a policy: sample, classify and summarise; averages over data sets, and the best step."""
 
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, TypeVar, cast
 
 from outcome_rl.grpo import distributed
@@ -65,9 +65,9 @@ def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
             average[figure] = sum(values)
         elif figure.endswith("_at_k"):
             shared = [k for k in values[0] if all(k in at_k for at_k in values)]
-            average[figure] = {k: _mean([at_k[k] for at_k in values]) for k in shared}
+            average[figure] = {k: fmean([at_k[k] for at_k in values]) for k in shared}
         else:
-            average[figure] = _mean(values)
+            average[figure] = fmean(values)
     return cast(SampleSummary, average)
 
 
@@ -87,10 +87,6 @@ def best_steps(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, float]
             if row["step"] and (f"pass@{k}" not in best or value > best[f"pass@{k}"][1]):
                 best[f"pass@{k}"] = (row["step"], value)
     return dict(sorted(best.items()))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def _repeat(values: Sequence[T], n: int) -> list[T]:

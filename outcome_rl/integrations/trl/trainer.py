@@ -8,7 +8,7 @@ import json
 import logging
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,13 +32,6 @@ _COLUMNS = ("exploration/outcome", "exploration/count", "exploration/bonus")  # 
 # Loss types whose gradient at a token is that token's own even where the ratio is the whole sequence's: they treat the
 # ratio as a constant.
 _DETACHED_RATIO = ("cispo", "vespo")
-
-
-class _Columns(NamedTuple):
-    """Columns of the training data that exploration reads; None where there is none."""
-
-    question_id: str | None  # None: the prompt identifies the question
-    gold: str | None
 
 
 class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not installed where types are checked
@@ -95,17 +88,16 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self.correct_reward = correct_reward
         self.correct_threshold = correct_threshold
         self.fused_loss = fused_loss
-        self._columns = self._find_columns(id_key, answer_key)
-        column = self._columns.question_id
-        self._id_source = "the hash of the prompt" if column is None else f"the column {column!r}"
+        self._id_column, self._gold_column = self._find_columns(id_key, answer_key)
+        self._id_source = "the hash of the prompt" if self._id_column is None else f"the column {self._id_column!r}"
         self.explorer.set_id_source(self._id_source)
         self._check_settings()
         if fused_loss:
             check_fused_loss(self)
             add_policy_loss(self.model)
 
-    def _find_columns(self, id_key: str, answer_key: str) -> _Columns:
-        """Find the columns of question ids and golds in the training data.
+    def _find_columns(self, id_key: str, answer_key: str) -> tuple[str | None, str | None]:
+        """Find the columns of question ids and golds in the training data; None where there is none.
 
         Raises:
             ValueError: a named or needed column is missing.
@@ -136,7 +128,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f"id_key must name a column of stable ids, since with {more[0]!r} a question is more than its prompt, "
                 f"and {has}"
             )
-        return _Columns(id_column, gold_column)
+        return id_column, gold_column
 
     def _check_settings(self) -> None:
         """Refuse settings of TRL that cannot be combined with exploration.
@@ -192,7 +184,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         return output
 
     def _explore(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> Scored:
-        id_column, gold_column = self._columns
+        id_column, gold_column = self._id_column, self._gold_column
         first = self.accelerator.process_index * len(inputs)
         rewards = self._rewards[first : first + len(inputs)]
         correct = None
