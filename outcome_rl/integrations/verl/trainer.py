@@ -21,6 +21,7 @@ from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.rows import find
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.reference import Scale
 
@@ -267,7 +268,7 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
 
 def has_gold(row: Mapping[str, Any]) -> bool:
     """Return whether `reward_model.ground_truth` of a row is one answer, text or a number."""
-    gold = _ground_truth(row)
+    gold = find(row, "reward_model.ground_truth")
     return isinstance(gold, str | Real) and not isinstance(gold, bool)
 
 
@@ -277,14 +278,9 @@ def gold_answer(row: Mapping[str, Any]) -> str:
     Raises:
         ValueError: it is missing, or not one answer.
     """
-    gold = _ground_truth(row)
+    gold = find(row, "reward_model.ground_truth")
     if not has_gold(row):
         raise ValueError(
             f"reward_model.ground_truth must be one answer, text or a number, for outcomes to be judged; got {gold!r}"
         )
     return str(gold)
-
-
-def _ground_truth(row: Mapping[str, Any]) -> Any:
-    reward_model = row.get("reward_model")
-    return reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
