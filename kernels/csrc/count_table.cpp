@@ -9,7 +9,7 @@ namespace {
 // Calls visit(i, key, hash) for every row in order. A block of slots is fetched before its first one is needed: the
 // misses of a table larger than the caches then overlap.
 template <class Visit>
-void for_each_key(const OpenTable<CountSlot>& table, const Keys& keys, Visit visit) {
+void for_each_key(const OpenTable& table, const Keys& keys, Visit visit) {
     constexpr int64_t kBlock = 64;
     CountSlot block[kBlock];
     uint64_t hashes[kBlock];

@@ -8,24 +8,6 @@
 
 namespace outcome_rl {
 
-// 32 bytes, two to a cache line. A pair that was seen has a positive count, so `count == 0` marks an empty slot and
-// every pair of int64 stays a legal key.
-struct CountSlot {
-    int64_t question;
-    int64_t outcome;
-    int64_t count;
-    int64_t pending;  // the part of `count` that was not sent to other ranks
-
-    bool empty() const { return count == 0; }
-    bool same_key(const CountSlot& key) const { return question == key.question && outcome == key.outcome; }
-    // For one question this is a bijection of the outcome: its outcomes never share a hash.
-    uint64_t hash() const {
-        constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15u;
-        return mix64(mix64(static_cast<uint64_t>(question) + kGoldenRatio) + static_cast<uint64_t>(outcome));
-    }
-};
-static_assert(sizeof(CountSlot) == 32);
-
 // `n` pairs: each question has `outcomes_per_question` outcomes, one after another.
 struct Keys {
     const int64_t* questions;
@@ -62,7 +44,7 @@ class CountTable {
     template <class CountOf>
     void add_reserved(const Keys& keys, bool pending, CountOf count_of);
 
-    OpenTable<CountSlot> counts_;
+    OpenTable counts_;
     int64_t total_ = 0;
     int64_t pending_size_ = 0;
 };

@@ -1,9 +1,5 @@
-// An open-addressing hash table of plain slots: power-of-two size, linear probing, grown before it is 0.6 full.
+// An open-addressing hash table of counts: power-of-two size, linear probing, grown before it is 0.6 full.
 //
-// A Slot is a trivial struct that is empty when all its bytes are zero and has
-//     bool empty() const;                 the occupied marker, which must not take a value from the key
-//     bool same_key(const Slot&) const;   exact comparison
-//     uint64_t hash() const;              of the key
 // A slot's index is the high bits of its hash. Doubling the table therefore moves slot i to about 2i: growth
 // reads the old table and writes the new one in order, instead of jumping through memory. The rest of its time is the
 // kernel handing out pages, so large tables ask for huge ones, which also spare most lookups a miss of the address cache.
@@ -13,8 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <new>
-#include <type_traits>
 #include <utility>
 
 #if defined(_MSC_VER)
@@ -53,21 +47,36 @@ inline uint64_t mix64(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-template <class Slot>
-class OpenTable {
-    static_assert(std::is_trivial<Slot>::value, "slots are zeroed and copied as bytes");
+// 32 bytes, two to a cache line. A pair that was seen has a positive count, so `count == 0`, as in zeroed memory, marks
+// an empty slot, and every pair of int64 stays a legal key.
+struct CountSlot {
+    int64_t question;
+    int64_t outcome;
+    int64_t count;
+    int64_t pending;  // the part of `count` that was not sent to other ranks
 
+    bool empty() const { return count == 0; }
+    bool same_key(const CountSlot& key) const { return question == key.question && outcome == key.outcome; }
+    // For one question this is a bijection of the outcome: its outcomes never share a hash.
+    uint64_t hash() const {
+        constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15u;
+        return mix64(mix64(static_cast<uint64_t>(question) + kGoldenRatio) + static_cast<uint64_t>(outcome));
+    }
+};
+static_assert(sizeof(CountSlot) == 32);
+
+class OpenTable {
   public:
     // `log2_slots` from 1 to 63. Without memory the table has no slots and `allocated()` is false.
     explicit OpenTable(int log2_slots) : shift_(64 - log2_slots) {
         // One cache line more than needed, so that the slots can start on a line and none straddles two.
-        if (slot_count() > (SIZE_MAX - kCacheLine) / sizeof(Slot)) return;
-        const size_t bytes = slot_count() * sizeof(Slot) + kCacheLine;
+        if (slot_count() > (SIZE_MAX - kCacheLine) / sizeof(CountSlot)) return;
+        const size_t bytes = slot_count() * sizeof(CountSlot) + kCacheLine;
         memory_ = std::calloc(1, bytes);
         if (memory_ == nullptr) return;
         advise_huge_pages(memory_, bytes);
         const auto address = reinterpret_cast<uintptr_t>(memory_);
-        slots_ = reinterpret_cast<Slot*>((address + kCacheLine - 1) / kCacheLine * kCacheLine);
+        slots_ = reinterpret_cast<CountSlot*>((address + kCacheLine - 1) / kCacheLine * kCacheLine);
     }
     ~OpenTable() { std::free(memory_); }
     OpenTable(const OpenTable&) = delete;
@@ -83,21 +92,23 @@ class OpenTable {
     bool allocated() const { return slots_ != nullptr; }
     int64_t size() const { return size_; }
     uint64_t slot_count() const { return uint64_t{1} << (64 - shift_); }
-    Slot* begin() { return slots_; }
-    Slot* end() { return slots_ + slot_count(); }
-    const Slot* begin() const { return slots_; }
-    const Slot* end() const { return slots_ + slot_count(); }
+    CountSlot* begin() { return slots_; }
+    CountSlot* end() { return slots_ + slot_count(); }
+    const CountSlot* begin() const { return slots_; }
+    const CountSlot* end() const { return slots_ + slot_count(); }
 
     void prefetch_home(uint64_t hash) const { prefetch(slots_ + (hash >> shift_)); }
 
     // The slot that holds this key, or the empty slot where it belongs. The load limit guarantees an empty one.
-    const Slot& find(const Slot& key, uint64_t hash) const {
+    const CountSlot& find(const CountSlot& key, uint64_t hash) const {
         const uint64_t last = slot_count() - 1;
         uint64_t place = hash >> shift_;
         while (!slots_[place].empty() && !slots_[place].same_key(key)) place = (place + 1) & last;
         return slots_[place];
     }
-    Slot& find(const Slot& key, uint64_t hash) { return const_cast<Slot&>(std::as_const(*this).find(key, hash)); }
+    CountSlot& find(const CountSlot& key, uint64_t hash) {
+        return const_cast<CountSlot&>(std::as_const(*this).find(key, hash));
+    }
 
     // Call after filling an empty slot that `find` gave, with `reserve` before.
     void count_insertion() { ++size_; }
@@ -113,7 +124,7 @@ class OpenTable {
         if (log2_slots == 64 - shift_) return true;
         OpenTable grown(log2_slots);
         if (!grown.allocated()) return false;
-        for (const Slot& slot : *this) {
+        for (const CountSlot& slot : *this) {
             if (!slot.empty()) grown.find(slot, slot.hash()) = slot;
         }
         grown.size_ = size_;
@@ -127,7 +138,7 @@ class OpenTable {
     int shift_;
     int64_t size_ = 0;
     void* memory_ = nullptr;
-    Slot* slots_ = nullptr;
+    CountSlot* slots_ = nullptr;
 };
 
 }  // namespace outcome_rl
