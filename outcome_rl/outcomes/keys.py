@@ -93,8 +93,7 @@ def question_id(prompt: Any) -> str:
     Raises:
         TypeError: the prompt holds something other than text, such as an image.
     """
-    content = json.dumps(_as_json(prompt), sort_keys=True, ensure_ascii=False)
-    return blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return _digest(json.dumps(_as_json(prompt), sort_keys=True, ensure_ascii=False))
 
 
 def _as_json(value: Any) -> Any:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from outcome_rl.outcomes.canonical.latex import mended, plain_latex
-from outcome_rl.outcomes.canonical.lexer import TooLarge, tokenize
+from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, tokenize
 from outcome_rl.outcomes.keys import canonical_text
 
 _DOTS = re.compile(r"\.\.\.|…|\\[lc]?dots(?![A-Za-z])")
@@ -28,37 +28,38 @@ def refuted(a: str, b: str) -> bool:
         return True
     if set(_CONDITION.findall(a)) != set(_CONDITION.findall(b)):
         return True
-    names = sorted(_names(a) | _names(b))
+    tokens_a, tokens_b = _tokens(a), _tokens(b)
+    names = sorted(_names(tokens_a) | _names(tokens_b))
     if len(names) > len(_NUMBERS[0]):
         return False
     for numbers in _NUMBERS:
         at = dict(zip(names, numbers, strict=False))
-        values = _value(a, at), _value(b, at)
+        values = _value(tokens_a, at), _value(tokens_b, at)
         if None not in values and values[0] != values[1]:
             return True
     return False
 
 
-def _names(text: str) -> set[str]:
+def _tokens(text: str) -> Tokens:
     try:
-        tokens = tokenize(plain_latex(mended(text)))
+        return tokenize(plain_latex(mended(text)))
     except TooLarge:
-        return set()
+        return []
+
+
+def _names(tokens: Tokens) -> set[str]:
     # `\sum_{k = 1}`: k is bound
     bound = {tokens[i + 3].text for i in range(len(tokens) - 3) if tokens[i].text in (r"\sum", r"\prod")}
     return {token.text for token in tokens if token.kind == "name"} - bound - set(_CONSTANTS)
 
 
-def _value(text: str, numbers: Mapping[str, int]) -> str | None:
+def _value(tokens: Tokens, numbers: Mapping[str, int]) -> str | None:
     """Return the canonical text of the number that an answer is for these values of its variables, if it is one."""
-    try:
-        tokens = tokenize(plain_latex(mended(text)))
-    except TooLarge:
-        return None
-    parts = [rf"\text{{{t.text}}}" if t.kind == "text" else f"{t.text} " for t in tokens]
-    parts = [
-        f"({numbers[token.text]})" if token.kind == "name" and token.text in numbers else part
-        for token, part in zip(tokens, parts, strict=True)
-    ]
-    canonical = canonical_text("".join(parts))
+    text = ""
+    for kind, token in tokens:
+        if kind == "name" and token in numbers:
+            text += f"({numbers[token]})"
+        else:
+            text += rf"\text{{{token}}}" if kind == "text" else f"{token} "
+    canonical = canonical_text(text)
     return canonical if canonical.startswith(("q:", "r:")) else None
