@@ -77,11 +77,8 @@ class Evaluator:
         zeros, wholes = breaks(tree, self._constant)
         distinct = {self._ratio_key(zero): zero for zero in zeros}
         keys = {self._ratio_key(("*", *distinct.values()))} if zeros else set()
-        return sorted(keys | {self._near_key(whole) for whole in wholes})
-
-    def _near_key(self, tree: Tree) -> str:
-        """Return the key of the values near 1."""
-        return ";".join(self._rounded(tree, point, is_complex=True) for point in range(POINTS))
+        near = [[self._rounded(whole, point, is_complex=True) for point in range(POINTS)] for whole in wholes]
+        return sorted(keys.union(map(";".join, near)))
 
     def _ratio_key(self, tree: Tree) -> str:
         """Return the key of a function up to a factor."""

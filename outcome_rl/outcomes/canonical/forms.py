@@ -36,7 +36,6 @@ from outcome_rl.outcomes.canonical.lhs import (
     is_declaration,
     is_labelled,
     label_of,
-    stem,
     without_domain,
 )
 from outcome_rl.outcomes.canonical.parser import Tree, names_in, nodes, parse_expression, with_sign, with_value
@@ -103,7 +102,7 @@ def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozen
             raise NotUnderstood("several conditions on a domain")
         elements = [_within(_domain(declared[0]), elements[0])]
     labels = [element.label or "" for element in elements]
-    if len(elements) == len(items) > 1 and all(labels) and len({stem(label) for label in labels}) > 1:
+    if len(elements) == len(items) > 1 and all(labels) and len({label.partition("_")[0] for label in labels}) > 1:
         if len(set(labels)) < len(labels):
             raise NotUnderstood("a label twice")
         return _tuple_key("(", [element.key for element in sorted(elements, key=lambda e: e.label or "")], ")")

@@ -22,10 +22,6 @@ def without_domain(tokens: Tokens) -> Tokens:
     return tokens[: next((i for i, token in enumerate(tokens) if token.text == ELEMENT), len(tokens))]
 
 
-def stem(label: str) -> str:
-    return label.partition("_")[0]
-
-
 def label_of(tokens: Tokens) -> str | None:
     """Return the name left of `=`: `x`, `x_1`, `f(x)`, `AB/CD`, `(x, y)`, `\\text{Price}`; else None."""
     tokens = trimmed(tokens)

@@ -135,13 +135,10 @@ class _Parser:
 
     def sum(self) -> Tree:
         """Terms; a sum or product is one node, however long, so that trees are no deeper than texts are nested."""
-        terms = [self.term(self.accept("+", "-", r"\pm", r"\mp") or "+")]
+        terms = [_signed(self.accept("+", "-", r"\pm", r"\mp") or "+", self.product())]
         while sign := self.accept("+", "-", r"\pm", r"\mp"):
-            terms.append(self.term(sign))
+            terms.append(_signed(sign, self.product()))
         return terms[0] if len(terms) == 1 else ("+", *terms)
-
-    def term(self, sign: str) -> Tree:
-        return _signed(sign, self.product())
 
     def product(self) -> Tree:
         factors = [self.signed_power()]
