@@ -1,5 +1,6 @@
 """Running `outcome-rl train` in tests, and comparing what two runs left behind."""
 
+import copy
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from command_line import Result
 from command_line import invoke as call
 from programs import Program
 from torch import nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from outcome_rl import cli
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
@@ -140,6 +142,19 @@ def with_logps(batch: Sequence[Sample], logps: Sequence[Sequence[float]]) -> lis
 
 def untimed(metrics: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in metrics.items() if not name.startswith(("time/", "perf/"))}
+
+
+def in_float64(policy: Policy, layers: int | None = None) -> Policy:
+    """Copy a Llama in float64, its first `layers`; its norms too, which transformers computes in float32."""
+    model = copy.deepcopy(policy.model).double()
+    model.model.layers = model.model.layers[:layers]
+    for parent in [*model.modules()]:
+        for name, module in parent.named_children():
+            if isinstance(module, LlamaRMSNorm):
+                norm = nn.RMSNorm(module.weight.shape, module.variance_epsilon, dtype=torch.float64)
+                norm.load_state_dict(module.state_dict())
+                setattr(parent, name, norm)
+    return Policy(model, policy.tokenizer)
 
 
 def scored_batch(policy: Policy) -> list[Sample]:

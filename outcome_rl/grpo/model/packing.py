@@ -1,16 +1,17 @@
-"""Responses as one row of tokens: no padding, and shared prefixes of the responses to a prompt only once.
+"""Responses as one row of tokens: no padding, and shared prefixes only once.
 
-    padded              P P a a a .        packed    P P a a a b b Q c c
-                        P P a b b b
-                        . Q c c . .
+    padded              T P a a a .        packed    T P a a a b b Q c c
+                        T P a b b b
+                        T Q c c . .
 
 Everything that works on one token at a time (embedding, projections, norms) takes the packed row. Attention alone looks
 at other tokens; it gathers them into sequences, each response behind its prompt, and scatters its results back to the
 row. The last token of a response predicts nothing, so it is not in the row.
 
-The responses to a prompt are taken in lexicographic order of their tokens, in which the prefix that a response shares
-with any earlier one, it shares with the one just before it. Sharing is exact: a hidden state depends on the tokens
-before it alone. In the loss every response keeps its own tokens.
+Prompts with their responses are taken in lexicographic order of their tokens, in which the prefix that a sequence
+shares with any earlier one, it shares with the one just before it: the template around all prompts, the prompt of a
+group, and what its responses have in common. Sharing is exact: a hidden state depends on the tokens before it alone. In
+the loss every response keeps its own tokens.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ class PackingPlan(NamedTuple):
     prompts: list[int]  # lengths
     responses: list[int]  # lengths
     groups: list[int]  # consecutive responses with the same number have the same prompt
-    ranks: list[int]  # position of each response in packing order: group by group, lexicographic within
+    ranks: list[int]  # position of each response in lexicographic order, prompt included
     common: list[int]  # by rank: length of the prefix, prompt included, shared with the response one rank before
 
     @classmethod
@@ -52,20 +53,14 @@ class PackingPlan(NamedTuple):
         tokens = np.fromiter(chain.from_iterable(pieces), dtype=np.int64, count=sum(lengths))
         starts = np.cumsum([0, *lengths])[:-1:2].tolist()
         groups: list[int] = []
-        members: list[list[int]] = []
         for row, rollout in enumerate(rollouts):
-            if row == 0 or not share_prefixes or rollout.prompt_ids != rollouts[row - 1].prompt_ids:
-                members.append([])
-            groups.append(len(members) - 1)
-            members[-1].append(row)
-        order: list[int] = []
-        common: list[int] = []
-        for rows in members:
-            inner = {row: list(rollouts[row].token_ids[:-1]) for row in rows}
-            rows.sort(key=inner.__getitem__)
-            order += rows
-            common.append(0)
-            common += [prompts[row] + _common_prefix(inner[before], inner[row]) for before, row in pairwise(rows)]
+            same = row > 0 and share_prefixes and rollout.prompt_ids == rollouts[row - 1].prompt_ids
+            groups.append(0 if row == 0 else groups[-1] + (not same))
+        order, common = list(range(len(rollouts))), [0] * len(rollouts)
+        if share_prefixes:
+            read = [[*rollout.prompt_ids, *rollout.token_ids[:-1]] for rollout in rollouts]  # the last is not computed
+            order.sort(key=read.__getitem__)
+            common[1:] = [_common_prefix(read[before], read[row]) for before, row in pairwise(order)]
         ranks = [0] * len(order)
         for rank, row in enumerate(order):
             ranks[row] = rank
@@ -74,7 +69,6 @@ class PackingPlan(NamedTuple):
     def shared(self, rows: Sequence[int]) -> list[int]:
         """Return the length of the prefix that each of some responses shares with the one before it among them."""
         ranks = [self.ranks[row] for row in rows]
-        # The first response of a group shares nothing, so neither do responses of two groups.
         return [0, *(min(self.common[min(a, b) + 1 : max(a, b) + 1]) for a, b in pairwise(ranks))]
 
 

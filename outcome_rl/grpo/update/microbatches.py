@@ -71,7 +71,7 @@ def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> It
     """Group the responses of an optimizer step into micro-batches.
 
     A micro-batch has `ppo_micro_batch_size_per_gpu` responses, or with `use_dynamic_bsz` at most
-    `ppo_max_token_len_per_gpu` tokens, in which a shared prompt counts once.
+    `ppo_max_token_len_per_gpu` tokens, in which the prompt of a group counts once.
 
     Questions are taken in order of their longest response, the longest first, so that lengths within a micro-batch are
     similar (attention may pad to the longest) and a batch that does not fit in memory fails on its first pass. The

@@ -56,7 +56,7 @@ class Updater:
             lr=optim.lr,
             betas=optim.betas,
             weight_decay=optim.weight_decay,
-            fused=policy.device.type == "cuda" or None,  # one pass, without temporaries of the size of the weights
+            fused=True,  # one pass, without temporaries of the size of the weights
         )
         self.scheduler = get_scheduler(
             optim.lr_scheduler_type,
@@ -120,10 +120,7 @@ class Updater:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        optimizer = shard_optimizer_state(state["optimizer"], self.weights.parameters)
-        for group, own in zip(optimizer["param_groups"], self.optimizer.param_groups, strict=True):
-            group["fused"] = own["fused"]  # of this device, not of the one that the state was saved on
-        self.optimizer.load_state_dict(optimizer)
+        self.optimizer.load_state_dict(shard_optimizer_state(state["optimizer"], self.weights.parameters))
         self.scheduler.load_state_dict(state["scheduler"])
         self.weights.load_state_dict(state["master_weights"])
 

@@ -12,17 +12,19 @@ from outcome_rl.grpo.model.packing import PackingPlan, pack
 from outcome_rl.grpo.types import Rollout
 from outcome_rl.grpo.update.microbatches import split_rows
 
-# Questions of a batch: the length of the prompt, and the tokens of each response. Of two tokens, so that many share a
-# prefix; a response may be empty, be the same as another, or the beginning of it.
+# Questions of a batch: the length of the template that a prompt begins with, the length of its rest, and the tokens of
+# each response. Of two tokens, so that many share a prefix; a response may be empty, be the same as another, or the
+# beginning of it.
 RESPONSES = st.lists(st.lists(st.sampled_from([7, 8]), max_size=6), min_size=1, max_size=6)
-QUESTIONS = st.lists(st.tuples(st.integers(1, 5), RESPONSES), min_size=1, max_size=4)
+Questions = list[tuple[int, int, list[list[int]]]]
+QUESTIONS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), RESPONSES), min_size=1, max_size=4)
 
 
-def make_rollouts(questions: list[tuple[int, list[list[int]]]]) -> list[Rollout]:
-    """Every prompt has tokens of its own."""
+def make_rollouts(questions: Questions) -> list[Rollout]:
+    """The rest of every prompt has tokens of its own."""
     rollouts = []
-    for question, (length, responses) in enumerate(questions):
-        prompt = [1000 * (question + 1) + position for position in range(length)]
+    for question, (template, length, responses) in enumerate(questions):
+        prompt = [*range(template), *(1000 * (question + 1) + position for position in range(length))]
         rollouts += [Rollout(prompt, response, "") for response in responses]
     return rollouts
 
@@ -34,7 +36,7 @@ def sequence(rollout: Rollout) -> list[int]:
 
 @given(QUESTIONS, st.booleans(), st.booleans(), st.booleans(), st.randoms(use_true_random=False))
 def test_indices_lead_back_to_the_responses(
-    questions: list[tuple[int, list[list[int]]]], share: bool, padded: bool, ordered: bool, random: Random
+    questions: Questions, share: bool, padded: bool, ordered: bool, random: Random
 ) -> None:
     rollouts = make_rollouts(questions)
     plan = PackingPlan.of(rollouts, share_prefixes=share)
@@ -66,14 +68,14 @@ def test_indices_lead_back_to_the_responses(
     assert packed.max_length == max(sizes)
     if not share:
         assert len(packed.input_ids_U) == sum(sizes)
-    elif ordered:  # a token for each node of the trees, which no two beginnings share
-        nodes = {(plan.groups[row], *sequence(rollouts[row])[:end]) for row in rows for end in range(1, 12)}
+    elif ordered:  # a token for each node of the tree of all sequences
+        nodes = {tuple(sequence(rollouts[row])[:end]) for row in rows for end in range(1, 15)}
         assert len(packed.input_ids_U) == len(nodes)
 
 
-@given(QUESTIONS, st.booleans(), st.integers(1, 5), st.integers(12, 30))
+@given(QUESTIONS, st.booleans(), st.integers(1, 5), st.integers(15, 30))
 def test_micro_batches_hold_every_response_with_tokens_once(
-    questions: list[tuple[int, list[list[int]]]], share: bool, most_rows: int, most_tokens: int
+    questions: Questions, share: bool, most_rows: int, most_tokens: int
 ) -> None:
     plan = PackingPlan.of(make_rollouts(questions), share_prefixes=share)
     rows = range(len(plan.prompts))
@@ -91,13 +93,13 @@ def test_micro_batches_hold_every_response_with_tokens_once(
         prompts = {plan.groups[row]: plan.prompts[row] for row in part}
         return sum(prompts.values()) + sum(plan.responses[row] for row in part)
 
-    assert all(tokens(part) <= most_tokens for part in by_tokens)  # 12 holds the longest
+    assert all(tokens(part) <= most_tokens for part in by_tokens)  # 15 holds the longest
     for part, following in pairwise(by_tokens):
         assert tokens([*part, following[0]]) > most_tokens  # as full as the order allows
 
 
 def test_the_longest_come_first() -> None:
-    rollouts = make_rollouts([(2, [[7], [8] * 3]), (2, [[7] * 9, [8] * 2])])
+    rollouts = make_rollouts([(0, 2, [[7], [8] * 3]), (0, 2, [[7] * 9, [8] * 2])])
     plan = PackingPlan.of(rollouts, share_prefixes=True)
     actor = ActorConfig(ppo_micro_batch_size_per_gpu=3)
     assert list(split_rows(plan, range(4), actor)) == [[2, 3, 0], [1]]
@@ -105,7 +107,7 @@ def test_the_longest_come_first() -> None:
 
 
 def test_groups_have_equal_prompts() -> None:
-    rollouts = make_rollouts([(2, [[7], [7]]), (2, [[7]])])
+    rollouts = make_rollouts([(0, 2, [[7], [7]]), (0, 2, [[7]])])
     assert PackingPlan.of(rollouts, share_prefixes=True).groups == [0, 0, 1]
     assert PackingPlan.of(rollouts, share_prefixes=False).groups == [0, 1, 2]
     shorter = [Rollout([7, 7], [7], ""), Rollout([7], [7], ""), Rollout([7], [7], "")]

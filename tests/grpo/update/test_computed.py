@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from grpo_runs import scored_batch
+from grpo_runs import in_float64, scored_batch
 
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -24,9 +24,7 @@ DEAD = (1, 4, 5)
 @pytest.fixture(scope="module")
 def base(shared_policy: Policy) -> Policy:
     """The toy policy in float64, one layer of it."""
-    model = copy.deepcopy(shared_policy.model).double()
-    model.model.layers = model.model.layers[:1]
-    return Policy(model, shared_policy.tokenizer)
+    return in_float64(shared_policy, layers=1)
 
 
 @pytest.fixture(scope="module")

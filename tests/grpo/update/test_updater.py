@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from grpo_runs import random_spans, scored, scored_batch, untimed, with_logps
+from grpo_runs import in_float64, random_spans, scored, scored_batch, untimed, with_logps
 
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -26,7 +26,7 @@ MakeConfig = Callable[..., TrainConfig]
 @pytest.fixture(scope="module")
 def base(shared_policy: Policy) -> Policy:
     """The toy policy in float64."""
-    return Policy(copy.deepcopy(shared_policy.model).double(), shared_policy.tokenizer)
+    return in_float64(shared_policy)
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +147,8 @@ def test_logps_are_those_of_the_sampling_policy(
     updater.step(batch)
     assert first["actor/kl"] == pytest.approx(0.0, abs=1e-12)
     assert len(seen) == 14
-    total = torch.tensor([len(sample.rollout.prompt_ids) + len(sample.rollout.token_ids) for sample in batch])
-    longest_first = total.argsort(descending=True, stable=True).tolist()
+    whole = [[*sample.rollout.prompt_ids, *sample.rollout.token_ids] for sample in batch]
+    longest_first = sorted(range(7), key=lambda row: (-len(whole[row]), whole[row]))
     expected = [logps[row] for logps in (at_base, moved) for row in longest_first]
     for row, (logps, reference), wanted in zip(longest_first * 2, seen, expected, strict=True):
         torch.testing.assert_close(logps, wanted, rtol=1e-6, atol=1e-8)
@@ -264,14 +264,19 @@ def test_a_small_step_in_bfloat16_is_not_rounded_away(batch: list[Sample], make_
         assert len(moved) == 0 or moved.float().mean() > 0.95
 
 
-def test_bfloat16_follows_the_gradient_of_float32(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
-    rounded = copy.deepcopy(base.model).to(BFLOAT)
-    policies = [Policy(copy.deepcopy(rounded).float(), base.tokenizer), Policy(copy.deepcopy(rounded), base.tokenizer)]
+def test_bfloat16_follows_the_gradient_of_float32(
+    shared_policy: Policy, batch: list[Sample], make_config: MakeConfig
+) -> None:
+    rounded = copy.deepcopy(shared_policy.model).to(BFLOAT)
+    policies = [
+        Policy(copy.deepcopy(rounded).float(), shared_policy.tokenizer),
+        Policy(copy.deepcopy(rounded), shared_policy.tokenizer),
+    ]
     updaters = [Updater(policy, make_config("actor.grad_clip=1e9"), 2) for policy in policies]
     stats = [updater.step(batch) for updater in updaters]
     full, half = (torch.cat([p.grad.flatten() for p in updater.weights.parameters]) for updater in updaters)
     assert half.dtype == torch.float32
-    eager = Policy(copy.deepcopy(rounded), base.tokenizer)
+    eager = Policy(copy.deepcopy(rounded), shared_policy.tokenizer)
     loss = torch.zeros(())
     for sample in batch:
         logps = torch.log_softmax(plain_logits(eager, sample).float(), dim=-1)
@@ -377,13 +382,9 @@ def test_shared_prefixes_are_computed_once(base: Policy, grouped: list[Sample], 
     computed: list[int] = []
     policy.model.get_decoder().register_forward_hook(lambda _, __, output: computed.append(output[0].shape[1]))
     rollouts = [sample.rollout for sample in grouped]
-    whole = [
-        [row // 3, *rollout.prompt_ids, *rollout.token_ids[:-1]]  # the last token predicts nothing
-        for row, rollout in enumerate(rollouts)
-        if rollout.token_ids
-    ]
-    beginnings = {tuple(tokens[:end]) for tokens in whole for end in range(2, len(tokens) + 1)}
-    every = sum(len(tokens) - 1 for tokens in whole)
+    whole = [[*r.prompt_ids, *r.token_ids[:-1]] for r in rollouts if r.token_ids]  # the last token predicts nothing
+    beginnings = {tuple(tokens[:end]) for tokens in whole for end in range(1, len(tokens) + 1)}
+    every = sum(map(len, whole))
     lengths = [len(rollout.prompt_ids) for rollout in rollouts]
     assert len(beginnings) < every - sum(lengths) + sum(lengths[::3]) + lengths[4]
     for share, tokens in (("true", len(beginnings)), ("false", every)):
