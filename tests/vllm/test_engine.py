@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from vllm_samples import TEXTS, N, largest_difference, texts
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.vllm_engine import SHARED_MEMORY, VllmEngine
 from outcome_rl.grpo.types import Rollout
-
-TEXTS = ("D07 17 @ 5 # 3 =>", "D01", "D12 39 ^ 9 ! 3 =>")
-N = 32
 
 
 @pytest.fixture(scope="module")
@@ -24,19 +23,6 @@ def prompts(policy: Policy) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def rollouts(engine: VllmEngine, prompts: list[list[int]]) -> list[Rollout]:
     return engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
-
-
-def largest_difference(policy: Policy, rollouts: list[Rollout], temperature: float) -> float:
-    """Compare the engine's log-probabilities with those of transformers, in float32."""
-    found = 0.0
-    for rollout in rollouts:
-        assert rollout.logps is not None
-        prompt, response = rollout.prompt_ids, rollout.token_ids
-        with torch.no_grad():
-            logits = policy.model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1]
-        logps = torch.log_softmax(logits / temperature, dim=-1).gather(1, torch.tensor(response)[:, None])[:, 0]
-        found = max(found, (logps - torch.tensor(rollout.logps)).abs().max().item())
-    return found
 
 
 @pytest.fixture
@@ -73,14 +59,30 @@ def test_new_weights_are_sampled_from_after_an_update(
     assert texts(new) != texts(old)
 
 
-def test_weights_that_were_read_leave_shared_memory(
-    engine: VllmEngine, policy: Policy, prompts: list[list[int]]
+def test_phases_of_an_update_and_its_file(
+    engine: VllmEngine, policy: Policy, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The weights are in shared memory during the second of the three phases that follow `init`, and only then."""
     folder = Path(engine._handover.name)
     assert folder.parent == SHARED_MEMORY
+    seen: list[tuple[str, bool]] = []
+
+    def record(phase: str) -> None:
+        call = getattr(engine._llm, phase)
+
+        def recorded(*arguments: Any) -> None:
+            seen.append((phase, (folder / "weights").exists()))
+            call(*arguments)
+
+        monkeypatch.setattr(engine._llm, phase, recorded)
+
+    for phase in ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update"):
+        record(phase)
     engine.update_weights(policy)
-    assert list(folder.rglob("*.safetensors"))
     engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
+    assert seen == [("start_weight_update", False), ("update_weights", True), ("finish_weight_update", False)]
+    engine.generate(prompts, SamplingConfig(n=N), 16, seed=1)
+    assert len(seen) == 3
     assert [path.name for path in folder.iterdir() if not path.is_socket()] == ["lock"]
 
 
@@ -109,10 +111,6 @@ def test_a_question_keeps_its_samples_in_another_batch(
 
 def groups(rollouts: list[Rollout]) -> list[list[str]]:
     return [texts(rollouts[start : start + N]) for start in range(0, len(rollouts), N)]
-
-
-def texts(rollouts: Sequence[Rollout]) -> list[str]:
-    return [rollout.text for rollout in rollouts]
 
 
 def test_responses_end_with_the_end_token(rollouts: list[Rollout], policy: Policy, prompts: list[list[int]]) -> None:

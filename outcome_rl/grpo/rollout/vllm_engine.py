@@ -1,12 +1,9 @@
 """vLLM rollout engine: it samples in its own processes, on the trainer's device, with a copy of the weights.
 
-    update_weights     write new weights into a folder
-    generate           wake up -> load new weights, if any -> empty the prefix cache -> sample -> sleep
+    generate: wake up -> send new weights, if any (`weight_transfer.py`) -> empty the prefix cache -> sample -> sleep
 
-New weights go through a Hugging Face folder in shared memory, which `vllm_worker.PolicyWorker` loads into the running
-engine once it is awake; every process writes them in `update_weights`, because gathering shards is collective. Samples
-are functions of weights, prompts and seed: every response has its own seed, no cached prefix outlives a call, and
-sampling starts when all requests are queued, so that batches do not depend on timing.
+Samples are functions of weights, prompts and seed: every response has its own seed, no cached prefix outlives a call,
+and sampling starts when all requests are queued, so that batches do not depend on timing.
 """
 
 import os
@@ -24,15 +21,17 @@ from tempfile import TemporaryDirectory, gettempdir
 from types import FrameType
 from typing import Any
 
+import torch
+
 from outcome_rl.environment import package_versions
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.model.published import published_weights
 from outcome_rl.grpo.rollout.sampling import sample_seeds
-from outcome_rl.grpo.rollout.vllm_worker import TRAINER
 from outcome_rl.grpo.types import EngineDied, Rollout
 
-OLDEST, NEWEST = (0, 22), (0, 33)
+OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer
 SHARED_MEMORY = Path("/dev/shm")
 _PREFIX = "outcome-rl-weights-"
 DEATH = (
@@ -75,15 +74,21 @@ class VllmEngine:
         # the lock of the run's folder, and would keep it when this process is killed.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        if (
+            policy.device.type == "cuda"
+        ):  # handles to GPU memory are pickled, for sockets in a folder of this user alone
+            os.environ.setdefault("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
         from vllm import LLM
         from vllm.platforms import current_platform
+
+        from outcome_rl.grpo.rollout.vllm_worker import TRAINER
+        from outcome_rl.grpo.rollout.weight_transfer import LocalClient, backend, open_sender
 
         rollout, data = config.rollout, config.data
         self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
         self._asleep = False
         others = set(active_children())
         self._handover = Handover(policy)
-        self._new_weights = Path(self._handover.name) / "new"  # exists until the engine has loaded them
         with ExitStack() as stack:
             stack.enter_context(_hidden_from_ctrl_c())
             stack.enter_context(_unwound_by_sigterm())
@@ -103,6 +108,7 @@ class VllmEngine:
                     enable_sleep_mode=self._can_sleep,
                     logprobs_mode="processed_logprobs",  # of the distribution after temperature, top-k and top-p
                     generation_config="vllm",  # ignore the model's own settings: the loss does not model them
+                    weight_transfer_config={"backend": backend(policy.device)},
                     worker_extension_cls="outcome_rl.grpo.rollout.vllm_worker.PolicyWorker",
                 )
             except (RuntimeError, ValueError) as error:
@@ -114,6 +120,9 @@ class VllmEngine:
                 ) from error
         self._processes = set(active_children()) - others
         self.update_weights(policy)
+        self._sender = open_sender(
+            LocalClient(self._llm), lambda: published_weights(self._policy), policy.device, self._handover.name
+        )
 
     def close(self) -> None:
         """End the engine's processes, and remove its files and sockets."""
@@ -122,7 +131,7 @@ class VllmEngine:
 
     def update_weights(self, policy: Policy) -> None:
         self._policy = policy
-        policy.full_copy(everywhere=True).save_weights(self._new_weights)
+        self._has_old_weights = True
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
@@ -156,9 +165,10 @@ class VllmEngine:
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
-        if self._new_weights.exists():
-            self._llm.collective_rpc("load_policy", args=(str(self._new_weights),))
-            shutil.rmtree(self._new_weights)
+        if self._has_old_weights:
+            with torch.accelerator.device_index(self._policy.device.index):  # threads begin with the first GPU
+                self._sender.send_weights()
+            self._has_old_weights = False
         self._llm.reset_prefix_cache()
         self._llm.sleep(level=0)  # queues requests without starting them
         self._llm.enqueue([{"prompt_token_ids": ids} for ids in prompts], settings, use_tqdm=False)

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from outcome_rl.grpo import trainer
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.model.published import published_weights
 from outcome_rl.grpo.rollout import vllm_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, Handover, check_vllm
@@ -26,16 +27,16 @@ from outcome_rl.grpo.types import EngineDied, Rollout
 from outcome_rl.toy import policy_dir
 
 
-@pytest.mark.parametrize("version", ["0.22.0", "0.27.1", "0.32.0+cpu", "0.33.0rc1.dev3+g1234"])
+@pytest.mark.parametrize("version", ["0.28.0", "0.29.1", "0.32.0+cpu", "0.33.0rc1.dev3+g1234"])
 def test_supported_versions_are_accepted(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": version})
     check_vllm()
 
 
-@pytest.mark.parametrize("version", ["0.21.4", "0.34.0", "0.8.5.post1", "1.25.0"])
+@pytest.mark.parametrize("version", ["0.27.1", "0.34.0", "0.8.5.post1", "1.25.0"])
 def test_unsupported_versions_are_named(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": version})
-    with pytest.raises(ValueError, match=rf"vLLM >=0\.22,<0\.34, and {version} is installed: pip install 'vllm>="):
+    with pytest.raises(ValueError, match=rf"vLLM >=0\.28,<0\.34, and {version} is installed: pip install 'vllm>="):
         check_vllm()
 
 
@@ -45,7 +46,7 @@ def test_missing_vllm_is_reported_before_a_model_is_loaded(
     monkeypatch.setattr(vllm_engine, "package_versions", lambda: {"vllm": "not installed"})
     result = invoke("--config", "toy", *small(tmp_path, "rollout.engine=vllm", "model.path=no/such/model"))
     assert result.exit_code == 2
-    assert "rollout.engine=vllm, but vLLM is not installed here: pip install 'vllm>=0.22,<0.34'" in result.stderr
+    assert "rollout.engine=vllm, but vLLM is not installed here: pip install 'vllm>=0.28,<0.34'" in result.stderr
 
 
 def test_the_extra_has_the_same_versions() -> None:
@@ -60,9 +61,26 @@ def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> Non
     policy.save_weights(tmp_path)
     written = load_file(tmp_path / "model.safetensors")
     published = load_file(policy_dir() / "model.safetensors")
-    assert written.keys() == published.keys()
-    for name, tensor in written.items():
-        assert torch.equal(tensor, published[name].to(policy.model.dtype))
+    handed_over = published_weights(policy)
+    assert handed_over.keys() == written.keys() == published.keys()
+    held = {parameter.data_ptr() for parameter in policy.model.parameters()}
+    for name, tensor in published.items():
+        assert torch.equal(written[name], tensor.to(policy.model.dtype))
+        assert torch.equal(handed_over[name], written[name])
+        assert handed_over[name].data_ptr() in held  # no copy
+
+
+def test_adapters_are_handed_over_merged(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    policy = Policy.load(ModelConfig(path="toy", device="cpu", lora_rank=2))
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=0.1)
+    policy.save_weights(tmp_path)
+    written, handed_over = load_file(tmp_path / "model.safetensors"), published_weights(policy)
+    assert handed_over.keys() == written.keys()
+    assert all(torch.equal(handed_over[name], tensor) for name, tensor in written.items())
 
 
 @pytest.mark.parametrize(("free", "inside"), [(2**30, True), (2**20, False)])
