@@ -226,7 +226,7 @@ def _memory_lines(estimate: Estimate, config: TrainConfig) -> Iterator[str]:
         yield f"  {'memory of this machine':<42} {_shown(there):>10}" + (
             ", TOO LITTLE" if there < estimate.peak else ""
         )
-    if config.rollout.engine == "vllm":
+    if config.rollout.engine == "vllm" and not config.rollout.servers:
         yield f"  vLLM in addition: {config.rollout.gpu_memory_utilization:.0%} of the GPU's memory" + (
             ", given back between rollouts" if config.rollout.free_cache_engine else ""
         )

@@ -10,6 +10,7 @@ from dataclasses import asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import yaml  # type: ignore[import-untyped]
 
@@ -202,6 +203,17 @@ def _check(config: TrainConfig) -> None:
             "rollout.importance_cap corrects for an engine with its own arithmetic, but the transformers engine "
             "samples with the trained weights themselves. Set rollout.engine=vllm or leave the cap out"
         )
+    if rollout.servers and rollout.engine == "transformers":
+        raise ValueError("rollout.servers are vLLM servers: set rollout.engine=vllm, or leave them out")
+    for url in rollout.servers:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+            raise ValueError(
+                "rollout.servers must hold addresses like http://host:8000, without a key (VLLM_API_KEY holds it); "
+                f"got {parts._replace(netloc=parts.netloc.rpartition('@')[2], query='').geturl()!r}"
+            )
+    if len({url.rstrip("/") for url in rollout.servers}) < len(rollout.servers):
+        raise ValueError(f"rollout.servers names a server twice: {', '.join(rollout.servers)}")
     if rollout.n == 1:
         why = (
             "the leave-one-out mean of ucb_mean needs other samples"

@@ -134,7 +134,15 @@ class RolloutConfig(SamplingConfig):
         "transformers",
         "Rollout engine: the trained weights themselves, or a vLLM engine that receives them after every step.",
     )
-    micro_batch_size: int = setting(512, "Largest number of sequences generated at a time.", gt=0)
+    servers: list[str] = setting(
+        [],
+        "Addresses (http://host:port) of vLLM servers that sample in place of an engine of this machine; needs "
+        "engine=vllm. The environment variable VLLM_API_KEY holds their key.",
+        affects_results=False,
+    )
+    micro_batch_size: int = setting(
+        512, "Largest number of sequences generated at a time, by the engine or by each server.", gt=0
+    )
     gpu_memory_utilization: float = setting(
         0.5,
         "Share of the device memory that vLLM may fill with weights and cache (main memory, in vLLM's CPU build).",

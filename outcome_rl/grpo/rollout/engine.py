@@ -47,6 +47,10 @@ def choose_engine(config: TrainConfig) -> Callable[[Policy], AbstractContextMana
         from outcome_rl.grpo.rollout.vllm_engine import VllmEngine, check_vllm
 
         check_vllm()
+        if config.rollout.servers:
+            from outcome_rl.grpo.rollout.vllm_servers import ServersEngine
+
+            return lambda policy: closing(ServersEngine(policy, config))
         return lambda policy: closing(VllmEngine(policy, config))
     from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 

@@ -1,0 +1,338 @@
+"""Rollouts from vLLM servers that the user runs (`vllm serve`), on other machines too.
+
+    generate: send new weights to all servers, if any -> empty prefix caches -> sample, each response wherever fewest
+              are in work -> check the version of the weights -> sample again what a lost server had
+
+A server that dies, hangs, or has other weights afterwards is lost for the rest of the run, and others sample its
+responses. Nothing is counted before all responses are there, so none is lost or counted twice. Every response has its
+own seed, so samples do not depend on the server, up to rounding.
+"""
+
+import http.client
+import json
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+from torch import Tensor
+
+from outcome_rl.environment import package_versions
+from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.model.published import published_weights
+from outcome_rl.grpo.rollout.sampling import sample_seeds
+from outcome_rl.grpo.rollout.vllm_engine import Handover
+from outcome_rl.grpo.types import EngineDied, Rollout
+
+logger = logging.getLogger(__name__)
+
+_PROBE = "Let x = 17 @ 5 # 3 => \\boxed{4}, äöü 😀"
+API_KEY = "VLLM_API_KEY"  # the environment variable that vLLM's servers read too
+SHORT_S, LONG_S = 30.0, 1800.0  # until a server counts as hanging: for a question, and for a response or its weights
+
+
+class ServerFailed(Exception):
+    """A server did not answer, or answered with an error."""
+
+
+class Server:
+    """A server, and how many responses it has in work."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self.workers = 1  # processes that receive weights
+        self.in_work = 0
+        self.failure = ""  # why it is lost; empty while it is not
+
+    def get(self, path: str) -> dict[str, Any]:
+        return self._request("GET", path, None, SHORT_S)
+
+    def post(self, path: str, content: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self._request("POST", path, content, LONG_S)
+
+    def _request(self, method: str, path: str, content: Mapping[str, Any] | None, timeout: float) -> dict[str, Any]:
+        """Return the JSON of an answer, without proxies and redirects, which would see the key.
+
+        Raises:
+            ServerFailed: no answer, or another status than success; the key is not in its text.
+        """
+        parts = urlsplit(self.url)
+        connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get(API_KEY):
+            headers["Authorization"] = f"Bearer {key}"
+        connection = connect(parts.netloc, timeout=timeout)
+        try:
+            connection.request(method, parts.path + path, None if content is None else json.dumps(content), headers)
+            response = connection.getresponse()
+            text = response.read()
+            if response.status in (401, 403):
+                raise ServerFailed(f"{path} refuses the API key; set the environment variable {API_KEY}")
+            if not 200 <= response.status < 300:
+                raise ServerFailed(f"{path} answers with status {response.status}: {text[:300]!r}")
+            return dict(json.loads(text)) if text else {}
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ServerFailed(f"{path} gives no answer: {type(error).__name__}: {error}") from error
+        finally:
+            connection.close()
+
+
+class ServersClient:
+    """The four phases of vLLM's weight transfer, on all servers at once (a `VLLMWeightSyncClient`)."""
+
+    def __init__(self, servers: "Servers") -> None:
+        self._servers = servers
+        self.version = ""  # label of the weights of the next update
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        offset, infos = init_info.get("rank_offset", 0), {}
+        for server in self._servers.alive():
+            infos[server] = init_info | ({"rank_offset": offset} if offset else {})
+            offset += server.workers if offset else 0
+        self._servers.each(lambda server: server.post("/init_weight_transfer_engine", {"init_info": infos[server]}))
+
+    def start_weight_update(self) -> None:
+        def start(server: Server) -> None:
+            try:
+                server.post("/start_weight_update")
+            except ServerFailed:  # a trainer was killed during an update, which is still open
+                server.post("/finish_weight_update")
+                server.post("/start_weight_update")
+
+        self._servers.each(start)
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        self._servers.each(lambda server: server.post("/update_weights", {"update_info": update_info}))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        content = {"weight_version": weight_version or self.version}
+        self._servers.each(lambda server: server.post("/finish_weight_update", content))
+
+
+def weight_transfer() -> Any:
+    """Return the module that needs vLLM, which tests replace."""
+    from outcome_rl.grpo.rollout import weight_transfer
+
+    return weight_transfer
+
+
+class Servers:
+    """The servers of a run, lost ones included; threads may share it."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._servers = [Server(url) for url in urls]
+        self._lock = threading.Lock()
+
+    def alive(self) -> list[Server]:
+        """Return the servers that are not lost.
+
+        Raises:
+            EngineDied: there are none.
+        """
+        alive = [server for server in self._servers if not server.failure]
+        if not alive:
+            reasons = "; ".join(f"{server.url}{server.failure}" for server in self._servers)
+            raise EngineDied(
+                f"all of rollout.servers are lost: {reasons}. The finished steps are in a checkpoint: the same command "
+                "continues the run"
+            )
+        return alive
+
+    def lose(self, server: Server, why: str) -> None:
+        with self._lock:
+            if server.failure:
+                return
+            server.failure = why
+        logger.warning("rollout.servers: %s%s; the run goes on without it", server.url, why)
+
+    def each(self, call: Callable[[Server], object]) -> None:
+        """Call a function for every server at the same time; those where it fails are lost.
+
+        Raises:
+            EngineDied: it failed for all.
+        """
+
+        def attempt(server: Server) -> None:
+            try:
+                call(server)
+            except ServerFailed as error:
+                self.lose(server, str(error))
+
+        alive = self.alive()
+        with ThreadPoolExecutor(len(alive)) as pool:
+            list(pool.map(attempt, alive))
+        self.alive()
+
+    def map(self, call: Callable[[Server, int], Any], count: int, in_work: int, version: str) -> list[Any]:
+        """Return `call(server, index)` for every index, each from a server that has this version of the weights.
+
+        Args:
+            in_work: the most calls that a server gets at a time.
+
+        Raises:
+            EngineDied: all servers are lost.
+        """
+        found: dict[int, tuple[Server, Any]] = {}
+
+        def attempt(index: int) -> None:
+            with self._lock:
+                alive = [server for server in self._servers if not server.failure]
+                server = min(alive, key=lambda server: server.in_work, default=None)
+                if server is None:
+                    return
+                server.in_work += 1
+            try:
+                found[index] = server, call(server, index)
+            except ServerFailed as error:
+                self.lose(server, str(error))
+            finally:
+                with self._lock:
+                    server.in_work -= 1
+
+        while missing := [index for index in range(count) if index not in found]:
+            with ThreadPoolExecutor(min(len(missing), in_work * len(self.alive()))) as pool:
+                list(pool.map(attempt, missing))
+            self.each(lambda server: check_version(server, version))
+            found = {index: part for index, part in found.items() if not part[0].failure}
+        return [found[index][1] for index in range(count)]
+
+
+def check_version(server: Server, version: str) -> None:
+    """Check that a server has the weights with this label.
+
+    Raises:
+        ServerFailed: it was restarted, or another trainer has sent its own.
+    """
+    has = server.get("/weight_info").get("weight_version")
+    if has != version:
+        raise ServerFailed(f" has weights of version {has!r} instead of {version!r}: restarted, or used by another run")
+
+
+class ServersEngine:
+    """The servers, with the weights of a policy."""
+
+    def __init__(self, policy: Policy, config: TrainConfig) -> None:
+        """Check the servers; they get their weights before the first rollout.
+
+        Raises:
+            ValueError: a server does not answer, or does not fit this run.
+        """
+        self._policy = policy
+        self._config = config
+        self._servers = Servers(config.rollout.servers)
+        for server in self._servers.alive():
+            try:
+                self._check(server)
+            except (ServerFailed, KeyError) as error:
+                why = f" is no vLLM server: no {error} in its answer" if isinstance(error, KeyError) else error
+                raise ValueError(f"rollout.servers: {server.url}{why}") from error
+        self._handover = Handover(policy)
+        self._client = ServersClient(self._servers)
+        self._connected: list[Server] = []
+        self._sender: Any = None
+        self._run, self._updates, self._version = uuid.uuid4().hex, 0, ""
+        self._weights: Mapping[str, Tensor] = {}  # while they are sent
+        self.update_weights(policy)
+
+    def close(self) -> None:
+        """Remove the folder for weights; the servers run on."""
+        if self._sender is not None:
+            self._sender.shutdown()
+        self._handover.cleanup()
+
+    def update_weights(self, policy: Policy) -> None:
+        self._policy = policy
+        self._has_old_weights = True
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> list[Rollout]:
+        if self._has_old_weights:
+            weights = published_weights(self._policy)  # collective if the policy is sharded
+            self._version = distributed.on_rank_zero(lambda: self._send(weights))
+            self._has_old_weights = False
+        self._servers.each(lambda server: server.post("/reset_prefix_cache"))
+        repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
+        seeds = sample_seeds(prompts, sampling.n, seed)
+        common = {
+            "model": None,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "max_tokens": max_tokens,
+            "stop_token_ids": self._policy.end_token_ids,
+            "logprobs": 0,  # log-probabilities of the sampled token alone
+            "return_token_ids": True,
+        }
+
+        def sample(server: Server, index: int) -> tuple[list[int], list[float]]:
+            answer = server.post("/v1/completions", common | {"prompt": repeated[index], "seed": seeds[index]})
+            try:
+                (choice,) = answer["choices"]
+                token_ids, logps = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+            except (KeyError, TypeError, ValueError) as error:
+                raise ServerFailed(f"/v1/completions has no token_ids and logprobs: {str(answer)[:300]}") from error
+            if not token_ids or len(token_ids) != len(logps):
+                raise ServerFailed(f"/v1/completions has {len(token_ids)} tokens and {len(logps)} log-probabilities")
+            return token_ids, logps
+
+        sampled = self._servers.map(sample, len(repeated), self._config.rollout.micro_batch_size, self._version)
+        tokenizer = self._policy.tokenizer
+        return [Rollout.decoded(tokenizer, *row) for row in zip(repeated, *zip(*sampled, strict=True), strict=True)]
+
+    def _send(self, weights: Mapping[str, Tensor]) -> str:
+        """Send weights to all servers, and return their version."""
+        self._updates += 1
+        self._client.version = f"{self._run}-{self._updates}"
+        self._weights = weights
+        alive = self._servers.alive()
+        if self._connected != alive:  # at the start, and where some are lost
+            workers = sum(server.workers for server in alive)
+            device, folder = self._policy.device, self._handover.name
+            self._sender = weight_transfer().open_sender(self._client, lambda: self._weights, device, folder, workers)
+            self._connected = self._servers.alive()
+        self._sender.send_weights()
+        self._weights = {}
+        return self._client.version
+
+    def _check(self, server: Server) -> None:
+        """Check that a server fits this run.
+
+        Raises:
+            ServerFailed: it does not answer, or does not fit.
+        """
+        config, tokenizer = self._config, self._policy.tokenizer
+        here, there = package_versions()["vllm"].partition("+")[0], server.get("/version")["version"].partition("+")[0]
+        if here != there:
+            raise ServerFailed(f" runs vLLM {there}, and {here} is installed here; install the same version")
+        try:
+            started = server.get("/server_info?config_format=json")["vllm_config"]
+        except ServerFailed as error:
+            raise ServerFailed(f"{error}; start it with the environment variable VLLM_SERVER_DEV_MODE=1") from error
+        found = started["model_config"] | {"backend": (started["weight_transfer_config"] or {}).get("backend")}
+        wanted = {
+            "dtype": (f"torch.{config.model.dtype}", f"--dtype {config.model.dtype}"),
+            "logprobs_mode": ("processed_logprobs", "--logprobs-mode processed_logprobs"),
+            "generation_config": ("vllm", "--generation-config vllm"),
+            "backend": (
+                name := weight_transfer().backend(self._policy.device, servers=True),
+                f"""--weight-transfer-config '{{"backend": "{name}"}}'""",
+            ),
+        }
+        wrong = [f"{option} (has {found[key]})" for key, (value, option) in wanted.items() if found[key] != value]
+        length = config.data.max_prompt_length + config.data.max_response_length
+        if found["max_model_len"] < length:
+            wrong.append(f"--max-model-len {length} (has {found['max_model_len']})")
+        if wrong:
+            raise ServerFailed(f" must be started with {', '.join(wrong)}")
+        server.workers = int(server.get("/get_world_size")["world_size"])
+        ids = server.post("/tokenize", {"prompt": _PROBE, "add_special_tokens": False})["tokens"]
+        own = tokenizer(_PROBE, add_special_tokens=False)["input_ids"]
+        if ids != own:
+            raise ServerFailed(f" has another tokenizer than model.path={config.model.path!r}: {ids} instead of {own}")

@@ -1,0 +1,330 @@
+"""Servers that die, hang, lie or do not fit, played by an HTTP server; `make test-vllm` runs vLLM's own."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from grpo_runs import MakeOverrides
+
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout import vllm_servers
+from outcome_rl.grpo.rollout.vllm_servers import ServersEngine
+from outcome_rl.grpo.types import EngineDied
+
+PROMPTS = [[5, 6], [7], [8, 9, 10]]
+N = 8
+KEY = "sk-never-in-a-log"
+
+
+class FakeServer(ThreadingHTTPServer):
+    """Answers as vLLM's server does; the tokens of a response are digits of its seed."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, policy: Policy, max_model_len: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.policy = policy
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.model = {
+            "dtype": "torch.float32",
+            "logprobs_mode": "processed_logprobs",
+            "generation_config": "vllm",
+            "max_model_len": max_model_len,
+        }
+        self.version = "0.32.0"
+        self.weights = "default"
+        self.updating = False
+        self.calls: list[str] = []
+        self.keys: set[str | None] = set()
+        self.seeds: list[int] = []  # of responses, answered or not
+        self.before_response: Callable[[int], None] = lambda number: None  # may raise
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Be silent about a client that waits no longer."""
+
+    def answer(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
+        match path:
+            case "/version":
+                return {"version": self.version}
+            case "/server_info?config_format=json":
+                backend = {"backend": "file"}
+                return {"vllm_config": {"model_config": self.model, "weight_transfer_config": backend}}
+            case "/tokenize":
+                return {"tokens": self.policy.tokenizer(content["prompt"], add_special_tokens=False)["input_ids"]}
+            case "/get_world_size":
+                return {"world_size": 1}
+            case "/weight_info":
+                return {"weight_version": self.weights}
+            case "/start_weight_update":
+                if self.updating:
+                    raise RuntimeError("an update is open")
+                self.updating = True
+            case "/finish_weight_update":
+                self.updating = False
+                self.weights = content.get("weight_version", self.weights)
+            case "/v1/completions":
+                self.seeds.append(content["seed"])
+                self.before_response(len(self.seeds))
+                return {"choices": [response(content)]}
+        return {}
+
+
+def response(content: dict[str, Any]) -> dict[str, Any]:
+    ids = [*content["prompt"], *(3 + int(digit) for digit in str(content["seed"]))]
+    return {"token_ids": ids, "logprobs": {"token_logprobs": [-0.5] * len(ids)}}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeServer
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_POST(self) -> None:
+        text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.calls.append(self.path)
+        self.server.keys.add(self.headers.get("Authorization"))
+        try:
+            status, answer = 200, self.server.answer(self.path, json.loads(text or "{}"))
+        except ConnectionError:  # a death
+            self.close_connection = True
+            return
+        except RuntimeError as error:
+            status, answer = 500, {"error": str(error)}
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+class FakeSender:
+    """Drives the phases as vLLM's senders do, without tensors."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        client.init_weight_transfer_engine({"rank_offset": 1})
+
+    def send_weights(self) -> None:
+        self.client.start_weight_update()
+        self.client.update_weights({"names": []})
+        self.client.finish_weight_update()
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = SimpleNamespace(
+        open_sender=lambda client, *_: FakeSender(client), backend=lambda device, *, servers: "file" if servers else ""
+    )
+    monkeypatch.setattr(vllm_servers, "weight_transfer", lambda: fake)
+    monkeypatch.setattr(vllm_servers, "package_versions", lambda: {"vllm": "0.32.0+cpu"})
+    monkeypatch.setenv("VLLM_API_KEY", KEY)
+
+
+@pytest.fixture
+def servers(shared_policy: Policy) -> Iterator[list[FakeServer]]:
+    started = [FakeServer(shared_policy, 512) for _ in range(2)]
+    yield started
+    for server in started:
+        server.shutdown()
+        server.server_close()
+
+
+def settings(servers: list[FakeServer], *overrides: str) -> TrainConfig:
+    urls = ",".join(server.url for server in servers)
+    return load_config("toy", ["rollout.engine=vllm", f"rollout.servers=[{urls}]", "model.device=cpu", *overrides])
+
+
+def texts(engine: ServersEngine) -> list[str]:
+    return [rollout.text for rollout in engine.generate(PROMPTS, SamplingConfig(n=N), 16, seed=1)]
+
+
+@pytest.fixture
+def expected(shared_policy: Policy, servers: list[FakeServer]) -> list[str]:
+    """The samples of one server that nothing disturbs."""
+    with closing(ServersEngine(shared_policy, settings(servers[:1]))) as engine:
+        sampled = texts(engine)
+    for server in servers:
+        server.calls.clear()
+        server.seeds.clear()
+    assert len(set(sampled)) == len(PROMPTS) * N
+    return sampled
+
+
+def test_samples_do_not_depend_on_the_servers(
+    shared_policy: Policy, servers: list[FakeServer], expected: list[str]
+) -> None:
+    with closing(ServersEngine(shared_policy, settings(servers))) as engine:
+        assert texts(engine) == expected
+        assert sum(len(server.seeds) for server in servers) == len(PROMPTS) * N
+        assert servers[0].weights == servers[1].weights != "default"
+        first = servers[0].weights
+        assert texts(engine) == expected
+        assert servers[0].weights == first  # nothing new, nothing sent
+        engine.update_weights(shared_policy)
+        texts(engine)
+        assert first != servers[0].weights == servers[1].weights
+    for server in servers:
+        phases = [path for path in server.calls if "weight" in path and path != "/weight_info"]
+        update = ["/start_weight_update", "/update_weights", "/finish_weight_update"]
+        assert phases == ["/init_weight_transfer_engine", *update, *update]
+
+
+def test_a_busy_server_gets_fewer_responses(shared_policy: Policy, servers: list[FakeServer]) -> None:
+    servers[0].before_response = lambda number: time.sleep(0.3)
+    with closing(ServersEngine(shared_policy, settings(servers, "rollout.micro_batch_size=1"))) as engine:
+        texts(engine)
+    assert 1 <= len(servers[0].seeds) < len(servers[1].seeds)
+
+
+def test_a_death_within_a_step_moves_its_responses(
+    shared_policy: Policy, servers: list[FakeServer], expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def die(number: int) -> None:
+        if number > 2:
+            raise ConnectionResetError
+
+    servers[0].before_response = die
+    with closing(ServersEngine(shared_policy, settings(servers, "rollout.micro_batch_size=2"))) as engine:
+        with caplog.at_level(logging.WARNING):
+            assert texts(engine) == expected
+        assert servers[0].url in caplog.text
+        before = len(servers[0].calls)
+        engine.update_weights(shared_policy)  # among the others alone
+        assert texts(engine) == expected
+        assert len(servers[0].calls) == before
+
+
+def test_a_server_that_hangs_is_lost(
+    shared_policy: Policy, servers: list[FakeServer], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_servers, "LONG_S", 0.5)
+    release = threading.Event()
+
+    def hang(number: int) -> None:
+        release.wait(10)
+
+    servers[1].before_response = hang
+    with closing(ServersEngine(shared_policy, settings(servers))) as engine:
+        assert texts(engine) == expected
+    release.set()
+
+
+def test_responses_of_other_weights_are_sampled_again(
+    shared_policy: Policy, servers: list[FakeServer], expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def restart(number: int) -> None:
+        servers[0].weights = "default"
+
+    servers[0].before_response = restart
+    with closing(ServersEngine(shared_policy, settings(servers))) as engine, caplog.at_level(logging.WARNING):
+        assert texts(engine) == expected
+    assert len(servers[0].seeds) > 0
+    assert len(servers[1].seeds) == len(PROMPTS) * N  # its own and those of the other
+    assert "version 'default'" in caplog.text
+
+
+def test_the_loss_of_all_servers_is_the_engines_death(shared_policy: Policy, servers: list[FakeServer]) -> None:
+    def fail(number: int) -> None:
+        raise RuntimeError("out of memory")
+
+    for server in servers:
+        server.before_response = fail
+    with (
+        closing(ServersEngine(shared_policy, settings(servers))) as engine,
+        pytest.raises(EngineDied, match="out of memory") as raised,
+    ):
+        texts(engine)
+    assert all(server.url in str(raised.value) for server in servers)
+
+
+def test_an_update_that_a_killed_trainer_left_open_is_closed(
+    shared_policy: Policy, servers: list[FakeServer], expected: list[str]
+) -> None:
+    servers[0].updating = True
+    with closing(ServersEngine(shared_policy, settings(servers))) as engine:
+        assert texts(engine) == expected
+    assert len(servers[0].seeds) > 0
+
+
+def test_the_key_is_sent_and_never_shown(
+    shared_policy: Policy, servers: list[FakeServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(number: int) -> None:
+        raise RuntimeError("broken")
+
+    servers[0].before_response = fail
+    with caplog.at_level(logging.DEBUG), closing(ServersEngine(shared_policy, settings(servers))) as engine:
+        texts(engine)
+    assert servers[0].keys == servers[1].keys == {f"Bearer {KEY}"}
+    assert "broken" in caplog.text
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fix"),
+    [
+        ("logprobs_mode", "raw_logprobs", "--logprobs-mode processed_logprobs"),
+        ("generation_config", "auto", "--generation-config vllm"),
+        ("dtype", "torch.bfloat16", "--dtype float32"),
+        ("max_model_len", 8, "--max-model-len"),
+    ],
+)
+def test_a_server_that_was_started_with_other_settings_is_refused(
+    key: str, value: object, fix: str, shared_policy: Policy, servers: list[FakeServer]
+) -> None:
+    servers[1].model[key] = value
+    with pytest.raises(ValueError, match=fix) as raised:
+        ServersEngine(shared_policy, settings(servers))
+    assert servers[1].url in str(raised.value)
+
+
+def test_another_version_is_refused(shared_policy: Policy, servers: list[FakeServer]) -> None:
+    servers[0].version = "0.31.0"
+    with pytest.raises(ValueError, match=r"runs vLLM 0\.31\.0, and 0\.32\.0 is installed here"):
+        ServersEngine(shared_policy, settings(servers))
+
+
+def test_another_tokenizer_is_refused(
+    shared_policy: Policy, servers: list[FakeServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers[0], "policy", SimpleNamespace(tokenizer=lambda *_, **__: {"input_ids": [1]}))
+    with pytest.raises(ValueError, match="another tokenizer"):
+        ServersEngine(shared_policy, settings(servers))
+
+
+def test_an_address_without_a_server_is_refused(shared_policy: Policy) -> None:
+    config = load_config("toy", ["rollout.engine=vllm", "rollout.servers=[http://127.0.0.1:9]", "model.device=cpu"])
+    with pytest.raises(ValueError, match=r"http://127\.0\.0\.1:9/version gives no answer"):
+        ServersEngine(shared_policy, config)
+
+
+@pytest.mark.parametrize(
+    "servers", ["localhost:8000", "ftp://host", "http://user:pass@host", "http://a:1,http://a:1/"], ids=range(4)
+)
+def test_bad_addresses_are_refused(servers: str, small: MakeOverrides, tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match=r"rollout\.servers") as raised:
+        load_config("toy", small(tmp_path, "rollout.engine=vllm", f"rollout.servers=[{servers}]"))
+    assert "pass" not in str(raised.value)
+
+
+def test_servers_need_vllm(small: MakeOverrides, tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match=r"rollout\.engine=vllm"):
+        load_config("toy", small(tmp_path, "rollout.servers=[http://a:1]"))
