@@ -69,12 +69,12 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt setup.py CMakeLists.txt $(wi
 test-integrations: $(INTEGRATIONS)/.ready ## Run the tests of the plug-ins on the real stacks, in an environment of their own (2 GB)
 	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest tests/integrations $(ARGS)
 
-$(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integrations/verl-requirements.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
+$(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integrations/no-deps-requirements.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints-integrations.txt peft pytest pytest-timeout --editable '.[train,trl]'
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		--requirement tests/integrations/verl-requirements.txt
+		--requirement tests/integrations/no-deps-requirements.txt
 	@touch $@
 
 check-native: install ## Run the tests of the C++ under ASan, UBSan and TSan, two minutes; needs GCC with its sanitizers

@@ -1,0 +1,81 @@
+"""Advantages of a group of verifiers 0.4 traces, written where its trainers read them: per sampled token, on the nodes.
+
+    explorer = Explorer(bonus="ucb_con", coef=0.2)
+    scored = assign_advantages(traces, explorer, tokenizer)  # all traces of a step, or a group at a time
+
+`Branch.advantages` of verifiers then aligns them with `token_ids`. A bonus recorded as a reward in `Env.finalize` would
+be normalised with the rewards, and each of the env's worker processes would keep counts of its own; hence this function
+for the process that trains.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.exploration.scored import Scored
+from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
+
+if TYPE_CHECKING:
+    from verifiers.v1 import Trace
+
+
+def assign_advantages(
+    traces: "Sequence[Trace]", explorer: Explorer, tokenizer: Tokenizer, *, answer_key: str | None = "answer"
+) -> Scored:
+    """Score N traces by their last model turn, count them, and set `advantages` of every sampled node.
+
+    All sampled tokens of a trace get `advantages + bonuses`, but those of the answer as `answer_mask_mode` says.
+    A question is `task.key`; its traces in this call are one group, with `Trace.reward` as rewards. An outcome function
+    gets the text of the last turn and the task's data.
+
+    Args:
+        traces: N traces with token ids, as verifiers' train client records them. Leave out failed ones (`ok`) and
+            those of agents that are not trained (`agent.trainable`).
+        explorer: counts and outcome classes, kept over training.
+        tokenizer: Hugging Face tokenizer of the policy.
+        answer_key: field of the tasks' data that holds the gold answer; None takes `reward > 0` as correct.
+
+    Returns:
+        The scored batch, with `metrics`; no gradient.
+
+    Raises:
+        ValueError: a trace has no task key or no sampled token, its data has no field `answer_key`, or
+            `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
+    """
+    if explorer.config.answer_mask_mode == "all":
+        raise ValueError(
+            "answer_mask_mode must be 'policy', 'bonus' or 'none' for verifiers, which has one advantage per token and "
+            "leaves the denominator to the trainer; got 'all'"
+        )
+    sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
+    for i, trace in enumerate(traces):
+        if not trace.task.key or not sampled[i]:
+            raise ValueError(
+                f"traces[{i}] must have a task key and sampled tokens; got key {trace.task.key!r} and "
+                f"{len(sampled[i])} sampled nodes with token ids. Sample with "
+                "verifiers' train client, and leave out failed traces"
+            )
+        if answer_key is not None and getattr(trace.task.data, answer_key, None) is None:
+            raise ValueError(
+                f"answer_key={answer_key!r} must be a field of the tasks' data with the gold answer; "
+                f"{trace.task.type} has {sorted(trace.task.data.model_dump(exclude_none=True))}. Name one, or pass "
+                "None to use reward > 0"
+            )
+    last = [nodes[-1] for nodes in sampled]
+    ids = [[token for token, chosen in zip(node.token_ids, node.mask, strict=True) if chosen] for node in last]
+    rewards = [trace.reward for trace in traces]
+    scored = explorer.score(
+        [str(trace.task.key) for trace in traces],
+        [decode_completion(tokenizer, row) for row in ids],
+        None if answer_key is None else [str(getattr(trace.task.data, answer_key)) for trace in traces],
+        rewards,
+        correct=[reward > 0 for reward in rewards] if answer_key is None and not explorer.config.is_correct else None,
+        examples=[trace.task.data.model_dump() for trace in traces],
+    )
+    rows = scored.token_advantages(scored.answer_mask(tokenizer, ids)).tolist()
+    whole = (scored.advantages + scored.bonuses).tolist()
+    for nodes, row, advantage in zip(sampled, rows, whole, strict=True):
+        for node in nodes:
+            node.advantages = [advantage] * sum(node.mask)
+        nodes[-1].advantages = row[: sum(nodes[-1].mask)]
+    return scored

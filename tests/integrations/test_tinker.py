@@ -1,0 +1,181 @@
+"""Training data in the types of Tinker's client, and the gradient that its loss takes from them."""
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tinker
+import torch
+from tinker import Datum, ModelInput, SampledSequence
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from outcome_rl import Explorer, Scored, linear_policy_loss
+from outcome_rl.integrations.tinker import training_data
+from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.toy import policy_dir
+
+TOKENIZER = AutoTokenizer.from_pretrained(policy_dir())
+QUESTIONS = {"q1": ("D12 39 ^ 9 =>", "27"), "q2": ("D05 10 % 8 =>", "3")}
+
+
+def batch(right: str = "3", **settings: object) -> tuple[Scored, list[ModelInput], list[SampledSequence]]:
+    """Six responses to two questions, one of them a bare end of the sequence."""
+    answers = {"q1": ["27", "5", "5"], "q2": [right, None, "8"]}
+    ids, prompts, sequences, golds = [], [], [], []
+    for name, (prompt, gold) in QUESTIONS.items():
+        for answer in answers[name]:
+            text = f"\\boxed{{ {answer} }}"
+            tokens = [] if answer is None else TOKENIZER(text, add_special_tokens=False).input_ids
+            tokens = [*tokens, TOKENIZER.eos_token_id]
+            logprobs = [-0.1 * (t + 1) for t in range(len(tokens))]
+            sequences.append(
+                SampledSequence(
+                    stop_reason="stop", sequence_id=str(len(ids)), _tokens_list=tokens, _logprobs_list=logprobs
+                )
+            )
+            ids.append(name)
+            golds.append(gold)
+            prompts.append(ModelInput.from_ints(TOKENIZER(prompt).input_ids))
+    texts = [decode_completion(TOKENIZER, sequence.tokens) for sequence in sequences]
+    return Explorer(**settings).score(ids, texts, golds), prompts, sequences
+
+
+def column(datum: Datum, name: str) -> torch.Tensor:
+    return datum.loss_fn_inputs[name].to_torch()
+
+
+def importance_sampling(model: Any, data: list[Datum]) -> torch.Tensor:
+    total = torch.zeros((), dtype=model.dtype)
+    for datum in data:
+        inputs, targets = torch.tensor(datum.model_input.to_ints())[None], column(datum, "target_tokens")
+        logps = model(inputs).logits[0].log_softmax(dim=-1).gather(1, targets[:, None])[:, 0]
+        ratios = (logps - column(datum, "logprobs").to(model.dtype)).exp()
+        total = total - (ratios * column(datum, "advantages").to(model.dtype)).sum()
+    return total
+
+
+@pytest.mark.parametrize("mode", ["policy", "bonus", "none"])
+def test_gradient_is_that_of_the_policy_loss(mode: str) -> None:
+    """Tinker's `importance_sampling` is the sum of -ratio * advantage over the tokens."""
+    scored, prompts, sequences = batch(bonus="ucb_con+batch", coef=[0.2, 0.5], answer_mask_mode=mode)
+    found = training_data(scored, prompts, sequences, TOKENIZER)
+    assert len(found) == 6
+    model = AutoModelForCausalLM.from_pretrained(policy_dir()).double()
+    theirs = importance_sampling(model, found)
+    gradient = torch.autograd.grad(theirs, model.lm_head.weight)[0]
+
+    ours = torch.zeros((), dtype=torch.float64)
+    mask = scored.answer_mask(TOKENIZER, [sequence.tokens for sequence in sequences])
+    for i, (prompt, sequence) in enumerate(zip(prompts, sequences, strict=True)):
+        T = len(sequence.tokens)
+        tokens = torch.tensor(prompt.to_ints() + sequence.tokens)[None]
+        hidden = model.model(tokens).last_hidden_state[:, -T - 1 : -1]
+        ours = (
+            ours
+            + linear_policy_loss(
+                hidden,
+                model.lm_head.weight,
+                torch.tensor([sequence.tokens]),
+                scored.advantages[i : i + 1].double(),
+                torch.ones(1, T, dtype=torch.bool),
+                old_logps=torch.tensor([sequence.logprobs]).double(),
+                bonuses=scored.bonuses[i : i + 1].double(),
+                answer_mask=mask[i : i + 1, :T],
+                answer_mask_mode=mode,
+                loss_agg="token-sum",
+                epsilon_low=1.0,
+                epsilon_high=1e9,
+                impl="reference",
+            ).loss
+        )
+    expected = torch.autograd.grad(ours, model.lm_head.weight)[0]
+    assert gradient.abs().sum() > 0
+    torch.testing.assert_close(theirs, ours, rtol=1e-6, atol=1e-6)  # the columns are float32
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_columns_are_aligned() -> None:
+    scored, prompts, sequences = batch(bonus="ucb", coef=1.0)
+    found = training_data(scored, prompts, sequences, TOKENIZER)
+    for datum, prompt, sequence in zip(found, prompts, sequences, strict=True):
+        inputs, whole = datum.model_input.to_ints(), prompt.to_ints() + sequence.tokens
+        assert inputs == whole[:-1]
+        lengths = {len(inputs), *(len(column(datum, name)) for name in ("target_tokens", "logprobs", "advantages"))}
+        assert len(lengths) == 1
+        assert column(datum, "target_tokens")[prompt.length - 1 :].tolist() == sequence.tokens
+        assert (column(datum, "advantages")[: prompt.length - 1] == 0).all()
+
+
+def test_responses_that_move_nothing_are_left_out() -> None:
+    scored, prompts, sequences = batch(right="1", bonus="none")
+    assert (scored.advantages != 0).tolist() == [True] * 3 + [False] * 3
+    assert len(training_data(scored, prompts, sequences, TOKENIZER)) == 3
+    rows = [3, 4, 5]
+    chosen = [prompts[i] for i in rows], [sequences[i] for i in rows]
+    assert training_data(scored.select(rows), *chosen, TOKENIZER) == []
+
+
+def test_errors_name_what_to_change() -> None:
+    scored, prompts, sequences = batch()
+    with pytest.raises(ValueError, match=r"sequences\[0\]\.logprobs must hold one log-probability per token"):
+        training_data(scored, prompts, [replace(one, _logprobs_list=None) for one in sequences], TOKENIZER)
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        training_data(scored, prompts[:-1], sequences, TOKENIZER)
+    with pytest.raises(ValueError, match=r"answer_mask_mode must be .* Use 'policy'"):
+        training_data(replace(scored, answer_mask_mode="all"), prompts, sequences, TOKENIZER)
+
+
+class Server:
+    """A service in this process with the toy policy, for the calls of the example."""
+
+    def __init__(self, base_url: str) -> None:
+        self.model = AutoModelForCausalLM.from_pretrained(policy_dir())
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+
+    def create_lora_training_client(self, base_model: str, rank: int) -> "Server":
+        return self
+
+    def save_weights_and_get_sampling_client(self, name: str) -> "Server":
+        return self
+
+    def sample(self, prompt: ModelInput, num_samples: int, sampling_params: tinker.SamplingParams) -> Any:
+        ids = torch.tensor([prompt.to_ints()] * num_samples)
+        sampled = self.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=sampling_params.max_tokens,
+            do_sample=True,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        tokens = sampled.sequences[:, ids.shape[1] :]
+        logps = torch.stack(sampled.logits, dim=1).log_softmax(dim=-1).gather(2, tokens[:, :, None])[:, :, 0]
+        sequences = []
+        for row, row_logps in zip(tokens.tolist(), logps.tolist(), strict=True):
+            end = row.index(TOKENIZER.eos_token_id) + 1 if TOKENIZER.eos_token_id in row else len(row)
+            one = SampledSequence("stop", "", _tokens_list=row[:end], _logprobs_list=row_logps[:end])
+            sequences.append(one)
+        return SimpleNamespace(result=lambda: SimpleNamespace(sequences=sequences))
+
+    def forward_backward(self, data: list[Datum], loss_fn: str) -> Any:
+        assert loss_fn == "importance_sampling"
+        importance_sampling(self.model, data).backward()
+        return SimpleNamespace(result=lambda: None)
+
+    def optim_step(self, adam: tinker.AdamParams) -> Any:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return SimpleNamespace(result=lambda: None)
+
+
+def test_example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(tinker, "ServiceClient", Server)
+    monkeypatch.setattr("sys.argv", ["tinker_loop.py", "--steps", "2", "--questions", "2"])
+    torch.manual_seed(0)
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "tinker_loop.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["step 1", "step 2"]
+    assert all("of 16 trained" in line for line in lines)
