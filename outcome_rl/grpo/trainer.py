@@ -107,21 +107,13 @@ class Trainer:
         self.collector = Collector(config, self.train_set, self.order, self.policy, self.engine, self.explorer, reward)
 
     def _check_settings(self, *, continues: bool) -> None:
-        trainer, rollout = self.config.trainer, self.config.rollout
+        trainer = self.config.trainer
         if self.config.exploration.outcome == "given":
             raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
         if continues and trainer.resume_mode == "disable":
             raise ValueError(
                 f"{self.config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose "
                 "another trainer.experiment_name"
-            )
-        if rollout.top_p < 1 or rollout.top_k > 0:
-            logger.warning(
-                "rollout.top_p=%s and rollout.top_k=%s never sample some tokens, but the loss assumes that all tokens "
-                "can be sampled, so training is off-policy; use 1 and -1, or lower rollout.temperature, which the loss "
-                "takes into account",
-                rollout.top_p,
-                rollout.top_k,
             )
 
     def _load_model_and_data(self) -> None:

@@ -70,6 +70,8 @@ class Rollout(NamedTuple):
     # Log-probabilities of the tokens at the temperature of sampling, by the arithmetic of the engine that sampled them;
     # None where that arithmetic is the policy's own.
     logps: Sequence[float] | None = None
+    # The tokens that top-k and top-p kept for each token, itself among them; None where they are off.
+    kept: Sequence[Sequence[int]] | None = None
 
     @classmethod
     def decoded(
@@ -78,9 +80,10 @@ class Rollout(NamedTuple):
         prompt_ids: Sequence[int],
         token_ids: Sequence[int],
         logps: Sequence[float] | None = None,
+        kept: Sequence[Sequence[int]] | None = None,
     ) -> Self:
         """Make the record of a response from its tokens."""
-        return cls(prompt_ids, token_ids, decode_completion(tokenizer, token_ids), logps)
+        return cls(prompt_ids, token_ids, decode_completion(tokenizer, token_ids), logps, kept)
 
 
 class EngineDied(ChildProcessError):

@@ -229,13 +229,23 @@ def test_a_run_on_conversations_as_verl_stores_them(policy: Policy, small_config
     assert rows(config.run_dir, "samples")[0]["question"] in {row["prompt"][1]["content"] for row in rows_of_verl}
 
 
-@pytest.mark.parametrize("setting", ["top_p=0.9", "top_k=20", "val_kwargs.top_p=0.9"])
-def test_a_warning_for_sampling_that_the_loss_ignores(
-    setting: str, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    Trainer(small_config(tmp_path, f"rollout.{setting}")).close()
-    warnings = [message for message in caplog.messages if "training is off-policy" in message]
-    assert len(warnings) == (0 if "val_kwargs" in setting else 1)
+@pytest.mark.parametrize("setting", ["top_p=0.9", "top_k=20"])
+def test_truncated_sampling_is_on_policy(setting: str, small_config: MakeConfig, tmp_path: Path) -> None:
+    """The ratio of policy and sampler is that of two softmaxes over the tokens that sampling kept."""
+    config = small_config(tmp_path, f"rollout.{setting}", "actor.kl_loss_coef=0.01", "trainer.total_training_steps=1")
+    trainer = Trainer(config)
+    try:
+        trainer.run()
+    finally:
+        trainer.close()
+    (step,) = rows(config.run_dir, "metrics")
+    assert step["actor/kl"] == pytest.approx(0, abs=1e-6)
+    assert step["actor/grad_norm"] > 0
+
+
+def test_vllm_returns_no_kept_tokens(small_config: MakeConfig, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="engine=vllm cannot train with rollout"):
+        Trainer(small_config(tmp_path, "rollout.top_p=0.9", "rollout.engine=vllm"))
 
 
 @pytest.mark.parametrize(

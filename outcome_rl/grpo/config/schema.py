@@ -117,13 +117,18 @@ class SamplingConfig:
     )
     top_p: float = setting(
         1.0,
-        "Nucleus sampling; 1 disables it. For evaluation only: the loss assumes sampling from the whole vocabulary.",
+        "Nucleus sampling; 1 disables it. The loss is then over the tokens that sampling kept.",
         gt=0,
         le=1,
     )
     top_k: int = setting(
-        -1, "Sample from the k most likely tokens; -1 disables it. For evaluation only, like top_p.", ge=1, also=-1
+        -1, "Sample from the k most likely tokens; -1 disables it. The loss follows, as for top_p.", ge=1, also=-1
     )
+
+    @property
+    def truncates(self) -> bool:
+        """Whether some tokens are never sampled."""
+        return self.top_p < 1 or self.top_k > 0
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,12 @@
 - On the CPU this extends to every shared prefix: identical samples are computed once until they differ.
 - Sequences that have ended leave the batch.
 - The cache has room to grow. `DynamicCache` concatenates, which copies all of it at every token.
-- A token costs one forward pass and one draw, on the device; the host checks at intervals whether all have ended.
+- A token costs one forward pass and one draw, on the device; the host checks at intervals whether all have ended. With
+  top-k or top-p it waits at every token, for those that they kept.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -30,7 +32,7 @@ def decode(
     seeds: Sequence[int],
     sampling: SamplingConfig,
     max_tokens: int,
-) -> list[list[int]]:
+) -> list[tuple[list[int], list[list[int]] | None]]:
     """Sample S responses of at most `max_tokens` tokens, end tokens included.
 
     Args:
@@ -39,12 +41,16 @@ def decode(
         owners: index of the prompt of each of the S sequences.
         seeds: one a sequence; sampling depends on nothing else.
         sampling: temperature, top_k and top_p; `n` is not read.
+
+    Returns:
+        The tokens of each response, and with top-k or top-p the tokens that these kept for each of them.
     """
     device = policy.device
     warp = warper(sampling)
     end_ids = policy.end_token_ids
     ends = torch.tensor(end_ids, device=device)
     uniforms_ST = uniforms(seeds, max_tokens).to(device)
+    kept_ST: list[list[list[int]]] = [[] for _ in owners]
     tokens_ST = torch.full((len(owners), max_tokens), policy.tokenizer.pad_token_id, device=device)
 
     stream = _TokenStream(policy, prompts, owners, max_tokens)
@@ -53,7 +59,11 @@ def decode(
     rows = torch.arange(len(owners), device=device)  # the sequences still in the batch
     ended = torch.zeros(len(owners), dtype=torch.bool, device=device)
     for position in range(max_tokens):
-        tokens = draw(warp(logits_SV.float()), uniforms_ST[rows, position])
+        logits_SV = warp(logits_SV.float())
+        if sampling.truncates:
+            for row, ids in zip(rows.tolist(), _kept(logits_SV), strict=True):
+                kept_ST[row].append(ids)
+        tokens = draw(logits_SV, uniforms_ST[rows, position])
         tokens_ST[rows, position] = tokens
         ended |= torch.isin(tokens, ends)
         if position % check_every == check_every - 1:
@@ -66,7 +76,10 @@ def decode(
                 stream.keep(left)
         if position + 1 < max_tokens:
             logits_SV = stream.feed(tokens)
-    return [_up_to_the_end(ids, end_ids) for ids in tokens_ST.tolist()]
+    responses = [_up_to_the_end(ids, end_ids) for ids in tokens_ST.tolist()]
+    return [
+        (ids, kept[: len(ids)] if sampling.truncates else None) for ids, kept in zip(responses, kept_ST, strict=True)
+    ]
 
 
 class _TokenStream:
@@ -185,6 +198,14 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
         length = self.get_seq_length()
         keys, values = self._room = (self._room[0].index_select(0, beam_idx), self._room[1].index_select(0, beam_idx))
         self.keys, self.values = keys[..., :length, :], values[..., :length, :]
+
+
+def _kept(logits_SV: Tensor) -> list[list[int]]:
+    """Return the tokens of each row that are not filtered out."""
+    is_kept_SV = logits_SV > -torch.inf
+    ids = is_kept_SV.nonzero()[:, 1].tolist()
+    ends = is_kept_SV.sum(dim=1).cumsum(dim=0).tolist()
+    return [ids[start:end] for start, end in pairwise([0, *ends])]
 
 
 def _up_to_the_end(ids: list[int], ends: Sequence[int]) -> list[int]:

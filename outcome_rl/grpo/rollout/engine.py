@@ -46,6 +46,12 @@ def choose_engine(config: TrainConfig) -> Callable[[Policy], AbstractContextMana
     if config.rollout.engine == "vllm":
         from outcome_rl.grpo.rollout.vllm_engine import VllmEngine, check_vllm
 
+        if config.rollout.truncates:
+            raise ValueError(
+                f"rollout.engine=vllm cannot train with rollout.top_p={config.rollout.top_p} and rollout.top_k="
+                f"{config.rollout.top_k}: the loss needs the tokens that they kept, which only the engine transformers "
+                "returns. Use 1 and -1, and a lower rollout.temperature, or rollout.engine=transformers"
+            )
         check_vllm()
         if config.rollout.servers:
             from outcome_rl.grpo.rollout.vllm_servers import ServersEngine

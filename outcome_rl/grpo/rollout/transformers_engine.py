@@ -24,7 +24,7 @@ class TransformersEngine:
     ) -> list[Rollout]:
         seeds = sample_seeds(prompts, sampling.n, seed)
         owners = [prompt for prompt in range(len(prompts)) for _ in range(sampling.n)]
-        responses: list[list[int]] = []
+        responses: list[tuple[list[int], list[list[int]] | None]] = []
         with self.policy.summon_full_params():
             for start in range(0, len(seeds), self.micro_batch_size):
                 chosen = slice(start, start + self.micro_batch_size)
@@ -38,4 +38,7 @@ class TransformersEngine:
                     max_tokens,
                 )
         tokenizer = self.policy.tokenizer
-        return [Rollout.decoded(tokenizer, prompts[i], ids) for i, ids in zip(owners, responses, strict=True)]
+        return [
+            Rollout.decoded(tokenizer, prompts[owner], ids, kept=kept)
+            for owner, (ids, kept) in zip(owners, responses, strict=True)
+        ]

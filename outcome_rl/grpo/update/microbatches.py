@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, compress
 from typing import NamedTuple
 
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import ActorConfig, TrainConfig
 from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
-from outcome_rl.grpo.types import Sample
+from outcome_rl.grpo.types import Rollout, Sample
 from outcome_rl.grpo.update.computed import ComputedTokens
-from outcome_rl_kernels import loss_normalizer
+from outcome_rl_kernels import Support, loss_normalizer
 from outcome_rl_kernels.loss.settings import AnswerMaskMode
 
 
@@ -27,6 +27,7 @@ class MicroBatch(NamedTuple):
     correct_M: Tensor  # bool, the tokens of correct responses
     policy_tokens: Tensor  # number of tokens that have a policy term
     normalizer: Tensor  # of the loss of the mini-batch, over all its micro-batches and processes
+    support_M: Support | None  # the tokens that top-k and top-p kept
     engine_logps_M: Tensor | None  # by the engine that sampled, if its arithmetic is its own
     ref_logps_M: Tensor | None = None  # without them there is no KL term
     old_logps_M: Tensor | None = None  # before the first of several updates; without them the ratio is 1
@@ -156,14 +157,28 @@ def _micro_batch(
         correct_M=torch.tensor([sample.correct for sample in samples]).repeat_interleave(packed.response_bounds.diff()),
         policy_tokens=in_policy_term_M.sum(),
         normalizer=normalizer,
+        support_M=_support(rollouts, computed_T),
         engine_logps_M=logps,
     )
+
+
+def _support(rollouts: Sequence[Rollout], computed_T: Tensor) -> Support | None:
+    """Return the kept tokens of those response tokens that the loss computes."""
+    if rollouts[0].kept is None:
+        return None
+    every = chain.from_iterable(rollout.kept or () for rollout in rollouts)
+    kept = [*compress(every, computed_T.tolist())]
+    offsets = torch.tensor([0, *map(len, kept)]).cumsum(dim=0)
+    return Support(offsets, torch.tensor([*chain.from_iterable(kept)], dtype=torch.int64))
 
 
 def _dummy(sample: Sample, normalizer: Tensor, answer_mask_mode: AnswerMaskMode, *, padded: bool) -> MicroBatch:
     """Make a micro-batch without response tokens, for a process that has fewer than another."""
     rollout = sample.rollout._replace(
-        prompt_ids=sample.rollout.prompt_ids[-1:], token_ids=[], logps=None if sample.rollout.logps is None else []
+        prompt_ids=sample.rollout.prompt_ids[-1:],
+        token_ids=[],
+        logps=None if sample.rollout.logps is None else [],
+        kept=None if sample.rollout.kept is None else [],
     )
     packed = pack(PackingPlan.of([rollout], share_prefixes=False), [0], padded=padded)
     nothing = [torch.zeros(0, dtype=torch.bool)]

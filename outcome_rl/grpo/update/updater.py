@@ -156,6 +156,7 @@ class Updater:
             micro_batch.advantages_S,
             torch.ones_like(micro_batch.correct_M),
             bias=self.policy.head_bias,
+            support=micro_batch.support_M,
             bonuses=micro_batch.bonuses_S,
             answer_mask=micro_batch.answer_mask_M,
             ref_logps=micro_batch.ref_logps_M,
@@ -220,6 +221,7 @@ class Updater:
             policy.head_weight,
             micro_batch.packed.labels_M,
             bias=policy.head_bias,
+            support=micro_batch.support_M,
             temperature=self.config.rollout.temperature,
         )
         return logps_M

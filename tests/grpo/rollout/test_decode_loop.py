@@ -133,3 +133,23 @@ def test_tokens_follow_the_policy_at_every_position(any_policy: Policy) -> None:
         with torch.no_grad():
             logits = any_policy.model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
         assert draw(logits, numbers[row, : len(response)]).tolist() == response
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 5}, {"top_p": 0.7, "temperature": 1.5}], ids=["top_k", "top_p"])
+def test_the_kept_tokens_are_those_of_the_filters(any_policy: Policy, settings: dict[str, Any]) -> None:
+    from outcome_rl.grpo.rollout.sampling import warper
+
+    sampling = SamplingConfig(n=3, **settings)
+    for rollout in TransformersEngine(any_policy, 5).generate(PROMPTS, sampling, 24, seed=3):
+        prompt, response = list(rollout.prompt_ids), list(rollout.token_ids)
+        with torch.no_grad():
+            logits = any_policy.model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
+        is_kept = warper(sampling)(logits.float()).isfinite()
+        assert rollout.kept is not None
+        assert [set(ids) for ids in rollout.kept] == [set(row.nonzero()[:, 0].tolist()) for row in is_kept]
+        assert all(token in ids for token, ids in zip(response, rollout.kept, strict=True))
+
+
+def test_nothing_is_kept_apart_without_filters(any_policy: Policy) -> None:
+    (rollout,) = TransformersEngine(any_policy, 5).generate(PROMPTS[:1], SamplingConfig(n=1), 4, seed=3)
+    assert rollout.kept is None

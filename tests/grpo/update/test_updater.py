@@ -116,6 +116,31 @@ def test_micro_batches_add_up_to_the_batch(
             assert (part - start).abs().max() > LR / 2  # the step itself is far larger than the tolerance
 
 
+@pytest.mark.parametrize("more", [[], ["actor.use_prefix_grouper=false", "actor.ppo_micro_batch_size_per_gpu=2"]])
+def test_the_gradient_of_truncated_sampling(base: Policy, make_config: MakeConfig, more: list[str]) -> None:
+    """As below, with log p of the softmax over the tokens that top-p kept, at the temperature of sampling."""
+    sampling = SamplingConfig(n=2, temperature=1.5, top_p=0.8)
+    prompts = base.tokenizer(["D07 17 @ 5 # 3 =>", "2", "D02"])["input_ids"]
+    rollouts = TransformersEngine(base, 64).generate(prompts, sampling, 14, 3)
+    spans = random_spans(rollouts, torch.Generator().manual_seed(0))
+    batch = scored(rollouts, [1.0, -0.5, 0.7, 0.2, -1.0, 0.4], [0.1] * 6, [True, False] * 3, spans)
+    settings = ["rollout.temperature=1.5", "rollout.top_p=0.8", "rollout.n=2", "actor.grad_clip=1e9", *more]
+    policy, stats = stepped(base, make_config(*settings), batch, steps=1)
+    assert stats["actor/kl"] == pytest.approx(0, abs=1e-9)
+    wanted = clone(base)
+    loss = torch.zeros((), dtype=torch.float64)
+    for sample in batch:
+        logits = plain_logits(wanted, sample) / 1.5
+        assert sample.rollout.kept is not None
+        for position, (token, kept) in enumerate(zip(sample.rollout.token_ids, sample.rollout.kept, strict=True)):
+            if bool(outside_answer(sample)[position]):
+                logp = logits[position, token] - logits[position, list(kept)].logsumexp(dim=0)
+                loss = loss - (sample.advantage + sample.bonus) * logp
+    (loss / num_tokens(batch)).backward()  # type: ignore[no-untyped-call]
+    for ours, theirs in zip(policy.model.parameters(), wanted.model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8)
+
+
 def test_the_gradient_equals_the_formula(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     """On-policy and at the reference: - sum over non-answer tokens of (A + b) log p, over all completion tokens."""
     policy, _ = stepped(base, make_config("actor.grad_clip=1e9"), batch, steps=1)
