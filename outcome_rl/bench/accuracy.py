@@ -8,7 +8,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from outcome_rl.bench.cases import Batch, float64_chunks
+from outcome_rl.bench.cases import Batch, float64_chunks, only_kept
 from outcome_rl_kernels import policy_loss
 
 # A loss with another meaning is off by tens of percent; rounding, bfloat16 sums and CCE's filter stay below.
@@ -41,7 +41,7 @@ class Truth:
         """Return the error of a result against the truth; NaN counts as an infinite error."""
         logps = None if logps_R is None else _finite((logps_R.double() - self.logps_R).square().mean().sqrt())
         errors = [
-            _finite((gradient.double() - true).norm() / true.norm())
+            _finite((gradient.double() - true).norm() / true.norm().clamp(min=1e-30))  # one kept token: no gradient
             for gradient, true in zip(gradients, self.gradients, strict=True)
         ]
         return Errors(loss=_finite((loss.double() - self.loss).abs() / self.scale), gradients=errors, logps=logps)
@@ -58,8 +58,9 @@ def truth_of(inputs: Sequence[Tensor], batch: Batch) -> Truth:
     for chunk in float64_chunks(len(active_R), len(head[0]) if head else rows_NX.shape[1]):
         rows = active_R[chunk]
         rows_CX = rows_NX[rows].requires_grad_()
+        logits_CV = rows_CX @ head[0].t() if head else rows_CX
         part = policy_loss(
-            rows_CX @ head[0].t() if head else rows_CX,
+            only_kept(logits_CV, None if batch.kept_NK is None else batch.kept_NK[rows]),
             batch.labels_N[rows],
             batch.advantages_N[rows].double(),
             batch.mask_N[rows],

@@ -11,13 +11,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels import linear_logprobs
+from outcome_rl_kernels import Support
 
 # (H, V) of the lm_head; "small" is what two CPU cores can do in a third of a second.
 MODELS = {
     "Llama-3.1-8B": (4096, 128256),
     "Qwen2.5-7B": (3584, 152064),
     "Qwen2.5-1.5B": (1536, 151936),
+    "SmolLM2-135M": (576, 49152),
     "small": (512, 32000),
 }
 # An RL step of 256 prompts with 8 samples: log-normal lengths, clipped where generation stops.
@@ -39,6 +40,7 @@ class Spec:
         logits: "peaked" rows give one token nearly all the probability, as most rows of a trained model do.
         dead: share of the tokens that lie in groups whose samples are all right or all wrong: their advantage is 0.
         beta: coefficient of the KL term; with one, dead groups still have a gradient.
+        kept: number of tokens that truncated sampling kept for each token; 0 is the whole vocabulary.
     """
 
     model: str
@@ -51,6 +53,7 @@ class Spec:
     logits: Literal["random", "peaked"] = "random"
     dead: float = 0.0
     beta: float = 0.001
+    kept: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,14 @@ class Batch:
     beta: float
     ref_logps: Tensor | None = None
     old_logps: Tensor | None = None
+    kept_NK: Tensor | None = None  # the K tokens that sampling kept for each token; None: all
+
+    @property
+    def support(self) -> Support | None:
+        if self.kept_NK is None:
+            return None
+        rows, kept = self.kept_NK.shape
+        return Support(torch.arange(rows + 1, device=self.kept_NK.device) * kept, self.kept_NK.flatten())
 
     @property
     def labels_N(self) -> Tensor:
@@ -115,7 +126,12 @@ def make_case(spec: Spec, device: torch.device, seed: int = 0) -> Case:
         labels = torch.where(unlikely, (labels + 1) % V, labels)
     hidden, weight = hidden.to(spec.dtype), weight.to(spec.dtype)
 
-    logps = _float64_logps(hidden, weight, labels.view(-1)).float().view(mask.shape)
+    kept_NK = None
+    if spec.kept:  # distinct: the label, and tokens after a random one
+        first_N1 = torch.randint(V, (mask.numel(), 1), generator=generator, device=device)
+        others_NK = (first_N1 + torch.arange(spec.kept, device=device)) % V
+        kept_NK = torch.cat([labels.view(-1, 1), others_NK[:, 1:]], dim=1)
+    logps = _float64_logps(hidden, weight, labels.view(-1), kept_NK).float().view(mask.shape)
     log_ratios = torch.tensor(OFF_POLICY_LOG_RATIOS, device=device)
     choice = torch.randint(len(log_ratios), mask.shape, generator=generator, device=device)
     batch = Batch(
@@ -126,8 +142,16 @@ def make_case(spec: Spec, device: torch.device, seed: int = 0) -> Case:
         cu_seqlens=cu_seqlens,
         beta=spec.beta,
         ref_logps=logps + 0.1 * torch.randn(mask.shape, generator=generator, device=device) if spec.beta else None,
+        kept_NK=kept_NK,
     )
     return Case(hidden, weight, batch, replace(batch, old_logps=logps - log_ratios[choice]))
+
+
+def only_kept(logits_RV: Tensor, kept_RK: Tensor | None) -> Tensor:
+    """Return logits with -inf for the tokens that sampling did not keep."""
+    if kept_RK is None:
+        return logits_RV
+    return torch.full_like(logits_RV, -torch.inf).scatter(1, kept_RK, logits_RV.gather(1, kept_RK))
 
 
 def float64_chunks(num_rows: int, vocabulary: int) -> Iterator[slice]:
@@ -146,9 +170,9 @@ def _lengths(spec: Spec, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def _float64_logps(hidden: Tensor, weight: Tensor, labels_N: Tensor) -> Tensor:
-    weight = weight.double()
-    chunks = float64_chunks(len(hidden), len(weight))
-    return torch.cat(
-        [linear_logprobs(hidden[rows].double(), weight, labels_N[rows], impl="reference")[0] for rows in chunks]
-    )
+def _float64_logps(hidden: Tensor, weight: Tensor, labels_N: Tensor, kept_NK: Tensor | None) -> Tensor:
+    weight, parts = weight.double(), []
+    for rows in float64_chunks(len(hidden), len(weight)):
+        logits = only_kept(hidden[rows].double() @ weight.t(), None if kept_NK is None else kept_NK[rows])
+        parts.append(logits.log_softmax(dim=-1).gather(1, labels_N[rows, None])[:, 0])
+    return torch.cat(parts)

@@ -23,7 +23,7 @@ from outcome_rl.bench.cases import Batch, Case, Spec, make_case
 from outcome_rl.bench.loss_plans import Plan, cpu_plans, gpu_plans
 from outcome_rl.bench.loss_report import Row, Section
 from outcome_rl.bench.measure import Times, interleaved_times, peak_mib
-from outcome_rl.bench.peers import EAGER, LOGITS_PEERS, OURS, PEERS, Peer, ours, peer_versions
+from outcome_rl.bench.peers import EAGER, LOGITS_PEERS, OURS, PEERS, SUPPORT_PEERS, Peer, ours, peer_versions
 from outcome_rl.bench.record import add_out, write_result
 
 FLOOR = "floor"
@@ -140,7 +140,8 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
 
 
 def _peers(plan: Plan, case: Case) -> list[Peer]:
-    peers = [peer for peer in (LOGITS_PEERS if plan.from_logits else PEERS) if peer.name not in plan.without]
+    compared = SUPPORT_PEERS if plan.spec.kept else LOGITS_PEERS if plan.from_logits else PEERS
+    peers = [peer for peer in compared if peer.name not in plan.without]
     logits_bytes = len(case.hidden) * len(case.weight) * case.hidden.element_size()
     bounded = [
         Peer(f"{OURS}, workspace {share:g} of the logits", partial(ours, workspace_bytes=int(share * logits_bytes)))
@@ -251,6 +252,7 @@ def _describe(spec: Spec, case: Case) -> dict[str, int | float | str]:
         "layout": spec.layout,
         "logits": spec.logits,
         "beta": spec.beta,
+        "kept_tokens": spec.kept,
     }
 
 

@@ -11,6 +11,7 @@ from outcome_rl.bench.peers import COMPILED
 
 WORKSPACES = (1.0, 0.5, 0.25, 0.125)
 DEAD = (0.0, 0.2, 0.45)
+KEPT = (1, 8, 16, 64)
 SLOW = (COMPILED, "verl, Triton", "verl, torch")  # on a GPU they, or their compilation, cost more than they tell
 
 
@@ -56,6 +57,14 @@ def cpu_plans() -> list[Plan]:
                 for dead in DEAD
             ),
             Plan(name=f"small, from logits, {name}", spec=square(), seconds=15, from_logits=True),
+            *(
+                Plan(
+                    name=f"SmolLM2-135M, support of {kept}, {name}",
+                    spec=square(model="SmolLM2-135M", kept=kept),
+                    seconds=15,
+                )
+                for kept in KEPT
+            ),
         ]
     return first + others
 
@@ -73,6 +82,14 @@ def gpu_plans() -> list[Plan]:
         Plan(name="Qwen2.5-7B, 16k", spec=qwen_7b, seconds=30),
         Plan(name="Qwen2.5-1.5B, 16k", spec=qwen(sequences=16, length=1024), seconds=20),
         Plan(name="Llama-3.1-8B, RL packed, 45% dead", spec=packed(dead=0.45), seconds=15, without=SLOW),
+        *(
+            Plan(
+                name=f"Llama-3.1-8B, support of {kept}, 16k",
+                spec=llama(sequences=16, length=1024, kept=kept),
+                seconds=10,
+            )
+            for kept in KEPT
+        ),
         Plan(name="Llama-3.1-8B, RL packed, 0% dead", spec=packed(), seconds=15, without=SLOW),
         Plan(
             name="Llama-3.1-8B, peaked logits, 16k",

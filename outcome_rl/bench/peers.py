@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from outcome_rl.bench.cases import Batch
+from outcome_rl.bench.cases import Batch, only_kept
 from outcome_rl.environment import versions_of
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
 
@@ -77,11 +77,17 @@ def peer_versions() -> dict[str, str]:
 
 
 def ours(hidden: Tensor, weight: Tensor, batch: Batch, **options: Any) -> Tensor:
-    return linear_policy_loss(hidden.view(*batch.labels.shape, -1), weight, **_our_inputs(batch), **options).loss
+    rows, inputs = hidden.view(*batch.labels.shape, -1), _our_inputs(batch)
+    return linear_policy_loss(rows, weight, support=batch.support, **inputs, **options).loss
 
 
 def _our_logps(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
-    return linear_logprobs(hidden.view(*batch.labels.shape, -1), weight, batch.labels, mask=batch.mask)[0].view(-1)
+    rows = hidden.view(*batch.labels.shape, -1)
+    return linear_logprobs(rows, weight, batch.labels, mask=batch.mask, support=batch.support)[0].view(-1)
+
+
+def _ours_from_masked_logits(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
+    return _ours_from_logits(only_kept(hidden @ weight.t(), batch.kept_NK), batch)
 
 
 def _ours_from_logits(logits: Tensor, batch: Batch) -> Tensor:
@@ -124,7 +130,7 @@ def _logps_of_logits(logits_NV: Tensor, batch: Batch) -> Tensor:
 
 
 def _eager_logps(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
-    return _logps_of_logits(hidden @ weight.t(), batch)
+    return _logps_of_logits(only_kept(hidden @ weight.t(), batch.kept_NK), batch)
 
 
 def _eager(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
@@ -305,6 +311,9 @@ PEERS = [
         carries_coefficients=False,
     ),
 ]
+
+# Over the tokens that truncated sampling kept, the others mask the logits of the whole vocabulary.
+SUPPORT_PEERS = [*PEERS[:3], Peer(f"{OURS}, policy_loss of masked logits", _ours_from_masked_logits)]
 
 LOGITS_PEERS = [
     Peer(OURS, _ours_from_logits),

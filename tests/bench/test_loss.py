@@ -1,6 +1,7 @@
 """The benchmark of the policy loss from its command to its record, on a head small enough for a test."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from outcome_rl.bench import cases, loss, loss_report
 from outcome_rl.bench.cases import Spec
 from outcome_rl.bench.loss_plans import Plan, cpu_plans, gpu_plans
 from outcome_rl.bench.loss_report import Record
-from outcome_rl.bench.peers import LOGITS_PEERS, PEERS, Peer
+from outcome_rl.bench.peers import COMPILED, LOGITS_PEERS, PEERS, SUPPORT_PEERS, Peer
 
 SPEC = Spec(model="tiny", dtype=torch.float32, sequences=2, length=8)
 
@@ -30,10 +31,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     peers = [*PEERS[:2], Peer("wrong", wrong), Peer("absent", wrong, obstacle=absent)]
     monkeypatch.setattr(loss, "PEERS", peers)
+    monkeypatch.setattr(loss, "SUPPORT_PEERS", [peer for peer in SUPPORT_PEERS if peer.name != COMPILED])
     monkeypatch.setattr(loss, "LOGITS_PEERS", LOGITS_PEERS[:2])
     plans = [
         Plan(name="main", spec=SPEC, seconds=1, workspaces=(1.0, 0.25), all_modes=True),
         Plan(name="from logits", spec=SPEC, seconds=1, from_logits=True),
+        *(Plan(name=f"support of {kept}", spec=replace(SPEC, kept=kept), seconds=1) for kept in (1, 5)),
     ]
     monkeypatch.setattr(loss, "cpu_plans", lambda: plans)
 
@@ -50,7 +53,7 @@ def test_a_run_leaves_a_record_with_every_loss_timed_or_explained(capsys: pytest
     assert set(content) == set(Record.__annotations__)
     assert content["config"]["rounds"] == 2
     assert set(content["config"]["peers"]) == {"trl", "liger_kernel", "cut_cross_entropy", "verl"}
-    main, from_logits = content["figures"]["sections"].values()
+    main, from_logits, *supports = content["figures"]["sections"].values()
     rows = {row["name"]: row for row in main["rows"]}
     assert list(rows) == [
         "outcome_rl",
@@ -68,6 +71,12 @@ def test_a_run_leaves_a_record_with_every_loss_timed_or_explained(capsys: pytest
     assert rows["absent"]["obstacle"] == "not installed"
     assert main["case"]["tokens"] == 16
     assert [row["obstacle"] for row in from_logits["rows"]] == [None, None]
+    for section in supports:
+        assert [row["name"] for row in section["rows"]][::2] == [
+            "outcome_rl",
+            "outcome_rl, policy_loss of masked logits",
+        ]
+        assert all(row["obstacle"] is None and row["times"] for row in section["rows"])
     assert from_logits["floor"] == "a copy of the logits"
     assert loss_report.table(main) in capsys.readouterr().out
 
@@ -82,7 +91,7 @@ def test_a_wrong_loss_is_listed_as_failed_and_not_timed() -> None:
 def test_after_the_time_limit_no_section_begins_and_what_was_measured_is_on_record(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter([0.0, 1.0, 2.0, 1000.0])
+    clock = iter([0.0, 1.0, 2.0, *[1000.0] * 3])
     monkeypatch.setattr("outcome_rl.bench.loss.time", type("Clock", (), {"monotonic": lambda: next(clock)}))
     assert list(measured("--time-limit", "100")["figures"]["sections"]) == ["main"]
     assert "from logits: left out, 1000 s of 100 are over" in capsys.readouterr().err
