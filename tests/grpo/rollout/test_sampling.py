@@ -71,6 +71,18 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
     assert draw(logits, extremes).tolist() == [1, 1, 1]
 
 
+@given(st.integers(1, 400), st.integers(0, 2**32 - 1), st.sampled_from([0.1, 3.0, 30.0]))
+def test_draws_invert_the_distribution_function(vocab: int, seed: int, scale: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(20, vocab, generator=generator)
+    drawn_at = torch.rand(20, generator=generator, dtype=torch.float64)
+    tokens = draw(logits, drawn_at)
+    summed = torch.nn.functional.pad(logits.double().softmax(dim=-1).cumsum(dim=-1), (1, 0))
+    low, high = (summed.gather(1, tokens[:, None] + side)[:, 0] for side in (0, 1))
+    assert (low - 1e-6 <= drawn_at).all()
+    assert (drawn_at <= high + 1e-6).all()
+
+
 def test_rare_tokens_of_a_large_vocabulary_are_not_lost() -> None:
     """In float32 the distribution function of 2**18 equal tokens would reach 1 too early or too late."""
     tokens = torch.tensor([0, 1, 131_072, 262_143])
