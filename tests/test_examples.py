@@ -1,6 +1,7 @@
 """The examples run as they stand in the repository."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +66,18 @@ def test_outcomes(name: str, output: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert [expected for expected in output if expected not in done.stdout] == []
+
+
+@pytest.mark.slow
+def test_notebook(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = json.loads((ROOT / "examples" / "diversity.ipynb").read_text(encoding="utf-8"))["cells"]
+    names: dict[str, object] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            exec("".join(cell["source"]), names)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["before", "after", "before", "after"]
+    before, after = (float(line.split("diff@16 ")[1].split()[0]) for line in lines[:2])
+    assert before > after  # sharpening costs diversity
+    assert "bonus=" in lines[4]
