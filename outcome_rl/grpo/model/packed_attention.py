@@ -68,6 +68,13 @@ def attend(
     Returns:
         (1, U, A, D), and None for the attention weights.
     """
+    has_bias = settings.get("position_bias") is not None
+    if packed_batch is None and attention_mask is not None and query.device.type == "cpu" and not has_bias:
+        # With a mask transformers copies keys and values for each query head, 3 to 10 times the time of the attention.
+        result = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
+        )
+        return result.transpose(1, 2), None
     if packed_batch is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
