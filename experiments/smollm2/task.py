@@ -1,4 +1,9 @@
-"""Arithmetic in words that a small language model half knows, with many plausible wrong answers.
+"""Sums of two numbers of four digits: a small language model half knows them, and a wrong carry makes a plausible
+wrong answer.
+
+Tried with it, after 40 steps of the warm start, 48 questions and 32 samples each: pass@1 .50, pass@32 1.00 and 5.9
+distinct answers. Sums of three digits (.66, .96, 3.4) were easier, sums of three numbers (.01, .31, 26.9) and a product
+with a sum (.00, .10, 30.4) too hard.
 
 The splits share no question: a question belongs to the split that a hash of its text names. Draws use
 `random.Random(str).random()`, the one generator that Python keeps unchanged.
@@ -53,8 +58,5 @@ def problems(split: Split, count: int) -> list[dict[str, str]]:
 
 
 def _draw(rng: Random) -> Question:
-    def between(low: int, high: int) -> int:
-        return low + int(rng.random() * (high - low + 1))
-
-    a, b, c = between(10, 99), between(2, 9), between(10, 99)
-    return Question(f"{a} * {b} + {c}", a * b + c)
+    a, b = (1000 + int(9000 * rng.random()) for _ in range(2))
+    return Question(f"{a} + {b}", a + b)

@@ -126,9 +126,9 @@ class SamplingConfig:
     )
 
     @property
-    def truncates(self) -> bool:
-        """Whether some tokens are never sampled."""
-        return self.top_p < 1 or self.top_k > 0
+    def keeps_support(self) -> bool:
+        """Whether rollouts hold the tokens that top-k and top-p kept, which only the loss needs."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,10 @@ class RolloutConfig(SamplingConfig):
         gt=0,
     )
     val_kwargs: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
+
+    @property
+    def keeps_support(self) -> bool:
+        return self.top_p < 1 or self.top_k > 0
 
 
 @dataclass(frozen=True)

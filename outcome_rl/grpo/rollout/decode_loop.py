@@ -60,7 +60,7 @@ def decode(
     ended = torch.zeros(len(owners), dtype=torch.bool, device=device)
     for position in range(max_tokens):
         logits_SV = warp(logits_SV.float())
-        if sampling.truncates:
+        if sampling.keeps_support:
             for row, ids in zip(rows.tolist(), _kept(logits_SV), strict=True):
                 kept_ST[row].append(ids)
         tokens = draw(logits_SV, uniforms_ST[rows, position])
@@ -78,7 +78,8 @@ def decode(
             logits_SV = stream.feed(tokens)
     responses = [_up_to_the_end(ids, end_ids) for ids in tokens_ST.tolist()]
     return [
-        (ids, kept[: len(ids)] if sampling.truncates else None) for ids, kept in zip(responses, kept_ST, strict=True)
+        (ids, kept[: len(ids)] if sampling.keeps_support else None)
+        for ids, kept in zip(responses, kept_ST, strict=True)
     ]
 
 

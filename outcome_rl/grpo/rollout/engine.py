@@ -46,7 +46,7 @@ def choose_engine(config: TrainConfig) -> Callable[[Policy], AbstractContextMana
     if config.rollout.engine == "vllm":
         from outcome_rl.grpo.rollout.vllm_engine import VllmEngine, check_vllm
 
-        if config.rollout.truncates:
+        if config.rollout.keeps_support:
             raise ValueError(
                 f"rollout.engine=vllm cannot train with rollout.top_p={config.rollout.top_p} and rollout.top_k="
                 f"{config.rollout.top_k}: the loss needs the tokens that they kept, which only the engine transformers "

@@ -74,9 +74,8 @@ class VllmEngine:
         # the lock of the run's folder, and would keep it when this process is killed.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        if (
-            policy.device.type == "cuda"
-        ):  # handles to GPU memory are pickled, for sockets in a folder of this user alone
+        if policy.device.type == "cuda":
+            # Handles to GPU memory are pickled, for sockets in a folder of this user alone.
             os.environ.setdefault("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
         from vllm import LLM
         from vllm.platforms import current_platform

@@ -14,7 +14,7 @@ from transformers import (
     masking_utils,
 )
 
-from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.config.schema import RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.toy import DialectTask
@@ -139,7 +139,7 @@ def test_tokens_follow_the_policy_at_every_position(any_policy: Policy) -> None:
 def test_the_kept_tokens_are_those_of_the_filters(any_policy: Policy, settings: dict[str, Any]) -> None:
     from outcome_rl.grpo.rollout.sampling import warper
 
-    sampling = SamplingConfig(n=3, **settings)
+    sampling = RolloutConfig(n=3, **settings)
     for rollout in TransformersEngine(any_policy, 5).generate(PROMPTS, sampling, 24, seed=3):
         prompt, response = list(rollout.prompt_ids), list(rollout.token_ids)
         with torch.no_grad():
@@ -150,6 +150,9 @@ def test_the_kept_tokens_are_those_of_the_filters(any_policy: Policy, settings: 
         assert all(token in ids for token, ids in zip(response, rollout.kept, strict=True))
 
 
-def test_nothing_is_kept_apart_without_filters(any_policy: Policy) -> None:
-    (rollout,) = TransformersEngine(any_policy, 5).generate(PROMPTS[:1], SamplingConfig(n=1), 4, seed=3)
+@pytest.mark.parametrize(
+    "sampling", [RolloutConfig(n=1), SamplingConfig(n=1, top_k=5)], ids=["no-filter", "evaluation"]
+)
+def test_nothing_is_kept_without_filters_or_a_loss(any_policy: Policy, sampling: SamplingConfig) -> None:
+    (rollout,) = TransformersEngine(any_policy, 5).generate(PROMPTS[:1], sampling, 4, seed=3)
     assert rollout.kept is None

@@ -11,7 +11,7 @@ import pytest
 import torch
 from grpo_runs import in_float64, random_spans, scored, scored_batch, untimed, with_logps
 
-from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import Sample
@@ -119,7 +119,7 @@ def test_micro_batches_add_up_to_the_batch(
 @pytest.mark.parametrize("more", [[], ["actor.use_prefix_grouper=false", "actor.ppo_micro_batch_size_per_gpu=2"]])
 def test_the_gradient_of_truncated_sampling(base: Policy, make_config: MakeConfig, more: list[str]) -> None:
     """As below, with log p of the softmax over the tokens that top-p kept, at the temperature of sampling."""
-    sampling = SamplingConfig(n=2, temperature=1.5, top_p=0.8)
+    sampling = RolloutConfig(n=2, temperature=1.5, top_p=0.8)
     prompts = base.tokenizer(["D07 17 @ 5 # 3 =>", "2", "D02"])["input_ids"]
     rollouts = TransformersEngine(base, 64).generate(prompts, sampling, 14, 3)
     spans = random_spans(rollouts, torch.Generator().manual_seed(0))
