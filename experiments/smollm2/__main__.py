@@ -20,7 +20,7 @@ from outcome_rl.terminal import at_least_one, errors_on_one_line
 
 CONFIG = Path(__file__).parent / "config.yaml"
 POLICY, SHORT_POLICY = Path("models/smollm2-135m-arithmetic"), Path("models/smollm2-135m-short")
-WARM_STEPS, SHORT_WARM_STEPS = 40, 10
+WARM_STEPS, SHORT_WARM_STEPS = 20, 10
 QUESTIONS: dict[Split, int] = {"train": 512, "validation": 64, "test": 128}
 METHODS = {
     "none": ["exploration.bonus=none"],

@@ -1,9 +1,9 @@
 """Sums of two numbers of four digits: a small language model half knows them, and a wrong carry makes a plausible
 wrong answer.
 
-Tried with it, after 40 steps of the warm start, 48 questions and 32 samples each: pass@1 .50, pass@32 1.00 and 5.9
-distinct answers. Sums of three digits (.66, .96, 3.4) were easier, sums of three numbers (.01, .31, 26.9) and a product
-with a sum (.00, .10, 30.4) too hard.
+After the warm start the model has pass@1 .24, pass@32 .81 and 10.1 distinct answers in 32 samples (32 questions). After
+40 steps of it, .50, 1.00 and 5.9. Others after 40 steps: sums of three digits (.66, .96, 3.4) are easier, sums of three
+numbers (.01, .31, 26.9) and a product with a sum (.00, .10, 30.4) too hard.
 
 The splits share no question: a question belongs to the split that a hash of its text names. Draws use
 `random.Random(str).random()`, the one generator that Python keeps unchanged.

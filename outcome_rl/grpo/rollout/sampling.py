@@ -50,7 +50,7 @@ def draw(logits_SV: Tensor, uniforms_S: Tensor) -> Tensor:
     probabilities_SV = logits_SV.float().softmax(dim=-1)
     if missing := -probabilities_SV.shape[1] % _BLOCK:
         probabilities_SV = torch.nn.functional.pad(probabilities_SV, (0, missing))
-    blocks_SNB = probabilities_SV.unflatten(1, (-1, _BLOCK))
+    blocks_SNB = probabilities_SV.view(len(probabilities_SV), -1, _BLOCK)
     ends_SN = blocks_SNB.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)
     target_S1 = uniforms_S[:, None] * ends_SN[:, -1:]
     chosen_S1 = torch.searchsorted(ends_SN, target_S1, right=True)
