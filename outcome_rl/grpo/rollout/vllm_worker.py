@@ -25,7 +25,8 @@ class PolicyWorker:
 def _end_with_trainer(trainer: int, folder: str) -> None:
     """End vLLM's processes and remove `folder` when process `trainer` ends, even if it is killed.
 
-    Otherwise they would stay, with the GPU's memory.
+    Otherwise they would stay, with the GPU's memory. An engine that has not met the trainer yet has not imported this
+    module; it gives up after five minutes.
     """
     import psutil  # a dependency of vLLM
 
