@@ -112,8 +112,8 @@ def test_a_start_that_is_stopped_leaves_no_engine(tmp_path: Path, number: signal
         assert time.monotonic() < deadline
         time.sleep(0.1)
     starting.process.send_signal(number)
-    # A kill is noticed when the worker has been imported; before vLLM's handshake with the trainer, which it then awaits
-    # for five minutes, when that ends.
+    # A kill is noticed when the worker has been imported; before vLLM's handshake with the trainer, when that gives up,
+    # after five minutes.
     _, alive = psutil.wait_procs(engine, timeout=400)
     assert not alive
     assert starting.finish()[0] == (128 + number if number == signal.SIGTERM else -number)
