@@ -49,6 +49,8 @@ from outcome_rl.grpo.update.updater import Updater
 
 logger = logging.getLogger(__name__)
 
+MOSTLY_ANSWER = 0.9  # share of the entropy on answer tokens from which masking them is probably a mistake
+
 
 @dataclass
 class RunState:
@@ -71,6 +73,7 @@ class Trainer:
                 checkpoint of another run.
         """
         self.config = config
+        self._warned = False
         distributed.check(config)
         if config.trainer.num_threads is not None:
             torch.set_num_threads(config.trainer.num_threads)
@@ -230,8 +233,8 @@ class Trainer:
         if not any(sample.trained for sample in batch):
             return {}
         try:
-            due = _every(self.config.trainer.entropy_freq, self.state.step + 1)
-            metrics = self.updater.step(batch, every_token=due)
+            frequency, step = self.config.trainer.entropy_freq, self.state.step + 1
+            metrics = self.updater.step(batch, every_token=_every(frequency, step) or (frequency > 0 and step == 1))
         except FloatingPointError as error:
             self.state.skipped_updates += 1
             self.state.skipped_in_a_row += 1
@@ -240,7 +243,21 @@ class Trainer:
             logger.warning("step %d: update skipped, %s", self.state.step + 1, error)
             return {}
         self.state.skipped_in_a_row = 0
+        self._warn_if_answers_are_all(metrics.get("entropy/answer_share", 0.0))
         return metrics
+
+    def _warn_if_answers_are_all(self, share: float) -> None:
+        """Warn once if the answer mask leaves nearly nothing to learn from: a policy learns where it is random."""
+        masks = self.config.exploration.answer_mask_mode == "policy"
+        if share > MOSTLY_ANSWER and masks and not self._warned and distributed.is_rank_zero():
+            self._warned = True
+            logger.warning(
+                "step %d: %.0f %% of the policy's entropy lies on the tokens of answers, which "
+                "exploration.answer_mask_mode=policy takes out of the policy term, so there is little to learn from. "
+                "Where responses are answers without reasoning, set exploration.answer_mask_mode=none",
+                self.state.step + 1,
+                100 * share,
+            )
 
     @property
     def _is_last(self) -> bool:

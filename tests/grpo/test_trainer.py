@@ -15,6 +15,7 @@ from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
 from rich.console import Console
 
 from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.grpo import trainer as trainer_module
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -305,6 +306,29 @@ def test_two_sets_of_one_name_are_refused(small_config: MakeConfig, tmp_path: Pa
     sets = f"data.val_files=[{tmp_path}/a/test.jsonl,{tmp_path}/b/test.jsonl]"
     with pytest.raises(ValueError, match="two different sources named 'test'"):
         Trainer(small_config(tmp_path, sets, "data.val_max_samples=-1"))
+
+
+@pytest.mark.parametrize("mode", ["policy", "none"])
+def test_a_mask_that_leaves_nothing_to_learn_from_is_named_once(
+    mode: str,
+    small_config: MakeConfig,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trainer_module, "MOSTLY_ANSWER", 0.0)
+    steps = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=2", "trainer.entropy_freq=1"]
+    config = small_config(tmp_path, *steps, "actor.kl_loss_coef=0", f"exploration.answer_mask_mode={mode}")
+    train(config)
+    warnings = [message for message in caplog.messages if "lies on the tokens of answers" in message]
+    first, second = rows(config.run_dir, "metrics")
+    if mode == "none":
+        assert not warnings
+        assert "entropy/answer_share" not in first
+    else:
+        assert 0 < second["entropy/answer_share"] < 1
+        expected = f"step 1: {100 * first['entropy/answer_share']:.0f} % of the policy's entropy"
+        assert [message[: len(expected)] for message in warnings] == [expected]
 
 
 class Poison:

@@ -289,8 +289,8 @@ class TrainerConfig:
     )
     entropy_freq: int = setting(
         10,
-        "Without KL and entropy terms: report entropies every so many steps, which computes the tokens without a "
-        "gradient too; -1 never.",
+        "Without KL and entropy terms: report entropies at the first step and every so many, which computes the tokens "
+        "without a gradient too; -1 never.",
         ge=1,
         also=-1,
     )

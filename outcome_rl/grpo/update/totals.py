@@ -21,7 +21,7 @@ class UpdateTotals:
         self.reports_entropy = entropy
         self.updates = zeros(3)  # number; sums of losses and of gradient norms
         self.tokens = zeros(5)  # number; sums of KL and ratio; number of the policy term, of these clipped
-        self.entropy = zeros(2, 2)  # (sum, number) of incorrect and of correct responses
+        self.entropy = zeros(3, 2)  # (sum, number) of incorrect responses, of correct ones, and of answers
         self.mismatch = zeros(4)  # with the engine: number of tokens; sums of |lp - mu| and weight; number at the cap
         self.largest_mismatch = zeros(1)
         self.off_policy = False
@@ -38,7 +38,8 @@ class UpdateTotals:
         if not first_pass:
             return
         entropy_M = output.entropies.double()
-        kinds = (~micro_batch.correct_M, micro_batch.correct_M) if self.reports_entropy else ()
+        correct_M = micro_batch.correct_M
+        kinds = (~correct_M, correct_M, micro_batch.answer_mask_M) if self.reports_entropy else ()
         for kind, of_kind_M in enumerate(kinds):
             self.entropy[kind] += torch.stack([torch.where(of_kind_M, entropy_M, 0).sum(), of_kind_M.sum()])
         if micro_batch.engine_logps_M is not None and len(entropy_M):
@@ -69,7 +70,8 @@ class UpdateTotals:
         - `actor/loss`, `actor/kl` (to the reference), `actor/grad_norm` (before clipping);
         - of several updates `actor/ratio_mean` and `actor/clip_fraction`;
         - `entropy/all`, `entropy/correct`, `entropy/incorrect`: of responses of that kind, in the first pass, if every
-          token is computed;
+          token is computed; `entropy/answer_share`, the share of the sum that lies on answer tokens, if some are masked
+          and computed;
         - with an engine that has its own arithmetic, `rollout/logp_diff_mean` and `rollout/logp_diff_max`, and with
           importance weights their mean `rollout/importance_mean` and the share of tokens at the cap,
           `rollout/importance_clipped`.
@@ -80,10 +82,12 @@ class UpdateTotals:
         if self.off_policy:
             found["actor/ratio_mean"] = ratio / max(tokens, 1)
             found["actor/clip_fraction"] = clipped / max(policy_tokens, 1)
-        sums = torch.stack([self.entropy.sum(dim=0), self.entropy[1], self.entropy[0]]).tolist()
+        *sums, of_answers = torch.cat([self.entropy[:2].sum(dim=0)[None], self.entropy[[1, 0, 2]]]).tolist()
         for kind, (total, number) in zip(("all", "correct", "incorrect"), sums, strict=True):
             if number:
                 found[f"entropy/{kind}"] = total / number
+        if of_answers[1] and sums[0][0]:
+            found["entropy/answer_share"] = of_answers[0] / sums[0][0]
         number, distance, weight, at_cap, largest = torch.cat([self.mismatch, self.largest_mismatch]).tolist()
         if number:
             found |= {"rollout/logp_diff_mean": distance / number, "rollout/logp_diff_max": largest}

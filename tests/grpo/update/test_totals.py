@@ -47,7 +47,7 @@ def test_figures_are_means_over_updates_and_tokens() -> None:
     totals = totals_of(None, [])
     totals.add_update(torch.tensor(-1.0), torch.tensor(1.0))
     totals.tokens += torch.tensor([8, 2, 9, 4, 1])
-    totals.entropy += torch.tensor([[7.0, 4], [2, 4]])
+    totals.entropy += torch.tensor([[7.0, 4], [2, 4], [6, 3]])
     totals.off_policy = True
     assert totals.metrics() == {
         "actor/loss": 0.5,
@@ -58,6 +58,7 @@ def test_figures_are_means_over_updates_and_tokens() -> None:
         "entropy/all": 1.125,
         "entropy/correct": 0.5,
         "entropy/incorrect": 1.75,
+        "entropy/answer_share": 6 / 9,
     }
 
 

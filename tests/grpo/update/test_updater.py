@@ -255,19 +255,24 @@ def test_entropy_is_the_mean_over_tokens_of_each_kind(
 ) -> None:
     _, stats = stepped(base, make_config(f"exploration.answer_mask_mode={mode}"), batch, steps=1)
     groups: dict[str, list[torch.Tensor]] = {"all": [], "correct": [], "incorrect": []}
+    answers = 0.0
     for sample in batch:
         with torch.no_grad():
             logps = torch.log_softmax(plain_logits(base, sample), dim=-1)
         entropies = -(logps.exp() * logps).sum(dim=-1)
         if mode == "all":
             entropies = entropies[outside_answer(sample)]
+        else:
+            answers += float(entropies[~outside_answer(sample)].sum())
         groups["all"].append(entropies)
         groups["correct" if sample.correct else "incorrect"].append(entropies)
     expected = {name: torch.cat(parts).mean().item() for name, parts in groups.items()}
+    if mode == "policy":
+        expected["answer_share"] = answers / torch.cat(groups["all"]).sum().item()
     assert entropy(stats) == pytest.approx(expected, rel=1e-5)
     only_wrong = [replace(sample, correct=False) for sample in batch]
     _, stats = stepped(base, make_config(), only_wrong, steps=1)
-    assert set(entropy(stats)) == {"all", "incorrect"}
+    assert set(entropy(stats)) == {"all", "incorrect", "answer_share"}
 
 
 def test_the_schedule_is_followed(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
