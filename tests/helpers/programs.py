@@ -59,5 +59,5 @@ class Program:
         self.process.kill()
 
     def finish(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=300)
+        out, err = self.process.communicate(timeout=600)
         return self.process.returncode, out, err

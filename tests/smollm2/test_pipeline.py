@@ -24,6 +24,7 @@ def _model() -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.timeout(1800)  # four minutes on one quiet core, the model's download among them
 def test_a_stopped_run_is_continued_to_its_end() -> None:
     assert (FOLDER / "model.safetensors").stat().st_size == pytest.approx(269_060_552, rel=1e-3)
     shutil.rmtree(RUN, ignore_errors=True)
