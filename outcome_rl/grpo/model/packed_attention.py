@@ -1,8 +1,8 @@
 """Attention over a packed row of tokens, as an attention implementation of transformers.
 
-Each layer gathers queries, keys and values into sequences, attends causally within each, and scatters the results back
-to the packed row. Only the future is masked: padding on the right is in the future of every token. A prompt that
-several responses share is in the sequence of each, and the gradients of its keys and values add up.
+Each layer gathers the keys and values of each sequence, its shared prefix included, and attends causally within it.
+Only the future is masked: padding on the right is in the future of every token. A token that several sequences share
+is a query once, but a key of each, and the gradients of its key and value add up.
 
 The sequences are ragged where flash-attn is installed and can run; otherwise they are padded for PyTorch's
 `scaled_dot_product_attention`, and micro-batches of similar lengths waste little.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from outcome_rl.grpo.model.fsdp import HALF_PRECISION
-from outcome_rl.grpo.model.packing import PackedBatch, take_rows
+from outcome_rl.grpo.model.packing import PackedBatch, PaddedSequences, RaggedSequences, take_rows
 
 NAME = "outcome_rl_packed"
 
@@ -77,17 +77,18 @@ def attend(
         settings |= {"scaling": scaling, "sliding_window": sliding_window, "softcap": softcap}
         output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
         return output
-    gather, dtype = packed_batch.gather_index_K, query.dtype
+    dtype = query.dtype
     if query.device.type == "cpu" and dtype in HALF_PRECISION:
         # On the CPU the backward pass takes 2 to 5 times as long in half precision, for up to 256 tokens, and gradients
         # of shared tokens would be summed in it.
         query, key, value = query.float(), key.float(), value.float()
-    query, key, value = (take_rows(x[0].transpose(0, 1), gather) for x in (query, key, value))  # (K, A, D)
-    if packed_batch.padded:
-        result_KAD = _padded_attention(query, key, value, packed_batch.max_length, scaling, sliding_window)
+    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))  # (U, A, D)
+    if isinstance(packed_batch.attention, RaggedSequences):
+        result_UAD = _flash_attention(query, key, value, packed_batch.attention, scaling, sliding_window, softcap)
     else:
-        result_KAD = _flash_attention(query, key, value, packed_batch, scaling, sliding_window, softcap)
-    return take_rows(result_KAD, packed_batch.scatter_index_U)[None].to(dtype), None
+        parts = [_padded_attention(query, key, value, part, scaling, sliding_window) for part in packed_batch.attention]
+        result_UAD = take_rows(torch.cat(parts), packed_batch.slots_U)
+    return result_UAD[None].to(dtype), None
 
 
 def _masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
@@ -98,20 +99,25 @@ def _masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, s
 
 
 def _padded_attention(
-    query: Tensor, key: Tensor, value: Tensor, max_length: int, scaling: float | None, window: int | None
+    query: Tensor, key: Tensor, value: Tensor, sequences: PaddedSequences, scaling: float | None, window: int | None
 ) -> Tensor:
-    query, key, value = (x.view(-1, max_length, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
-    mask_LL = None
-    if window is not None and window < max_length:
-        age_LL = torch.arange(max_length, device=query.device)
-        age_LL = age_LL[:, None] - age_LL[None]
-        mask_LL = (age_LL >= 0) & (age_LL < window)
+    """Attend in some sequences of a packed row (U, A, D); return the results (P * Q, A, D)."""
+    layouts = (sequences.queries_PQ, sequences.keys_PL, sequences.keys_PL)
+    query, key, value = (
+        take_rows(x, layout.flatten()).view(*layout.shape, *x.shape[1:]).transpose(1, 2)
+        for x, layout in zip((query, key, value), layouts, strict=True)
+    )
+    (queries, length), mask_QL = (query.shape[2], key.shape[2]), None
+    if queries < length or (window is not None and window < length):
+        positions_L = torch.arange(length, device=query.device)
+        age_QL = positions_L[length - queries :, None] - positions_L
+        mask_QL = (age_QL >= 0) if window is None else (age_QL >= 0) & (age_QL < window)
     result = nn.functional.scaled_dot_product_attention(
         query,
         key,
         value,
-        attn_mask=mask_LL,
-        is_causal=mask_LL is None,
+        attn_mask=mask_QL,
+        is_causal=mask_QL is None,
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
     )
@@ -122,23 +128,24 @@ def _flash_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    packed_batch: PackedBatch,
+    sequences: RaggedSequences,
     scaling: float | None,
     window: int | None,
     softcap: float | None,
 ) -> Tensor:
+    """Attend in the sequences of a packed row (U, A, D); return the results (U, A, D)."""
     from flash_attn import flash_attn_varlen_func
 
     result: Tensor = flash_attn_varlen_func(
         query,
-        key,
-        value,
-        cu_seqlens_q=packed_batch.sequence_bounds,
-        cu_seqlens_k=packed_batch.sequence_bounds,
-        max_seqlen_q=packed_batch.max_length,
-        max_seqlen_k=packed_batch.max_length,
+        take_rows(key, sequences.keys_K),
+        take_rows(value, sequences.keys_K),
+        cu_seqlens_q=sequences.query_bounds,
+        cu_seqlens_k=sequences.key_bounds,
+        max_seqlen_q=sequences.max_queries,
+        max_seqlen_k=sequences.max_length,
         softmax_scale=scaling,
-        causal=True,
+        causal=True,  # the last query sees all keys
         window_size=(-1, -1) if window is None else (window - 1, 0),
         softcap=softcap or 0.0,
     )

@@ -72,16 +72,34 @@ class PackingPlan(NamedTuple):
         return [0, *(min(self.common[min(a, b) + 1 : max(a, b) + 1]) for a, b in pairwise(ranks))]
 
 
+class RaggedSequences(NamedTuple):
+    """Queries and keys of sequences without padding, for flash-attn; the queries are the packed row itself."""
+
+    keys_K: Tensor  # the token in each slot
+    query_bounds: Tensor  # (P + 1,) int32
+    key_bounds: Tensor  # (P + 1,) int32
+    max_queries: int
+    max_length: int
+
+
+class PaddedSequences(NamedTuple):
+    """Queries and keys of P sequences, padded on the right to L, for `scaled_dot_product_attention`.
+
+    All begin with at least L - Q tokens of earlier sequences, so the queries are those of the last Q positions.
+    """
+
+    queries_PQ: Tensor  # the token in each slot
+    keys_PL: Tensor
+
+
 class PackedBatch(NamedTuple):
-    """S responses as one row of U tokens, the K slots in which attention lays it out, and the M tokens to predict."""
+    """S responses as one row of U tokens, how attention lays it out, and the M tokens to predict."""
 
     input_ids_U: Tensor
     position_ids_U: Tensor
-    gather_index_K: Tensor  # the token in each slot
-    scatter_index_U: Tensor  # the slot that each token's result is taken from; of a shared one, in its first response
-    sequence_bounds: Tensor  # (S + 1,) int32, bounds of the sequences among the slots if these are without padding
-    max_length: int  # L
-    padded: bool  # whether K is S * L, padded on the right, or without padding
+    attention: RaggedSequences | list[PaddedSequences]
+    slots_U: Tensor  # of each token among the queries of all of `attention`, one after the other
+    lengths_S: Tensor  # of the sequences: each prompt with its response but for the last token
     states_M: Tensor  # the token whose hidden state predicts each response token
     labels_M: Tensor  # the response tokens
     response_bounds: Tensor  # (S + 1,) int64, bounds of the responses in M
@@ -101,7 +119,7 @@ def pack(plan: PackingPlan, rows: Sequence[int], *, padded: bool) -> PackedBatch
     Args:
         plan: of the batch.
         rows: which responses; each shares the common prefix with the one before it here.
-        padded: the layout of attention, see `PackedBatch`.
+        padded: whether attention takes `PaddedSequences`.
     """
     starts_S = torch.tensor([plan.starts[row] for row in rows])
     prompts_S = torch.tensor([plan.prompts[row] for row in rows])
@@ -115,21 +133,69 @@ def pack(plan: PackingPlan, rows: Sequence[int], *, padded: bool) -> PackedBatch
     positions_L = torch.arange(max_length)
     owners_SL = torch.where(positions_L >= shared_S[:, None], torch.arange(len(rows))[:, None], 0).cummax(dim=0).values
     tokens_SL = (_starts(own_S) - shared_S)[owners_SL] + positions_L
-    inside_SL = positions_L < lengths_S[:, None]
     states_M = tokens_SL.flatten()[_ranges(torch.arange(len(rows)) * max_length + prompts_S - 1, responses_S)]
-    slots_S = torch.arange(len(rows)) * max_length if padded else _starts(lengths_S)
+    tokens_SL = tokens_SL.where(positions_L < lengths_S[:, None], 0)
+    attention, slots_U = (_padded if padded else _ragged)(tokens_SL, lengths_S, shared_S)
     return PackedBatch(
         input_ids_U=plan.tokens[_ranges(starts_S + shared_S, own_S)],
         position_ids_U=_ranges(shared_S, own_S),
-        gather_index_K=tokens_SL.where(inside_SL, 0).flatten() if padded else tokens_SL[inside_SL],
-        scatter_index_U=_ranges(slots_S + shared_S, own_S),
-        sequence_bounds=_bounds(lengths_S).int(),
-        max_length=max_length,
-        padded=padded,
+        attention=attention,
+        slots_U=slots_U,
+        lengths_S=lengths_S,
         states_M=states_M,
         labels_M=plan.tokens[_ranges(starts_S + prompts_S, responses_S)],
         response_bounds=_bounds(responses_S),
     )
+
+
+def _ragged(tokens_SL: Tensor, lengths_S: Tensor, shared_S: Tensor) -> tuple[RaggedSequences, Tensor]:
+    """Lay out the sequences that have tokens of their own; return them, and the slots of all tokens."""
+    computed = lengths_S > shared_S
+    tokens_PL, lengths_P, own_P = tokens_SL[computed], lengths_S[computed], (lengths_S - shared_S)[computed]
+    inside_PL = torch.arange(tokens_PL.shape[1]) < lengths_P[:, None]
+    bounds = _bounds(own_P).int(), _bounds(lengths_P).int()
+    sequences = RaggedSequences(tokens_PL[inside_PL], *bounds, int(own_P.max()), int(lengths_P.max()))
+    return sequences, torch.arange(int(own_P.sum()))
+
+
+def _padded(tokens_SL: Tensor, lengths_S: Tensor, shared_S: Tensor) -> tuple[list[PaddedSequences], Tensor]:
+    """Lay out the sequences that have tokens of their own; return them, and the slots of all tokens."""
+    starts_S, slot, parts = torch.empty_like(shared_S), 0, []
+    for sequences_P in _alike(lengths_S, shared_S):
+        length = int(lengths_S[sequences_P].max())
+        first = int(shared_S[sequences_P].min())
+        if 2 * first <= length:
+            first = 0  # a kernel that knows of causality computes half of all pairs; with a mask it would all of these
+        starts_S[sequences_P] = slot + torch.arange(len(sequences_P)) * (length - first) - first
+        slot += len(sequences_P) * (length - first)
+        tokens_PL = tokens_SL[sequences_P, :length]
+        parts.append(PaddedSequences(tokens_PL[:, first:], tokens_PL))
+    return parts, _ranges((starts_S + shared_S), lengths_S - shared_S)
+
+
+def _alike(lengths_S: Tensor, shared_S: Tensor) -> list[Tensor]:
+    """Split the sequences that have tokens of their own into at most two parts, for the fewest pairs of attention.
+
+    The first of a group computes its prompt, the others do not.
+    """
+    computed_P = (lengths_S > shared_S).nonzero()[:, 0]
+    order_P = computed_P[shared_S[computed_P].argsort(stable=True)]
+    lengths_P, shared_P = lengths_S[order_P], shared_S[order_P]
+    longest_before = lengths_P.cummax(dim=0).values
+    longest_after = lengths_P.flip(0).cummax(dim=0).values.flip(0)
+
+    def pairs(length: Tensor, shared: Tensor) -> Tensor:
+        return length * torch.minimum(length, 2 * (length - shared))
+
+    cuts = torch.arange(1, len(order_P))
+    costs = cuts * pairs(longest_before[:-1], shared_P[:1])
+    costs += (len(order_P) - cuts) * pairs(longest_after[1:], shared_P[1:])
+    costs = costs.where(shared_P.diff() > 0, torch.iinfo(torch.int64).max)
+    whole = len(order_P) * int(pairs(longest_after[:1], shared_P[:1]))
+    if not len(costs) or int(costs.min()) >= whole:
+        return [order_P]
+    cut = int(costs.argmin()) + 1
+    return [order_P[:cut], order_P[cut:]]
 
 
 def to_device(records: R, device: torch.device) -> R:

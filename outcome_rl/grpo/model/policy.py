@@ -172,10 +172,11 @@ class Policy:
                 packed_batch=batch,
             )[0]
         else:
-            lengths_S1 = batch.sequence_bounds.diff()[:, None]
-            mask_SL = torch.arange(batch.max_length, device=self.device) < lengths_S1
-            ids_SL = batch.input_ids_U[batch.gather_index_K].view(mask_SL.shape)
-            hidden_UH = self.hidden(ids_SL, mask_SL.long()).flatten(0, 1)[batch.scatter_index_U]
+            assert isinstance(batch.attention, list)
+            (sequences,) = batch.attention  # without shared prefixes there is one part, in the order of the responses
+            mask_SL = torch.arange(sequences.keys_PL.shape[1], device=self.device) < batch.lengths_S[:, None]
+            ids_SL = batch.input_ids_U[sequences.keys_PL]
+            hidden_UH = self.hidden(ids_SL, mask_SL.long()).flatten(0, 1)[batch.slots_U]
         return take_rows(hidden_UH, batch.states_M)
 
     def save(self, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,9 +51,11 @@ def load(tmp_path: Path, shared_policy: Policy) -> Load:
 
 @pytest.fixture
 def rollouts() -> list[Rollout]:
-    prompts = [[5, 6, 7], [5, 6, 7], [9], [4, 4, 4, 4], [4, 4, 4, 4]]
-    # Those to the last prompt share a prefix, beyond the window of Mistral's.
+    prompts = [[5, 6, 7], [5, 6, 7], [9], [4, 4, 4, 4], [4, 4, 4, 4], *[[8] * 9] * 3]
+    # Those to [4, 4, 4, 4] share a prefix, beyond the window of Mistral's. Of those to the last prompt, two are
+    # computed without it.
     responses = [[10, 11, 12], [13], [14, 15, 16, 17, 18], [20, 21, 22, 23, 24], [20, 21, 22, 23, 25, 26]]
+    responses += [[30, 31, 32], [33, 34, 35], [33, 36]]
     return [Rollout(prompt, response, "") for prompt, response in zip(prompts, responses, strict=True)]
 
 
@@ -88,7 +91,7 @@ def test_packed_sequences_equal_separate_ones(
     config: PreTrainedConfig, share: bool, load: Load, rollouts: list[Rollout]
 ) -> None:
     policy = load(config)
-    rows = [4, 3, 2, 0, 1]
+    rows = [4, 3, 2, 0, 1, 5, 6, 7]
     batch = packed(rollouts, rows, share=share, padded=policy.pads_attention)
     ours, truth = policy.packed_hidden(batch), separate(policy, rollouts, rows)
     torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-5)
@@ -144,14 +147,16 @@ def flash_attn_varlen_func(
     """flash-attn's function of this name, written from its documentation."""
     assert causal
     assert softcap == 0
-    assert torch.equal(cu_seqlens_q, cu_seqlens_k)
-    assert cu_seqlens_q.dtype == torch.int32
-    assert max_seqlen_q == max_seqlen_k == int(cu_seqlens_q.diff().max())
+    assert cu_seqlens_q.dtype == cu_seqlens_k.dtype == torch.int32
+    assert max_seqlen_q == int(cu_seqlens_q.diff().max())
+    assert max_seqlen_k == int(cu_seqlens_k.diff().max())
     results = []
-    for start, end in zip(cu_seqlens_q[:-1].tolist(), cu_seqlens_q[1:].tolist(), strict=True):
-        age = torch.arange(end - start)[:, None] - torch.arange(end - start)[None]
+    for queries, keys in zip(pairwise(cu_seqlens_q.tolist()), pairwise(cu_seqlens_k.tolist()), strict=True):
+        # "The causal mask is aligned to the bottom right corner of the attention matrix."
+        rows, columns = (torch.arange(start - end, 0) for start, end in (queries, keys))
+        age = rows[:, None] - columns
         mask = (age >= 0) & ((age <= window_size[0]) if window_size[0] >= 0 else (age >= 0))
-        heads = [x[start:end].transpose(0, 1)[None] for x in (q, k, v)]
+        heads = [x[slice(*span)].transpose(0, 1)[None] for x, span in ((q, queries), (k, keys), (v, keys))]
         result = nn.functional.scaled_dot_product_attention(
             *heads, attn_mask=mask, scale=softmax_scale, enable_gqa=q.shape[1] != k.shape[1]
         )
@@ -165,7 +170,7 @@ def test_flash_attention_is_given_ragged_sequences(
 ) -> None:
     policy = load(CONFIGS[name])
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))  # type: ignore[arg-type]
-    rows = [4, 3, 2, 0, 1]
+    rows = [4, 3, 2, 0, 1, 5, 6, 7]
     batch = packed(rollouts, rows, share=True, padded=False)
     torch.testing.assert_close(policy.packed_hidden(batch), separate(policy, rollouts, rows), rtol=1e-4, atol=1e-5)
 

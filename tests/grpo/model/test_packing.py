@@ -3,12 +3,11 @@
 from itertools import pairwise
 from random import Random
 
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl.grpo.config.schema import ActorConfig
-from outcome_rl.grpo.model.packing import PackingPlan, pack
+from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, RaggedSequences, pack
 from outcome_rl.grpo.types import Rollout
 from outcome_rl.grpo.update.microbatches import split_rows
 
@@ -34,6 +33,28 @@ def sequence(rollout: Rollout) -> list[int]:
     return [*rollout.prompt_ids, *rollout.token_ids[:-1]]
 
 
+def contexts(packed: PackedBatch) -> list[list[int]]:
+    """For each slot of a query in attention: the tokens that it sees, itself the last."""
+    found = []
+    if isinstance(packed.attention, list):
+        for part in packed.attention:
+            first = part.keys_PL.shape[1] - part.queries_PQ.shape[1]
+            for queries, keys in zip(part.queries_PQ.tolist(), part.keys_PL.tolist(), strict=True):
+                found += [[*keys[: first + at], query] for at, query in enumerate(queries)]
+        return found
+    ragged = packed.attention
+    token = 0
+    for number, (begin, end) in enumerate(pairwise(ragged.key_bounds.tolist())):
+        keys = ragged.keys_K[begin:end].tolist()
+        queries = int(ragged.query_bounds.diff()[number])
+        for at in range(len(keys) - queries, len(keys)):
+            found.append([*keys[:at], token])
+            token += 1
+    assert ragged.max_queries == ragged.query_bounds.diff().max()
+    assert ragged.max_length == ragged.key_bounds.diff().max()
+    return found
+
+
 @given(QUESTIONS, st.booleans(), st.booleans(), st.booleans(), st.randoms(use_true_random=False))
 def test_indices_lead_back_to_the_responses(
     questions: Questions, share: bool, padded: bool, ordered: bool, random: Random
@@ -45,27 +66,19 @@ def test_indices_lead_back_to_the_responses(
     if ordered:
         rows.sort(key=plan.ranks.__getitem__)
     packed = pack(plan, rows, padded=padded)
-    laid_out = packed.input_ids_U[packed.gather_index_K]
-    positions = packed.position_ids_U[packed.gather_index_K]
+    seen = [contexts(packed)[slot] for slot in packed.slots_U.tolist()]
+    assert [tokens[-1] for tokens in seen] == list(range(len(packed.input_ids_U)))  # each is the query of its slot
+    assert [len(tokens) - 1 for tokens in seen] == packed.position_ids_U.tolist()
     for number, row in enumerate(rows):
-        tokens = torch.tensor(sequence(rollouts[row]))
-        response = list(rollouts[row].token_ids)
-        start = number * packed.max_length if padded else int(packed.sequence_bounds[number])
-        assert torch.equal(laid_out[start : start + len(tokens)], tokens)
-        assert torch.equal(positions[start : start + len(tokens)], torch.arange(len(tokens)))
+        tokens = sequence(rollouts[row])
         own = slice(int(packed.response_bounds[number]), int(packed.response_bounds[number + 1]))
-        assert packed.labels_M[own].tolist() == response
-        predictors = packed.input_ids_U[packed.states_M[own]]
-        assert torch.equal(predictors, tokens[plan.prompts[row] - 1 :][: len(response)])
-        # The state that predicts a token has seen the tokens before it and no other: those of its own layout.
-        assert (
-            packed.states_M[own].tolist()
-            == packed.gather_index_K[start:][plan.prompts[row] - 1 :][: len(response)].tolist()
-        )
-    assert torch.equal(laid_out[packed.scatter_index_U], packed.input_ids_U)  # a token's result is taken from its slot
+        assert packed.labels_M[own].tolist() == list(rollouts[row].token_ids)
+        # The state that predicts a token has seen the tokens before it and no other, and so have those that it sees.
+        for position, state in enumerate(packed.states_M[own].tolist(), start=plan.prompts[row]):
+            assert packed.input_ids_U[seen[state]].tolist() == tokens[:position]
+            assert all(seen[token] == seen[state][: at + 1] for at, token in enumerate(seen[state]))
     sizes = [len(sequence(rollouts[row])) for row in rows]
-    assert packed.sequence_bounds.diff().tolist() == sizes
-    assert packed.max_length == max(sizes)
+    assert packed.lengths_S.tolist() == sizes
     if not share:
         assert len(packed.input_ids_U) == sum(sizes)
     elif ordered:  # a token for each node of the tree of all sequences
@@ -112,3 +125,15 @@ def test_groups_have_equal_prompts() -> None:
     assert PackingPlan.of(rollouts, share_prefixes=False).groups == [0, 1, 2]
     shorter = [Rollout([7, 7], [7], ""), Rollout([7], [7], ""), Rollout([7], [7], "")]
     assert PackingPlan.of(shorter, share_prefixes=True).groups == [0, 1, 1]
+
+
+def test_a_shared_prompt_is_attended_from_once() -> None:
+    rollouts = make_rollouts([(0, 9, [[first, 8, 8] for first in (1, 2, 3, 4)])])
+    plan = PackingPlan.of(rollouts, share_prefixes=True)
+    attention = pack(plan, [0, 1, 2, 3], padded=True).attention
+    assert isinstance(attention, list)
+    assert [part.queries_PQ.shape for part in attention] == [(1, 11), (3, 2)]
+    assert [part.keys_PL.shape for part in attention] == [(1, 11), (3, 11)]
+    ragged = pack(plan, [0, 1, 2, 3], padded=False).attention
+    assert isinstance(ragged, RaggedSequences)
+    assert ragged.query_bounds.tolist() == [0, 11, 13, 15, 17]
