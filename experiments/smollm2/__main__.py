@@ -1,6 +1,6 @@
 """Train a pretrained model of 135M parameters on a CPU: GRPO, UCB-Con and Batch.
 
-Every stage continues where an earlier call stopped, and repeats nothing.
+Every stage continues where an earlier call stopped, and repeats nothing. Two processes that train share the runs.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from experiments.smollm2.task import Split, problems
 from experiments.smollm2.warm_start import warm_start
 from outcome_rl.files import write_rows
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.run.run_lock import Interrupted
+from outcome_rl.grpo.run.run_lock import Interrupted, RunBusyError
 from outcome_rl.grpo.trainer import train
 from outcome_rl.terminal import at_least_one, errors_on_one_line
 
@@ -84,6 +84,8 @@ def train_all(methods: Sequence[str], seeds: int, *, short: bool) -> int:
         settings += [f"{name}={value}" for name, value in SHORT.items()] if short else []
         try:
             train(load_config(CONFIG, settings))
+        except RunBusyError:
+            print(f"{method}-seed{seed} is left to the process that trains it")
         except Interrupted as interruption:
             print(f"{interruption}; the same command continues it", file=sys.stderr)
             return 128 + interruption.signum

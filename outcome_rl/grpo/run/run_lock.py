@@ -18,9 +18,17 @@ class Interrupted(Exception):
         self.signum = signum
 
 
+class RunBusyError(ValueError):
+    """Another process works in the folder of the run."""
+
+
 @contextmanager
 def only_run_in(run_dir: Path) -> Iterator[None]:
-    """Lock the folder of a run; the operating system releases the lock when the process ends, even by a kill."""
+    """Lock the folder of a run; the operating system releases the lock when the process ends, even by a kill.
+
+    Raises:
+        RunBusyError: another process holds the lock.
+    """
     import fcntl
 
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -28,7 +36,7 @@ def only_run_in(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ValueError(
+            raise RunBusyError(
                 f"another process works in {run_dir}; wait for it, or choose another trainer.experiment_name or --out"
             ) from error
         yield
