@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 
 from experiments.smollm2.model import FOLDER, make_model
+from experiments.smollm2.record import write_record
 from experiments.smollm2.task import Split, problems
 from experiments.smollm2.warm_start import warm_start
 from outcome_rl.files import write_rows
@@ -20,6 +21,7 @@ from outcome_rl.terminal import at_least_one, errors_on_one_line
 
 CONFIG = Path(__file__).parent / "config.yaml"
 POLICY, SHORT_POLICY = Path("models/smollm2-135m-arithmetic"), Path("models/smollm2-135m-short")
+RUNS = Path("runs/smollm2")
 WARM_STEPS, SHORT_WARM_STEPS = 20, 10
 QUESTIONS: dict[Split, int] = {"train": 512, "validation": 64, "test": 128}
 METHODS = {
@@ -50,14 +52,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.smollm2", description=__doc__)
     parser.add_argument(
         "stage",
-        choices=("model", "warm", "train"),
-        help="model: download and convert it. warm: teach it the format. train: every method and seed.",
+        choices=("model", "warm", "train", "record"),
+        help="model: download and convert it. warm: teach it the format. train: every method and seed. record: write "
+        "their figures to results/.",
     )
     parser.add_argument("--seeds", type=at_least_one, default=3, help="number of seeds (%(default)s)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="default: all")
     parser.add_argument("--short", action="store_true", help="five small steps of GRPO: a test of the machinery")
     options = parser.parse_args(argv)
     with errors_on_one_line():
+        if options.stage == "record":
+            runs = {method: [RUNS / f"{method}-seed{seed}" for seed in range(options.seeds)] for method in METHODS}
+            print(f"wrote {write_record(runs)}")
+            return 0
         make_model()
         if options.stage != "model":
             make_policy(*(SHORT_POLICY, SHORT_WARM_STEPS) if options.short else (POLICY, WARM_STEPS))

@@ -3,11 +3,16 @@
     outcome-rl bench step
     outcome-rl bench step --models toy --threads 1 --rounds 20
 
-All trainers take the same model in float32, problems, micro-batches and settings, with a KL term, AdamW and no gradient
-checkpointing. The plain loop is the one that you would write with transformers and PyTorch: `model.generate`, padded
-sequences, log-softmax of all logits. Before any timing, loss and gradient norm of all trainers must agree on the same
-responses. Steps are timed in rounds, in another order each round. The learning rate is so small that no step changes
-the work of the next.
+All trainers take the same model, problems, micro-batches and settings, with a KL term, AdamW and no gradient
+checkpointing. The toy policy and the random Llama are in float32; SmolLM2, which `python -m experiments.smollm2 warm`
+makes, is in bfloat16, where only this trainer keeps float32 master weights. The plain loop is the one that you would
+write with transformers and PyTorch: `model.generate`, padded sequences, log-softmax of all logits. Before any timing,
+loss and gradient norm of all trainers must agree on the same responses. Steps are timed in rounds, in another order
+each round. The learning rate is so small that no step changes the work of the next.
+
+The limit of a part computes every token once, shared prefixes and padding left out: the layers at the rate at which the
+update itself runs them forward, the head at that of a plain matrix product, backward passes at twice the time of
+forward ones. A rollout also reads the weights once a token of the longest response.
 """
 
 import argparse
@@ -28,6 +33,7 @@ from outcome_rl.bench.step_peers import INSTALL_TRL, PARTS, Peer, TrlLoop, insta
 from outcome_rl.files import write_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
+from outcome_rl.grpo.model.packing import PackingPlan, pack, to_device
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.trainer import RunState, Trainer
 from outcome_rl.grpo.types import Rollout, Sample
@@ -44,8 +50,22 @@ MODELS = {
         "rollout.n=4",
         "actor.ppo_micro_batch_size_per_gpu=8",
     ),
+    "smollm2": (
+        "model.path=models/smollm2-135m-arithmetic",
+        "model.dtype=bfloat16",
+        "data.train_files=models/smollm2-135m-arithmetic/train.jsonl",
+        "data.val_files=[]",
+        "data.test_files=[]",
+        "data.train_batch_size=8",
+        "data.max_prompt_length=64",
+        "data.max_response_length=24",
+        "rollout.n=8",
+        "actor.ppo_micro_batch_size_per_gpu=32",
+        "exploration.answer_mask_mode=none",
+    ),
 }
-"""Settings of each model over those of the toy preset: the toy policy, and a random Llama of 100 million parameters."""
+"""Settings of each model over those of the toy preset: the toy policy, a random Llama of 100 million parameters, and a
+pretrained model of 135 million."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -53,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="outcome-rl bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["toy", "llama-100m"])
     parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
     parser.add_argument("--threads", type=at_least_one, help="CPU threads of PyTorch (its own default)")
     parser.add_argument("--rounds", type=at_least_one, default=10, help="steps of each trainer (%(default)s)")
@@ -87,11 +107,14 @@ def measure(name: str, settings: Sequence[str], peers: Sequence[type[Peer]], rou
         updates: dict[str, Callable[[], object]] = {OURS: partial(our_update, trainer, samples)}
         updates |= {label: partial(peer.train, samples) for label, peer in others.items()}
         figures = figures_of(steps, updates, trainer.policy.device, rounds)
-        scored = [sample.rollout for sample in samples] if name == "toy" else with_answers(trainer.policy, samples)
+        scored = [sample.rollout for sample in samples]
+        if name == "llama-100m":
+            scored = with_answers(trainer.policy, samples)
         ours = figures[OURS]
         ours["outcomes_ms"] = outcomes_ms(trainer, scored, rounds)
         whole_ms = ours["step"]["median_ms"] - ours["parts_ms"]["outcomes"] + ours["outcomes_ms"]
         ours["outcomes_share"] = ours["outcomes_ms"] / whole_ms
+        ours["limit_ms"] = limit_ms(trainer, samples)
         return figures
 
 
@@ -127,6 +150,30 @@ def figures_of(
     return figures
 
 
+def limit_ms(trainer: Trainer, samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the least milliseconds of rollout, reference and update, as the module's description defines them."""
+    policy, device = trainer.policy, trainer.policy.device
+    rollouts = [sample.rollout for sample in samples]
+    plan = PackingPlan.of(rollouts, share_prefixes=True)
+    batch = to_device(pack(plan, sorted(range(len(rollouts)), key=plan.ranks.__getitem__), padded=True), device)
+    weights = policy.head_weight.detach()
+    states = weights.new_ones(len(batch.labels_M), weights.shape[1])
+    whole = torch.empty(2**28, dtype=torch.uint8, device=device)
+
+    def best(call: Callable[[], object]) -> float:
+        call()
+        return min(time_ms(call, device) for _ in range(5))
+
+    with torch.no_grad():
+        body = best(lambda: policy.packed_hidden(batch))
+        head = best(lambda: states @ weights.T)
+    copy_ms = best(whole.clone)
+    bytes_of_weights = sum(weight.nbytes for weight in policy.model.parameters())
+    longest = max(len(rollout.token_ids) for rollout in rollouts)
+    reading = longest * copy_ms * bytes_of_weights / (2 * whole.nbytes)  # a copy reads and writes
+    return {"rollout": max(body + head, reading), "reference": body + head, "update": 3 * (body + head)}
+
+
 def our_step(trainer: Trainer) -> tuple[dict[str, float], int]:
     """Make the first step of a trainer, again at every call; return seconds of its parts and sampled tokens."""
     trainer.state = RunState()
@@ -160,7 +207,7 @@ def compare(trainer: Trainer, peers: Sequence[Peer], samples: Sequence[Sample]) 
         theirs = peer.train(samples)
         error = max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(theirs, ours, strict=True))
         print(f"{peer.label}: loss and gradient norm differ by {error:.1e}", file=sys.stderr, flush=True)
-        if not error <= peer.tolerance:
+        if not error <= max(peer.tolerance, 2 * torch.finfo(trainer.policy.dtype).eps):
             raise ArithmeticError(f"loss and gradient norm of {peer.label} are {theirs}, ours are {ours}: not timed")
 
 
@@ -200,6 +247,9 @@ def table(figures: dict[str, dict[str, dict[str, Any]]]) -> str:
             cells.append("" if found["peak_mib"] is None else f"{found['peak_mib']:.0f}")
             cells.append(f"{found['outcomes_share']:.2%}" if "outcomes_share" in found else "")
             lines.append(f"| {model} | {trainer} | {' | '.join(cells)} |")
+        if "limit_ms" in (ours := trainers[OURS]):
+            cells = [f"{ours['limit_ms'][part]:.0f}" if part in ours["limit_ms"] else "" for part in PARTS]
+            lines.append(f"| {model} | limit |  | {' | '.join(cells)} |  |  |  |  |")
     for model, trainers in figures.items():
         ours = trainers[OURS]["step"]["median_ms"]
         ratios = [
@@ -214,7 +264,7 @@ def table(figures: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 def _inputs(name: str, folder: Path) -> list[str]:
     """Return the settings that name model and data; the random Llama and its problems are made in `folder`."""
-    if name == "toy":
+    if name != "llama-100m":
         return []
     from transformers import LlamaConfig, LlamaForCausalLM
 

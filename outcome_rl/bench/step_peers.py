@@ -8,6 +8,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -68,6 +69,8 @@ class Peer(ABC):
         self.trainer = trainer
         self.config = trainer.config
         self.device = trainer.policy.device
+        # As transformers loads it: the trainer's has other attention, and masters that take its gradients.
+        self.policy = Policy.load(replace(self.config.model, use_remove_padding=False))
         self.reference: nn.Module  # frozen
 
     @abstractmethod
@@ -122,8 +125,8 @@ class PlainLoop(Peer):
 
     def __init__(self, trainer: Trainer) -> None:
         super().__init__(trainer)
-        self.model, self.tokenizer = trainer.policy.model, trainer.policy.tokenizer
-        self.reference = trainer.policy.frozen_copy().model
+        self.model, self.tokenizer = self.policy.model, self.policy.tokenizer
+        self.reference = self.policy.frozen_copy().model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.config.actor.optim.lr)
 
     @torch.no_grad()
@@ -134,6 +137,8 @@ class PlainLoop(Peer):
             input_ids=inputs.input_ids,
             attention_mask=inputs.attention_mask,
             num_return_sequences=n,
+            do_sample=True,
+            top_k=0,
             max_new_tokens=self.config.data.max_response_length,
         )[:, width:]
         # Up to and including the first end token.
@@ -191,7 +196,7 @@ class TrlLoop(Peer):
         from trl import GRPOConfig, GRPOTrainer
 
         super().__init__(trainer)
-        policy, actor = Policy.load(trainer.config.model), self.config.actor
+        actor = self.config.actor
         self._folder = tempfile.TemporaryDirectory()
         samples = self.config.data.train_batch_size * self.config.rollout.n
         self._parts = samples // actor.ppo_micro_batch_size_per_gpu
@@ -217,8 +222,8 @@ class TrlLoop(Peer):
                 return generation_batch
 
         self.trl = OnGivenBatches(
-            model=policy.model,
-            processing_class=policy.tokenizer,
+            model=self.policy.model,
+            processing_class=self.policy.tokenizer,
             reward_funcs=lambda completions, **_: [0.0] * len(completions),
             args=settings,
             train_dataset=datasets.Dataset.from_dict({"prompt": ["x"] * samples}),

@@ -1,0 +1,65 @@
+"""The record of the runs holds what its table, its verdicts and its plot say."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from experiments.smollm2.record import draw, results_table, verdicts_table, write_record
+from outcome_rl.grpo.config.load import load_config, to_yaml
+
+GAIN = {"none": 0.0, "batch": 0.2}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> dict[str, list[Path]]:
+    """Three seeds of two methods, whose test pass@32 differ by .2 and about as much in every seed."""
+    found: dict[str, list[Path]] = {method: [] for method in GAIN}
+    for method, gain in GAIN.items():
+        for seed in range(3):
+            folder = tmp_path / f"{method}{seed}"
+            folder.mkdir()
+            config = load_config("toy", [f"exploration.bonus={method}", f"trainer.seed={seed}"])
+            (folder / "config.yaml").write_text(to_yaml(config))
+            rows = [
+                {
+                    "step": step,
+                    "dataset": f"toy:{name}",
+                    "n_questions": 8,
+                    "pass_at_k": {"1": 0.01 * step, "32": 0.5 + (gain + 0.001 * seed) * (step > 0)},
+                    "diff_at_k": {"32": 4.0},
+                    "time/evaluate_s": 30.0,
+                }
+                for step in (0, 40)
+                for name in ("validation", "test")
+            ]
+            steps = [
+                {
+                    "step": step,
+                    "epoch": 0,
+                    "time/step_s": 60.0,
+                    "outcomes/correct_rate": 0.1,
+                    "outcomes/distinct_in_group": 2.0,
+                }
+                for step in range(1, 41)
+            ]
+            for name, content in (("evaluations", rows), ("metrics", steps)):
+                (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+            found[method].append(folder)
+    return found
+
+
+def test_tables_and_plot_follow_from_the_runs(runs: dict[str, list[Path]], tmp_path: Path) -> None:
+    record = json.loads(write_record(runs, tmp_path / "results").read_text())
+    assert {"config", "commit", "devices", "date"} <= set(record)
+    shown = results_table(record["figures"])
+    assert "| base policy | 3 | 0.000 ± 0.000 | 0.500 ± 0.000 | 4.00 ± 0.00 |  |" in shown
+    assert "| GRPO | 3 | 0.400 ± 0.000 | 0.501 ± 0.001 | 4.00 ± 0.00 | 42 |" in shown
+    assert "| Batch | 3 | 0.400 ± 0.000 | 0.701 ± 0.001 | 4.00 ± 0.00 | 42 |" in shown
+    verdicts = verdicts_table(record["figures"])
+    assert "| Batch | last pass@32 | +0.200 (+0.200 to +0.200) | higher |" in verdicts
+    assert "| Batch | last pass@1 | +0.000 (+0.000 to +0.000) | no difference |" in verdicts
+    draw(record["figures"], tmp_path / "plot.png")
+    with Image.open(tmp_path / "plot.png") as image:
+        assert image.width > 800
