@@ -9,7 +9,6 @@ from torch import Tensor
 
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.model.published import published_weights
 from outcome_rl.grpo.rollout.weight_transfer import FileInit, FileReceiver, FileUpdate, PolicyWeights
 
 # Sizes that are no multiple of the alignment, a scalar, an empty tensor, a transposed one, and dtypes of 1 to 8 bytes.
@@ -38,7 +37,7 @@ def test_tensors_of_a_file(tmp_path: Path) -> None:
 
 def test_a_tied_weight_is_sent_once() -> None:
     policy = Policy.load(ModelConfig(path="toy", device="cpu"))
-    source = PolicyWeights(lambda: published_weights(policy), policy.device)
+    source = PolicyWeights(policy.published_weights, policy.device)
     sent = dict(source)
     assert sum(tensor.numel() for tensor in sent.values()) == sum(x.numel() for x in policy.model.parameters())
     assert [meta.name for meta in source.metadata()] == list(sent)

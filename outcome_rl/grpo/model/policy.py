@@ -193,6 +193,19 @@ class Policy:
         state = None if self.adapters is None else merged_state_dict(self.model)
         self.model.save_pretrained(folder, state_dict=state)
 
+    def published_weights(self) -> dict[str, Tensor]:
+        """Return the tensors that `save_weights` would write, without a copy where the policy holds them so.
+
+        Adapters are merged, and a tied weight occurs once. All processes must call it.
+        """
+        from transformers.core_model_loading import revert_weight_conversion
+        from transformers.modeling_utils import remove_tied_weights_from_state_dict
+
+        model = self.full_copy(everywhere=True).model
+        state = model.state_dict() if self.adapters is None else merged_state_dict(model)
+        weights: dict[str, Tensor] = revert_weight_conversion(model, remove_tied_weights_from_state_dict(state, model))
+        return weights
+
     def load_weights(self, folder: Path) -> None:
         """Load the weights of a folder that `save` wrote.
 

@@ -27,7 +27,6 @@ from outcome_rl.environment import package_versions
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.model.published import published_weights
 from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.types import EngineDied, Rollout
 
@@ -120,7 +119,7 @@ class VllmEngine:
         self._processes = set(active_children()) - others
         self.update_weights(policy)
         self._sender = open_sender(
-            LocalClient(self._llm), lambda: published_weights(self._policy), policy.device, self._handover.name
+            LocalClient(self._llm), lambda: self._policy.published_weights(), policy.device, self._handover.name
         )
 
     def close(self) -> None:

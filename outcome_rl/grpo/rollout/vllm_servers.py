@@ -25,7 +25,6 @@ from outcome_rl.environment import package_versions
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.model.published import published_weights
 from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.rollout.vllm_engine import Handover
 from outcome_rl.grpo.types import EngineDied, Rollout
@@ -254,7 +253,7 @@ class ServersEngine:
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
     ) -> list[Rollout]:
         if self._has_old_weights:
-            weights = published_weights(self._policy)  # collective if the policy is sharded
+            weights = self._policy.published_weights()  # collective if the policy is sharded
             self._version = distributed.on_rank_zero(lambda: self._send(weights))
             self._has_old_weights = False
         self._servers.each(lambda server: server.post("/reset_prefix_cache"))

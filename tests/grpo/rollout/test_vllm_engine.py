@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 from outcome_rl.grpo import trainer
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.model.published import published_weights
 from outcome_rl.grpo.rollout import vllm_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, Handover, check_vllm
@@ -61,7 +60,7 @@ def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> Non
     policy.save_weights(tmp_path)
     written = load_file(tmp_path / "model.safetensors")
     published = load_file(policy_dir() / "model.safetensors")
-    handed_over = published_weights(policy)
+    handed_over = policy.published_weights()
     assert handed_over.keys() == written.keys() == published.keys()
     held = {parameter.data_ptr() for parameter in policy.model.parameters()}
     for name, tensor in published.items():
@@ -78,7 +77,7 @@ def test_adapters_are_handed_over_merged(tmp_path: Path) -> None:
             if parameter.requires_grad:
                 parameter.normal_(std=0.1)
     policy.save_weights(tmp_path)
-    written, handed_over = load_file(tmp_path / "model.safetensors"), published_weights(policy)
+    written, handed_over = load_file(tmp_path / "model.safetensors"), policy.published_weights()
     assert handed_over.keys() == written.keys()
     assert all(torch.equal(handed_over[name], tensor) for name, tensor in written.items())
 
