@@ -55,15 +55,16 @@ def decode(
 
     stream = _TokenStream(policy, prompts, owners, max_tokens)
     check_every = 1 if stream.shares else CHECK_EVERY  # branches are shared where checks are free, on the CPU
-    logits_SV = stream.read_prompts()
+    logits_GV = stream.read_prompts()
     rows = torch.arange(len(owners), device=device)  # the sequences still in the batch
     ended = torch.zeros(len(owners), dtype=torch.bool, device=device)
     for position in range(max_tokens):
-        logits_SV = warp(logits_SV.float())
+        logits_GV = warp(logits_GV.float())
         if sampling.keeps_support:
-            for row, ids in zip(rows.tolist(), _kept(logits_SV), strict=True):
-                kept_ST[row].append(ids)
-        tokens = draw(logits_SV, uniforms_ST[rows, position])
+            kept_G = _kept(logits_GV)
+            for row, branch in zip(rows.tolist(), stream.branches_S.tolist(), strict=True):
+                kept_ST[row].append(kept_G[branch])
+        tokens = draw(logits_GV, uniforms_ST[rows, position], stream.branches_S)
         tokens_ST[rows, position] = tokens
         ended |= torch.isin(tokens, ends)
         if position % check_every == check_every - 1:
@@ -75,7 +76,7 @@ def decode(
                 rows, ended, tokens = rows[left], ended[left], tokens[left]
                 stream.keep(left)
         if position + 1 < max_tokens:
-            logits_SV = stream.feed(tokens)
+            logits_GV = stream.feed(tokens)
     responses = [_up_to_the_end(ids, end_ids) for ids in tokens_ST.tolist()]
     return [
         (ids, kept[: len(ids)] if sampling.keeps_support else None)
@@ -84,10 +85,10 @@ def decode(
 
 
 class _TokenStream:
-    """The model and its cache: tokens of S sequences in, logits (S, V) of the next tokens out.
+    """The model and its cache: tokens of S sequences in, logits (G, V) of the next tokens out.
 
-    The model computes G branches, the distinct prefixes of the sequences. On a GPU every sequence has its own branch,
-    because finding out which sequences still agree would synchronise at every token.
+    The model computes G branches, the distinct prefixes of the sequences; `branches_S` says which each follows. On a
+    GPU every sequence has its own branch: finding out which still agree would synchronise at every token.
     """
 
     def __init__(
@@ -115,9 +116,11 @@ class _TokenStream:
 
     def read_prompts(self) -> Tensor:
         """Feed the prompts, padded on the left where their lengths differ."""
-        logits_SV = self._forward(self.prompt_ids)[self.branches_S]
+        logits_GV = self._forward(self.prompt_ids)
+        if not self.shares:
+            logits_GV = logits_GV[self.branches_S]
         self._split()
-        return logits_SV
+        return logits_GV
 
     def keep(self, rows: Tensor) -> None:
         """Continue with these sequences alone."""
@@ -137,7 +140,7 @@ class _TokenStream:
             self._select(parents_G)
         self.branches_S = branches_S
         self.positions = self.positions[:, -1:] + 1
-        return self._forward((pairs_G % stride)[:, None])[branches_S]
+        return self._forward((pairs_G % stride)[:, None])
 
     def _split(self) -> None:
         """Give every sequence its own branch, unless branches are shared."""

@@ -41,22 +41,21 @@ def uniforms(seeds: Sequence[int], count: int) -> Tensor:
     return torch.from_numpy((bits >> np.uint64(11)) * 2.0**-53)
 
 
-def draw(logits_SV: Tensor, uniforms_S: Tensor) -> Tensor:
-    """Draw a token (S,) for each sequence from the softmax of its logits, never one of probability zero.
+def draw(logits_GV: Tensor, uniforms_S: Tensor, rows_S: Tensor) -> Tensor:
+    """Draw a token (S,) for each sequence from the softmax of its row of logits, never one of probability zero.
 
     First a block of tokens is drawn, then a token of the block: a tenth of the sums of a pass over all. They are in
     float64: in float32 the rare tokens of a large vocabulary would be lost.
     """
-    probabilities_SV = logits_SV.float().softmax(dim=-1)
-    if missing := -probabilities_SV.shape[1] % _BLOCK:
-        probabilities_SV = torch.nn.functional.pad(probabilities_SV, (0, missing))
-    blocks_SNB = probabilities_SV.view(len(probabilities_SV), -1, _BLOCK)
-    ends_SN = blocks_SNB.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)
+    probabilities_GV = logits_GV.float().softmax(dim=-1)
+    if missing := -probabilities_GV.shape[1] % _BLOCK:
+        probabilities_GV = torch.nn.functional.pad(probabilities_GV, (0, missing))
+    blocks_GNB = probabilities_GV.view(len(probabilities_GV), -1, _BLOCK)
+    ends_SN = blocks_GNB.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)[rows_S]
     target_S1 = uniforms_S[:, None] * ends_SN[:, -1:]
     chosen_S1 = torch.searchsorted(ends_SN, target_S1, right=True)
     start_S1, end_S1 = (torch.nn.functional.pad(ends_SN, (1, 0)).gather(1, chosen_S1 + side) for side in (0, 1))
-    inside_SB = blocks_SNB[torch.arange(len(blocks_SNB), device=chosen_S1.device), chosen_S1[:, 0]]
-    summed_SB = inside_SB.cumsum(dim=-1, dtype=torch.float64)
+    summed_SB = blocks_GNB[rows_S, chosen_S1[:, 0]].cumsum(dim=-1, dtype=torch.float64)
     share_S1 = ((target_S1 - start_S1) / (end_S1 - start_S1)).clamp(max=1 - 2.0**-52)  # 1 would be past the block
     return (chosen_S1 * _BLOCK + torch.searchsorted(summed_SB, share_S1 * summed_SB[:, -1:], right=True))[:, 0]
 

@@ -132,7 +132,7 @@ def test_tokens_follow_the_policy_at_every_position(any_policy: Policy) -> None:
         prompt = PROMPTS[row // 2]
         with torch.no_grad():
             logits = any_policy.model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
-        assert draw(logits, numbers[row, : len(response)]).tolist() == response
+        assert draw(logits, numbers[row, : len(response)], torch.arange(len(response))).tolist() == response
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 5}, {"top_p": 0.7, "temperature": 1.5}], ids=["top_k", "top_p"])

@@ -57,7 +57,7 @@ def test_uniforms_of_neighbouring_seeds_and_steps_are_uniform_and_uncorrelated()
 def test_draws_follow_the_softmax() -> None:
     logits = torch.tensor([0.0, 2.0, -1.0, float("-inf"), 1.0])
     n = 40_000
-    tokens = draw(logits.expand(n, -1), uniforms(range(n), 1)[:, 0])
+    tokens = draw(logits[None], uniforms(range(n), 1)[:, 0], torch.zeros(n, dtype=torch.int64))
     observed = torch.bincount(tokens, minlength=5) / n
     probabilities = logits.softmax(dim=0)
     assert observed[3] == 0
@@ -68,7 +68,7 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
     logits = torch.full((3, 4), float("-inf"))
     logits[:, 1] = 0.0
     extremes = torch.tensor([0.0, 0.5, 1 - 2.0**-53], dtype=torch.float64)
-    assert draw(logits, extremes).tolist() == [1, 1, 1]
+    assert draw(logits, extremes, torch.arange(3)).tolist() == [1, 1, 1]
 
 
 @given(st.integers(1, 400), st.integers(0, 2**32 - 1), st.sampled_from([0.1, 3.0, 30.0]))
@@ -76,8 +76,9 @@ def test_draws_invert_the_distribution_function(vocab: int, seed: int, scale: fl
     generator = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(20, vocab, generator=generator)
     drawn_at = torch.rand(20, generator=generator, dtype=torch.float64)
-    tokens = draw(logits, drawn_at)
-    summed = torch.nn.functional.pad(logits.double().softmax(dim=-1).cumsum(dim=-1), (1, 0))
+    rows = torch.randint(20, (20,), generator=generator)
+    tokens = draw(logits, drawn_at, rows)
+    summed = torch.nn.functional.pad(logits.double().softmax(dim=-1).cumsum(dim=-1), (1, 0))[rows]
     low, high = (summed.gather(1, tokens[:, None] + side)[:, 0] for side in (0, 1))
     assert (low - 1e-6 <= drawn_at).all()
     assert (drawn_at <= high + 1e-6).all()
@@ -87,7 +88,7 @@ def test_rare_tokens_of_a_large_vocabulary_are_not_lost() -> None:
     """In float32 the distribution function of 2**18 equal tokens would reach 1 too early or too late."""
     tokens = torch.tensor([0, 1, 131_072, 262_143])
     middle = (tokens.double() + 0.5) / 2**18
-    assert torch.equal(draw(torch.zeros(4, 2**18), middle), tokens)
+    assert torch.equal(draw(torch.zeros(1, 2**18), middle, torch.zeros(4, dtype=torch.int64)), tokens)
 
 
 @pytest.mark.parametrize(
