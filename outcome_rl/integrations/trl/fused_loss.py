@@ -14,6 +14,7 @@ computes the loss from the log-probabilities outside. Here the loss itself is co
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,6 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
         and trainer.accelerator.num_processes > 1,
         "off_policy_mask_threshold": trainer.off_policy_mask_threshold is not None,
         "entropy_coef or use_adaptive_entropy": trainer.entropy_coef != 0 or trainer.use_adaptive_entropy,
-        "cast_lm_head_to_fp32": args.cast_lm_head_to_fp32,
         "a mixture-of-experts model's auxiliary loss": trainer.aux_loss_enabled,
         "images": trainer._is_vlm,
         "FSDP": trainer.is_fsdp_enabled,
@@ -103,23 +103,25 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
         settings["token_loss"] = top_entropy(settings["token_loss"], trainer.top_entropy_quantile)
 
     def policy_loss(hidden: Tensor, head: Any) -> PolicyLossOutput:
-        return linear_policy_loss(
-            hidden[:, -num_tokens - 1 : -1],
-            head.weight,
-            completion_ids,
-            inputs["advantages"],
-            mask,
-            bias=head.bias,
-            ref_logps=inputs.get("ref_per_token_logps"),
-            old_logps=inputs.get("old_per_token_logps"),
-            rollout_weights=rollout_weights,
-            temperature=trainer.temperature,
-            beta=trainer.beta,
-            unbiased_kl=trainer.args.use_bias_correction_kl,
-            **settings,
-            normalizer=_normalizer(trainer, inputs, mask, num_sequences),
-            rows="active",  # TRL's metrics are over all tokens
-        )
+        in_float32 = trainer.args.cast_lm_head_to_fp32  # TRL has cast the head; its products stay outside autocast
+        with torch.autocast(hidden.device.type, enabled=False) if in_float32 else nullcontext():
+            return linear_policy_loss(
+                hidden[:, -num_tokens - 1 : -1].to(head.weight.dtype if in_float32 else hidden.dtype),
+                head.weight,
+                completion_ids,
+                inputs["advantages"],
+                mask,
+                bias=head.bias,
+                ref_logps=inputs.get("ref_per_token_logps"),
+                old_logps=inputs.get("old_per_token_logps"),
+                rollout_weights=rollout_weights,
+                temperature=trainer.temperature,
+                beta=trainer.beta,
+                unbiased_kl=trainer.args.use_bias_correction_kl,
+                **settings,
+                normalizer=_normalizer(trainer, inputs, mask, num_sequences),
+                rows="active",  # TRL's metrics are over all tokens
+            )
 
     with trainer.accelerator.autocast():
         output: PolicyLossOutput = model(
