@@ -18,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing import active_children, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from types import FrameType
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sampling import sample_seeds
+from outcome_rl.grpo.rollout.vllm_reaper import MARK, start_reaper
 from outcome_rl.grpo.types import EngineDied, Rollout
 
 OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer
@@ -79,7 +79,6 @@ class VllmEngine:
         from vllm import LLM
         from vllm.platforms import current_platform
 
-        from outcome_rl.grpo.rollout.vllm_worker import TRAINER
         from outcome_rl.grpo.rollout.weight_transfer import LocalClient, backend, open_sender
 
         rollout, data = config.rollout, config.data
@@ -87,12 +86,13 @@ class VllmEngine:
         self._asleep = False
         others = set(active_children())
         self._handover = Handover(policy)
+        self._reaper = start_reaper(self._handover.name)
         with ExitStack() as stack:
             stack.enter_context(_hidden_from_ctrl_c())
-            stack.enter_context(_unwound_by_sigterm())
             stack.enter_context(distributed.isolated_environment())
             stack.enter_context(_variable("VLLM_RPC_BASE_PATH", self._handover.name))  # its sockets
-            stack.enter_context(_variable(TRAINER, f"{os.getpid()} {self._handover.name}"))
+            stack.enter_context(_variable(MARK, self._handover.name))
+            stack.enter_context(_variable("SPT_NOENV", "1"))  # else vLLM's process titles overwrite the mark
             try:
                 self._llm = LLM(
                     model=policy.model.name_or_path,
@@ -110,7 +110,7 @@ class VllmEngine:
                     worker_extension_cls="outcome_rl.grpo.rollout.vllm_worker.PolicyWorker",
                 )
             except (RuntimeError, ValueError) as error:
-                self._handover.cleanup()
+                self._clean_up()
                 raise ValueError(
                     f"rollout.engine=vllm did not start with model.path={config.model.path!r}: {error}. Its messages "
                     "above say why; where memory is short, change rollout.gpu_memory_utilization = "
@@ -125,7 +125,11 @@ class VllmEngine:
     def close(self) -> None:
         """End the engine's processes, and remove its files and sockets."""
         self._llm.llm_engine.engine_core.shutdown()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
         self._handover.cleanup()
+        self._reaper.communicate()
 
     def update_weights(self, policy: Policy) -> None:
         self._policy = policy
@@ -250,23 +254,6 @@ def _variable(name: str, value: str) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
-
-
-@contextmanager
-def _unwound_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit instead of ending this process at once.
-
-    Until the worker runs, vLLM's processes end only if vLLM ends them.
-    """
-
-    def leave(signum: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + signum)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
