@@ -155,7 +155,8 @@ def limit_ms(trainer: Trainer, samples: Sequence[Sample]) -> dict[str, float]:
     policy, device = trainer.policy, trainer.policy.device
     rollouts = [sample.rollout for sample in samples]
     plan = PackingPlan.of(rollouts, share_prefixes=True)
-    batch = to_device(pack(plan, sorted(range(len(rollouts)), key=plan.ranks.__getitem__), padded=True), device)
+    rows = sorted(range(len(rollouts)), key=plan.ranks.__getitem__)
+    batch = to_device(pack(plan, rows, policy.attention_layout), device)
     weights = policy.head_weight.detach()
     states = weights.new_ones(len(batch.labels_M), weights.shape[1])
     whole = torch.empty(2**28, dtype=torch.uint8, device=device)

@@ -16,7 +16,7 @@ the loss every response keeps its own tokens.
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from typing import NamedTuple, Self, TypeVar
+from typing import Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from torch.utils._pytree import tree_map_only
 from outcome_rl.grpo.types import Rollout
 
 R = TypeVar("R")
+Layout = Literal["ragged", "padded", "cut"]
+"""How attention takes sequences: without padding; padded, with the queries of all tokens, so that no mask is needed; or
+padded, without the queries of prefixes that an earlier sequence computes."""
 
 
 class PackingPlan(NamedTuple):
@@ -113,13 +116,13 @@ class PackedBatch(NamedTuple):
         )
 
 
-def pack(plan: PackingPlan, rows: Sequence[int], *, padded: bool) -> PackedBatch:
+def pack(plan: PackingPlan, rows: Sequence[int], layout: Layout) -> PackedBatch:
     """Pack some responses of a batch, on the host.
 
     Args:
         plan: of the batch.
         rows: which responses; each shares the common prefix with the one before it here.
-        padded: whether attention takes `PaddedSequences`.
+        layout: of attention.
     """
     starts_S = torch.tensor([plan.starts[row] for row in rows])
     prompts_S = torch.tensor([plan.prompts[row] for row in rows])
@@ -135,7 +138,11 @@ def pack(plan: PackingPlan, rows: Sequence[int], *, padded: bool) -> PackedBatch
     tokens_SL = (_starts(own_S) - shared_S)[owners_SL] + positions_L
     states_M = tokens_SL.flatten()[_ranges(torch.arange(len(rows)) * max_length + prompts_S - 1, responses_S)]
     tokens_SL = tokens_SL.where(positions_L < lengths_S[:, None], 0)
-    attention, slots_U = (_padded if padded else _ragged)(tokens_SL, lengths_S, shared_S)
+    attention: RaggedSequences | list[PaddedSequences]
+    if layout == "ragged":
+        attention, slots_U = _ragged(tokens_SL, lengths_S, shared_S)
+    else:
+        attention, slots_U = _padded(tokens_SL, lengths_S, shared_S, cut=layout == "cut")
     return PackedBatch(
         input_ids_U=plan.tokens[_ranges(starts_S + shared_S, own_S)],
         position_ids_U=_ranges(shared_S, own_S),
@@ -158,13 +165,15 @@ def _ragged(tokens_SL: Tensor, lengths_S: Tensor, shared_S: Tensor) -> tuple[Rag
     return sequences, torch.arange(int(own_P.sum()))
 
 
-def _padded(tokens_SL: Tensor, lengths_S: Tensor, shared_S: Tensor) -> tuple[list[PaddedSequences], Tensor]:
+def _padded(
+    tokens_SL: Tensor, lengths_S: Tensor, shared_S: Tensor, *, cut: bool
+) -> tuple[list[PaddedSequences], Tensor]:
     """Lay out the sequences that have tokens of their own; return them, and the slots of all tokens."""
     starts_S, slot, parts = torch.empty_like(shared_S), 0, []
-    for sequences_P in _alike(lengths_S, shared_S):
+    for sequences_P in _alike(lengths_S, shared_S) if cut else [(lengths_S > shared_S).nonzero()[:, 0]]:
         length = int(lengths_S[sequences_P].max())
         first = int(shared_S[sequences_P].min())
-        if 2 * first <= length:
+        if not cut or 2 * first <= length:
             first = 0  # a kernel that knows of causality computes half of all pairs; with a mask it would all of these
         starts_S[sequences_P] = slot + torch.arange(len(sequences_P)) * (length - first) - first
         slot += len(sequences_P) * (length - first)

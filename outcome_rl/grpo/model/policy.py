@@ -16,7 +16,7 @@ from outcome_rl.grpo.model.fsdp import ShardedModel, shard_like
 from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state_dict
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
 from outcome_rl.grpo.model.packed_attention import can_use_flash_attention, install
-from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack, take_rows, to_device
+from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack, take_rows, to_device
 from outcome_rl.grpo.types import Rollout
 from outcome_rl.toy import policy_dir
 
@@ -116,9 +116,14 @@ class Policy:
         return bool(self.model.config._attn_implementation == PACKED)
 
     @property
-    def pads_attention(self) -> bool:
-        """Whether `pack` must pad the sequences of attention for this policy."""
-        return not (self.packs and can_use_flash_attention(self.device, self.dtype))
+    def attention_layout(self) -> Layout:
+        """The layout in which `pack` must prepare attention for this policy."""
+        if not self.packs:
+            return "padded"
+        if can_use_flash_attention(self.device, self.dtype):
+            return "ragged"
+        # On a GPU a mask, which cut sequences need, rules out PyTorch's fast kernels.
+        return "cut" if self.device.type == "cpu" else "padded"
 
     @property
     def device(self) -> torch.device:
@@ -274,7 +279,7 @@ class Policy:
         """Compute the hidden states (L, H) of the second of two sequences in one row."""
         # The last token of a response is not computed, so there is one more.
         rollouts = [Rollout(ids[:1], [*ids[1:], ids[0]], "") for ids in (first, second)]
-        row = pack(PackingPlan.of(rollouts, share_prefixes=True), [0, 1], padded=self.pads_attention)
+        row = pack(PackingPlan.of(rollouts, share_prefixes=True), [0, 1], self.attention_layout)
         return self.packed_hidden(to_device(row, self.device))[len(first) :].float()
 
 

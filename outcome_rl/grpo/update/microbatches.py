@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import ActorConfig, TrainConfig
-from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
+from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.types import Rollout, Sample
 from outcome_rl.grpo.update.computed import ComputedTokens
 from outcome_rl_kernels import Support, loss_normalizer
@@ -34,7 +34,7 @@ class MicroBatch(NamedTuple):
 
 
 def mini_batches(
-    batch: Sequence[Sample], tokens: ComputedTokens, config: TrainConfig, *, share_prefixes: bool, padded: bool
+    batch: Sequence[Sample], tokens: ComputedTokens, config: TrainConfig, *, share_prefixes: bool, layout: Layout
 ) -> Iterator[list[MicroBatch]]:
     """Cut a batch, whole questions at a time, into the mini-batches of the optimizer steps, on the host.
 
@@ -46,7 +46,7 @@ def mini_batches(
         batch: with the `rollout.n` responses to a question side by side.
         tokens: of the batch; responses without a computed token are left out.
         config: the run's settings.
-        share_prefixes, padded: how the policy takes packed rows, see `PackingPlan.of` and `pack`.
+        share_prefixes, layout: how the policy takes packed rows, see `PackingPlan.of` and `pack`.
     """
     questions = config.actor.ppo_mini_batch_size
     size = len(batch) if questions is None else questions * config.rollout.n
@@ -57,14 +57,14 @@ def mini_batches(
         normalizer = _normalizer([batch[row] for row in trained], config)
         rows = [row for row in trained if tokens.computed[row].any()]
         micro_batches = [
-            _micro_batch(batch, chosen, tokens, pack(plan, chosen, padded=padded), normalizer, mode)
+            _micro_batch(batch, chosen, tokens, pack(plan, chosen, layout), normalizer, mode)
             for chosen in split_rows(plan, _own_rows(plan, rows), config.actor)
         ]
         missing = int(bool(trained) and not rows)
         if distributed.shards_policy(config):
             missing = max(missing, distributed.all_reduce_max(len(micro_batches)) - len(micro_batches))
         if missing:
-            micro_batches += [_dummy(batch[0], normalizer, mode, padded=padded)] * missing
+            micro_batches += [_dummy(batch[0], normalizer, mode, layout)] * missing
         yield micro_batches
 
 
@@ -172,7 +172,7 @@ def _support(rollouts: Sequence[Rollout], computed_T: Tensor) -> Support | None:
     return Support(offsets, torch.tensor([*chain.from_iterable(kept)], dtype=torch.int64))
 
 
-def _dummy(sample: Sample, normalizer: Tensor, answer_mask_mode: AnswerMaskMode, *, padded: bool) -> MicroBatch:
+def _dummy(sample: Sample, normalizer: Tensor, answer_mask_mode: AnswerMaskMode, layout: Layout) -> MicroBatch:
     """Make a micro-batch without response tokens, for a process that has fewer than another."""
     rollout = sample.rollout._replace(
         prompt_ids=sample.rollout.prompt_ids[-1:],
@@ -180,7 +180,7 @@ def _dummy(sample: Sample, normalizer: Tensor, answer_mask_mode: AnswerMaskMode,
         logps=None if sample.rollout.logps is None else [],
         kept=None if sample.rollout.kept is None else [],
     )
-    packed = pack(PackingPlan.of([rollout], share_prefixes=False), [0], padded=padded)
+    packed = pack(PackingPlan.of([rollout], share_prefixes=False), [0], layout)
     nothing = [torch.zeros(0, dtype=torch.bool)]
     tokens = ComputedTokens(nothing, nothing)
     return _micro_batch([replace(sample, rollout=rollout)], [0], tokens, packed, normalizer, answer_mask_mode)

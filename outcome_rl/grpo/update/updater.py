@@ -89,7 +89,7 @@ class Updater:
             tokens,
             self.config,
             share_prefixes=actor.use_prefix_grouper and self.policy.packs,
-            padded=self.policy.pads_attention,
+            layout=self.policy.attention_layout,
         )
         chosen = to_device(list(on_host), device)
         reference_start = time.perf_counter()

@@ -25,7 +25,7 @@ from transformers import (
 
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model import packed_attention
-from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
+from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Rollout
 
@@ -59,8 +59,8 @@ def rollouts() -> list[Rollout]:
     return [Rollout(prompt, response, "") for prompt, response in zip(prompts, responses, strict=True)]
 
 
-def packed(rollouts: list[Rollout], rows: list[int], *, share: bool, padded: bool) -> PackedBatch:
-    return pack(PackingPlan.of(rollouts, share_prefixes=share), rows, padded=padded)
+def packed(rollouts: list[Rollout], rows: list[int], *, share: bool, layout: Layout) -> PackedBatch:
+    return pack(PackingPlan.of(rollouts, share_prefixes=share), rows, layout)
 
 
 def separate(policy: Policy, rollouts: list[Rollout], rows: list[int]) -> Tensor:
@@ -85,14 +85,14 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("share", [True, False], ids=["shared", "own"])
+@pytest.mark.parametrize(("share", "layout"), [(True, "cut"), (True, "padded"), (False, "cut")])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_packed_sequences_equal_separate_ones(
-    config: PreTrainedConfig, share: bool, load: Load, rollouts: list[Rollout]
+    config: PreTrainedConfig, share: bool, layout: Layout, load: Load, rollouts: list[Rollout]
 ) -> None:
     policy = load(config)
     rows = [4, 3, 2, 0, 1, 5, 6, 7]
-    batch = packed(rollouts, rows, share=share, padded=policy.pads_attention)
+    batch = packed(rollouts, rows, share=share, layout=layout)
     ours, truth = policy.packed_hidden(batch), separate(policy, rollouts, rows)
     torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-5)
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
@@ -120,7 +120,7 @@ def test_attention_that_ignores_the_layout_is_refused(load: Load, monkeypatch: p
 def test_without_packing_the_model_is_unchanged(load: Load, rollouts: list[Rollout]) -> None:
     policy = load(CONFIGS["llama"], use_remove_padding=False)
     assert policy.model.config._attn_implementation == "sdpa"
-    batch = packed(rollouts, [2, 0], share=False, padded=policy.pads_attention)
+    batch = packed(rollouts, [2, 0], share=False, layout=policy.attention_layout)
     torch.testing.assert_close(policy.packed_hidden(batch), separate(policy, rollouts, [2, 0]), rtol=1e-4, atol=1e-5)
 
 
@@ -171,7 +171,7 @@ def test_flash_attention_is_given_ragged_sequences(
     policy = load(CONFIGS[name])
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))  # type: ignore[arg-type]
     rows = [4, 3, 2, 0, 1, 5, 6, 7]
-    batch = packed(rollouts, rows, share=True, padded=False)
+    batch = packed(rollouts, rows, share=True, layout="ragged")
     torch.testing.assert_close(policy.packed_hidden(batch), separate(policy, rollouts, rows), rtol=1e-4, atol=1e-5)
 
 

@@ -2,12 +2,14 @@
 
 from itertools import pairwise
 from random import Random
+from typing import get_args
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl.grpo.config.schema import ActorConfig
-from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, RaggedSequences, pack
+from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, RaggedSequences, pack
 from outcome_rl.grpo.types import Rollout
 from outcome_rl.grpo.update.microbatches import split_rows
 
@@ -55,9 +57,9 @@ def contexts(packed: PackedBatch) -> list[list[int]]:
     return found
 
 
-@given(QUESTIONS, st.booleans(), st.booleans(), st.booleans(), st.randoms(use_true_random=False))
+@given(QUESTIONS, st.booleans(), st.sampled_from(get_args(Layout)), st.booleans(), st.randoms(use_true_random=False))
 def test_indices_lead_back_to_the_responses(
-    questions: Questions, share: bool, padded: bool, ordered: bool, random: Random
+    questions: Questions, share: bool, layout: Layout, ordered: bool, random: Random
 ) -> None:
     rollouts = make_rollouts(questions)
     plan = PackingPlan.of(rollouts, share_prefixes=share)
@@ -65,7 +67,7 @@ def test_indices_lead_back_to_the_responses(
     rows = random.sample(range(total), random.randint(1, total))
     if ordered:
         rows.sort(key=plan.ranks.__getitem__)
-    packed = pack(plan, rows, padded=padded)
+    packed = pack(plan, rows, layout)
     seen = [contexts(packed)[slot] for slot in packed.slots_U.tolist()]
     assert [tokens[-1] for tokens in seen] == list(range(len(packed.input_ids_U)))  # each is the query of its slot
     assert [len(tokens) - 1 for tokens in seen] == packed.position_ids_U.tolist()
@@ -130,10 +132,12 @@ def test_groups_have_equal_prompts() -> None:
 def test_a_shared_prompt_is_attended_from_once() -> None:
     rollouts = make_rollouts([(0, 9, [[first, 8, 8] for first in (1, 2, 3, 4)])])
     plan = PackingPlan.of(rollouts, share_prefixes=True)
-    attention = pack(plan, [0, 1, 2, 3], padded=True).attention
+    attention = pack(plan, [0, 1, 2, 3], "cut").attention
     assert isinstance(attention, list)
     assert [part.queries_PQ.shape for part in attention] == [(1, 11), (3, 2)]
     assert [part.keys_PL.shape for part in attention] == [(1, 11), (3, 11)]
-    ragged = pack(plan, [0, 1, 2, 3], padded=False).attention
+    (padded,) = pack(plan, [0, 1, 2, 3], "padded").attention
+    assert torch.equal(padded.queries_PQ, padded.keys_PL)  # so that attention needs no mask
+    ragged = pack(plan, [0, 1, 2, 3], "ragged").attention
     assert isinstance(ragged, RaggedSequences)
     assert ragged.query_bounds.tolist() == [0, 11, 13, 15, 17]
