@@ -67,13 +67,21 @@ MODELS = {
 """Settings of each model over those of the toy preset: the toy policy, a random Llama of 100 million parameters, and a
 pretrained model of 135 million."""
 
+DEFAULT_MODELS = ["toy", "llama-100m"]
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the benchmark from a command line."""
     parser = argparse.ArgumentParser(
         prog="outcome-rl bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["toy", "llama-100m"])
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=list(MODELS),
+        default=DEFAULT_MODELS,
+        help="others than toy and llama-100m have a record of their own",
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
     parser.add_argument("--threads", type=at_least_one, help="CPU threads of PyTorch (its own default)")
     parser.add_argument("--rounds", type=at_least_one, default=10, help="steps of each trainer (%(default)s)")
@@ -89,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     figures = {name: measure(name, settings, peers, options.rounds) for name in options.models}
     print(table(figures))
     config = {"rounds": options.rounds, "settings": settings, "models": {name: MODELS[name] for name in options.models}}
-    print(f"wrote {write_result(options.out, f'step-{options.device}', config, figures)}", file=sys.stderr)
+    chosen = "" if options.models == DEFAULT_MODELS else f"-{'-'.join(options.models)}"
+    print(f"wrote {write_result(options.out, f'step-{options.device}{chosen}', config, figures)}", file=sys.stderr)
 
 
 def measure(name: str, settings: Sequence[str], peers: Sequence[type[Peer]], rounds: int) -> dict[str, dict[str, Any]]:

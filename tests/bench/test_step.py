@@ -50,7 +50,7 @@ def test_small_steps_are_compared_timed_and_recorded(tmp_path: Path, capsys: pyt
     shown = capsys.readouterr()
     assert "TRL is left out: pip install" in shown.err
     assert "plain loop: loss and gradient norm differ by" in shown.err
-    found = json.loads((tmp_path / "step-cpu.json").read_text())
+    found = json.loads((tmp_path / "step-cpu-toy.json").read_text())
     assert set(SMALL) <= set(found["config"]["settings"])
     assert list(found["figures"]["toy"]) == ["outcome_rl", "plain loop"]
     for figures in found["figures"]["toy"].values():
