@@ -5,8 +5,8 @@
                         T Q c c . .
 
 Everything that works on one token at a time (embedding, projections, norms) takes the packed row. Attention alone looks
-at other tokens; it gathers them into sequences, each response behind its prompt, and scatters its results back to the
-row. The last token of a response predicts nothing, so it is not in the row.
+at other tokens; it gathers keys and values into sequences, each response behind its prompt. The last token of a
+response predicts nothing, so it is not in the row.
 
 Prompts with their responses are taken in lexicographic order of their tokens, in which the prefix that a sequence
 shares with any earlier one, it shares with the one just before it: the template around all prompts, the prompt of a
@@ -174,12 +174,12 @@ def _padded(
         length = int(lengths_S[sequences_P].max())
         first = int(shared_S[sequences_P].min())
         if not cut or 2 * first <= length:
-            first = 0  # a kernel that knows of causality computes half of all pairs; with a mask it would all of these
+            first = 0  # a causal kernel computes half of all pairs; one with a mask, all
         starts_S[sequences_P] = slot + torch.arange(len(sequences_P)) * (length - first) - first
         slot += len(sequences_P) * (length - first)
         tokens_PL = tokens_SL[sequences_P, :length]
         parts.append(PaddedSequences(tokens_PL[:, first:], tokens_PL))
-    return parts, _ranges((starts_S + shared_S), lengths_S - shared_S)
+    return parts, _ranges(starts_S + shared_S, lengths_S - shared_S)
 
 
 def _alike(lengths_S: Tensor, shared_S: Tensor) -> list[Tensor]:
