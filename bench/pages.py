@@ -11,11 +11,13 @@ from bench import loss_page, math_verify_suite
 from experiments.bandits import sweeps
 from experiments.paper import frontier
 from experiments.paper.measures import Results
+from experiments.smollm2 import record as smollm2
 from outcome_rl.bench import outcomes, step
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 BONUSES = ROOT / "experiments" / "paper" / "results" / "2026-11-20" / "frontier.json"
+SMOLLM2 = smollm2.RESULTS / f"{smollm2.NAME}.json"
 BANDITS = ROOT / "experiments" / "bandits" / "results" / "bandits.json"
 
 
@@ -27,6 +29,7 @@ def main() -> None:
     for name, record in loss_page.read_records(RESULTS).items():
         loss_page.plot(record, ROOT / "docs" / f"{name}.png")
     frontier.draw(Results(read(BONUSES)), ROOT / "docs" / "exploration.png")
+    smollm2.draw(read(SMOLLM2)["figures"], ROOT / "docs" / "smollm2.png")
 
 
 def pages() -> dict[Path, str]:
@@ -38,9 +41,11 @@ def pages() -> dict[Path, str]:
             "bonuses": frontier.metrics_table(Results(read(BONUSES))),
             "loss": long,
             "step": step_block(read(RESULTS / "step-cpu.json")),
+            "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
             "earlier": earlier_block(read(RESULTS / "loop-cpu.json"), read(RESULTS / "step.json")),
         },
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
+        "experiments/smollm2/README.md": {"smollm2": smollm2_block(read(SMOLLM2))},
         "docs/outcomes.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()
         }
@@ -62,6 +67,13 @@ def step_block(record: dict[str, Any]) -> str:
     """Return the table of the whole-step benchmark, and where it was measured."""
     where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
     return f"{step.table(record['figures'])}\nMeasured on {where}; commit {record['commit']}.\n"
+
+
+def smollm2_block(record: dict[str, Any]) -> str:
+    """Return the results of the runs on SmolLM2, and where they ran."""
+    figures = record["figures"]
+    where = f"{record['devices'][-1]}; one thread a run; {record['date']}; commit {record['commit']}"
+    return f"{smollm2.results_table(figures)}\n{smollm2.verdicts_table(figures)}\nTrained on {where}.\n"
 
 
 def generated_block(record: dict[str, Any]) -> str:

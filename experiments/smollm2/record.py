@@ -11,12 +11,14 @@ from experiments.paper.figures import COLOURS, draw_curve, finish_axes, save_sma
 from experiments.paper.measures import BASE
 from experiments.paper.tables import label, table
 from outcome_rl.bench.record import write_result
-from outcome_rl.grpo.run.compare import compare_runs
+from outcome_rl.grpo.run.compare import ANSWERS_MARGIN, RATE_MARGIN, WORDS, compare_runs
 from outcome_rl.grpo.run.report import Run, read_run
+from outcome_rl.verdicts import Case, judge
 
 RESULTS = Path(__file__).parent / "results"
 NAME = "smollm2"
 METRICS = ("pass_at_k", "diff_at_k")
+MEASURES = (("pass_at_k", "1"), ("pass_at_k", "32"), ("diff_at_k", "32"))
 SPLITS = ("validation", "test")
 
 
@@ -43,34 +45,39 @@ def results_table(figures: Mapping[str, Any]) -> str:
     after = {method: [run["evaluations"]["test"][-1] for run in runs] for method, runs in methods.items()}
     rows = []
     for method, tests in {**before, **after}.items():
-        columns = [("pass_at_k", "1", 3), ("pass_at_k", "32", 3), ("diff_at_k", "32", 2)]
-        cells = [_spread([test[metric][k] for test in tests], digits) for metric, k, digits in columns]
+        cells = [_spread([test[metric][k] for test in tests]) for metric, k in MEASURES]
         minutes = [run["minutes"] for run in methods.get(method, [])]
         rows.append([label(method), str(len(tests)), *cells, f"{statistics.mean(minutes):.0f}" if minutes else ""])
-    return table(["", "seeds", "pass@1", "pass@32", "distinct answers in 32 samples", "minutes a run"], rows)
+    return table(["", "seeds", *(_name(*measure) for measure in MEASURES), "minutes a run"], rows)
 
 
 def verdicts_table(figures: Mapping[str, Any]) -> str:
-    """Return the differences from GRPO with their 95 % intervals over the seeds, in Markdown."""
+    """Return differences on the test questions with their 95 % intervals over the seeds, in Markdown.
+
+    GRPO is compared with the base policy before it, the others with GRPO.
+    """
     rows = []
+    for (metric, k), verdict in zip(MEASURES, judge(_changes(figures["methods"]["none"])), strict=True):
+        interval = _interval(verdict.mean, verdict.low, verdict.high)
+        rows.append([label("none"), label(BASE), _name(metric, k), interval, WORDS[verdict.word]])
     for row in figures["verdicts"]:
         if row["measure"].startswith("last "):
-            low, high = row["interval"]
-            interval = f"{row['mean']:+.3f} ({low:+.3f} to {high:+.3f})"
-            rows.append([label(row["left"].removeprefix("bonus=")), row["measure"], interval, row["verdict"]])
-    return table(["against GRPO", "on the test questions", "difference (95 % interval)", "verdict"], rows)
+            left = label(row["left"].removeprefix("bonus="))
+            interval = _interval(row["mean"], *row["interval"])
+            rows.append([left, label("none"), row["measure"].removeprefix("last "), interval, row["verdict"]])
+    return table(["", "against", "", "difference (95 % interval)", "verdict"], rows)
 
 
 def draw(figures: Mapping[str, Any], path: Path) -> None:
-    """Draw pass@1 and pass@32 on the validation questions over the steps: means, and bands from lowest to highest."""
-    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
-    for axes, k in zip(figure.subplots(1, 2), ("1", "32"), strict=True):
+    """Draw `MEASURES` on the validation questions over the steps: means, and bands from lowest to highest."""
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    for axes, (metric, k) in zip(figure.subplots(1, len(MEASURES)), MEASURES, strict=True):
         for method, runs in figures["methods"].items():
             watched = [run["evaluations"]["validation"] for run in runs]
-            rows = [[row["pass_at_k"][k] for row in evaluations] for evaluations in watched]
+            rows = [[row[metric][k] for row in evaluations] for evaluations in watched]
             draw_curve(axes, [row["step"] for row in watched[0]], rows, label(method), COLOURS[method], "o-")
-        finish_axes(axes, f"pass@{k}", "step", legend=k == "1")
-    save_small(figure, path, dpi=140)
+        finish_axes(axes, _name(metric, k), "step", legend=k == "1")
+    save_small(figure, path, dpi=120)
 
 
 def _figures(run: Run) -> dict[str, Any]:
@@ -89,6 +96,27 @@ def _figures(run: Run) -> dict[str, Any]:
     }
 
 
-def _spread(values: Sequence[float], digits: int) -> str:
-    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{deviation}"
+def _changes(runs: Sequence[Mapping[str, Any]]) -> list[Case]:
+    """Return the change of each of `MEASURES` on the test questions from the first evaluation to the last."""
+    tests = [run["evaluations"]["test"] for run in runs]
+    return [
+        Case(
+            [test[-1][metric][k] - test[0][metric][k] for test in tests],
+            1,
+            ANSWERS_MARGIN if metric == "diff_at_k" else RATE_MARGIN,
+        )
+        for metric, k in MEASURES
+    ]
+
+
+def _name(metric: str, k: str) -> str:
+    return f"{metric.removesuffix('_at_k')}@{k}"
+
+
+def _interval(mean: float, low: float, high: float) -> str:
+    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def _spread(values: Sequence[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{deviation}"
