@@ -28,6 +28,9 @@ def test_a_pretrained_model_is_sampled_by_vllm() -> None:
     ]
     with closing(VllmEngine(policy, config)) as engine:
         rollouts = engine.generate(prompts, SamplingConfig(n=4), 24, seed=0)
+        # More tokens of prompts than vLLM takes in a step: it must not cut a prompt, see the engine's setting.
+        many = engine.generate(prompts, SamplingConfig(n=128), 1, seed=0)
+    assert len(many) == 256
     assert largest_difference(policy, rollouts, 1.0) < 1e-3
     answers = [extract_answer(rollout.text) for rollout in rollouts]
     assert sum(answer is not None for answer in answers) >= 6  # after ten warm steps it boxes an answer

@@ -103,6 +103,8 @@ class VllmEngine:
                     max_num_seqs=rollout.micro_batch_size,
                     gpu_memory_utilization=rollout.gpu_memory_utilization,
                     enforce_eager=rollout.enforce_eager,
+                    # After a part of a prompt vLLM takes the draw back, which generators of the CPU cannot: it fails.
+                    enable_chunked_prefill=False if current_platform.is_cpu() else None,
                     enable_sleep_mode=self._can_sleep,
                     logprobs_mode="processed_logprobs",  # of the distribution after temperature, top-k and top-p
                     generation_config="vllm",  # ignore the model's own settings: the loss does not model them
