@@ -11,7 +11,7 @@ from experiments.paper.figures import COLOURS, draw_curve, finish_axes, save_sma
 from experiments.paper.measures import BASE
 from experiments.paper.tables import label, table
 from outcome_rl.bench.record import write_result
-from outcome_rl.grpo.run.compare import ANSWERS_MARGIN, RATE_MARGIN, WORDS, compare_runs
+from outcome_rl.grpo.run.compare import WORDS, compare_runs, margin
 from outcome_rl.grpo.run.report import Run, read_run
 from outcome_rl.verdicts import Case, judge
 
@@ -100,11 +100,7 @@ def _changes(runs: Sequence[Mapping[str, Any]]) -> list[Case]:
     """Return the change of each of `MEASURES` on the test questions from the first evaluation to the last."""
     tests = [run["evaluations"]["test"] for run in runs]
     return [
-        Case(
-            [test[-1][metric][k] - test[0][metric][k] for test in tests],
-            1,
-            ANSWERS_MARGIN if metric == "diff_at_k" else RATE_MARGIN,
-        )
+        Case([test[-1][metric][k] - test[0][metric][k] for test in tests], 1, margin(_name(metric, k)))
         for metric, k in MEASURES
     ]
 

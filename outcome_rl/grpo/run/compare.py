@@ -161,12 +161,7 @@ def _verdicts(
                 value = found[left, task, seed][measure] - found[baseline, task, seed][measure]
                 yield task if unit == "task" else (task, seed), value
 
-    cases = [
-        Case(
-            per_unit(differences(left, name)), 1, ANSWERS_MARGIN if "diff" in name or name == "answers" else RATE_MARGIN
-        )
-        for left, name in rows
-    ]
+    cases = [Case(per_unit(differences(left, name)), 1, margin(name)) for left, name in rows]
     return [
         {
             "left": left,
@@ -191,6 +186,11 @@ def _sampling(runs: Sequence[Measured], methods: Sequence[str], base: Mapping[st
             shares = {method: statistics.fmean(values) if values else None for method, values in known.items()}
             rows.append({"k": int(k), "base": solved, "methods": shares})
     return rows
+
+
+def margin(measure: str) -> float:
+    """Return the smallest difference of interest of a measure."""
+    return ANSWERS_MARGIN if "diff" in measure or measure == "answers" else RATE_MARGIN
 
 
 def _spread(values: Sequence[float]) -> dict[str, Any]:
