@@ -1,5 +1,7 @@
 """Inputs on which policy losses are compared: heads of real models, rectangular batches and RL micro-batches.
 
+Hidden states and labels are random, or those of responses that a pretrained model samples.
+
 Shapes: S sequences, T their longest, N tokens (rows of the head, padding included), H hidden, V vocabulary.
 """
 
@@ -11,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from outcome_rl.bench.responses import sample_responses
 from outcome_rl_kernels import Support
 
 # (H, V) of the lm_head; "small" is what two CPU cores can do in a third of a second.
@@ -41,6 +44,8 @@ class Spec:
         dead: share of the tokens that lie in groups whose samples are all right or all wrong: their advantage is 0.
         beta: coefficient of the KL term; with one, dead groups still have a gradient.
         kept: number of tokens that truncated sampling kept for each token; 0 is the whole vocabulary.
+        temperature: of `sequences` responses of at most `length` tokens that the model samples; 0: all is random.
+        top_p: of these responses; below 1 it gives each token its support.
     """
 
     model: str
@@ -54,6 +59,12 @@ class Spec:
     dead: float = 0.0
     beta: float = 0.001
     kept: int = 0
+    temperature: float = 0.0
+    top_p: float = 1.0
+
+    @property
+    def has_support(self) -> bool:
+        return self.kept > 0 or self.top_p < 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +79,16 @@ class Batch:
     beta: float
     ref_logps: Tensor | None = None
     old_logps: Tensor | None = None
-    kept_NK: Tensor | None = None  # the K tokens that sampling kept for each token; None: all
+    kept_NK: Tensor | None = None  # the tokens that sampling kept, the label first and again as padding; None: all
 
     @property
     def support(self) -> Support | None:
         if self.kept_NK is None:
             return None
-        rows, kept = self.kept_NK.shape
-        return Support(torch.arange(rows + 1, device=self.kept_NK.device) * kept, self.kept_NK.flatten())
+        is_kept_NK = self.kept_NK != self.kept_NK[:, :1]
+        is_kept_NK[:, 0] = True
+        ends_N = is_kept_NK.sum(dim=1).cumsum(dim=0)
+        return Support(torch.cat([ends_N.new_zeros(1), ends_N]), self.kept_NK[is_kept_NK])
 
     @property
     def labels_N(self) -> Tensor:
@@ -93,18 +106,31 @@ class Batch:
 
 @dataclass(frozen=True)
 class Case:
-    """Hidden states (N, H), weight (V, H), the on-policy batch that is timed, and an off-policy one for the check."""
+    """Inputs of the losses of a section.
+
+    Attributes:
+        hidden: (N, H).
+        weight: (V, H).
+        batch: on-policy; it is timed.
+        off_policy: for the check.
+        entropy: mean over the mask of the distribution that tokens are drawn from, in nats.
+    """
 
     hidden: Tensor
     weight: Tensor
     batch: Batch
     off_policy: Batch
+    entropy: float
 
 
 def make_case(spec: Spec, device: torch.device, seed: int = 0) -> Case:
     """Return the inputs of `spec`; equal for equal seeds on the same kind of device."""
     generator = torch.Generator(device).manual_seed(seed)
-    lengths_S = _lengths(spec, torch.Generator().manual_seed(seed))
+    sampled = None
+    if spec.temperature:
+        assert spec.length is not None
+        sampled = sample_responses(spec.sequences, spec.length, spec.temperature, spec.top_p, device, seed)
+    lengths_S = _lengths(spec, torch.Generator().manual_seed(seed)) if sampled is None else sampled.lengths_S
     dead_S = lengths_S.cumsum(0) <= round(spec.dead * int(lengths_S.sum()))
     advantages_S = torch.where(torch.arange(len(lengths_S)) % 2 == 0, 1.2, -0.7).masked_fill(dead_S, 0.0)
     cu_seqlens = None
@@ -116,22 +142,14 @@ def make_case(spec: Spec, device: torch.device, seed: int = 0) -> Case:
         advantages_N = advantages_S.repeat_interleave(lengths_S)
     mask = mask.to(device)
 
-    H, V = MODELS[spec.model]
-    hidden = torch.randn(mask.numel(), H, generator=generator, device=device)
-    weight = torch.randn(V, H, generator=generator, device=device) / math.sqrt(H)
-    labels = torch.randint(V, mask.shape, generator=generator, device=device)
-    if spec.logits == "peaked":
-        hidden += PEAK * weight[labels.reshape(-1)]
-        unlikely = torch.rand(mask.shape, generator=generator, device=device) < 0.03
-        labels = torch.where(unlikely, (labels + 1) % V, labels)
+    if sampled is None:
+        hidden, weight, labels, kept_NK = _random_states(spec, mask, generator)
+    else:
+        hidden, weight, labels, kept_NK = sampled.hidden, sampled.weight, sampled.labels_N, sampled.kept_NK
     hidden, weight = hidden.to(spec.dtype), weight.to(spec.dtype)
 
-    kept_NK = None
-    if spec.kept:  # distinct: the label, and tokens after a random one
-        first_N1 = torch.randint(V, (mask.numel(), 1), generator=generator, device=device)
-        others_NK = (first_N1 + torch.arange(spec.kept, device=device)) % V
-        kept_NK = torch.cat([labels.view(-1, 1), others_NK[:, 1:]], dim=1)
-    logps = _float64_logps(hidden, weight, labels.view(-1), kept_NK).float().view(mask.shape)
+    logps_N, entropies_N = _float64_statistics(hidden, weight, labels.view(-1), kept_NK)
+    logps = logps_N.float().view(mask.shape)
     log_ratios = torch.tensor(OFF_POLICY_LOG_RATIOS, device=device)
     choice = torch.randint(len(log_ratios), mask.shape, generator=generator, device=device)
     batch = Batch(
@@ -144,7 +162,30 @@ def make_case(spec: Spec, device: torch.device, seed: int = 0) -> Case:
         ref_logps=logps + 0.1 * torch.randn(mask.shape, generator=generator, device=device) if spec.beta else None,
         kept_NK=kept_NK,
     )
-    return Case(hidden, weight, batch, replace(batch, old_logps=logps - log_ratios[choice]))
+    off_policy = replace(batch, old_logps=logps - log_ratios[choice])
+    return Case(hidden, weight, batch, off_policy, float(entropies_N[mask.view(-1)].mean()))
+
+
+def _random_states(
+    spec: Spec, mask: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return hidden states (N, H), the weight, labels in the shape of the mask, and the tokens that were kept."""
+    device = mask.device
+    H, V = MODELS[spec.model]
+    hidden = torch.randn(mask.numel(), H, generator=generator, device=device)
+    weight = torch.randn(V, H, generator=generator, device=device) / math.sqrt(H)
+    labels = torch.randint(V, mask.shape, generator=generator, device=device)
+    if spec.logits == "peaked":
+        hidden += PEAK * weight[labels.reshape(-1)]
+        unlikely = torch.rand(mask.shape, generator=generator, device=device) < 0.03
+        labels = torch.where(unlikely, (labels + 1) % V, labels)
+
+    kept_NK = None
+    if spec.kept:  # distinct: the label, and tokens after a random one
+        first_N1 = torch.randint(V, (mask.numel(), 1), generator=generator, device=device)
+        others_NK = (first_N1 + torch.arange(spec.kept, device=device)) % V
+        kept_NK = torch.cat([labels.view(-1, 1), others_NK[:, 1:]], dim=1)
+    return hidden, weight, labels, kept_NK
 
 
 def only_kept(logits_RV: Tensor, kept_RK: Tensor | None) -> Tensor:
@@ -170,9 +211,14 @@ def _lengths(spec: Spec, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def _float64_logps(hidden: Tensor, weight: Tensor, labels_N: Tensor, kept_NK: Tensor | None) -> Tensor:
-    weight, parts = weight.double(), []
+def _float64_statistics(
+    hidden: Tensor, weight: Tensor, labels_N: Tensor, kept_NK: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities of the labels and entropies, each (N,)."""
+    weight, logps, entropies = weight.double(), [], []
     for rows in float64_chunks(len(hidden), len(weight)):
         logits = only_kept(hidden[rows].double() @ weight.t(), None if kept_NK is None else kept_NK[rows])
-        parts.append(logits.log_softmax(dim=-1).gather(1, labels_N[rows, None])[:, 0])
-    return torch.cat(parts)
+        logps_RV = logits.log_softmax(dim=-1)
+        logps.append(logps_RV.gather(1, labels_N[rows, None])[:, 0])
+        entropies.append(torch.special.entr(logps_RV.exp()).sum(dim=-1))
+    return torch.cat(logps), torch.cat(entropies)

@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from outcome_rl.bench import loss_report
+from outcome_rl.bench import loss_report, responses
 from outcome_rl.bench.accuracy import Errors, Truth, gradients, objection, truth_of
 from outcome_rl.bench.cases import Batch, Case, Spec, make_case
 from outcome_rl.bench.loss_plans import Plan, cpu_plans, gpu_plans
@@ -65,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         elapsed = time.monotonic() - start
         if elapsed > limit:
             print(f"{plan.name}: left out, {elapsed:.0f} s of {limit:.0f} are over", file=sys.stderr)
+            continue
+        if plan.spec.temperature and not responses.FOLDER.exists():
+            print(f"{plan.name}: left out, {responses.FOLDER} is absent; run `make smollm2`", file=sys.stderr)
             continue
         print(f"{plan.name} ... ({elapsed:.0f} s)", file=sys.stderr, flush=True)
         sections[plan.name] = run(plan, device, rounds, min(plan.seconds, limit - elapsed))
@@ -140,7 +143,7 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
 
 
 def _peers(plan: Plan, case: Case) -> list[Peer]:
-    compared = SUPPORT_PEERS if plan.spec.kept else LOGITS_PEERS if plan.from_logits else PEERS
+    compared = SUPPORT_PEERS if plan.spec.has_support else LOGITS_PEERS if plan.from_logits else PEERS
     peers = [peer for peer in compared if peer.name not in plan.without]
     logits_bytes = len(case.hidden) * len(case.weight) * case.hidden.element_size()
     bounded = [
@@ -241,6 +244,7 @@ def _forward(loss: Callable[..., Tensor], inputs: Sequence[Tensor], batch: Batch
 def _describe(spec: Spec, case: Case) -> dict[str, int | float | str]:
     batch = case.batch
     dead_N = batch.mask_N & (batch.advantages_N == 0)
+    sizes_N = None if batch.support is None else batch.support.offsets.diff()
     return {
         "model": spec.model,
         "dtype": str(spec.dtype).removeprefix("torch."),
@@ -252,7 +256,12 @@ def _describe(spec: Spec, case: Case) -> dict[str, int | float | str]:
         "layout": spec.layout,
         "logits": spec.logits,
         "beta": spec.beta,
-        "kept_tokens": spec.kept,
+        "kept_tokens": 0 if sizes_N is None else float(sizes_N.double().mean()),
+        "median_kept_tokens": 0 if sizes_N is None else int(sizes_N.median()),
+        "single_kept_tokens": 0 if sizes_N is None else float((sizes_N == 1).double().mean()),
+        "temperature": spec.temperature,
+        "top_p": spec.top_p,
+        "entropy": case.entropy,
     }
 
 

@@ -12,7 +12,17 @@ from outcome_rl.bench.peers import COMPILED
 WORKSPACES = (1.0, 0.5, 0.25, 0.125)
 DEAD = (0.0, 0.2, 0.45)
 KEPT = (1, 8, 16, 64)
+TEMPERATURES = (0.5, 1.0, 1.5)
+TOP_P = (0.9, 0.95, 0.97)
 SLOW = (COMPILED, "verl, Triton", "verl, torch")  # on a GPU they, or their compilation, cost more than they tell
+# On a CPU these take 3 to 6 times the products in every section; the first sections show it.
+SLOW_ON_CPU = (
+    "TRL chunked log-probs",
+    "Liger GRPO",
+    "Liger scaled cross-entropy",
+    "verl, torch",
+    "PyTorch linear_cross_entropy",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +56,18 @@ def cpu_plans() -> list[Plan]:
         rl = partial(Spec, model="small", dtype=dtype, tokens=512, scale=0.1, beta=0.0)
         first.append(Plan(name=f"small, {name}", spec=square(), seconds=90, workspaces=WORKSPACES, all_modes=True))
         others += [
-            Plan(name=f"small, peaked logits, {name}", spec=square(logits="peaked"), seconds=20),
+            Plan(
+                name=f"small, peaked logits, {name}",
+                spec=square(logits="peaked"),
+                seconds=20,
+                without=SLOW_ON_CPU,
+            ),
             *(
                 Plan(
                     name=f"small, RL {layout}, {dead:.0%} dead, {name}",
                     spec=rl(layout=layout, dead=dead),
                     seconds=15,
+                    without=SLOW_ON_CPU,
                 )
                 for layout in layouts
                 for dead in DEAD
@@ -66,6 +82,26 @@ def cpu_plans() -> list[Plan]:
                 for kept in KEPT
             ),
         ]
+    real = partial(Spec, model="SmolLM2-135M", dtype=torch.bfloat16, sequences=8, length=64, layout="packed")
+    others += [
+        *(
+            Plan(
+                name=f"SmolLM2-135M, responses at temperature {value:g}",
+                spec=real(temperature=value),
+                seconds=30,
+                without=() if value == 1 else SLOW_ON_CPU,
+            )
+            for value in TEMPERATURES
+        ),
+        *(
+            Plan(
+                name=f"SmolLM2-135M, responses at top-p {value:g}",
+                spec=real(temperature=1.0, top_p=value),
+                seconds=15,
+            )
+            for value in TOP_P
+        ),
+    ]
     return first + others
 
 

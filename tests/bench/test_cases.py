@@ -1,11 +1,15 @@
 """The benchmark's inputs are what their description says."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from outcome_rl.bench import cases
+from outcome_rl.bench import cases, responses
 from outcome_rl.bench.cases import Spec, make_case
 from outcome_rl.bench.peers import PEERS
+from outcome_rl.grpo.config.schema import ModelConfig
+from outcome_rl.grpo.model.policy import Policy
 
 CPU = torch.device("cpu")
 
@@ -73,3 +77,37 @@ def test_cross_entropy_is_the_same_batch_with_unit_advantages() -> None:
     assert plain.labels is case.batch.labels
     loss = PEERS[1].loss(case.hidden, case.weight, plain)  # each ratio is 1: the loss is -1 wherever the mask is
     torch.testing.assert_close(loss, torch.tensor(-1.0))
+
+
+@pytest.fixture
+def pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
+    """The toy policy, with a chat template, in the place of the pretrained model."""
+    policy = Policy.load(ModelConfig(path="toy", device="cpu"))
+    policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    policy.save(tmp_path)
+    monkeypatch.setattr(responses, "FOLDER", tmp_path)
+    monkeypatch.setattr(responses, "QUESTIONS", ("12 + 3", "4 * 5"))
+    return policy
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.5])
+def test_sampled_cases_hold_the_states_that_drew_their_labels(pretrained: Policy, temperature: float) -> None:
+    spec = Spec(
+        model="tiny", dtype=torch.float32, sequences=4, length=6, layout="packed", temperature=temperature, top_p=0.9
+    )
+    case = make_case(spec, CPU)
+    support = case.batch.support
+    assert support is not None
+    assert case.batch.cu_seqlens is not None
+    assert case.batch.cu_seqlens[-1] == len(case.hidden) == len(case.batch.labels)
+    logps_NV = (case.hidden @ case.weight.t()).log_softmax(dim=-1)
+    for row, label in enumerate(case.batch.labels.tolist()):
+        kept = support.token_ids[support.offsets[row] : support.offsets[row + 1]]
+        assert label in kept.tolist()
+        assert len(kept.unique()) == len(kept)
+        # The smallest set of the likeliest tokens with nine tenths, up to what bfloat16 rounds.
+        mass = logps_NV[row, kept].exp()
+        assert mass.sum() > 0.88
+        assert mass.sum() - mass.min() < 0.92
+    first = responses.sample_responses(4, 6, temperature, 0.9, CPU, seed=0)
+    assert torch.equal(first.labels_N, case.batch.labels)
