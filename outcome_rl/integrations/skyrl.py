@@ -1,0 +1,78 @@
+"""Advantages of a SkyRL training batch, from a trainer of the user's.
+
+    class ExploringTrainer(RayPPOTrainer):
+        explorer = Explorer(bonus="ucb_con", coef=0.2)
+
+        def compute_advantages_and_returns(self, data):
+            scored = assign_advantages(data, self.explorer, self.tokenizer)
+            self.all_metrics.update(scored.metrics)
+            return data
+
+SkyRL's `register_advantage_estimator` gives a function rewards and ids, but no responses.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.exploration.scored import Scored
+from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
+
+if TYPE_CHECKING:
+    from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
+
+
+def assign_advantages(
+    data: "TrainingInputBatch", explorer: Explorer, tokenizer: Tokenizer, *, golds: Mapping[str, str] | None = None
+) -> Scored:
+    """Score and count the N trajectories of a batch, and set its `advantages` and `returns` (B, T).
+
+    All response tokens get `advantages + bonuses`, but those of the answer as `answer_mask_mode` says. With step-wise
+    trajectories the last step is scored, and the others get its advantage without a mask. Rows that pad the batch get
+    0. A question is SkyRL's uid, the row of its data set: keep the data set while counts are kept.
+
+    Args:
+        data: on the CPU, with `sequences`, `response_mask`, `rewards`, and the `uids` in its metadata, as SkyRL's
+            trainer passes it.
+        explorer: counts and outcome classes, kept over training.
+        tokenizer: Hugging Face tokenizer of the policy.
+        golds: uid -> gold answer; None takes `reward > 0` as correct.
+
+    Returns:
+        The scored trajectories, with `metrics`; no gradient.
+
+    Raises:
+        ValueError: a uid has no gold, or `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
+    """
+    if explorer.config.answer_mask_mode == "all":
+        raise ValueError(
+            "answer_mask_mode must be 'policy', 'bonus' or 'none' for SkyRL, which has one advantage per token and "
+            "leaves the denominator to its loss; got 'all'"
+        )
+    B = len(data["rewards"]) - data.metadata.get("pad_size", 0)
+    is_response_BT = data["response_mask"][:B].bool()
+    is_last_B = torch.tensor(data.metadata.get("is_last_step", [True] * B)[:B])
+    last_N = is_last_B.nonzero()[:, 0].tolist()
+    uids = [data.metadata["uids"][row] for row in last_N]
+    if golds is not None and (unknown := sorted(set(uids) - set(golds))):
+        raise ValueError(f"golds must have an answer for the uid of every trajectory; {unknown[:3]} have none")
+    tokens_BT = data["sequences"][:B, -is_response_BT.shape[1] :]
+    ids = [tokens_BT[row][is_response_BT[row]].tolist() for row in last_N]
+    rewards_N = data["rewards"][last_N].sum(dim=1)
+    scored = explorer.score(
+        uids,
+        [decode_completion(tokenizer, row) for row in ids],
+        None if golds is None else [golds[uid] for uid in uids],
+        rewards_N,
+        correct=rewards_N > 0 if golds is None and not explorer.config.is_correct else None,
+        examples=[{"uid": uid} for uid in uids],
+    )
+    trajectories_B = is_last_B.cumsum(dim=0) - is_last_B.long()
+    advantages_BT = torch.zeros_like(data["rewards"], dtype=torch.float32)
+    advantages_BT[:B] = (scored.advantages + scored.bonuses).cpu()[trajectories_B, None] * is_response_BT
+    for row, tokens in zip(last_N, scored.token_advantages(scored.answer_mask(tokenizer, ids)).cpu(), strict=True):
+        advantages_BT[row, is_response_BT[row]] = tokens[: int(is_response_BT[row].sum())]
+    data["advantages"], data["returns"] = advantages_BT, advantages_BT.clone()
+    return scored

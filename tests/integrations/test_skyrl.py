@@ -1,0 +1,122 @@
+"""Advantages on SkyRL's own batches, in a subclass of SkyRL's own trainer."""
+
+import sys
+import typing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import typing_extensions
+from transformers import AutoTokenizer
+
+from outcome_rl import Explorer
+from outcome_rl.integrations.skyrl import assign_advantages
+from outcome_rl.toy import policy_dir
+
+with pytest.MonkeyPatch.context() as patch:
+    if sys.version_info < (3, 12):  # pydantic refuses SkyRL's TypedDicts there, so its trainer cannot be imported
+        patch.setattr(typing, "TypedDict", typing_extensions.TypedDict)
+    from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch, pad_training_input_batch
+    from skyrl.train.dataset.preprocess import convert_prompts_responses_to_batch_tensors
+    from skyrl.train.trainer import RayPPOTrainer
+
+TOKENIZER = AutoTokenizer.from_pretrained(policy_dir())
+PROMPT = TOKENIZER("D12 39 ^ 9 =>").input_ids
+GOLDS = {"0": "27", "7": "3"}
+TEXTS = {
+    "0": ["\\boxed{ 27 }", "9 \\boxed{ 5 }", "\\boxed{ 5 }", "39"],
+    "7": ["9 9 \\boxed{ 1 }", "39 39", "\\boxed{ 3 }", "\\boxed{ 3 }"],
+}
+
+
+def batch_of(rows: list[tuple[str, str, float]], pad: int = 0, is_last: list[bool] | None = None) -> Any:
+    """SkyRL's batch of (uid, text, reward) rows, laid out and padded by its own functions."""
+    responses = [[*TOKENIZER(text, add_special_tokens=False).input_ids, TOKENIZER.eos_token_id] for _, text, _ in rows]
+    rewards = [[0.0] * (len(ids) - 1) + [reward] for ids, (_, _, reward) in zip(responses, rows, strict=True)]
+    masks = [[1] * len(ids) for ids in responses]
+    tensors = convert_prompts_responses_to_batch_tensors(TOKENIZER, [PROMPT] * len(rows), responses, rewards, masks)
+    names = ("sequences", "attention_mask", "response_mask", "rewards", "loss_mask")
+    batch = TrainingInputBatch(dict(zip(names, tensors[:5], strict=True)) | {"values": None})
+    batch.metadata = {"uids": [uid for uid, _, _ in rows], "avg_response_length": 1.0}
+    if is_last is not None:
+        batch.metadata["is_last_step"] = is_last
+    return pad_training_input_batch(batch, pad)
+
+
+def step_rows() -> list[tuple[str, str, float]]:
+    return [(uid, text, float(f"{{ {GOLDS[uid]} }}" in text)) for uid, texts in TEXTS.items() for text in texts]
+
+
+@pytest.mark.parametrize("golds", [GOLDS, None])
+@pytest.mark.parametrize("mode", ["policy", "bonus", "none"])
+def test_tokens_get_the_explorers_advantages(golds: dict[str, str] | None, mode: str) -> None:
+    rows = step_rows()
+    explorer, same = (Explorer(bonus="ucb_con", coef=0.3, answer_mask_mode=mode) for _ in range(2))
+    for _ in range(2):  # the second batch meets the counts of the first
+        data = batch_of(rows, pad=3)
+        assign_advantages(data, explorer, TOKENIZER, golds=golds)
+        uids, texts = ([row[column] for row in rows] for column in (0, 1))
+        expected = same.score(uids, texts, [GOLDS[uid] for uid in uids])
+        ids = [[*TOKENIZER(text, add_special_tokens=False).input_ids, TOKENIZER.eos_token_id] for text in texts]
+        tokens = expected.token_advantages(expected.answer_mask(TOKENIZER, ids))
+        for i, row in enumerate(ids):
+            assert torch.equal(data["advantages"][i, -len(row) :], tokens[i, : len(row)])
+            assert not data["advantages"][i, : -len(row)].any()
+        assert not data["advantages"][len(rows) :].any()
+        assert torch.equal(data["returns"], data["advantages"])
+    assert explorer.seen("7") == same.seen("7")
+
+
+def test_steps_of_a_trajectory_share_the_advantage_of_the_last() -> None:
+    rows = step_rows()
+    plain = batch_of(rows)
+    assign_advantages(plain, Explorer(bonus="batch"), TOKENIZER)
+    steps = [one for uid, text, reward in rows for one in ((uid, "39 9", 0.0), (uid, text, reward))]
+    data = batch_of(steps, pad=1, is_last=[False, True] * len(rows))
+    scored = assign_advantages(data, Explorer(bonus="batch"), TOKENIZER)
+    assert torch.equal(data["advantages"][1:-1:2], plain["advantages"])
+    first_steps = data["advantages"][:-1:2]
+    is_token = data["response_mask"][:-1:2].bool()
+    assert torch.equal(first_steps, (scored.advantages + scored.bonuses)[:, None] * is_token)
+
+
+def test_skyrls_trainer_takes_them() -> None:
+    """Without a bonus they are SkyRL's own, and its metrics and its normalisation go on from there."""
+
+    class ExploringTrainer(RayPPOTrainer):
+        explorer = Explorer(bonus="none", answer_mask_mode="none")
+
+        def compute_advantages_and_returns(self, data: Any) -> Any:
+            scored = assign_advantages(data, self.explorer, self.tokenizer)
+            self.all_metrics.update(scored.metrics)
+            return data
+
+    algorithm = SimpleNamespace(
+        advantage_estimator="grpo",
+        gamma=1.0,
+        lambd=1.0,
+        grpo_norm_by_std=True,
+        advantage_batch_normalize=False,
+        loss_reduction="token_mean",
+        max_seq_len=64,
+    )
+    trainers = [object.__new__(kind) for kind in (RayPPOTrainer, ExploringTrainer)]
+    results = []
+    for trainer in trainers:
+        trainer.cfg = SimpleNamespace(
+            generator=SimpleNamespace(step_wise_trajectories=False),
+            trainer=SimpleNamespace(algorithm=algorithm, micro_train_batch_size_per_gpu=2),
+        )
+        trainer.tokenizer, trainer.all_metrics = TOKENIZER, {}
+        data = trainer.compute_advantages_and_returns(batch_of(step_rows()))
+        results.append(trainer._normalize_advantages(data, [(0, 4), (4, 8)])["advantages"])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)
+    assert "exploration/distinct_answers" in trainers[1].all_metrics
+
+
+def test_errors_name_the_fix() -> None:
+    with pytest.raises(ValueError, match="answer_mask_mode must be"):
+        assign_advantages(batch_of(step_rows()), Explorer(answer_mask_mode="all"), TOKENIZER)
+    with pytest.raises(ValueError, match=r"golds must have an answer for the uid of every trajectory; \['7'\] have"):
+        assign_advantages(batch_of(step_rows()), Explorer(), TOKENIZER, golds={"0": "27"})
