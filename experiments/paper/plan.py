@@ -48,6 +48,20 @@ METHODS = {
     "batch_positive": Method("Batch-Positive", "batch_positive"),
     "ucb_con+batch": Method("UCB-Con + Batch", "ucb_con+batch", (0.2, 0.2)),
 }
+# Advantage estimators of other papers, without a bonus. `unlikeliness` needs the sampler's log-probabilities, which the
+# engine of these runs does not return.
+ESTIMATORS = {
+    name: Method(label, "none", settings=(f"exploration.adv_estimator={estimator}", *others))
+    for name, label, estimator, others in (
+        ("dr_grpo", "Dr. GRPO", "dr_grpo", ("actor.loss_agg_mode=seq-mean-token-sum-norm",)),
+        ("rloo", "RLOO", "rloo", ()),
+        ("maxrl", "MaxRL", "maxrl", ()),
+        ("pass_at_k", "Pass@k Training, k = 4", "pass_at_k(k=4)", ()),
+        ("pkpo", "PKPO, k = 4", "pkpo(k=4)", ()),
+        ("edas", "EDAS", "edas(alpha=0.4)", ()),
+        ("majority", "TTRL: majority vote, no gold answers", "majority", ()),
+    )
+}
 # One setting changed at a time, on the medium split of the strong policies.
 ABLATIONS = {
     **{
@@ -65,6 +79,7 @@ ABLATIONS = {
     "batch-c-1": Method("Batch, c = 1", "batch", (1.0,)),
     "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("exploration.equivalence=math_verify",)),
 }
+ALL = METHODS | ESTIMATORS | ABLATIONS
 ABLATION_SPLIT, ABLATION_POLICY = "medium", "strong"
 
 
@@ -190,6 +205,26 @@ TOY = Plan(
     hard_pool=0,
     hard_questions=0,
 )
+# The methods of docs/methods.md side by side, on five rule tables.
+METHODS_TABLE = Plan(
+    name="methods",
+    instances=(0, 1, 2, 3, 4),
+    policies=("strong",),
+    splits=("medium",),
+    methods=("none", *ESTIMATORS, "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive"),
+    ablations=(),
+    seeds=(0,),
+    steps=104,
+    batch=64,
+    n=8,
+    test_freq=104,
+    train_questions=512,
+    validation_questions=32,
+    test_questions=384,
+    test_samples=32,
+    hard_pool=0,
+    hard_questions=0,
+)
 # A test of the machinery, far too small for the claims.
 SMOKE = Plan(
     name="smoke",
@@ -211,10 +246,11 @@ SMOKE = Plan(
     hard_questions=4,
     hard_samples=4,
 )
-PLANS = {plan.name: plan for plan in (QUICK, FULL, TOY, SMOKE)}
+PLANS = {plan.name: plan for plan in (QUICK, FULL, TOY, METHODS_TABLE, SMOKE)}
 HELP = {
     "quick": "two splits, four methods, two seeds; minutes on two cores",
     "full": "every split, method and ablation; a night on a CPU",
     "toy": "the figure of README.md; an hour on two cores",
+    "methods": "the table of docs/methods.md; an hour on two cores",
     "smoke": "a test of the machinery",
 }

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from experiments.paper.base import Base
-from experiments.paper.plan import ABLATIONS, METHODS, Cell, Method, Plan, Run
+from experiments.paper.plan import ALL, Cell, Method, Plan, Run
 from outcome_rl.files import read_rows
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
 
@@ -26,7 +26,7 @@ TEST, VALIDATION = "test", "validation"
 
 
 def method_of(run: Run) -> Method:
-    return METHODS.get(run.method) or ABLATIONS[run.method]
+    return ALL[run.method]
 
 
 def run_dir(folder: Path, run: Run) -> Path:

@@ -18,7 +18,7 @@ from experiments.paper.measures import (
     of,
     solved,
 )
-from experiments.paper.plan import ABLATION_POLICY, ABLATION_SPLIT, ABLATIONS, METHODS, Cell
+from experiments.paper.plan import ABLATION_POLICY, ABLATION_SPLIT, ALL, Cell
 
 TEST_COLUMNS: dict[str, Measure] = {
     "best, pass@1": best(1),
@@ -44,7 +44,7 @@ LAST_QUARTER: dict[str, Measure] = {
 
 
 def label(method: str) -> str:
-    return "base policy" if method == BASE else (METHODS.get(method) or ABLATIONS[method]).label
+    return "base policy" if method == BASE else ALL[method].label
 
 
 def claims_table(results: Results) -> str:
