@@ -10,7 +10,6 @@ from outcome_rl.bench.cases import Spec
 from outcome_rl.bench.peers import COMPILED
 
 WORKSPACES = (1.0, 0.5, 0.25, 0.125)
-DEAD = (0.0, 0.2, 0.45)
 KEPT = (1, 8, 16, 64)
 TEMPERATURES = (0.5, 1.0, 1.5)
 TOP_P = (0.9, 0.95, 0.97)
@@ -48,7 +47,11 @@ class Plan:
 
 def cpu_plans() -> list[Plan]:
     """Plan for two cores and some minutes, the most important sections first."""
-    layouts: tuple[Literal["packed", "padded"], ...] = ("packed", "padded")
+    layouts: tuple[tuple[Literal["packed", "padded"], float], ...] = (
+        ("packed", 0.0),
+        ("packed", 0.45),
+        ("padded", 0.2),
+    )
     first, others = [], []
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
@@ -69,8 +72,7 @@ def cpu_plans() -> list[Plan]:
                     seconds=15,
                     without=SLOW_ON_CPU,
                 )
-                for layout in layouts
-                for dead in DEAD
+                for layout, dead in layouts
             ),
             Plan(name=f"small, from logits, {name}", spec=square(), seconds=15, from_logits=True),
             *(
