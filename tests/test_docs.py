@@ -43,7 +43,7 @@ def test_the_example_of_bandits_runs() -> None:
 def test_every_argument_is_in_the_maths() -> None:
     """Those that change what is computed; `impl`, `rows` and the like only say how."""
     text = (DOCS / "math.md").read_text()
-    how = {"impl", "rows", "cu_seqlens", "fp32_logits", "workspace_bytes"}
+    how = {"impl", "rows", "cu_seqlens", "fp32_logits", "workspace_bytes", "vocab_group"}
     names = {name for function in (group_advantages, linear_policy_loss) for name in _arguments(function)} - how
     names |= {one.name for one in settings_of(ExplorationConfig, "exploration.") if one.affects_results}
     names |= {name for name in SampleSummary.__annotations__ if not name.startswith("n_")}

@@ -27,6 +27,7 @@ from outcome_rl_kernels.loss.settings import AnswerMaskMode, KLPenalty, LossAggr
 from outcome_rl_kernels.loss.support import Support, check_support, kept_logits_of_head, support_logprobs
 from outcome_rl_kernels.loss.token_loss import contributing_tokens, metrics
 from outcome_rl_kernels.loss.token_losses import TokenLoss, TokenLossFunction
+from outcome_rl_kernels.loss.vocab_parallel import check_vocab_group, vocab_shard
 
 Rows = Literal["contributing", "active", "all"]
 
@@ -79,6 +80,7 @@ def linear_policy_loss(
     *,
     bias: Tensor | None = None,
     support: Support | tuple[Tensor, Tensor] | None = None,
+    vocab_group: "torch.distributed.ProcessGroup | None" = None,
     rows: Rows | Tensor = "contributing",
     workspace_bytes: int | None = None,
     fp32_logits: bool = False,
@@ -104,6 +106,11 @@ def linear_policy_loss(
             alone, and only their rows of `weight` are read: no logits of the whole vocabulary, and float32 ones
             whatever `fp32_logits` says. A token with one kept token has log-probability 0 and no gradient. None
             (default) is the whole vocabulary.
+        vocab_group: ranks among which the vocabulary is cut, as in Megatron's column-parallel head: `weight` and `bias`
+            are this rank's rows, of any number, in the order of the ranks, and all other arguments are the same on all
+            of them. So are the results; the gradient of `hidden` is summed over the ranks, those of `weight` and `bias`
+            are this rank's. Two reductions for each chunk of rows, no wait of the host after the first call. Not
+            together with `support`, `impl="reference"` or `torch.compile`. None (default): the head is whole.
         rows: which tokens are computed. "contributing" leaves out active tokens that cannot have a gradient, such as
             those of a group with equal rewards and no bonus where `beta` and `entropy_coef` are 0: they reach no matrix
             product, `logps` and `entropies` are 0 there, and means in `metrics` leave them out. "active" computes the
@@ -172,6 +179,10 @@ def linear_policy_loss(
     check_workspace(workspace_bytes)
     computed, indices = _computed(inputs, rows, hidden_NH)
     chosen, _ = choose("linear_policy_loss", impl, hidden.device, hidden_NH.dtype)
+    shard = None
+    if vocab_group is not None:
+        check_vocab_group(vocab_group, support, chosen, hidden)
+        shard = vocab_shard(vocab_group, len(weight), weight.device)
     if support is not None:
         support = check_support(support, computed.labels, computed.active, weight.shape[0])
     if chosen == "reference":
@@ -196,6 +207,7 @@ def linear_policy_loss(
             impl=chosen,
             workspace_bytes=workspace_bytes,
             fp32_logits=fp32_logits,
+            shard=shard,
         )
     return _output(result, computed, inputs, labels)
 

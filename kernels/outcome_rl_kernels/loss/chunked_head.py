@@ -35,18 +35,28 @@ class LogitChunks:
         workspace_bytes: most bytes of logits at a time, at least one row's; None takes up to 2 GiB on a GPU and up to
             256 MiB on the CPU.
         fp32_logits: float32 logits from operands of half precision.
+        widest: rows of the largest shard where the vocabulary is cut, whose ranks need the same chunks; None: `weight`
+            is whole.
     """
 
     def __init__(
-        self, hidden_RH: Tensor, weight: Tensor, bias: Tensor | None, workspace_bytes: int | None, *, fp32_logits: bool
+        self,
+        hidden_RH: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        workspace_bytes: int | None,
+        *,
+        fp32_logits: bool,
+        widest: int | None = None,
     ) -> None:
         self._operands = hidden_RH, weight, bias
         self._dtype = torch.float32 if fp32_logits else weight.dtype
         self._workspace: Tensor | None = None
         self._gradients: Tensor | None = None
-        row_bytes = weight.shape[0] * self._dtype.itemsize
+        row_bytes = self._dtype.itemsize
         if self._dtype != weight.dtype:
-            row_bytes += weight.shape[0] * weight.dtype.itemsize
+            row_bytes += weight.dtype.itemsize
+        row_bytes *= weight.shape[0] if widest is None else widest
         if workspace_bytes is None:
             workspace_bytes = _CPU_WORKSPACE_BYTES
             if weight.device.type != "cpu":

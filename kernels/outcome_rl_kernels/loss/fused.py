@@ -36,8 +36,9 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from outcome_rl_kernels.backends import Backend
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import NUM_ARGUMENTS, SCHEMA, LogitRows, LossInputs, RowStatistics, check_labels
-from outcome_rl_kernels.loss.row_kernels import joined, row_kernels
+from outcome_rl_kernels.loss.row_kernels import RowKernels, joined, row_kernels
 from outcome_rl_kernels.loss.token_loss import is_default, token_loss
+from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of
 
 Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropies (N,)
 
@@ -53,6 +54,7 @@ def fused_linear_policy_loss(
     impl: Backend,
     workspace_bytes: int | None,
     fp32_logits: bool,
+    shard: VocabShard | None,
 ) -> Result:
     """Return the loss of the active ones of N tokens, and log-probabilities and entropies, 0 on the others.
 
@@ -62,11 +64,13 @@ def fused_linear_policy_loss(
         compacts: where there are no indices, find those of the active tokens; a GPU is waited for. Else all tokens are
             computed, and hidden states of inactive ones must be finite.
         workspace_bytes, fp32_logits: see `LogitChunks`.
+        shard: of the vocabulary, where `weight` and `bias` are this rank's part of them.
     """
     wants = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden_NH, weight, bias)]
     options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, *wants)
     inputs, scale = _within_float16(inputs, weight.dtype)
-    loss, values_2N = _LinearPolicyLoss.apply(hidden_NH, weight, bias, options, inputs)  # type: ignore[no-untyped-call]
+    head = hidden_NH, weight, bias
+    loss, values_2N = _LinearPolicyLoss.apply(*head, options, inputs, shard)  # type: ignore[no-untyped-call]
     return loss if scale is None else loss * scale, *values_2N.unbind()
 
 
@@ -124,20 +128,26 @@ def refuse_second_derivatives(upstream: Tensor, op: str) -> None:
 class _LinearPolicyLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, options: "Options", inputs: LossInputs
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        options: "Options",
+        inputs: LossInputs,
+        shard: VocabShard | None,
     ) -> tuple[Tensor, Tensor]:
         head = hidden_NH, weight, bias
-        if is_traced(hidden_NH):
+        if is_traced(hidden_NH) and shard is None:
             loss, values_2N, *grads = torch.ops.outcome_rl.linear_policy_loss(*head, *options, *inputs.flat())
         else:
-            loss, values_2N, *grads = _linear_policy_loss(*head, options, inputs)
+            loss, values_2N, *grads = _linear_policy_loss(*head, options, inputs, shard)
         ctx.save_for_backward(*(grad if wanted else None for grad, wanted in zip(grads, options[-3:], strict=True)))
         ctx.mark_non_differentiable(values_2N)
         return loss, values_2N
 
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        return *_scaled(loss_grad, ctx.saved_tensors, "linear_policy_loss"), None, None
+        return *_scaled(loss_grad, ctx.saved_tensors, "linear_policy_loss"), None, None, None
 
 
 class _PolicyLoss(torch.autograd.Function):
@@ -204,10 +214,15 @@ class Options(NamedTuple):
 
 
 def _linear_policy_loss(
-    hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, options: Options, inputs: LossInputs
+    hidden_NH: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    options: Options,
+    inputs: LossInputs,
+    shard: VocabShard | None = None,
 ) -> tuple[Tensor, ...]:
     """Loss, (2, N) log-probabilities and entropies, and gradients of hidden states, weight and bias."""
-    check_labels(inputs.labels, inputs.active, weight.shape[0])
+    check_labels(inputs.labels, inputs.active, weight.shape[0] if shard is None else shard.vocabulary)
     rows_R, total = options.rows_R, len(hidden_NH)
     finds_rows = rows_R is None and options.compacts
     if finds_rows:
@@ -220,33 +235,43 @@ def _linear_policy_loss(
     elif rows_R is not None and inputs.active is not None:
         hidden_RH.masked_fill_(~inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
 
-    columns_3R, gradients = _over_chunks(hidden_RH, weight, bias, options, inputs)
+    columns_3R, gradients = _over_chunks(hidden_RH, weight, bias, options, inputs, shard)
     loss, values_2R = _sum(columns_3R, inputs)
     hidden_grad, weight_grad, bias_grad = gradients.results()
     if options.wants_hidden:
+        if shard is not None:
+            hidden_grad = shard.summed(hidden_grad)
         hidden_grad = spread(hidden_grad, rows_R, total, dim=0)
     return loss, spread(values_2R, rows_R, total, dim=1), hidden_grad, weight_grad, bias_grad
 
 
 def _over_chunks(
-    hidden_RH: Tensor, weight: Tensor, bias: Tensor | None, options: Options, inputs: LossInputs
+    hidden_RH: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    options: Options,
+    inputs: LossInputs,
+    shard: VocabShard | None,
 ) -> tuple[Tensor, HeadGradients]:
     """Return losses times weights, logps and entropies, (3, R), and the gradients; the logits end with the call."""
-    wants = options[-3:]
-    chunks = LogitChunks(hidden_RH, weight, bias, options.workspace_bytes, fp32_logits=options.fp32_logits)
+    wants, kernels = options[-3:], kernels_of(options.impl, shard)
+    widest = None if shard is None else shard.widest
+    chunks = LogitChunks(
+        hidden_RH, weight, bias, options.workspace_bytes, fp32_logits=options.fp32_logits, widest=widest
+    )
     gradients = HeadGradients(hidden_RH, weight, bias, wants, len(chunks))
     if inputs.needs_sequences() and len(chunks) > 1:
-        terms = _terms(_statistics(chunks, inputs, options.impl), inputs, wants_grad=any(wants))
+        terms = _terms(_statistics(chunks, inputs, kernels), inputs, wants_grad=any(wants))
         for rows, logits_CV in chunks if any(wants) else ():
             grad_CV = chunks.gradients_of(logits_CV)
-            _write_gradients(logits_CV, inputs.select(rows), options.impl, terms.select(rows), grad_CV)
+            _write_gradients(logits_CV, inputs.select(rows), kernels, terms.select(rows), grad_CV)
             gradients.add(rows, grad_CV)
         return terms.columns_3R, gradients
     parts = [hidden_RH.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
     for rows, logits_CV in chunks:
         room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
         chunk = inputs if len(chunks) == 1 else inputs.select(rows)
-        parts.append(_loss_of_rows(logits_CV, chunk, options.impl, room_CV))
+        parts.append(_loss_of_rows(logits_CV, chunk, kernels, room_CV))
         if room_CV is not None:
             gradients.add(rows, room_CV)
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], gradients
@@ -263,7 +288,7 @@ def _policy_loss(
         torch.autograd.graph.increment_version(logits_NV)  # so that autograd notices if another gradient needs them
     elif wants_grad:  # a copy that the layout forced is room for the gradient
         grad_NV = torch.empty_like(logits_NV) if rows_NV is logits_NV else rows_NV
-    loss, values_2N = _sum(_loss_of_rows(rows_NV, inputs, impl, grad_NV), inputs)
+    loss, values_2N = _sum(_loss_of_rows(rows_NV, inputs, row_kernels(impl), grad_NV), inputs)
     return loss, values_2N, logits_NV.new_empty(0) if grad_NV is None else grad_NV
 
 
@@ -284,27 +309,26 @@ class _Terms(NamedTuple):
         return self._replace(statistics=self.statistics.select(rows), **columns)
 
 
-def _loss_of_rows(logits_RV: Tensor, inputs: LossInputs, impl: Backend, grad_RV: Tensor | None) -> Tensor:
+def _loss_of_rows(logits_RV: Tensor, inputs: LossInputs, kernels: RowKernels, grad_RV: Tensor | None) -> Tensor:
     """Losses times weights, log-probabilities and entropies of rows, (3, R); their gradient goes to `grad_RV`."""
-    if impl == "triton" and is_default(inputs):
-        from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows  # not above: triton is heavy
-
-        return default_loss_rows(_rows(logits_RV, inputs), inputs, grad_RV)
-    statistics = row_kernels(impl).row_statistics(_rows(logits_RV, inputs))
+    if kernels.default_loss_rows is not None and is_default(inputs):
+        return kernels.default_loss_rows(_rows(logits_RV, inputs), inputs, grad_RV)
+    statistics = kernels.row_statistics(_rows(logits_RV, inputs))
     terms = _terms(statistics, inputs, wants_grad=grad_RV is not None)
     if grad_RV is not None:
-        _write_gradients(logits_RV, inputs, impl, terms, grad_RV)
+        _write_gradients(logits_RV, inputs, kernels, terms, grad_RV)
     return terms.columns_3R
 
 
-def _write_gradients(logits_RV: Tensor, inputs: LossInputs, impl: Backend, terms: _Terms, grad_RV: Tensor) -> None:
+def _write_gradients(
+    logits_RV: Tensor, inputs: LossInputs, kernels: RowKernels, terms: _Terms, grad_RV: Tensor
+) -> None:
     assert terms.logp_grads_R is not None
-    kernels, grads = row_kernels(impl), (terms.logp_grads_R, terms.entropy_grads_R)
+    grads = terms.logp_grads_R, terms.entropy_grads_R
     kernels.row_gradients(_rows(logits_RV, inputs), terms.statistics, *grads, grad_RV)
 
 
-def _statistics(chunks: LogitChunks, inputs: LossInputs, impl: Backend) -> RowStatistics:
-    kernels = row_kernels(impl)
+def _statistics(chunks: LogitChunks, inputs: LossInputs, kernels: RowKernels) -> RowStatistics:
     return joined([kernels.row_statistics(_rows(logits_CV, inputs.select(rows))) for rows, logits_CV in chunks])
 
 

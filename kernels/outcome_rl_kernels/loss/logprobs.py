@@ -6,6 +6,7 @@ gradient of a row, `fused`). A loss that is known beforehand is better off with 
 are the operators `torch.ops.outcome_rl.linear_logprobs` and `linear_logprobs_backward`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, emp
 from outcome_rl_kernels.loss.fused import refuse_second_derivatives
 from outcome_rl_kernels.loss.inputs import LogitRows, autocast, check_head, check_labels, check_workspace
 from outcome_rl_kernels.loss.reference import head_logits, reference_logprobs
-from outcome_rl_kernels.loss.row_kernels import row_kernels
 from outcome_rl_kernels.loss.support import Support, check_support, kept_logits_of_head, support_logprobs
+from outcome_rl_kernels.loss.vocab_parallel import VocabShard, check_vocab_group, kernels_of, vocab_shard
 
 
 def linear_logprobs(
@@ -28,6 +29,7 @@ def linear_logprobs(
     *,
     bias: Tensor | None = None,
     support: Support | tuple[Tensor, Tensor] | None = None,
+    vocab_group: "torch.distributed.ProcessGroup | None" = None,
     temperature: float = 1.0,
     mask: Tensor | None = None,
     return_entropy: bool = False,
@@ -46,6 +48,7 @@ def linear_logprobs(
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
         bias: (V,) or None.
         support: the tokens that the sampler kept, as for `linear_policy_loss`; the softmax is then over them alone.
+        vocab_group: ranks among which the vocabulary is cut, as for `linear_policy_loss`.
         temperature: > 0, divides the logits.
         mask: bool like `labels`; rows where it is False cost nothing and return 0. A GPU is waited for once, to know
             how many there are.
@@ -78,6 +81,8 @@ def linear_logprobs(
     if support is not None:
         support = check_support(support, labels_N, mask_N, weight.shape[0])
     chosen, _ = choose("linear_logprobs", impl, hidden.device, hidden_NH.dtype)
+    if vocab_group is not None:
+        check_vocab_group(vocab_group, support, chosen, hidden)
     if chosen == "reference":
 
         def logits_of(rows_R: Tensor) -> Tensor:
@@ -89,6 +94,10 @@ def linear_logprobs(
     elif support is not None:
         found = support_logprobs(hidden_NH, weight, bias, labels_N, mask_N, support, temperature, chosen)
         values = found[0].float(), found[1].float()
+    elif vocab_group is not None:
+        shard = vocab_shard(vocab_group, len(weight), weight.device)
+        options = temperature, workspace_bytes, fp32_logits, chosen
+        values = _ShardedLogprobs.apply(hidden_NH, weight, bias, mask_N, labels_N, options, shard)  # type: ignore[no-untyped-call]
     else:
         values = torch.ops.outcome_rl.linear_logprobs(
             hidden_NH, weight, bias, mask_N, labels_N, temperature, workspace_bytes, fp32_logits, chosen
@@ -109,14 +118,33 @@ def _forward(
     fp32_logits: bool,
     impl: str,
 ) -> tuple[Tensor, Tensor]:
-    check_labels(labels_N, mask_N, weight.shape[0])
+    options = temperature, workspace_bytes, fp32_logits, impl
+    return _values(hidden_NH, weight, bias, mask_N, labels_N, options, None)
+
+
+_Options = tuple[float, int | None, bool, str]  # temperature, workspace_bytes, fp32_logits, impl
+
+
+def _values(
+    hidden_NH: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    mask_N: Tensor | None,
+    labels_N: Tensor,
+    options: _Options,
+    shard: VocabShard | None,
+) -> tuple[Tensor, Tensor]:
+    temperature, workspace_bytes, fp32_logits, impl = options
+    check_labels(labels_N, mask_N, weight.shape[0] if shard is None else shard.vocabulary)
     rows_R = rows_of_mask(mask_N)
     hidden_RH, labels_R = hidden_NH.contiguous(), labels_N
     if rows_R is not None:
         hidden_RH, labels_R = hidden_NH[rows_R], labels_N[rows_R]
     values_2R = hidden_NH.new_empty(2, len(labels_R), dtype=torch.float32)
-    kernels = row_kernels(impl)
-    for rows, logits_CV in LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits):
+    kernels = kernels_of(impl, shard)
+    widest = None if shard is None else shard.widest
+    chunks = LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits, widest=widest)
+    for rows, logits_CV in chunks:
         values_2R[0, rows], values_2R[1, rows], _ = kernels.row_statistics(
             LogitRows(logits_CV, labels_R[rows], temperature)
         )
@@ -147,17 +175,36 @@ def _gradients(
     wants_weight: bool,
     wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    tensors = logp_grads_N, entropy_grads_N, hidden_NH, weight, bias, mask_N, labels_N
+    options, wants = (temperature, workspace_bytes, fp32_logits, impl), (wants_hidden, wants_weight, wants_bias)
+    return _head_gradients(*tensors, options, None, wants)
+
+
+def _head_gradients(
+    logp_grads_N: Tensor,
+    entropy_grads_N: Tensor,
+    hidden_NH: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    mask_N: Tensor | None,
+    labels_N: Tensor,
+    options: _Options,
+    shard: VocabShard | None,
+    wants: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    temperature, workspace_bytes, fp32_logits, impl = options
     rows_R = rows_of_mask(mask_N)
     hidden_RH, columns = hidden_NH.contiguous(), (labels_N, logp_grads_N, entropy_grads_N)
     if rows_R is not None:
         hidden_RH, columns = hidden_NH[rows_R], (labels_N[rows_R], logp_grads_N[rows_R], entropy_grads_N[rows_R])
-    kernels = row_kernels(impl)
+    kernels = kernels_of(impl, shard)
 
     def over_chunks() -> HeadGradients:
         """Return the gradients; the logits end with the call."""
         labels_R, logp_grads_R, entropy_grads_R = columns
-        chunks = LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits)
-        gradients = HeadGradients(hidden_RH, weight, bias, (wants_hidden, wants_weight, wants_bias), len(chunks))
+        widest = None if shard is None else shard.widest
+        chunks = LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits, widest=widest)
+        gradients = HeadGradients(hidden_RH, weight, bias, wants, len(chunks))
         for rows, logits_CV in chunks:
             grad_CV, chunk = chunks.gradients_of(logits_CV), LogitRows(logits_CV, labels_R[rows], temperature)
             grads = logp_grads_R[rows], entropy_grads_R[rows]
@@ -166,7 +213,9 @@ def _gradients(
         return gradients
 
     hidden_grad, weight_grad, bias_grad = over_chunks().results()
-    if wants_hidden:
+    if wants[0]:
+        if shard is not None:
+            hidden_grad = shard.summed(hidden_grad)
         hidden_grad = spread(hidden_grad, rows_R, len(hidden_NH), dim=0)
     return hidden_grad, weight_grad, bias_grad
 
@@ -193,3 +242,20 @@ def _backward(ctx: Any, logp_grads_N: Tensor, entropy_grads_N: Tensor) -> tuple[
 
 
 _forward.register_autograd(_backward, setup_context=_setup_context)
+
+
+class _ShardedLogprobs(torch.autograd.Function):
+    """`linear_logprobs` of a shard: an operator cannot take a process group."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(*inputs[:5])
+        ctx.others = inputs[5:]
+        return _values(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, logp_grads_N: Tensor, entropy_grads_N: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives(logp_grads_N, "linear_logprobs")
+        wants = ctx.needs_input_grad[:3]
+        grads = _head_gradients(logp_grads_N, entropy_grads_N, *ctx.saved_tensors, *ctx.others, *[wants])
+        return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 4

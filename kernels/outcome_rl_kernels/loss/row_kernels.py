@@ -3,16 +3,21 @@
 Shapes: R rows (tokens), V vocabulary. `row_kernels_cpu` (C++) and `row_kernels_triton` (GPU) offer it.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.loss import row_kernels_cpu
-from outcome_rl_kernels.loss.inputs import LogitRows, RowStatistics
+from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs, RowStatistics
 
 
 class RowKernels(Protocol):
+    @property
+    def default_loss_rows(self) -> Callable[[LogitRows, LossInputs, Tensor | None], Tensor] | None:
+        """The default loss and its gradient in one launch, where there is a kernel for it."""
+
     def row_statistics(self, rows: LogitRows) -> RowStatistics:
         """Return the statistics of every row; each logit is read once from memory."""
 

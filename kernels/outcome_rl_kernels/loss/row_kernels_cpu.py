@@ -8,6 +8,8 @@ from torch import Tensor
 from outcome_rl_kernels.backends import aligned, native_library
 from outcome_rl_kernels.loss.inputs import LogitRows, RowStatistics
 
+default_loss_rows = None
+
 
 def row_statistics(rows: LogitRows) -> RowStatistics:
     """As in `RowKernels`, for float32 or bfloat16 logits; in float64."""

@@ -1,0 +1,146 @@
+"""A head whose vocabulary is cut over processes: rows of logits as a whole, from the kernels of each shard.
+
+Rank r holds V_r rows of the weight. Over these, its kernels give probabilities p_v|r and the entropy H_r of each row of
+logits s = logit / temperature, and so the log-sum-exp L_r. With w_r = exp(L_r - L),
+
+    L    = log sum_r exp(L_r)                     a maximum and a sum over the ranks, for each chunk of rows
+    H    = L - sum_r w_r (L_r - H_r)
+    logp = s_label - L
+    d loss / d logit_v = (g (1[v = label] - p_v) - e p_v (log p_v + H)) / temperature,     p_v = w_r p_v|r
+
+which the kernels write, log p_v being log w_r + log p_v|r, where they are given e_r = w_r e and
+g_r = w_r (g + e (log w_r + H - H_r)): all but one entry, that of the label they are called with, is then right. It is
+written after them. The gradient of the hidden states is summed over the ranks.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from outcome_rl_kernels.loss.inputs import LogitRows, RowStatistics
+from outcome_rl_kernels.loss.row_kernels import RowKernels, row_kernels
+
+
+class VocabShard(NamedTuple):
+    """The rows of a head that this rank holds, in the order of the ranks."""
+
+    group: "dist.ProcessGroup"
+    first: int
+    size: int
+    widest: int  # the largest size of a rank
+    vocabulary: int  # of all ranks
+
+    def summed(self, partial: Tensor) -> Tensor:
+        """Return the sum of a tensor over the ranks, taken in float32 and rounded once."""
+        total = partial.float() if partial.dtype != torch.float64 else partial.clone()
+        dist.all_reduce(total, group=self.group)
+        return total.to(partial.dtype)
+
+
+def check_vocab_group(group: Any, support: Any, impl: str, hidden: Tensor) -> None:
+    """Refuse what a sharded vocabulary does not go with."""
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"vocab_group must be a torch.distributed.ProcessGroup or None; got {type(group).__name__}")
+    if support is not None:
+        raise ValueError("vocab_group and support cannot be combined; gather the kept rows of the head, or omit one")
+    if impl == "reference":
+        raise ValueError(
+            "vocab_group needs impl='native' (CPU; float32, bfloat16) or 'triton' (GPU; also float16); got "
+            f"impl='reference' for {hidden.dtype} on {hidden.device.type}. Gather the weight, or change the dtype"
+        )
+    if torch.compiler.is_compiling():
+        raise ValueError("vocab_group does not work under torch.compile; call the loss outside the compiled function")
+
+
+@lru_cache(maxsize=16)
+def vocab_shard(group: "dist.ProcessGroup", size: int, device: torch.device) -> VocabShard:
+    """Return the place of this rank's `size` rows; the ranks exchange their sizes at the first call alone."""
+    own = torch.tensor([size], device=device)
+    sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, own, group=group)
+    found = torch.cat(sizes).tolist()
+    return VocabShard(group, sum(found[: dist.get_rank(group)]), size, max(found), sum(found))
+
+
+def kernels_of(impl: str, shard: VocabShard | None) -> RowKernels:
+    """Return the row kernels of a fast implementation, for a whole head or for a shard."""
+    return row_kernels(impl) if shard is None else ShardedRowKernels(row_kernels(impl), shard)
+
+
+class ShardedRowKernels:
+    """Row kernels for the logits of a shard; labels, statistics and gradients are those of the whole vocabulary."""
+
+    default_loss_rows = None
+
+    def __init__(self, kernels: RowKernels, shard: VocabShard) -> None:
+        self._kernels = kernels
+        self._shard = shard
+
+    def row_statistics(self, rows: LogitRows) -> RowStatistics:
+        """As in `RowKernels`; all ranks must call it with the same labels."""
+        own_rows, is_own_R, scores_R = self._own(rows)
+        own = self._kernels.row_statistics(own_rows)
+        scores_R = scores_R.to(own.logps_R.dtype)
+        log_sums_R = scores_R - own.logps_R
+        maxima_R = log_sums_R.clone()
+        dist.all_reduce(maxima_R, dist.ReduceOp.MAX, group=self._shard.group)
+        shares_R = (log_sums_R - maxima_R).exp()
+        terms = shares_R, shares_R * (log_sums_R - own.entropies_R), scores_R.where(is_own_R, 0), is_own_R
+        sums_4R = torch.stack([term.to(shares_R.dtype) for term in terms])
+        dist.all_reduce(sums_4R, group=self._shard.group)
+        sums_R, weighted_R, label_scores_R, owners_R = sums_4R
+        totals_R = maxima_R + sums_R.log()
+        # A label that no shard holds is an error that a GPU can only show.
+        logps_R = (label_scores_R - totals_R).where(owners_R == 1, torch.nan)
+        entropies_R = totals_R - weighted_R / sums_R
+        if rows.active_R is not None:
+            logps_R, entropies_R = (column.where(rows.active_R, 0) for column in (logps_R, entropies_R))
+        ours = torch.stack([totals_R, log_sums_R - totals_R, own.logps_R, own.entropies_R])
+        return RowStatistics(logps_R, entropies_R, torch.cat([ours, own.others_KR]))
+
+    def row_gradients(
+        self,
+        rows: LogitRows,
+        statistics: RowStatistics,
+        logp_grads_R: Tensor,
+        entropy_grads_R: Tensor | None,
+        grad_RV: Tensor,
+    ) -> None:
+        """As in `RowKernels`, on the shard's part of the logits."""
+        own_rows, is_own_R, scores_R = self._own(rows)  # before the gradients overwrite the logits
+        totals_R, log_shares_R, own_logps_R, own_entropies_R = statistics.others_KR[:4]
+        own = RowStatistics(own_logps_R, own_entropies_R, statistics.others_KR[4:])
+        shares_R = log_shares_R.exp()
+        inner_R, own_entropy_grads_R = logp_grads_R, None
+        if entropy_grads_R is not None:
+            inner_R = logp_grads_R + entropy_grads_R * (log_shares_R + statistics.entropies_R - own_entropies_R)
+            own_entropy_grads_R = shares_R * entropy_grads_R
+        self._kernels.row_gradients(own_rows, own, shares_R * inner_R, own_entropy_grads_R, grad_RV)
+        log_p_R = (scores_R.to(totals_R.dtype) - totals_R).clamp(min=_LEAST)
+        # 1 - p cancels where the row is peaked, so it is taken from the logarithm.
+        entry_R = logp_grads_R * torch.where(is_own_R, -log_p_R.expm1(), -log_p_R.exp())
+        if entropy_grads_R is not None:
+            entry_R = entry_R - entropy_grads_R * log_p_R.exp() * (log_p_R + statistics.entropies_R)
+        entry_R = entry_R / rows.temperature
+        if rows.active_R is not None:
+            entry_R = entry_R.where(rows.active_R, 0)
+        grad_RV.scatter_(1, own_rows.labels_R[:, None], entry_R.to(grad_RV.dtype)[:, None])
+
+    def _own(self, rows: LogitRows) -> tuple[LogitRows, Tensor, Tensor]:
+        """Return rows with labels of this shard, which rows really have theirs there, and the labels' scores.
+
+        A row whose label another shard holds, or none, gets token 0 of this one.
+        """
+        labels_R = rows.labels_R - self._shard.first
+        is_own_R = (labels_R >= 0) & (labels_R < self._shard.size)
+        labels_R = labels_R.where(is_own_R, 0)
+        scores_R = rows.logits_RV.gather(1, labels_R[:, None])[:, 0].double() / rows.temperature
+        if rows.active_R is not None:
+            scores_R = scores_R.where(rows.active_R, 0)  # nothing is read there, NaN included
+        return rows._replace(labels_R=labels_R), is_own_R, scores_R
+
+
+_LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would be NaN

@@ -1,0 +1,171 @@
+"""A head that is cut by its vocabulary over three processes gives what one process gives."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+
+from outcome_rl_kernels import linear_logprobs, linear_policy_loss
+
+pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
+
+SIZES = (1, 24, 12)  # rows of the weight of each rank
+B, T, H, V = 5, 6, 8, sum(SIZES)
+
+
+def own_loss(logps: Tensor, entropies: Tensor, inputs: Any) -> Tensor:
+    return -(logps + 0.1 * entropies.square()) * inputs.advantages
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "ppo": {"epsilon_high": 0.28, "beta": 0.1},
+    "gspo": {"token_loss": "gspo", "epsilon_high": 0.3},
+    "own": {"token_loss": own_loss},
+    "entropy": {"entropy_coef": 0.2, "temperature": 0.7},
+    "all rows": {"rows": "all", "loss_agg": "seq-mean-token-mean"},
+    "chunks": {"workspace_bytes": 1000, "entropy_coef": -0.1},
+    "gspo in chunks": {"token_loss": "gspo", "workspace_bytes": 1000},
+    "peaked": {"scale": 30.0, "entropy_coef": 0.1},
+}
+
+
+def batch(scale: float, dtype: torch.dtype) -> dict[str, Any]:
+    g = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(B, T, H, generator=g), torch.randn(V, H, generator=g)
+    labels = torch.randint(V, (B, T), generator=g)
+    labels[0, :3] = torch.tensor([0, 1, 24])  # the first and last tokens of shards
+    old = (hidden @ weight.T).log_softmax(dim=-1).gather(2, labels[..., None])[..., 0]
+    return {
+        "head": [(hidden * scale).to(dtype), weight.to(dtype), torch.randn(V, generator=g).to(dtype)],
+        "arguments": (labels, torch.randn(B, generator=g), torch.rand(B, T, generator=g) < 0.8),
+        "old_logps": old + 0.2 * torch.randn(B, T, generator=g),
+        "ref_logps": old + 0.2 * torch.randn(B, T, generator=g),
+    }
+
+
+def results(head: list[Tensor], inputs: dict[str, Any], **options: Any) -> list[Tensor]:
+    """Loss, values, and gradients of hidden states, weight and bias."""
+    hidden, weight, bias = (tensor.clone().requires_grad_() for tensor in head)
+    logps = {name: inputs[name] for name in ("old_logps", "ref_logps")}
+    if not options.get("beta"):
+        del logps["ref_logps"]
+    output = linear_policy_loss(hidden, weight, *inputs["arguments"], bias=bias, **logps, **options)
+    (3 * output.loss).backward()
+    found = [output.loss.detach(), output.logps, output.entropies, hidden.grad, weight.grad, bias.grad]
+    assert all(tensor is not None for tensor in found)
+    return found  # type: ignore[return-value]
+
+
+def in_three_processes(check: Callable[..., None], directory: Path) -> None:
+    mp.spawn(_run_rank, args=(check, str(directory)), nprocs=len(SIZES))
+
+
+def _run_rank(rank: int, check: Callable[..., None], directory: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=len(SIZES))
+    start = sum(SIZES[:rank])
+    check(dist.group.WORLD, slice(start, start + SIZES[rank]))
+    dist.destroy_process_group()
+
+
+def equal_to_one_process(group: Any, mine: slice) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        for name, settings in CASES.items():
+            options = {key: value for key, value in settings.items() if key != "scale"}
+            inputs = batch(settings.get("scale", 1.0), dtype)
+            whole_head = inputs["head"]
+            truth = results([tensor.double() for tensor in whole_head], inputs, **options, impl="reference")
+            whole = results(whole_head, inputs, **options)
+            head = [whole_head[0], *(tensor[mine] for tensor in whole_head[1:])]
+            cut = results(head, inputs, **options, vocab_group=group)
+            for column, (one, part, true) in enumerate(zip(whole, cut, truth, strict=True)):
+                one, true = (tensor[mine] if column >= 4 else tensor for tensor in (one, true))
+                error, own_error = ((tensor.double() - true.double()).norm() for tensor in (part, one))
+                # What one process rounds, once more for the sum of the parts.
+                least = 2e-6 if dtype == torch.float32 else 8e-3
+                most = 2 * own_error + least * true.double().norm() + 1e-7
+                assert error <= most, f"{name}, {dtype}, result {column}: {error:.1e}, one process {own_error:.1e}"
+
+
+def test_three_shards_equal_one_head(tmp_path: Path) -> None:
+    in_three_processes(equal_to_one_process, tmp_path)
+
+
+def equal_log_probabilities(group: Any, mine: slice) -> None:
+    inputs = batch(1.0, torch.float32)
+    labels, _, mask = inputs["arguments"]
+    weights = torch.randn(2, B, T, generator=torch.Generator().manual_seed(1))
+
+    def values(parts: slice, **options: Any) -> list[Tensor]:
+        hidden, weight, bias = inputs["head"]
+        leaves = [tensor.clone().requires_grad_() for tensor in (hidden, weight[parts], bias[parts])]
+        options |= {"mask": mask, "return_entropy": True, "temperature": 0.8, "workspace_bytes": 1000}
+        found = linear_logprobs(leaves[0], leaves[1], labels, bias=leaves[2], **options)
+        torch.autograd.backward(found, weights.unbind())
+        return [*(value.detach() for value in found), *(leaf.grad for leaf in leaves)]
+
+    whole, cut = values(slice(None)), values(mine, vocab_group=group)
+    for column, (one, part) in enumerate(zip(whole, cut, strict=True)):
+        torch.testing.assert_close(part, one[mine] if column >= 3 else one, rtol=1e-5, atol=1e-6)
+
+
+def test_log_probabilities_of_three_shards_equal_those_of_one_head(tmp_path: Path) -> None:
+    in_three_processes(equal_log_probabilities, tmp_path)
+
+
+def the_recipe(group: Any, mine: slice) -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "losses.md"
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "vocab_group" in b)
+    inputs = batch(1.0, torch.float32)
+    labels, advantages, mask = inputs["arguments"]
+    hidden, weight, _ = (tensor.clone().requires_grad_() for tensor in inputs["head"])
+    scope = {"linear_policy_loss": linear_policy_loss, "hidden": hidden, "weight": weight, "group": group}
+    scope |= {"labels": labels, "advantages": advantages, "mask": mask, "first": mine.start, "last": mine.stop}
+    exec(block, scope)
+    whole = inputs["head"][1].clone().requires_grad_()
+    linear_policy_loss(inputs["head"][0], whole, labels, advantages, mask).loss.backward()
+    assert whole.grad is not None
+    torch.testing.assert_close(weight.grad[mine], whole.grad[mine], rtol=1e-5, atol=1e-7)
+
+
+def test_the_recipe_of_the_docs(tmp_path: Path) -> None:
+    in_three_processes(the_recipe, tmp_path)
+
+
+def nothing_flows_from_masked_rows(group: Any, mine: slice) -> None:
+    inputs = batch(1.0, torch.float32)
+    head = [inputs["head"][0], *(tensor[mine] for tensor in inputs["head"][1:])]
+    clean = results(head, inputs, vocab_group=group)
+    broken = head[0].masked_fill(~inputs["arguments"][2][..., None], torch.nan)
+    for one, other in zip(clean, results([broken, *head[1:]], inputs, vocab_group=group), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    labels = inputs["arguments"][0].clone()
+    labels[inputs["arguments"][2]] = V
+    with pytest.raises(ValueError, match=rf"must lie in \[0, {V}\); got {V}"):
+        results(head, inputs | {"arguments": (labels, *inputs["arguments"][1:])}, vocab_group=group)
+
+
+def test_masked_rows_and_labels_are_those_of_the_whole_vocabulary(tmp_path: Path) -> None:
+    in_three_processes(nothing_flows_from_masked_rows, tmp_path)
+
+
+def refusals(group: Any, mine: slice) -> None:
+    inputs = batch(1.0, torch.float32)
+    head = [inputs["head"][0], *(tensor[mine] for tensor in inputs["head"][1:])]
+    support = (torch.arange(B * T + 1), inputs["arguments"][0].flatten())
+    with pytest.raises(ValueError, match="vocab_group and support cannot be combined"):
+        results(head, inputs, vocab_group=group, support=support)
+    with pytest.raises(ValueError, match=r"vocab_group needs .* got impl='reference' for torch.float64 on cpu"):
+        results([tensor.double() for tensor in head], inputs, vocab_group=group)
+    with pytest.raises(TypeError, match=r"vocab_group must be a torch\.distributed\.ProcessGroup or None; got str"):
+        results(head, inputs, vocab_group="tp")
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    in_three_processes(refusals, tmp_path)
