@@ -73,7 +73,9 @@ class Signals {
     bool earns_bonus(int64_t i) const { return settings_.no_answer_counts != 0 || outcomes_[i] != kNoAnswer; }
     T historical(int64_t i) const {
         if (!earns_bonus(i)) return T(0);
-        return T(1) / std::sqrt(static_cast<T>(std::max<int64_t>(before_[i], 1)));
+        const int64_t seen = std::max<int64_t>(before_[i], 1);
+        if (settings_.exponent == 0.5) return T(1) / std::sqrt(static_cast<T>(seen));
+        return static_cast<T>(std::pow(static_cast<double>(seen), -settings_.exponent));
     }
     int64_t multiplicity(int64_t i) const { return std::count(outcomes_, outcomes_ + n_, outcomes_[i]); }
 

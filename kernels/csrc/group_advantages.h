@@ -23,6 +23,7 @@ struct GroupSettings {
     const BonusTerm* terms;
     int64_t term_count;
     double baseline;
+    double exponent;  // of the counts
     double eps;
     int32_t ddof;
     int32_t standardise;       // divide by the standard deviation

@@ -35,6 +35,7 @@ class ExplorationConfig:
     )
     coef: float | list[float] = setting(0.1, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
     baseline: float = setting(0.5, "Baseline b0 of ucb_con; the paper uses 1 for easy and 0.5 for medium data.")
+    exponent: float = setting(0.5, "Exponent e of the ucb methods, whose raw bonus is min(1, N^-e).", ge=0)
     schedule_batches: int | None = setting(
         None, "Batches over which coef and baseline change linearly to coef_end and baseline_end; null: never.", gt=0
     )
@@ -164,7 +165,7 @@ class ExplorationConfig:
 
     def group_settings(self, batches: int) -> dict[str, Any]:
         """Return the arguments of `group_advantages` that are settings, after a number of batches."""
-        names = ("adv_estimator", "bonus", "zero_when_all_correct", "no_answer", "only")
+        names = ("adv_estimator", "bonus", "exponent", "zero_when_all_correct", "no_answer", "only")
         given = {name: getattr(self, name) for name in names}
         done = 0.0 if self.schedule_batches is None else min(batches / self.schedule_batches, 1.0)
         factor = 1 + (self.coef_end - 1) * done

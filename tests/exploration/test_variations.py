@@ -31,15 +31,17 @@ def score(explorer: Explorer, batch: list[tuple[int, int]]) -> Any:
     st.sampled_from(["before", "after"]),
     st.sampled_from([None, 1, 2]),
     st.sampled_from([None, 3]),
+    st.sampled_from([0.5, 0.0, 1.0, 0.3]),
 )
 def test_bonuses_follow_the_formulas(
-    batches: list[Any], only: Any, count: Any, halved: int | None, schedule: int | None
+    batches: list[Any], only: Any, count: Any, halved: int | None, schedule: int | None, exponent: float
 ) -> None:
     ends = {} if schedule is None else {"schedule_batches": schedule, "coef_end": 0.25, "baseline_end": 1.0}
     explorer = Explorer(
         bonus="ucb_con",
         coef=0.8,
         baseline=0.5,
+        exponent=exponent,
         zero_when_all_correct=False,
         only=only,
         count=count,
@@ -60,7 +62,7 @@ def test_bonuses_follow_the_formulas(
             "unsolved": lambda q, a, solved=solved_here: q in solved,
         }[only]
         used = counts if count == "after" else before
-        expected = [0.0 if without(*pair) else coef * (max(used[pair], 1) ** -0.5 - baseline) for pair in batch]
+        expected = [0.0 if without(*pair) else coef * (max(used[pair], 1) ** -exponent - baseline) for pair in batch]
         scored = score(explorer, batch)
         assert scored.bonuses.tolist() == pytest.approx(expected, abs=1e-6)
         assert scored.counts.tolist() == [before[pair] for pair in batch]

@@ -73,6 +73,7 @@ def group_advantages(
     bonus: str = "ucb_con",
     coef: float | Sequence[float] = 0.1,
     baseline: float = 0.5,
+    exponent: float = 0.5,
     zero_when_all_correct: bool | None = None,
     no_answer: NoAnswerRule = "no_bonus",
     only: Only = "all",
@@ -105,6 +106,8 @@ def group_advantages(
         coef: coefficient c >= 0 of the bonus, or one for each method of a sum, as Python numbers; the paper uses 0.1
             (Llama) and 0.2 (Qwen).
         baseline: b0 of `ucb_con`; the paper uses 1 (easy data) and 0.5 (medium).
+        exponent: >= 0, of the counts in the `ucb` methods, `min(1, N^-exponent)`; the paper's is 1/2. A larger one
+            forgets an outcome sooner.
         zero_when_all_correct: whether a group whose answers are all correct gets no exploration signal. None follows
             the paper: yes for `ucb_mean` and `ucb_con`, no for the others.
         no_answer: "no_bonus" gives a response without an answer the raw bonus 0; "own_class" treats it like any
@@ -153,6 +156,7 @@ def group_advantages(
     methods = parse_bonus(bonus)
     coefs = _coefficients(coef, methods)
     check_number("baseline", baseline)
+    check_number("exponent", exponent, least=0)
     if zero_when_all_correct is not None and not isinstance(zero_when_all_correct, bool):
         raise TypeError(f"zero_when_all_correct must be True, False or None; got {zero_when_all_correct!r}")
     check_choice("no_answer", no_answer, ("no_bonus", "own_class"))
@@ -177,7 +181,7 @@ def group_advantages(
             f"counts must be on {rewards.device}, like the rewards; got counts on {counts.device}. "
             f"Use OutcomeCounts(device={str(rewards.device)!r}), or move the tensors"
         )
-    settings = GroupSettings(methods, coefs, baseline, zero_when_all_correct, no_answer, scale, ddof, eps)
+    settings = GroupSettings(methods, coefs, baseline, exponent, zero_when_all_correct, no_answer, scale, ddof, eps)
     estimated = None
     is_correct = rewards > 0 if correct is None else correct
     if adv_estimator != "grpo":

@@ -15,8 +15,8 @@ Shapes: B groups (one question each), n samples per group.
 | `batch_positive` |                            | 1 if a_i occurs once in the group | unchanged           |
 
 N(x, a) is the number of times outcome a was sampled for question x before this batch, or with count="after" up to and
-with this batch; N = 0 gives b = 1. `only` restricts the sum of signals: "incorrect" gives correct samples none,
-"unsolved" gives groups with a correct sample none.
+with this batch; N = 0 gives b = 1. `exponent` replaces the 1/2. `only` restricts the sum of signals: "incorrect" gives
+correct samples none, "unsolved" gives groups with a correct sample none.
 Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3. The sum of several methods
 is ours: the paper calls historical and batch exploration complementary and gives no formula.
 """
@@ -85,6 +85,7 @@ class GroupSettings(NamedTuple):
     methods: tuple[str, ...]
     coefs: tuple[float, ...]
     baseline: float = 0.5
+    exponent: float = 0.5
     zero_when_all_correct: bool | None = None
     no_answer: NoAnswerRule = "no_bonus"
     scale: Scale = "std"
@@ -119,9 +120,10 @@ def reward_advantages(rewards_Bn: Tensor, *, scale: Scale = "std", ddof: int = 1
     return centred_Bn.masked_fill(equal_B1, 0.0)  # the mean of equal floats may differ from them by an ulp
 
 
-def historical_bonus(counts_Bn: Tensor, dtype: torch.dtype) -> Tensor:
-    """Raw UCB bonus `min(1, N^(-1/2))` of counts (B, n) int64 taken before the batch; N = 0 gives 1."""
-    return counts_Bn.clamp(min=1).to(dtype).rsqrt()
+def historical_bonus(counts_Bn: Tensor, dtype: torch.dtype, exponent: float = 0.5) -> Tensor:
+    """Raw UCB bonus `min(1, N^-exponent)` of counts (B, n) int64 taken before the batch; N = 0 gives 1."""
+    seen_Bn = counts_Bn.clamp(min=1)
+    return seen_Bn.to(dtype).rsqrt() if exponent == 0.5 else seen_Bn.double().pow(-exponent).to(dtype)
 
 
 def exploration_signal(
@@ -133,7 +135,7 @@ def exploration_signal(
         method: see the table of this module.
         outcome_keys_Bn: (B, n) int64 outcome classes, 0 for "no answer".
         counts_Bn: (B, n) int64 counts before the batch; needed by the `ucb` and the registered methods only.
-        settings: `baseline`, and `no_answer`, whose "no_bonus" keeps malformed text from earning novelty.
+        settings: `baseline`, `exponent`, and `no_answer`, whose "no_bonus" keeps malformed text from earning novelty.
         dtype: of the result.
 
     Returns:
@@ -150,7 +152,7 @@ def exploration_signal(
         check_shape_of(f"the result of bonus={method!r}", signal_Bn, "outcome_keys", outcome_keys_Bn)
         return signal_Bn.masked_fill(outcome_keys_Bn == NO_ANSWER, 0.0) if no_bonus else signal_Bn
     if method in COUNT_METHODS:
-        bonus_Bn = historical_bonus(cast(Tensor, counts_Bn), dtype)
+        bonus_Bn = historical_bonus(cast(Tensor, counts_Bn), dtype, settings.exponent)
         if no_bonus:
             bonus_Bn = bonus_Bn.masked_fill(outcome_keys_Bn == NO_ANSWER, 0.0)
         if method == "ucb":

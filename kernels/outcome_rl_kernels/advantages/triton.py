@@ -85,9 +85,12 @@ def _sqrt(x):
 
 
 @triton.jit
-def _historical_bonus(before, earns_bonus, dtype: tl.constexpr):
-    seen = tl.maximum(before, 1).to(dtype)
-    bonus = _divide(tl.full(seen.shape, 1.0, dtype), _sqrt(seen))
+def _historical_bonus(before, earns_bonus, exponent, ROOT: tl.constexpr, dtype: tl.constexpr):
+    seen = tl.maximum(before, 1)
+    if ROOT:
+        bonus = _divide(tl.full(seen.shape, 1.0, dtype), _sqrt(seen.to(dtype)))
+    else:
+        bonus = tl.exp2(-exponent * tl.log2(seen.to(tl.float64))).to(dtype)
     return tl.where(earns_bonus, bonus, 0.0)
 
 
@@ -99,6 +102,8 @@ def _signal(
     earns_bonus,
     outcomes_ptr,
     baseline,
+    exponent,
+    ROOT: tl.constexpr,
     n: tl.constexpr,
     dtype: tl.constexpr,
 ):
@@ -106,11 +111,11 @@ def _signal(
     if METHOD == _NONE:
         signal = tl.zeros(before.shape, dtype)
     elif METHOD == _UCB:
-        signal = _historical_bonus(before, earns_bonus, dtype)
+        signal = _historical_bonus(before, earns_bonus, exponent, ROOT, dtype)
     elif METHOD == _UCB_CON:
-        signal = _historical_bonus(before, earns_bonus, dtype) - _in_dtype(baseline, dtype)
+        signal = _historical_bonus(before, earns_bonus, exponent, ROOT, dtype) - _in_dtype(baseline, dtype)
     elif METHOD == _UCB_MEAN:
-        bonus = _historical_bonus(before, earns_bonus, dtype)
+        bonus = _historical_bonus(before, earns_bonus, exponent, ROOT, dtype)
         others = tl.sum(bonus.to(tl.float64), 0).to(dtype) - bonus
         signal = bonus - _divide(others, tl.full(others.shape, n - 1, dtype)) if n > 1 else tl.zeros_like(bonus)
     elif METHOD == _BATCH:
@@ -138,6 +143,7 @@ def _group_advantages_kernel(
     limit: tl.int64,
     groups: tl.int64,
     baseline: tl.float64,
+    exponent: tl.float64,
     eps: tl.float64,
     coef_0: tl.float64,
     coef_1: tl.float64,
@@ -146,6 +152,7 @@ def _group_advantages_kernel(
     coef_4: tl.float64,
     METHODS: tl.constexpr,  # numbers in BONUS_METHODS, in the order of the coefficients
     ZEROED: tl.constexpr,  # for each, whether a group whose answers are all correct gets none
+    ROOT: tl.constexpr,  # the exponent is 1/2
     NO_ANSWER_COUNTS: tl.constexpr,
     STANDARDISE: tl.constexpr,
     DEGREES: tl.constexpr,
@@ -202,6 +209,8 @@ def _group_advantages_kernel(
             earns_bonus,
             outcomes_ptr + group * SAMPLES,
             baseline,
+            exponent,
+            ROOT,
             SAMPLES,
             dtype,
         )
@@ -272,6 +281,7 @@ def triton_group_advantages(
             limit=limit_of(slot_count),
             groups=B,
             baseline=float(settings.baseline),
+            exponent=float(settings.exponent),
             eps=float(settings.eps),
             coef_0=coefs[0],
             coef_1=coefs[1],
@@ -280,6 +290,7 @@ def triton_group_advantages(
             coef_4=coefs[4],
             METHODS=tuple(map(BONUS_METHODS.index, settings.methods)),
             ZEROED=settings.zeroed,
+            ROOT=settings.exponent == 0.5,
             NO_ANSWER_COUNTS=settings.no_answer == "own_class",
             STANDARDISE=settings.scale == "std",
             DEGREES=max(n - settings.ddof, 1),

@@ -110,6 +110,7 @@ def test_dtype_follows_the_rewards_and_carries_no_gradient() -> None:
         ({"coef": torch.tensor(0.1)}, TypeError, r"coef must be a Python number; got Tensor. Use coef\.item\(\)"),
         ({"baseline": math.nan}, ValueError, "baseline must be finite; got nan"),
         ({"baseline": None}, TypeError, "baseline must be a Python number; got NoneType"),
+        ({"exponent": -0.5}, ValueError, "exponent must be finite and >= 0; got -0.5"),
         ({"eps": -1e-6}, ValueError, "eps must be finite and >= 0; got -1e-06"),
         ({"eps": "1e-6"}, TypeError, "eps must be a Python number; got str"),
         ({"zero_when_all_correct": "no"}, TypeError, "zero_when_all_correct must be True, False or None; got 'no'"),
@@ -235,6 +236,21 @@ def test_three_way(impl: str, bonus: str, dtype: torch.dtype) -> None:
         if "ucb_mean" not in bonus:
             assert torch.equal(ours.bonuses.cpu(), plain.bonuses)
     assert all(torch.equal(a.cpu(), b) for a, b in zip(counts.items(), oracle.items(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("exponent", [0.0, 0.25, 1.0, 3.0])
+@pytest.mark.parametrize("impl", FAST)
+def test_other_exponents_are_those_of_the_reference(impl: Any, exponent: float, dtype: torch.dtype) -> None:
+    """Each takes its power in float64, and rounds once; two libraries may differ in its last bit."""
+    counts, oracle = twins(impl)
+    rewards, questions, outcomes = groups(*SHAPES[impl][1], 3, impl, dtype)
+    options: dict[str, Any] = {"bonus": "ucb+ucb_con", "coef": 1.0, "exponent": exponent, "no_answer": "own_class"}
+    ours = group_advantages(rewards, questions, outcomes, counts, impl=impl, **options)
+    plain = group_advantages(rewards.cpu(), questions.cpu(), outcomes.cpu(), oracle, impl="reference", **options)
+    seen = plain.counts.clamp(min=1).double()
+    torch.testing.assert_close(plain.bonuses.double(), 2 * seen**-exponent - 0.5, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(ours.bonuses.cpu(), plain.bonuses, rtol=4 * torch.finfo(dtype).eps, atol=0)
 
 
 @pytest.mark.parametrize("impl", FAST)
