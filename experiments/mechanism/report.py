@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments import claims
+from experiments.judged import claims_table, interval, summary
 from experiments.mechanism.study import POINT_MEASURES
-from outcome_rl import verdicts
 
 LABELS = {
     "base": "base sampling",
@@ -51,9 +51,9 @@ def report(record: Record) -> str:
         f"{_rates(record['rates'])}. The verdicts follow `outcome_rl/verdicts.py`: paired differences, one a rule "
         "table, 95 % t intervals, Holm's correction over all rows. The paper's own effects are those of its tables, "
         "± one standard error over its seeds.",
-        _summary(record["claims"]),
+        summary(record["claims"]),
         "## Claims",
-        _claims_table(record["claims"]),
+        claims_table(record["claims"]),
         "A row without a value compares questions that neither run solved, and on this split every question was "
         "solved. *No difference*: smaller than the margin of its measure, which is "
         + ", ".join(f"{measure.margin:g} for {name}" for name, measure in claims.MEASURES.items())
@@ -106,36 +106,6 @@ def draw_doses(points: Sequence[Record], path: Path) -> None:
     figure.savefig(path, dpi=80)
 
 
-def _summary(rows: Sequence[Record]) -> str:
-    judged = [row for row in rows if row["differences"]]
-    decided = [row for row in judged if row["word"] != "undecided"]
-    by_claim = [list(group) for _, group in groupby(rows, key=lambda row: row["statement"])]
-    whole = [group for group in by_claim if all(row["word"] != "undecided" for row in group if row["differences"])]
-    words = ", ".join(f"{word} {sum(row['word'] == word for row in judged)}" for word in verdicts.WORDS)
-    return (
-        f"**{len(decided)} of {len(judged)} comparisons are decided** ({words}), and {len(whole)} of {len(by_claim)} "
-        "claims in every measure and on every split where they can be asked."
-    )
-
-
-def _claims_table(rows: Sequence[Record]) -> str:
-    lines = [
-        "| claim | paper | measure | split | difference | verdict | in the paper |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    previous = ""
-    for row, claim in zip(rows, claims.rows(), strict=True):
-        statement, source = (claim.claim.statement, claim.claim.source) if row["statement"] != previous else ("", "")
-        previous = row["statement"]
-        effects = ", ".join(f"{e.model} {e.mean:+.3f} ± {e.error:.3f}" for e in claims.paper_effects(claim))
-        word = f"**{row['word']}**" if row["differences"] else "no value"
-        lines.append(
-            f"| {statement} | {source} | {row['measure']} | {row['split']} | {_interval(row['differences'])} | "
-            f"{word} | {effects} |"
-        )
-    return "\n".join(lines)
-
-
 def _robustness(record: Record) -> str:
     lines = [
         "GRPO's curves leave open how much of the sharing is whose: other rates fit almost as well. The words that "
@@ -178,7 +148,7 @@ def _slopes(points: Sequence[Record]) -> str:
             cells = []
             for measure in POINT_MEASURES:
                 tables = zip(*(entry[measure] for entry in entries), strict=True)
-                cells.append(_interval([statistics.linear_regression(values, table).slope for table in tables]))
+                cells.append(interval([statistics.linear_regression(values, table).slope for table in tables]))
             lines.append(f"| {study} | {LABELS[name]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -199,7 +169,7 @@ def _ablations(points: Sequence[Record]) -> str:
     for study in dict.fromkeys(point["study"] for point in points if point["study"] not in DOSE_STUDIES):
         for name, (without, with_change) in _by_method(points, study):
             cells = [
-                _interval([b - a for a, b in zip(without[measure], with_change[measure], strict=True)])
+                interval([b - a for a, b in zip(without[measure], with_change[measure], strict=True)])
                 for measure in POINT_MEASURES
             ]
             lines.append(f"| {study} | {LABELS[name]} | {' | '.join(cells)} |")
@@ -210,16 +180,6 @@ def _by_method(points: Iterable[Record], study: str) -> Iterable[tuple[str, list
     chosen = [point for point in points if point["study"] == study]
     for name, group in groupby(chosen, key=lambda point: point["name"]):
         yield name, list(group)
-
-
-def _interval(differences: Sequence[float]) -> str:
-    if not differences:
-        return ""
-    found = verdicts.estimate(differences)
-    digits = 4 if abs(found.mean) < 0.1 else 3 if abs(found.mean) < 1 else 2
-    if math.isnan(found.low):
-        return f"{found.mean:+.{digits}f}"
-    return f"{found.mean:+.{digits}f} [{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
 
 
 def _mean_and_error(values: Sequence[float]) -> str:

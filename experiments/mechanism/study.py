@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import claims
+from experiments.judged import judge_rows, short
 from experiments.mechanism.policy import Rates, without_sharing
 from experiments.mechanism.splits import SPLITS, Split, setting
 from experiments.mechanism.training import KS, STILL, Evaluation, Method, Training, train
@@ -94,25 +95,7 @@ def differences(runs: Runs, row: claims.Row, plan: Plan) -> list[float]:
 
 def judge_claims(runs: Runs, plan: Plan) -> list[dict[str, Any]]:
     """Judge every claim; return its rows with differences and verdict, as they are recorded."""
-    rows = list(claims.rows())
-    found = [differences(runs, row, plan) for row in rows]
-    cases = [
-        verdicts.Case(values, row.claim.direction, claims.MEASURES[row.measure].margin)
-        for row, values in zip(rows, found, strict=True)
-    ]
-    return [
-        {
-            "statement": row.claim.statement,
-            "left": row.claim.left,
-            "right": row.claim.right,
-            "measure": row.measure,
-            "split": row.split,
-            "word": verdict.word,
-            "p": _short(verdict.p),
-            "differences": [_short(value) for value in values],
-        }
-        for row, values, verdict in zip(rows, found, verdicts.judge(cases), strict=True)
-    ]
+    return judge_rows(lambda row: differences(runs, row, plan))
 
 
 def levels(runs: Runs) -> list[dict[str, Any]]:
@@ -269,11 +252,6 @@ def _difference(runs: Runs, row: claims.Row, split: str, instance: int, seed: in
     return left.measures[row.measure] - right.measures[row.measure]
 
 
-def _short(value: float) -> float:
-    """Round to five digits after the point; more is noise in a record."""
-    return round(float(value), 5)
-
-
 def _mean(values: Sequence[float]) -> float | None:
     known = [value for value in values if not math.isnan(value)]
-    return _short(statistics.fmean(known)) if known else None
+    return short(statistics.fmean(known)) if known else None

@@ -43,8 +43,8 @@ class Results:
         seeds = self.records["plan"]["seeds"]
         return [self._runs[cell, method, seed] for seed in seeds if (cell, method, seed) in self._runs]
 
-    def difference(self, left: str, right: str, contrast: Contrast, split: str | None = None) -> Estimate | None:
-        """Return the mean of `contrast` over the paired runs of two methods, in all cells or those of a split.
+    def difference(self, left: str, right: str, contrast: Contrast, split: str) -> Estimate | None:
+        """Return the mean of `contrast` over the paired runs of two methods, in the cells of a split.
 
         Pairs without a value are left out, such as those without an unsolved question; None if no pair is left.
         """
@@ -52,10 +52,8 @@ class Results:
         known = [value for value in values if value is not None and not math.isnan(value)]
         return estimate(known) if known else None
 
-    def _pairs(self, left: str, right: str, split: str | None) -> Iterator[tuple[Record, Record]]:
-        for cell in self.cells:
-            if split not in (None, cell.split):
-                continue
+    def _pairs(self, left: str, right: str, split: str) -> Iterator[tuple[Record, Record]]:
+        for cell in (cell for cell in self.cells if cell.split == split):
             yield from zip(self.runs(cell, left), self.runs(cell, right), strict=False)
 
 
@@ -127,11 +125,6 @@ def best(k: int) -> Measure:
         return next(float(row["pass_at_k"][str(k)]) for row in evaluations(run, TEST) if row["step"] == step)
 
     return chosen
-
-
-def frontier(run: Record) -> float:
-    """Return test pass@k of the last checkpoint, averaged over k = 1, 2, 4, ..."""
-    return float(statistics.mean(evaluations(run, TEST)[-1]["pass_at_k"].values()))
 
 
 def cell_of(record: Record) -> Cell:

@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from experiments.paper.claims import CLAIMS, judge
 from experiments.paper.measures import (
     BASE,
     Estimate,
@@ -47,18 +46,8 @@ def label(method: str) -> str:
     return "base policy" if method == BASE else ALL[method].label
 
 
-def claims_table(results: Results) -> str:
-    rows = []
-    for claim in CLAIMS:
-        found, verdict = judge(claim, results)
-        measured = "" if found is None else f"{_signed(found)} ({number(found.pairs, 'pair')})"
-        compared = f"{label(claim.left)} - {label(claim.right)}: {claim.measure}"
-        rows.append([claim.text, claim.paper, compared, measured, f"**{verdict}**"])
-    return table(["claim", "the paper", "compared here", "difference ± standard error", "verdict"], rows)
-
-
-def overview_table(results: Results, split: str | None) -> str:
-    """Return the difference of every method from GRPO, run by run as for the claims, over one split or all cells."""
+def overview_table(results: Results, split: str) -> str:
+    """Return the difference of every method from GRPO, run by run, over the cells of a split."""
     rows = []
     for method in results.records["plan"]["methods"]:
         if method == "none":
