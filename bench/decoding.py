@@ -114,6 +114,7 @@ def _transformers(policy: Policy, prompts: list[list[int]], samples: int, tokens
 
 def _vllm(policy: Policy, model: str, prompts: list[list[int]], samples: int, tokens: int) -> Callable[[], int]:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; otherwise nearly all of the memory
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from vllm import LLM, SamplingParams
 

@@ -121,7 +121,14 @@ def _case_text(case: dict[str, Any]) -> str:
     text = f"H = {case['hidden']:,}, V = {case['vocabulary']:,}, {case['dtype']}, {case['tokens']:,} tokens"
     if case["rows"] != case["tokens"]:
         text += f" padded to {case['rows']:,} rows"
-    return text + (f", {case['dead_tokens'] / case['tokens']:.0%} of them dead" if case["dead_tokens"] else "")
+    if case["dead_tokens"]:
+        text += f", {case['dead_tokens'] / case['tokens']:.0%} of them dead"
+    if case["median_kept_tokens"]:
+        text += (
+            f"; supports of {case['kept_tokens']:.0f} tokens in the mean, {case['median_kept_tokens']} in the median, "
+            f"{case['single_kept_tokens']:.0%} of them a single token"
+        )
+    return text + f"; mean entropy {case['entropy']:.2f} nats"
 
 
 def _image(path: str) -> str:

@@ -31,7 +31,18 @@ def row(name: str, median_ms: float | None, **changes: Any) -> Row:
 
 @pytest.fixture
 def record() -> Record:
-    case = {"hidden": 512, "vocabulary": 32000, "dtype": "float32", "tokens": 512, "rows": 600, "dead_tokens": 128}
+    case = {
+        "hidden": 512,
+        "vocabulary": 32000,
+        "dtype": "float32",
+        "tokens": 512,
+        "rows": 600,
+        "dead_tokens": 128,
+        "kept_tokens": 53.8,
+        "median_kept_tokens": 6,
+        "single_kept_tokens": 0.26,
+        "entropy": 1.35,
+    }
     section = Section(
         case=case,
         floor="matrix products",
@@ -79,7 +90,11 @@ def test_the_blocks_name_device_commit_and_every_section(record: Record) -> None
     assert "cpu: some; PyTorch 2.13.0; 2026-01-01" in short
     assert "(loss-cpu.png)" in short
     assert "commit abc" in long
-    assert "**small, float32**: H = 512, V = 32,000, float32, 512 tokens padded to 600 rows, 25% of them dead." in long
+    assert "**small, float32**: H = 512, V = 32,000, float32, 512 tokens padded to 600 rows, 25% of them dead; " in long
+    assert (
+        "dead; supports of 54 tokens in the mean, 6 in the median, 26% of them a single token; mean entropy 1.35 nats."
+        in long
+    )
     assert "**another**" in long
     assert loss_page.blocks({}) == ("", "")
 
