@@ -246,6 +246,7 @@ def test_other_exponents_are_those_of_the_reference(impl: Any, exponent: float, 
     counts, oracle = twins(impl)
     rewards, questions, outcomes = groups(*SHAPES[impl][1], 3, impl, dtype)
     options: dict[str, Any] = {"bonus": "ucb+ucb_con", "coef": 1.0, "exponent": exponent, "no_answer": "own_class"}
+    options["zero_when_all_correct"] = False
     ours = group_advantages(rewards, questions, outcomes, counts, impl=impl, **options)
     plain = group_advantages(rewards.cpu(), questions.cpu(), outcomes.cpu(), oracle, impl="reference", **options)
     seen = plain.counts.clamp(min=1).double()
