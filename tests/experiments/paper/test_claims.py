@@ -1,16 +1,15 @@
-"""Verdicts follow the rule that the report prints, and differences are taken where they are like for like."""
+"""Measures of the claims, and differences taken where they are like for like."""
 
 import math
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from reproduce_records import PLAN, records
 
-from experiments.paper.claims import CLAIMS, judge, verdict
+from experiments import claims
+from experiments.judged import judge_rows
+from experiments.paper.claims import MEASURES, Unit, differences_by_unit, entropy_gap, late_change, solved_early
 from experiments.paper.measures import (
-    BASE,
-    Estimate,
     Results,
     best,
     distinct_on_common_unsolved,
@@ -20,36 +19,18 @@ from experiments.paper.measures import (
     of,
 )
 from experiments.paper.plan import ABLATIONS, FULL, METHODS, TOY
+from outcome_rl.verdicts import per_unit
+
+WIDE = replace(PLAN, instances=(0, 1, 2, 3, 4, 5), methods=FULL.methods, seeds=(0, 1))
 
 
-@pytest.mark.parametrize(
-    ("mean", "error", "pairs", "sign", "expected"),
-    [
-        (0.5, 0.2, 4, 1, "seen"),
-        (0.5, 0.2, 3, 1, "inconclusive"),
-        (0.3, 0.2, 4, 1, "inconclusive"),
-        (-0.5, 0.2, 4, 1, "not seen"),
-        (-0.5, 0.2, 4, -1, "seen"),
-        (0.0, 0.0, 4, 1, "inconclusive"),
-        (0.0, 0.002, 4, 0, "seen"),
-        (0.0, 0.02, 4, 0, "inconclusive"),
-        (0.05, 0.02, 4, 0, "not seen"),
-    ],
-)
-def test_the_rule(mean: float, error: float, pairs: int, sign: int, expected: str) -> None:
-    assert verdict(Estimate(mean, error, pairs), sign) == expected
+def judged(results: Results) -> dict[tuple[str, str, str], str]:
+    rows = judge_rows(lambda row: per_unit(differences_by_unit(results, row)))
+    return {(row["statement"], row["measure"], row["split"]): row["word"] if row["differences"] else "" for row in rows}
 
 
-@given(st.floats(-1, 1), st.floats(0, 1), st.integers(4, 50))
-def test_a_claim_and_its_opposite_are_never_both_seen(mean: float, error: float, pairs: int) -> None:
-    found = Estimate(mean, error, pairs)
-    opposite = {"seen": "not seen", "not seen": "seen", "inconclusive": "inconclusive"}
-    assert verdict(found, -1) == opposite[verdict(found, 1)]
-
-
-def test_every_claim_names_methods_of_the_full_plan() -> None:
-    known = {BASE, *FULL.methods}
-    assert all({claim.left, claim.right} <= known for claim in CLAIMS)
+def test_every_measure_of_a_claim_is_known() -> None:
+    assert set(MEASURES) | {"answers unsolved"} == set(claims.MEASURES)
     assert set(FULL.methods) == set(METHODS)
     assert set(FULL.ablations) | set(TOY.ablations) == set(ABLATIONS)
 
@@ -58,11 +39,47 @@ def test_an_effect_that_is_there_is_seen_and_its_opposite_is_not() -> None:
     def better(method: str, name: str, chance: float) -> float:
         return {"batch": 0.9, "none": 0.5}.get(method, 0.7) + 0.01 * chance
 
-    verdicts = {claim.text: judge(claim, Results(records(better)))[1] for claim in CLAIMS}
-    assert verdicts["Batch is best at large k at the end: above GRPO"] == "seen"
-    assert verdicts["Historical exploration finds more in training than Batch"] == "inconclusive"  # all solved all
-    assert verdicts["RL raises pass@1"] == "not seen"  # 0.5 against the base policy's 0.7
-    assert verdicts["The mean baseline helps UCB on test questions"] == "not run"
+    words = judged(Results(records(better, WIDE)))
+    assert words["Batch is best at large k at the end: above GRPO", "final pass@32", "medium"] == "seen"
+    assert words["Batch is best at large k at the end: above GRPO", "final pass@32", "easy"] == ""  # no such split
+    assert words["RL raises pass@1", "final pass@1", "medium"] == "opposite"  # 0.5 against the base policy's 0.7
+    solves = "RL solves questions faster than base sampling at first"
+    assert words[solves, "solved early", "medium"] == ""  # 16 samples a step are not in the plan
+
+
+@pytest.mark.parametrize("split", ["medium", "hard", "hard-medium"])
+def test_pairs_are_those_of_one_unit_and_seed(split: str) -> None:
+    results = Results(records(plan=WIDE))
+    claim = claims.Claim("", "", "ucb", "none", ("final pass@32",), (split,), 1)
+    found = list(differences_by_unit(results, claims.Row(claim, "final pass@32", split)))
+    assert [unit for unit, _ in found] == [Unit(instance, "strong") for instance in WIDE.instances for _ in (0, 1)]
+
+    def values(part: str, method: str) -> list[float]:
+        return [final(32)(run) for cell in results.cells if cell.split == part for run in results.runs(cell, method)]
+
+    first, *others = (
+        [left - right for left, right in zip(values(part, "ucb"), values(part, "none"), strict=True)]
+        for part in split.split("-")
+    )
+    expected = [value - sum(rest) for value, *rest in zip(first, *others, strict=True)]
+    assert [value for _, value in found] == pytest.approx(expected)
+
+
+def test_measures_by_hand() -> None:
+    run = {
+        "curves": {
+            "solved": [0.1 * i for i in range(14)],
+            "entropy_incorrect": [0.3] * 8,
+            "entropy_correct": [0.1] * 8,
+        },
+        "evaluations": [
+            {"step": step, "dataset": "test", "pass_at_k": {"32": value}}
+            for step, value in ((0, 0.1), (2, 0.9), (7, 0.5), (14, 0.6))
+        ],
+    }
+    assert solved_early(run) == pytest.approx(0.1)  # step 2 of 14
+    assert late_change(run) == pytest.approx(0.6 - 0.9)
+    assert entropy_gap(run) == pytest.approx(0.2)
 
 
 def test_the_checkpoint_is_chosen_on_validation() -> None:
@@ -92,11 +109,8 @@ def test_the_last_quarter_skips_steps_without_a_value() -> None:
 
 def test_pairs_are_those_of_one_cell_and_seed() -> None:
     results = Results(records())
-    found = results.difference("ucb", "none", of(final(32)))
-    pairs = [
-        final(32)(left) - final(32)(right)
-        for cell in results.cells
-        for left, right in zip(results.runs(cell, "ucb"), results.runs(cell, "none"), strict=True)
-    ]
-    assert found == estimate(pairs)
-    assert found.pairs == len(PLAN.seeds) * len(PLAN.splits)
+    found = results.difference("ucb", "none", of(final(32)), "hard")
+    (cell,) = [cell for cell in results.cells if cell.split == "hard"]
+    runs = zip(results.runs(cell, "ucb"), results.runs(cell, "none"), strict=True)
+    assert found == estimate([final(32)(left) - final(32)(right) for left, right in runs])
+    assert found.pairs == len(PLAN.seeds)
