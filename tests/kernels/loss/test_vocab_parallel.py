@@ -12,6 +12,9 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
+from outcome_rl_kernels.loss import vocab_parallel
+from outcome_rl_kernels.loss.inputs import LogitRows
+from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
 
@@ -153,6 +156,72 @@ def nothing_flows_from_masked_rows(group: Any, mine: slice) -> None:
 
 def test_masked_rows_and_labels_are_those_of_the_whole_vocabulary(tmp_path: Path) -> None:
     in_three_processes(nothing_flows_from_masked_rows, tmp_path)
+
+
+class Reductions:
+    """`all_reduce` of shards that run one after the other: a round for each reduction, then one with all results."""
+
+    def __init__(self) -> None:
+        self.known: list[Tensor] = []
+        self.given: list[Tensor] = []
+        self.calls = 0
+
+    def all_reduce(self, tensor: Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None) -> None:
+        if self.calls < len(self.known):
+            tensor.copy_(self.known[self.calls])
+        elif self.calls == len(self.known):
+            self.given.append(tensor.clone())
+            self.op = op
+        self.calls += 1
+
+    def finish_round(self) -> bool:
+        """Reduce what the shards gave; return whether there was anything."""
+        given, self.given = torch.stack(self.given) if self.given else None, []
+        if given is not None:
+            self.known.append(given.amax(dim=0) if self.op == dist.ReduceOp.MAX else given.sum(dim=0))
+        return given is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("impl", ["native", pytest.param("triton", marks=pytest.mark.gpu)])
+def test_row_kernels_of_shards(impl: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels of a GPU, too, interpreted where there is none."""
+    if impl == "triton":
+        pytest.importorskip("triton", reason="Triton has no build for this platform")
+    device = "cuda" if impl == "triton" and torch.cuda.is_available() else "cpu"
+    g = torch.Generator().manual_seed(0)
+    logits = (4 * torch.randn(9, V, generator=g)).to(device, dtype)
+    labels = torch.tensor([0, 1, 24, 25, V - 1, 3, 30, 7, 12], device=device)
+    logp_grads, entropy_grads = torch.randn(2, 9, generator=g).to(device)
+    active = torch.arange(9, device=device) != 3
+    parts = [slice(sum(SIZES[:rank]), sum(SIZES[: rank + 1])) for rank in range(len(SIZES))]
+    reductions = Reductions()
+    monkeypatch.setattr(vocab_parallel.dist, "all_reduce", reductions.all_reduce)
+
+    def run(kernels: Any, part: slice) -> list[Tensor]:
+        rows = LogitRows(logits[:, part].contiguous(), labels, 0.8, active)
+        statistics = kernels.row_statistics(rows)
+        grads = [column.to(statistics.logps_R.dtype) for column in (logp_grads, entropy_grads)]
+        grad = torch.empty_like(rows.logits_RV)
+        kernels.row_gradients(rows, statistics, *grads, grad)
+        return [statistics.logps_R, statistics.entropies_R, grad.float()]
+
+    shards = [VocabShard(None, part.start, part.stop - part.start, max(SIZES), V) for part in parts]  # type: ignore[arg-type]
+    while True:
+        reductions.calls = 0
+        found = []
+        for shard, part in zip(shards, parts, strict=True):
+            reductions.calls = 0
+            found.append(run(kernels_of(impl, shard), part))
+        if not reductions.finish_round():
+            break
+    whole = run(kernels_of(impl, None), slice(None))
+    tight = {"rtol": 1e-5, "atol": 1e-5}
+    for logps, entropies, _ in found:
+        torch.testing.assert_close(logps.to(whole[0].dtype), whole[0], **tight)
+        torch.testing.assert_close(entropies.to(whole[1].dtype), whole[1], **tight)
+    grads = torch.cat([grad for _, _, grad in found], dim=1)
+    torch.testing.assert_close(grads, whole[2], **(tight if dtype == torch.float32 else {"rtol": 8e-3, "atol": 1e-5}))
 
 
 def refusals(group: Any, mine: slice) -> None:
