@@ -11,7 +11,7 @@ from matplotlib.ticker import NullLocator
 from outcome_rl.bench.loss_report import Record, Row, Section, number, table
 from outcome_rl.bench.peers import OURS, PEERS
 
-RECORDS = ("loss-cpu", "loss-cuda")
+RECORDS = ("loss-cpu", "loss-cpu-support", "loss-cuda")
 # Sections of the summary table in docs/losses.md and of the plots.
 SUMMARY = (
     "small, float32",

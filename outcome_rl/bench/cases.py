@@ -192,7 +192,9 @@ def only_kept(logits_RV: Tensor, kept_RK: Tensor | None) -> Tensor:
     """Return logits with -inf for the tokens that sampling did not keep."""
     if kept_RK is None:
         return logits_RV
-    return torch.full_like(logits_RV, -torch.inf).scatter(1, kept_RK, logits_RV.gather(1, kept_RK))
+    # A mask, not a copy of the kept logits: the gradient of a copy would count a padding label again.
+    is_kept_RV = torch.zeros_like(logits_RV, dtype=torch.bool).scatter(1, kept_RK, True)
+    return logits_RV.masked_fill(~is_kept_RV, -torch.inf)
 
 
 def float64_chunks(num_rows: int, vocabulary: int) -> Iterator[slice]:

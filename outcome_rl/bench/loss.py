@@ -8,6 +8,7 @@ without gradient; for losses from logits, a copy of the logits. The record is wr
 
 import argparse
 import gc
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -58,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     rounds = options.rounds or (30 if device.type == "cuda" else 15)
     limit = options.time_limit or (480.0 if device.type == "cuda" else float("inf"))
     config = {"rounds": rounds, "peers": peer_versions()}
-    name = f"loss-{device.type}" + ("-part" if options.sections else "")
+    part = "-".join(re.findall(r"[a-z0-9]+", options.sections.lower()))
+    name = f"loss-{device.type}" + (f"-{part}" if part else "")
     start = time.monotonic()
     sections: dict[str, Section] = {}
     for plan in plans:
@@ -86,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "--sections",
         default="",
         metavar="TEXT",
-        help="only sections with TEXT in their name; recorded apart, as a part",
+        help="only sections with TEXT in their name; their record has TEXT in its name",
     )
     parser.add_argument("--rounds", type=int, help="rounds of each measurement, at most (30 on a GPU, 15 on the CPU)")
     parser.add_argument(

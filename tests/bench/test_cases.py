@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from outcome_rl.bench import cases, responses
-from outcome_rl.bench.cases import Spec, make_case
+from outcome_rl.bench.cases import Spec, make_case, only_kept
 from outcome_rl.bench.peers import PEERS
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -98,6 +98,7 @@ def test_sampled_cases_hold_the_states_that_drew_their_labels(pretrained: Policy
     case = make_case(spec, CPU)
     support = case.batch.support
     assert support is not None
+    assert case.batch.kept_NK is not None
     assert case.batch.cu_seqlens is not None
     assert case.batch.cu_seqlens[-1] == len(case.hidden) == len(case.batch.labels)
     logps_NV = (case.hidden @ case.weight.t()).log_softmax(dim=-1)
@@ -109,5 +110,13 @@ def test_sampled_cases_hold_the_states_that_drew_their_labels(pretrained: Policy
         mass = logps_NV[row, kept].exp()
         assert mass.sum() > 0.88
         assert mass.sum() - mass.min() < 0.92
+    logits = torch.randn(case.batch.kept_NK.shape[0], case.weight.shape[0], requires_grad=True)
+    only_kept(logits, case.batch.kept_NK).softmax(dim=-1)[:, 0].sum().backward()  # padding has no part in it
+    plain = logits.detach().clone().requires_grad_()
+    for row in range(len(plain)):
+        kept = support.token_ids[support.offsets[row] : support.offsets[row + 1]]
+        whole = torch.full_like(plain[row], -torch.inf).index_put((kept,), plain[row, kept])
+        whole.softmax(dim=-1)[0].backward()
+    torch.testing.assert_close(logits.grad, plain.grad)
     first = responses.sample_responses(4, 6, temperature, 0.9, CPU, seed=0)
     assert torch.equal(first.labels_N, case.batch.labels)

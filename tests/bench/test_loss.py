@@ -99,7 +99,7 @@ def test_after_the_time_limit_no_section_begins_and_what_was_measured_is_on_reco
 
 def test_a_part_of_the_sections_does_not_replace_the_record_of_all() -> None:
     measured("--sections", "from logits")
-    assert [path.name for path in Path("outcome-rl-bench").iterdir()] == ["loss-cpu-part.json"]
+    assert [path.name for path in Path("outcome-rl-bench").iterdir()] == ["loss-cpu-from-logits.json"]
 
 
 def test_sections_that_do_not_exist_are_refused() -> None:
