@@ -12,10 +12,14 @@ from outcome_rl.bench.loss_report import Record, Row, Section, number, table
 from outcome_rl.bench.peers import OURS, PEERS
 
 RECORDS = ("loss-cpu", "loss-cpu-support", "loss-cuda")
+PLOTTED = ("loss-cpu", "loss-cuda")
 # Sections of the summary table in docs/losses.md and of the plots.
 SUMMARY = (
     "small, float32",
     "small, bfloat16",
+    "SmolLM2-135M, responses at temperature 1",
+    "SmolLM2-135M, support of 16, bfloat16",
+    "SmolLM2-135M, support of top-p 0.95",
     "Llama-3.1-8B, 16k",
     "Qwen2.5-7B, 16k",
     "Qwen2.5-1.5B, 16k",
@@ -40,8 +44,9 @@ def blocks(records: dict[str, Record]) -> tuple[str, str]:
     for name, record in records.items():
         sections = record["figures"]["sections"]
         where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
-        short += f"\n{_image(f'{name}.png')}\n\n{summary(sections)}\n\nMeasured on {where}.\n"
-        long += f"\n{_image(f'{name}.png')}\n\nMeasured on {where}; commit {record['commit']}.\n"
+        image = f"\n{_image(f'{name}.png')}\n" if name in PLOTTED else ""
+        short += f"{image}\n{summary(sections)}\n\nMeasured on {where}.\n"
+        long += f"{image}\nMeasured on {where}; commit {record['commit']}.\n"
         for title, section in sections.items():
             long += f"\n**{title}**: {_case_text(section['case'])}.\n\n{table(section)}\n"
     return short, long

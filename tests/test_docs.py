@@ -1,6 +1,7 @@
 """The documentation agrees with the code."""
 
 import inspect
+import json
 import math
 import re
 import runpy
@@ -91,6 +92,9 @@ def test_readme_figures_are_those_of_the_pages() -> None:
         ratio, memory = _cells("losses.md", name)[0][0].split(" x, ")
         assert f"{ratio} times" in text
         assert f"in {memory}" in text
+    decoding = json.loads((DOCS.parent / "bench" / "results" / "decoding-cpu.json").read_text())["figures"]
+    ours, theirs, peer = (decoding[name]["tokens_per_s"] for name in ("outcome_rl", "vLLM", "transformers"))
+    assert f"sampling is {ours / theirs:.1f} times as fast as vLLM's CPU build and {ours / peer:.1f} times" in text
     pairs, speeds = _cells("outcomes.md", "outcome_rl")
     ratios = [round(float(cell.split(", ")[1].removesuffix(" x"))) for cell in speeds]
     assert f"{min(ratios)} to {max(ratios)} times faster" in text
