@@ -34,8 +34,8 @@ class VocabShard(NamedTuple):
     vocabulary: int  # of all ranks
 
     def summed(self, partial: Tensor) -> Tensor:
-        """Return the sum of a tensor over the ranks, taken in float32 and rounded once."""
-        total = partial.float() if partial.dtype != torch.float64 else partial.clone()
+        """Return the sum of a tensor over the ranks, taken in float32 and rounded once; it may overwrite the tensor."""
+        total = partial.float()
         dist.all_reduce(total, group=self.group)
         return total.to(partial.dtype)
 
@@ -57,7 +57,10 @@ def check_vocab_group(group: Any, support: Any, impl: str, hidden: Tensor) -> No
 
 @lru_cache(maxsize=16)
 def vocab_shard(group: "dist.ProcessGroup", size: int, device: torch.device) -> VocabShard:
-    """Return the place of this rank's `size` rows; the ranks exchange their sizes at the first call alone."""
+    """Return the place of this rank's `size` rows; the ranks exchange their sizes at the first call alone.
+
+    So the heads of a group whose sizes are equal on one rank must be equal on all: others need a group of their own.
+    """
     own = torch.tensor([size], device=device)
     sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(sizes, own, group=group)
