@@ -29,8 +29,8 @@ KEYS = torch.zeros(16, dtype=torch.int64)
 ALL_METHODS = tuple(method for method in BONUS_METHODS if method != "none")
 
 
-def settings(*methods: str) -> GroupSettings:
-    return GroupSettings(cast(Any, methods), (0.1,) * len(methods), 0.5, None, "no_bonus", "std", 1, 1e-6)
+def settings(*methods: str, exponent: float = 0.5) -> GroupSettings:
+    return GroupSettings(methods, (0.1,) * len(methods), exponent=exponent)
 
 
 def launches() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -48,6 +48,7 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
         counts = cast(Any, SimpleNamespace(table=table))
         yield f"{n}: one method", partial(group, None, counts, settings("ucb_con"), True)
         yield f"{n}: all methods", partial(group, rewards > 0, counts, settings(*ALL_METHODS), True)
+        yield f"{n}: another exponent", partial(group, None, counts, settings("ucb_con", exponent=1.0), True)
         yield f"{n}: only look", partial(group, None, counts, settings("ucb"), False)
         yield f"{n}: no counts", partial(group, None, None, settings("batch"), True)
         yield f"{n}: all methods, float64", partial(wide, rewards > 0, counts, settings(*ALL_METHODS), True)
@@ -60,7 +61,7 @@ RELEASE, ACQUIRE = "MEMBAR|buffer_wbl2", r"CCTL\.IVALL|buffer_inv"
 @pytest.mark.parametrize("target", TARGETS)
 def test_nothing_spills_and_atomics_and_fences_are_those_of_the_protocol(target: str, tmp_path: Path) -> None:
     kernels = compile_launches(__file__, target, tmp_path)
-    assert len(kernels) == 2 + 1 + 2 + 2 + 1 + 2 * 5
+    assert len(kernels) == 2 + 1 + 2 + 2 + 1 + 2 * 6
     assert not [kernel for kernel in kernels if kernel.spilled_bytes]
     for kernel in kernels:
         is_group = kernel.kernel == "_group_advantages_kernel"
