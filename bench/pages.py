@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import decoding, loss_page, math_verify_suite
 from experiments.bandits import sweeps
-from experiments.paper import frontier
+from experiments.paper import frontier, methods
 from experiments.paper.measures import Results
 from experiments.smollm2 import record as smollm2
 from outcome_rl.bench import outcomes, step
@@ -46,6 +46,7 @@ def pages() -> dict[Path, str]:
             "decoding": decoding_block(read(RESULTS / "decoding-cpu.json")),
             "earlier": earlier_block(read(RESULTS / "loop-cpu.json"), read(RESULTS / "step.json")),
         },
+        "docs/methods.md": {"methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json"))},
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
         "experiments/smollm2/README.md": {"smollm2": smollm2_block(read(SMOLLM2))},
         "docs/outcomes.md": {
@@ -75,6 +76,15 @@ def decoding_block(record: dict[str, Any]) -> str:
     """Return the table of the decoding benchmark, and where it was measured."""
     where = f"{record['devices'][-1]}; {record['date']}; commit {record['commit']}"
     return f"{decoding.table(record['figures'])}\nMeasured on {where}.\n"
+
+
+def methods_block(record: dict[str, Any]) -> str:
+    """Return the table of methods, and where they were trained."""
+    plan, where = record["config"], f"{record['devices'][-1]}; {record['date']}; commit {record['commit']}"
+    return (
+        f"{methods.methods_table(record)}\nMeans over {len(record['figures']['none'])} rule tables after "
+        f"{plan['steps']} steps of {plan['batch']} questions with {plan['n']} samples. Trained on {where}.\n"
+    )
 
 
 def smollm2_block(record: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image  # matplotlib needs it too
 
 from experiments.paper.measures import BASE, Results, evaluations
-from experiments.paper.plan import Cell
+from experiments.paper.plan import ESTIMATORS, Cell
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label
 
@@ -22,6 +22,7 @@ COLOURS = {
     "batch": "#4f9d69",
     "batch_positive": "#a0785a",
     "ucb_con+batch": "#222222",
+    **{name: f"C{index}" for index, name in enumerate(ESTIMATORS)},
 }
 
 

@@ -16,7 +16,7 @@ from experiments.paper.plan import METHODS_TABLE
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label, table
 from outcome_rl.files import write_json
-from outcome_rl.grpo.run.compare import WORDS, margin
+from outcome_rl.grpo.run.compare import margin
 from outcome_rl.verdicts import Case, Verdict, judge
 
 RESULTS = Path(__file__).parent / "results"
@@ -57,7 +57,10 @@ def last_tests(records: Mapping[str, Any]) -> dict[str, list[dict[str, float]]]:
 
 
 def methods_table(record: Mapping[str, Any]) -> str:
-    """Return means over the rule tables, and differences from GRPO with their 95 % t intervals, in Markdown."""
+    """Return means over the rule tables, and differences from GRPO with their 95 % t intervals, in Markdown.
+
+    Intervals without zero are bold; the line below tells how many differences Holm's correction leaves.
+    """
     figures = record["figures"]
     others = [method for method in figures if method not in (BASE, BASELINE)]
     places = [(method, name) for method in others for name in MEASURES]
@@ -70,7 +73,12 @@ def methods_table(record: Mapping[str, Any]) -> str:
             cells += [mean, _difference(verdicts[method, name]) if method in others else ""]
         rows.append([label(method), *cells])
     heading = [part for name in MEASURES for part in (name, "against GRPO")]
-    return table(["", *heading], rows)
+    decided = sum(verdict.word in ("seen", "opposite") for verdict in verdicts.values())
+    return (
+        table(["", *heading], rows)
+        + f"\nBold: the interval, which is of this comparison alone, has no zero. After Holm's correction for all "
+        f"{len(places)} comparisons {decided} of them are decided.\n"
+    )
 
 
 def _case(figures: Mapping[str, Any], method: str, name: str) -> Case:
@@ -79,7 +87,8 @@ def _case(figures: Mapping[str, Any], method: str, name: str) -> Case:
 
 
 def _difference(verdict: Verdict) -> str:
-    return f"{verdict.mean:+.3f} ({verdict.low:+.3f} to {verdict.high:+.3f}), {WORDS[verdict.word]}"
+    text = f"{verdict.mean:+.3f} ({verdict.low:+.3f} to {verdict.high:+.3f})"
+    return f"**{text}**" if verdict.low > 0 or verdict.high < 0 else text
 
 
 if __name__ == "__main__":

@@ -9,7 +9,10 @@ import pytest
 from reproduce_records import records
 
 from experiments.paper import methods
-from experiments.paper.measures import Results, final
+from experiments.paper.figures import COLOURS
+from experiments.paper.measures import BASE, Results, final
+from experiments.paper.plan import METHODS_TABLE
+from experiments.paper.tables import label
 from outcome_rl.verdicts import estimate
 
 
@@ -33,6 +36,11 @@ def test_every_method_has_a_row_with_its_difference_from_grpo(source: Path) -> N
     )
     found = estimate([left - right for left, right in zip(of_batch, of_grpo, strict=True)])
     assert rows["Batch"][0] == f"{statistics.mean(of_batch):.3f}"
-    assert rows["Batch"][1].startswith(f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f}), ")
+    assert rows["Batch"][1].strip("*") == f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
     assert rows["GRPO"][1] == rows["base policy"][1] == ""
     assert list(rows)[2:4] == ["base policy", "GRPO"]
+
+
+def test_every_method_of_the_plan_has_a_label_and_a_colour() -> None:
+    assert {BASE, *METHODS_TABLE.methods} <= set(COLOURS)
+    assert len({label(method) for method in METHODS_TABLE.methods}) == len(METHODS_TABLE.methods)
