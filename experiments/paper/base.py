@@ -96,7 +96,7 @@ class Base:
         return _written(path, rows[:kept])
 
     def samples(self, cell: Cell, seed: int) -> Samples:
-        """Return as many base samples of each training question as a run draws in all its steps.
+        """Return as many base samples of each training question as the longest run draws in all its steps.
 
         They are new: the samples that selected the hard questions contain no success.
         """
@@ -104,7 +104,7 @@ class Base:
         if not path.exists():
             source = self.training_file(cell)
             questions = len(read_problems(source))
-            count = self.plan.steps * self.plan.batch * self.plan.n // questions
+            count = self.plan.steps * self.plan.batch * max(self.plan.base_samples().values()) // questions
             print(f"sampling the base policy: {cell.name}, {questions} questions x {count}", flush=True)
             folder = path.with_suffix("")
             with self._sampler(cell, source, folder, seed) as (sampler, prompts), OutcomeMatcher() as matcher:

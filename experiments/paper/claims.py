@@ -11,6 +11,7 @@ from typing import NamedTuple
 from experiments import claims
 from experiments.paper.measures import (
     BASE,
+    BASE16,
     Measure,
     Record,
     Results,
@@ -29,15 +30,15 @@ from experiments.paper.runs import TEST
 
 def solved_early(run: Record) -> float:
     """Return the share of the training questions solved after `claims.EARLY` of the steps."""
-    curve = run["curves"]["solved"]
+    curve = run.get("curves", run)["solved"]  # of the base policy: one entry an epoch
     return float(curve[max(1, round(claims.EARLY * len(curve))) - 1])
 
 
 def late_change(run: Record) -> float:
-    """Return the change of test pass@32 from the evaluation nearest to `claims.EARLY` of the steps to the last."""
+    """Return the change of test pass@32 from the evaluation nearest to `claims.EARLY` of the steps to the end."""
     tests = [row for row in evaluations(run, TEST) if row["step"] > 0]
     early = min(tests, key=lambda row: abs(row["step"] - claims.EARLY * tests[-1]["step"]))
-    return float(tests[-1]["pass_at_k"]["32"] - early["pass_at_k"]["32"])
+    return final(32)(run) - float(early["pass_at_k"]["32"])
 
 
 def entropy_gap(run: Record) -> float:
@@ -69,7 +70,7 @@ class Unit(NamedTuple):
 
 def differences_by_unit(results: Results, row: claims.Row) -> Iterator[tuple[Unit, float | None]]:
     """Yield left minus right of a claim for each unit and seed; nothing where the plan lacks a method or a split."""
-    methods = {BASE, claims.NOTHING, *results.records["plan"]["methods"]}
+    methods = {BASE, BASE16, claims.NOTHING, *results.records["plan"]["methods"]}
     if not {row.claim.left, row.claim.right} <= methods:
         return
     splits = row.split.split("-")

@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 from experiments.paper.plan import Cell
@@ -11,7 +12,7 @@ from experiments.paper.runs import TEST, VALIDATION
 Record = dict[str, Any]
 Measure = Callable[[Record], float]
 Contrast = Callable[[Record, Record], float | None]
-BASE = "base"
+BASE, BASE16 = "base", "base@16"  # as many samples as the runs draw, and as those with 16 a question and step
 LAST_SHARE = 0.25  # statistics of training batches are averaged over the last quarter of the steps
 
 
@@ -29,14 +30,15 @@ class Results:
     def __init__(self, records: Record) -> None:
         self.records = records
         self.cells = [cell_of(cell) for cell in records["cells"]]
-        self._runs = {(cell_of(run), run["method"], run["seed"]): run for run in records["runs"]}
-        for cell in records["cells"]:
-            for seed, base in zip(records["plan"]["seeds"], cell["base"], strict=True):
+        last = {"final_evaluations": records["plan"].get("final_evaluations", 1)}
+        self._runs = {(cell_of(run), run["method"], run["seed"]): {**run, **last} for run in records["runs"]}
+        for cell, name in product(records["cells"], (BASE, BASE16)):
+            for seed, base in zip(records["plan"]["seeds"], cell.get(name, []), strict=False):
                 place = cell_of(cell)
                 # Every run evaluates the base policy at step 0, from the same seed.
                 untrained = next(run for run in records["runs"] if cell_of(run) == place and run["seed"] == seed)
                 at_start = [row for row in untrained["evaluations"] if row["step"] == 0]
-                self._runs[place, BASE, seed] = {**base, "evaluations": at_start}
+                self._runs[place, name, seed] = {**base, "evaluations": at_start}
 
     def runs(self, cell: Cell, method: str) -> list[Record]:
         """Return a method's runs in a cell, by seed; `BASE` is sampling from the base policy."""
@@ -109,8 +111,10 @@ def evaluations(run: Record, dataset: str) -> list[Record]:
 
 
 def final(k: int) -> Measure:
-    """Return the measure of test pass@k of the last checkpoint."""
-    return lambda run: float(evaluations(run, TEST)[-1]["pass_at_k"][str(k)])
+    """Return the measure of test pass@k at the end: of the last checkpoint, or the mean of the plan's last few."""
+    return lambda run: statistics.mean(
+        row["pass_at_k"][str(k)] for row in evaluations(run, TEST)[-run.get("final_evaluations", 1) :]
+    )
 
 
 def best(k: int) -> Measure:

@@ -62,6 +62,8 @@ ESTIMATORS = {
         ("majority", "TTRL: majority vote, no gold answers", "majority", ()),
     )
 }
+# The paper's runs of RL as sampling: twice the samples of the other runs, compared with as many of the base policy.
+SAMPLING = {"none@16": Method("GRPO, n = 16", "none", settings=("rollout.n=16",))}
 # One setting changed at a time, on the medium split of the strong policies.
 ABLATIONS = {
     **{
@@ -79,7 +81,7 @@ ABLATIONS = {
     "batch-c-1": Method("Batch, c = 1", "batch", (1.0,)),
     "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("exploration.equivalence=math_verify",)),
 }
-ALL = METHODS | ESTIMATORS | ABLATIONS
+ALL = METHODS | ESTIMATORS | SAMPLING | ABLATIONS
 ABLATION_SPLIT, ABLATION_POLICY = "medium", "strong"
 
 
@@ -134,6 +136,12 @@ class Plan:
     # Upper limit of hard questions to train on.
     hard_questions: int
     hard_samples: int = HARD_SAMPLES
+    # Final figures are means over this many evaluations, the last ones.
+    final_evaluations: int = 1
+
+    def base_samples(self) -> dict[str, int]:
+        """Return base sampling by name -> samples a question and step: as many as its methods draw."""
+        return {"base": self.n} | ({"base@16": 16} if "none@16" in self.methods else {})
 
     def cells(self) -> list[Cell]:
         return [Cell(*place) for place in product(self.instances, self.policies, self.splits)]
@@ -225,6 +233,28 @@ METHODS_TABLE = Plan(
     hard_pool=0,
     hard_questions=0,
 )
+# The study that decides: one unit a rule table. In 96 steps of 64 questions each of the 128 training questions is drawn
+# 48 times, so it is sampled 384 times; the paper's runs sample each question of its medium data 373 times.
+CONFIRM = Plan(
+    name="confirm",
+    instances=tuple(range(10)),
+    policies=("strong",),
+    splits=("medium",),
+    methods=("none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive", "none@16"),
+    ablations=(),
+    seeds=(0, 1),
+    steps=96,
+    batch=64,
+    n=8,
+    test_freq=16,
+    train_questions=128,
+    validation_questions=32,
+    test_questions=128,
+    test_samples=128,
+    hard_pool=0,
+    hard_questions=0,
+    final_evaluations=3,
+)
 # A test of the machinery, far too small for the claims.
 SMOKE = Plan(
     name="smoke",
@@ -246,10 +276,11 @@ SMOKE = Plan(
     hard_questions=4,
     hard_samples=4,
 )
-PLANS = {plan.name: plan for plan in (QUICK, FULL, TOY, METHODS_TABLE, SMOKE)}
+PLANS = {plan.name: plan for plan in (QUICK, FULL, CONFIRM, TOY, METHODS_TABLE, SMOKE)}
 HELP = {
     "quick": "two splits, four methods, two seeds; minutes on two cores",
     "full": "every split, method and ablation; a night on a CPU",
+    "confirm": "the study that decides: ten rule tables; four hours on two cores",
     "toy": "the figure of README.md; an hour on two cores",
     "methods": "the table of docs/methods.md; half an hour on two cores",
     "smoke": "a test of the machinery",

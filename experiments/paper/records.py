@@ -45,14 +45,17 @@ def _cell(plan: Plan, base: Base, cell: Cell) -> dict[str, Any]:
     return {
         **cell._asdict(),
         "questions": len(problems),
-        "base": [_base(base.samples(cell, seed), plan, epoch) for seed in plan.seeds],
+        **{
+            name: [_base(base.samples(cell, seed), plan.steps, epoch, n) for seed in plan.seeds]
+            for name, n in plan.base_samples().items()
+        },
     }
 
 
-def _base(samples: Samples, plan: Plan, epoch: int) -> dict[str, Any]:
+def _base(samples: Samples, total: int, epoch: int, n: int) -> dict[str, Any]:
     """Return the curves of sampling from the base policy, with n more samples per question after each epoch."""
-    steps = range(epoch, plan.steps + 1, epoch)
-    curve = [_coverage(samples, plan.n * step // epoch) for step in steps]
+    steps = range(epoch, total + 1, epoch)
+    curve = [_coverage(samples, n * step // epoch) for step in steps]
     solved, distinct = curve[-1]
     return {
         "steps": list(steps),

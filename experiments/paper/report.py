@@ -78,6 +78,8 @@ def _preamble(records: dict[str, Any]) -> str:
     seeds = len(plan["seeds"])
     names = ", ".join(records["left_out"])
     left_out = f"**Not finished, and left out** (rule table, base policy, split): {names}.\n\n" if names else ""
+    last = plan.get("final_evaluations", 1)
+    final = f' "Last" is the mean of the last {last} evaluations.' if last > 1 else ""
     part = "" if seeds == len(PLANS[plan["name"]].seeds) else f" --seeds {seeds}"
     return f"""\
 Song, Kempe, Munos, *Outcome-based Exploration for LLM Reasoning* (arXiv:2509.06941), on dialect arithmetic with a
@@ -87,8 +89,9 @@ rule tables {_list(plan["instances"])}; base policies: {policies}; seeds {_list(
 Test: {plan["test_questions"]} questions with {plan["test_samples"]} samples each, the same for all.
 
 The settings are in `experiments/paper/plan.py` and were fixed before the runs. "Best" is the checkpoint that the
-{plan["validation_questions"]} validation questions select. Hard questions are those that the base policy fails in
-{plan["hard_samples"]} samples. The base policy is compared with RL at the same number of samples, newly drawn.
+{plan["validation_questions"]} validation questions select.{final}
+Hard questions are those that the base policy fails in {plan["hard_samples"]} samples. The base policy is compared with
+RL at the same number of samples, newly drawn.
 
 {left_out}Made with commit {environment["commit"]}, {environment["date"]}, {"; ".join(environment["devices"])}."""
 

@@ -53,12 +53,22 @@ def records(figure: Figure = noise, plan: Plan = PLAN) -> dict[str, Any]:
         }
 
     steps = list(range(3, plan.steps + 1, 3))
-    base = {name: [value("base", name) for _ in steps] for name in ("solved", "distinct", "distinct_unsolved")}
+    curves = ("solved", "distinct", "distinct_unsolved")
     cells = [
         {
             **cell._asdict(),
             "questions": QUESTIONS,
-            "base": [{"steps": steps, **base, **coverage("base")}] * len(plan.seeds),
+            **{
+                name: [
+                    {
+                        "steps": steps,
+                        **{curve: [value(name, curve) for _ in steps] for curve in curves},
+                        **coverage(name),
+                    }
+                ]
+                * len(plan.seeds)
+                for name in plan.base_samples()
+            },
         }
         for cell in plan.cells()
     ]

@@ -18,7 +18,7 @@ from experiments.paper.measures import (
     late,
     of,
 )
-from experiments.paper.plan import ABLATIONS, FULL, METHODS, TOY
+from experiments.paper.plan import ABLATIONS, FULL, METHODS, TOY, Cell
 from outcome_rl.verdicts import per_unit
 
 WIDE = replace(PLAN, instances=(0, 1, 2, 3, 4, 5), methods=FULL.methods, seeds=(0, 1))
@@ -45,6 +45,28 @@ def test_an_effect_that_is_there_is_seen_and_its_opposite_is_not() -> None:
     assert words["RL raises pass@1", "final pass@1", "medium"] == "opposite"  # 0.5 against the base policy's 0.7
     solves = "RL solves questions faster than base sampling at first"
     assert words[solves, "solved early", "medium"] == ""  # 16 samples a step are not in the plan
+
+
+def test_twice_the_samples_are_compared_with_twice_the_base_samples() -> None:
+    def early(method: str, name: str, chance: float) -> float:
+        return {"none@16": 0.9, "base@16": 0.5}.get(method, 0.1) + 0.01 * chance
+
+    plan = replace(WIDE, methods=("none", "none@16"))
+    words = judged(Results(records(early, plan)))
+    assert words["RL solves questions faster than base sampling at first", "solved early", "medium"] == "seen"
+
+
+def test_final_figures_are_means_over_the_last_evaluations_of_the_plan() -> None:
+    one, three = (
+        Results(records(plan=replace(PLAN, test_freq=2, final_evaluations=count))).runs(
+            Cell(0, "strong", "hard"), "none"
+        )
+        for count in (1, 3)
+    )
+    for last, mean in zip(one, three, strict=True):
+        values = [row["pass_at_k"]["1"] for row in last["evaluations"] if row["dataset"] == "test"]
+        assert final(1)(last) == values[-1]
+        assert final(1)(mean) == pytest.approx(sum(values[-3:]) / 3)
 
 
 @pytest.mark.parametrize("split", ["medium", "hard", "hard-medium"])
