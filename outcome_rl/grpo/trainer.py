@@ -49,6 +49,7 @@ from outcome_rl.grpo.update.updater import Updater
 
 logger = logging.getLogger(__name__)
 
+AHEAD = "ahead.json"  # of a checkpoint: responses that were sampled for the next step, with `rollout.overlap`
 MOSTLY_ANSWER = 0.9  # share of the entropy on answer tokens from which masking them is probably a mistake
 
 
@@ -108,6 +109,8 @@ class Trainer:
         engine = self._resources.enter_context(open_engine(self.policy))
         self.engine: RolloutEngine = engine if distributed.world_size() == 1 else DataParallelEngine(engine)
         self.collector = Collector(config, self.train_set, self.order, self.policy, self.engine, self.explorer, reward)
+        if checkpoint is not None and (checkpoint / AHEAD).exists():
+            self.collector.restore_ahead(json.loads((checkpoint / AHEAD).read_text()))
 
     def _check_settings(self, *, continues: bool) -> None:
         trainer = self.config.trainer
@@ -198,7 +201,7 @@ class Trainer:
     def train_step(self) -> tuple[Collected, dict[str, Any]]:
         """Make one update, as a function of the state alone, and return its samples and its row of the metrics."""
         start = time.perf_counter()
-        collected = self.collector.collect(self.state.drawn)
+        collected = self.collector.collect(self.state.drawn, is_last=self.state.step + 1 >= self.total_steps)
         self.state.drawn += collected.num_batches
         update = self._update(collected.batch)
         self.engine.update_weights(self.policy)
@@ -350,17 +353,20 @@ class Trainer:
         return {**self.config.identity, **data, "outcome rule": self.explorer.matcher.rule}
 
     def _save_if_new(self) -> None:
-        if self.state.step > self.saved_step and not self.collector.has_partial_step:
+        if self.state.step > self.saved_step and self.collector.can_be_saved:
             self._save()
 
     def _save(self) -> None:
         """Write a checkpoint; all processes must call it."""
+        ahead = self.collector.ahead()
         policy, updater = self.policy.full_copy(), self.updater.state_dict()  # collective
 
         def fill(folder: Path) -> None:
             policy.save(folder / "model")
             torch.save(updater, folder / "optimizer.pt")
             self.explorer.save(folder / "exploration")
+            if ahead:
+                (folder / AHEAD).write_text(json.dumps(ahead))
             content = {"run": asdict(self.state), "identity": self._identity(), "made with": _versions()}
             (folder / "state.json").write_text(json.dumps(content))
 

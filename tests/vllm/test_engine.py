@@ -36,6 +36,7 @@ def moved(engine: VllmEngine, policy: Policy) -> Iterator[Policy]:
     yield policy
     policy.model.load_state_dict(before)
     engine.update_weights(policy)
+    engine.generate([[1]], SamplingConfig(n=1), 1, seed=0)  # which sends them, before another test moves them
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -44,6 +45,21 @@ def test_logps_are_the_policys(
 ) -> None:
     rollouts = engine.generate(prompts, SamplingConfig(n=N, temperature=temperature), 16, seed=2)
     assert largest_difference(policy, rollouts, temperature) < 1e-4
+
+
+def test_what_was_begun_is_sampled_with_the_weights_of_its_beginning(
+    engine: VllmEngine, moved: Policy, prompts: list[list[int]], rollouts: list[Rollout]
+) -> None:
+    """With `rollout.overlap` the policy changes in place meanwhile, and an evaluation may come before the fetch."""
+    sampling = SamplingConfig(n=N)
+    finish = engine.start(prompts, sampling, 16, seed=1)
+    engine.update_weights(moved)
+    new = engine.generate(prompts, sampling, 16, seed=1)  # the fixture's weights, sent after what was begun has ended
+    old = finish()
+    assert [one.token_ids for one in old] == [one.token_ids for one in rollouts]
+    assert finish() is old
+    assert largest_difference(moved, new, 1.0) < 1e-4
+    assert texts(new) != texts(old)
 
 
 def test_new_weights_are_sampled_from_after_an_update(

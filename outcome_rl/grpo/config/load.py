@@ -203,6 +203,16 @@ def _check(config: TrainConfig) -> None:
             "rollout.importance_cap corrects for an engine with its own arithmetic, but the transformers engine "
             "samples with the trained weights themselves. Set rollout.engine=vllm or leave the cap out"
         )
+    if rollout.overlap and rollout.engine == "transformers":
+        raise ValueError(
+            "rollout.overlap=1 samples while the policy is updated, but the transformers engine samples with the "
+            "weights that the update changes. Set rollout.engine=vllm or leave it out"
+        )
+    if rollout.overlap and rollout.importance_cap is None:
+        raise ValueError(
+            "rollout.overlap=1 trains on samples of the policy before the last update, which importance weights "
+            "correct for. Set rollout.importance_cap, such as 2"
+        )
     if rollout.servers and rollout.engine == "transformers":
         raise ValueError("rollout.servers are vLLM servers: set rollout.engine=vllm, or leave them out")
     for url in rollout.servers:

@@ -163,6 +163,13 @@ class RolloutConfig(SamplingConfig):
         "Free vLLM's GPU memory between rollouts (its sleep mode); no effect without a GPU.",
         affects_results=False,
     )
+    overlap: int = setting(
+        0,
+        "Batches sampled ahead: with 1, the next batch is sampled while the policy is updated, by the weights before "
+        "the update. It needs engine=vllm and importance_cap.",
+        ge=0,
+        le=1,
+    )
     importance_cap: float | None = setting(
         None,
         "Truncated importance sampling, for vLLM: weight the policy term of each token by min(p_policy / p_vllm, cap); "

@@ -8,17 +8,17 @@ section 3.2) leaves such groups out and continues to sample until it has a batch
 """
 
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import RolloutEngine
-from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
+from outcome_rl.grpo.rollout.engine import OverlappingEngine, RolloutEngine
+from outcome_rl.grpo.types import EngineDied, Problem, ProblemSet, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
 
 
@@ -29,7 +29,7 @@ class Collected(NamedTuple):
     batch: list[Sample]  # the samples of the groups that the update learns from
     num_batches: int  # drawn from the data
     metrics: dict[str, float]
-    rollout_s: float
+    rollout_s: float  # with `rollout.overlap`, the wait for what was sampled meanwhile
     outcomes_s: float
 
 
@@ -60,9 +60,14 @@ class Collector:
         self.explorer = explorer
         self.reward = reward
         self.has_partial_step = False  # whether samples of an unfinished step were counted: the state must not be saved
+        # With `rollout.overlap`: number of the batch that is sampled during the update, and its responses.
+        self._ahead: tuple[int, Callable[[], list[Rollout]]] | None = None
 
-    def collect(self, drawn: int) -> Collected:
+    def collect(self, drawn: int, *, is_last: bool = False) -> Collected:
         """Collect the samples of one update.
+
+        With `rollout.overlap` they were sampled by the weights before the last update, and sampling of the next batch
+        begins, by the weights as they are now, unless `is_last`.
 
         Args:
             drawn: number of batches drawn so far: the position in the data, and in the seeds of sampling.
@@ -81,15 +86,9 @@ class Collector:
             start = time.perf_counter()
             self.has_partial_step = bool(parts)
             number = drawn + len(parts) + 1
-            chosen = self.order.batch(number)
-            rollouts = self.engine.generate(
-                [self.dataset.prompts[i] for i in chosen],
-                self.config.rollout,
-                self.config.data.max_response_length,
-                derive_seed(self.config.trainer.seed, "rollout", number),
-            )
+            rollouts = self._rollouts(number)
             rolled_out = time.perf_counter()
-            new, scored = self.score([self.dataset.problems[i] for i in chosen], rollouts)
+            new, scored = self.score([self.dataset.problems[i] for i in self.order.batch(number)], rollouts)
             samples += new
             parts.append(scored)
             for first in range(0, len(new), n):
@@ -98,6 +97,10 @@ class Collector:
                     informative += group
             rollout_s += rolled_out - start
             outcomes_s += time.perf_counter() - rolled_out
+        if self.config.rollout.overlap and not is_last:
+            self.has_partial_step = True
+            number = drawn + len(parts) + 1
+            self._ahead = number, cast(OverlappingEngine, self.engine).start(*self._request(number))
         self.has_partial_step = False
         metrics = Scored.join([part.host for part in parts]).metrics | self._length_metrics(samples)
         if self.reward is not None:
@@ -107,6 +110,52 @@ class Collector:
             metrics["sampling/informative_groups"] = len(informative) / len(samples)
         batch = informative[: wanted * n] if filter_groups.enable else samples
         return Collected(samples, batch, len(parts), metrics, rollout_s, outcomes_s)
+
+    def ahead(self) -> dict[str, Any]:
+        """Wait for the responses sampled ahead, and return them as JSON values; empty without `rollout.overlap`.
+
+        Raises:
+            EngineDied: the engine died before they were there.
+        """
+        if self._ahead is None:
+            return {}
+        number, finish = self._ahead
+        return {"batch": number, "responses": [[list(one.token_ids), one.logps] for one in finish()]}
+
+    def restore_ahead(self, saved: Mapping[str, Any]) -> None:
+        """Continue with the responses of an earlier `ahead`."""
+        number, n, tokenizer = saved["batch"], self.config.rollout.n, self.policy.tokenizer
+        prompts = [self.dataset.prompts[i] for i in self.order.batch(number) for _ in range(n)]
+        rollouts = [
+            Rollout.decoded(tokenizer, prompt, token_ids, logps)
+            for prompt, (token_ids, logps) in zip(prompts, saved["responses"], strict=True)
+        ]
+        self._ahead = number, lambda: rollouts
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether a whole step is done, and the responses sampled ahead are there, for which it waits."""
+        try:
+            self.ahead()
+        except EngineDied:
+            return False
+        return not self.has_partial_step
+
+    def _rollouts(self, number: int) -> list[Rollout]:
+        """Return the responses of a batch: those sampled ahead, or new ones."""
+        if self._ahead is None or self._ahead[0] != number:
+            return self.engine.generate(*self._request(number))
+        rollouts, self._ahead = self._ahead[1](), None  # kept if the engine died, so that the state is not saved
+        return rollouts
+
+    def _request(self, number: int) -> tuple[list[Sequence[int]], SamplingConfig, int, int]:
+        """Return the arguments of the engine for a batch."""
+        return (
+            [self.dataset.prompts[i] for i in self.order.batch(number)],
+            self.config.rollout,
+            self.config.data.max_response_length,
+            derive_seed(self.config.trainer.seed, "rollout", number),
+        )
 
     def score(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> tuple[list[Sample], Scored]:
         """Score and count the `rollout.n` responses to each problem."""

@@ -37,6 +37,25 @@ class RolloutEngine(Protocol):
         ...
 
 
+class OverlappingEngine(RolloutEngine, Protocol):
+    """An engine that samples in processes of its own, so that the policy can be updated meanwhile."""
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Callable[[], list[Rollout]]:
+        """Begin to sample what `generate` samples, with the weights as they are now.
+
+        Responses that were begun before and not fetched are waited for first.
+
+        Returns:
+            A function that waits for the responses; its second call returns them again.
+
+        Raises:
+            EngineDied: the process that samples is gone, now or in the function returned.
+        """
+        ...
+
+
 def choose_engine(config: TrainConfig) -> Callable[[Policy], AbstractContextManager[RolloutEngine]]:
     """Return the function that opens the engine `rollout.engine` on a policy; close it after the last rollout.
 

@@ -1,6 +1,7 @@
 """vLLM rollout engine: it samples in its own processes, on the trainer's device, with a copy of the weights.
 
-    generate: wake up -> send new weights, if any (`weight_transfer.py`) -> empty the prefix cache -> sample -> sleep
+    start:    wake up -> send new weights, if any (`weight_transfer.py`) -> empty the prefix cache -> queue the requests
+    generate: start -> wait for the responses -> sleep
 
 Samples are functions of weights, prompts and seed: every response has its own seed, no cached prefix outlives a call,
 and sampling starts when all requests are queued, so that batches do not depend on timing.
@@ -15,10 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from multiprocessing import active_children, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -30,6 +32,7 @@ from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.rollout.vllm_reaper import MARK, start_reaper
 from outcome_rl.grpo.types import EngineDied, Rollout
 
+T = TypeVar("T")
 OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer
 SHARED_MEMORY = Path("/dev/shm")
 _PREFIX = "outcome-rl-weights-"
@@ -82,8 +85,10 @@ class VllmEngine:
         from outcome_rl.grpo.rollout.weight_transfer import LocalClient, backend, open_sender
 
         rollout, data = config.rollout, config.data
-        self._can_sleep = rollout.free_cache_engine and current_platform.is_sleep_mode_available()
+        frees = rollout.free_cache_engine and not rollout.overlap
+        self._can_sleep = frees and current_platform.is_sleep_mode_available()
         self._asleep = False
+        self._in_work: Callable[[], object] = lambda: None
         others = set(active_children())
         self._handover = Handover(policy)
         self._reaper = start_reaper(self._handover.name)
@@ -140,8 +145,15 @@ class VllmEngine:
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
     ) -> list[Rollout]:
+        return self.start(prompts, sampling, max_tokens, seed)()
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Callable[[], list[Rollout]]:
+        """Send new weights and queue the requests, which vLLM's process then works on; see `OverlappingEngine`."""
         from vllm import SamplingParams
 
+        self._in_work()
         repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
         settings = [
             SamplingParams(
@@ -157,15 +169,21 @@ class VllmEngine:
             )
             for own_seed in sample_seeds(prompts, sampling.n, seed)
         ]
-        outputs = self._while_alive(lambda: self._sample(repeated, settings))
+        self._while_alive(lambda: self._queue(repeated, settings))
         tokenizer = self._policy.tokenizer
-        return [
-            Rollout.decoded(tokenizer, prompt, list(output.token_ids), list(output.logprobs.logprobs))
-            for prompt, output in zip(repeated, outputs, strict=True)
-        ]
 
-    def _sample(self, prompts: list[list[int]], settings: list[Any]) -> list[Any]:
-        """Return vLLM's output for each prompt."""
+        def finish() -> list[Rollout]:
+            outputs = self._while_alive(self._outputs)
+            return [
+                Rollout.decoded(tokenizer, prompt, list(output.token_ids), list(output.logprobs.logprobs))
+                for prompt, output in zip(repeated, outputs, strict=True)
+            ]
+
+        self._in_work = cache(finish)
+        return self._in_work
+
+    def _queue(self, prompts: list[list[int]], settings: list[Any]) -> None:
+        """Send new weights, and queue a request for each prompt."""
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
@@ -177,17 +195,20 @@ class VllmEngine:
         self._llm.sleep(level=0)  # queues requests without starting them
         self._llm.enqueue([{"prompt_token_ids": ids} for ids in prompts], settings, use_tqdm=False)
         self._llm.wake_up(tags=["scheduling"])
+
+    def _outputs(self) -> list[Any]:
+        """Wait for vLLM's output of each prompt."""
         requests = self._llm.wait_for_completion(use_tqdm=False)
         if self._can_sleep:
             self._llm.sleep(level=1)
             self._asleep = True
         return [request.outputs[0] for request in requests]
 
-    def _while_alive(self, call: Callable[[], list[Any]]) -> list[Any]:
+    def _while_alive(self, call: Callable[[], T]) -> T:
         """Run calls of vLLM in a thread and return their result; calls would wait forever for a killed process."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        future: Future[list[Any]] = Future()
+        future: Future[T] = Future()
 
         def run() -> None:
             try:

@@ -1,7 +1,8 @@
 """Rollouts from vLLM servers that the user runs (`vllm serve`), on other machines too.
 
-    generate: send new weights to all servers, if any -> empty prefix caches -> sample, each response wherever fewest
-              are in work -> check the version of the weights -> sample again what a lost server had
+    start:    send new weights to all servers, if any -> empty prefix caches -> request each response from the server
+              with the fewest in work
+    generate: start -> wait -> check the version of the weights -> sample again what a lost server had
 
 A server that dies, hangs, or has other weights afterwards is lost for the rest of the run, and others sample its
 responses. Nothing is counted before all responses are there, so none is lost or counted twice. Every response has its
@@ -15,7 +16,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -237,10 +238,14 @@ class ServersEngine:
         self._sender: Any = None
         self._run, self._updates, self._version = uuid.uuid4().hex, 0, ""
         self._weights: Mapping[str, Tensor] = {}  # while they are sent
+        self._thread = ThreadPoolExecutor(1, "rollouts")
+        self._in_work: Future[list[Rollout]] = Future()
+        self._in_work.set_result([])
         self.update_weights(policy)
 
     def close(self) -> None:
         """Remove the folder for weights; the servers run on."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
         if self._sender is not None:
             self._sender.shutdown()
         self._handover.cleanup()
@@ -252,6 +257,13 @@ class ServersEngine:
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
     ) -> list[Rollout]:
+        return self.start(prompts, sampling, max_tokens, seed)()
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Callable[[], list[Rollout]]:
+        """Send new weights and begin to request responses, in a thread; see `OverlappingEngine`."""
+        wait([self._in_work])
         if self._has_old_weights:
             weights = self._policy.published_weights()  # collective if the policy is sharded
             self._version = distributed.on_rank_zero(lambda: self._send(weights))
@@ -281,9 +293,14 @@ class ServersEngine:
                 raise ServerFailed(f"/v1/completions has {len(token_ids)} tokens and {len(logps)} log-probabilities")
             return token_ids, logps
 
-        sampled = self._servers.map(sample, len(repeated), self._config.rollout.micro_batch_size, self._version)
-        tokenizer = self._policy.tokenizer
-        return [Rollout.decoded(tokenizer, *row) for row in zip(repeated, *zip(*sampled, strict=True), strict=True)]
+        most, version, tokenizer = self._config.rollout.micro_batch_size, self._version, self._policy.tokenizer
+
+        def finish() -> list[Rollout]:
+            sampled = self._servers.map(sample, len(repeated), most, version)
+            return [Rollout.decoded(tokenizer, *row) for row in zip(repeated, *zip(*sampled, strict=True), strict=True)]
+
+        self._in_work = self._thread.submit(finish)
+        return self._in_work.result
 
     def _send(self, weights: Mapping[str, Tensor]) -> str:
         """Send weights to all servers, and return their version."""

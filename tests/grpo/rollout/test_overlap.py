@@ -1,0 +1,188 @@
+"""Sampling ahead: the order of the work, the weights that sample, and runs that stop and continue.
+
+The engine of these tests samples with a copy of the weights at `start`, as an engine with processes of its own does.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
+
+from outcome_rl import Explorer
+from outcome_rl.grpo import trainer
+from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
+from outcome_rl.grpo.run.run_lock import Interrupted
+from outcome_rl.grpo.trainer import Trainer, train
+from outcome_rl.grpo.types import EngineDied, Rollout
+
+OVERLAP = ("rollout.engine=vllm", "rollout.importance_cap=2", "rollout.overlap=1")
+
+
+class CopyingEngine:
+    """Samples with a copy of the weights; every call is noted, and call number `life` of `start` fails when fetched."""
+
+    def __init__(self, policy: Policy, life: int = 0) -> None:
+        self.policy, self.life = policy, life
+        self.calls: list[tuple[str, int]] = []
+
+    def update_weights(self, policy: Policy) -> None:
+        self.policy = policy
+        self.calls.append(("new weights", 0))
+
+    def generate(self, *request: Any) -> list[Rollout]:
+        self.calls.append(("generate", request[-1]))
+        return self._sampled(*request)()
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Callable[[], list[Rollout]]:
+        self.calls.append(("start", seed))
+        self.life -= 1
+        finish, dies = self._sampled(prompts, sampling, max_tokens, seed), self.life == 0
+
+        def fetch() -> list[Rollout]:
+            if dies:
+                raise EngineDied("the engine died")
+            self.calls.append(("fetch", seed))
+            return finish()
+
+        return cache(fetch)
+
+    def _sampled(
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
+    ) -> Callable[[], list[Rollout]]:
+        frozen = TransformersEngine(self.policy.frozen_copy(), 64)
+        return lambda: [
+            rollout._replace(logps=[-1.0] * len(rollout.token_ids))
+            for rollout in frozen.generate(prompts, sampling, max_tokens, seed)
+        ]
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[CopyingEngine]:
+    """Every engine that a trainer opens."""
+    opened: list[CopyingEngine] = []
+
+    def open_engine(policy: Policy) -> Any:
+        opened.append(CopyingEngine(policy))
+        return nullcontext(opened[-1])
+
+    monkeypatch.setattr(trainer, "choose_engine", lambda _: open_engine)
+    return opened
+
+
+@pytest.fixture(scope="module")
+def overlapped(tmp_path_factory: pytest.TempPathFactory, small_config: MakeConfig) -> Path:
+    """The folder of a whole run."""
+    config = small_config(tmp_path_factory.mktemp("whole"), *OVERLAP)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "choose_engine", lambda _: lambda policy: nullcontext(CopyingEngine(policy)))
+        train(config)
+    return config.run_dir
+
+
+def test_the_next_batch_is_begun_before_the_update_and_fetched_after_it(
+    small_config: MakeConfig, tmp_path: Path, engines: list[CopyingEngine]
+) -> None:
+    one = Trainer(small_config(tmp_path, *OVERLAP, "trainer.total_training_steps=3"))
+    try:
+        seen = [one.train_step()[0] for _ in range(3)]
+    finally:
+        one.close()
+    kinds = [kind for kind, _ in engines[0].calls]
+    assert kinds == ["generate", "start", "new weights", "fetch", "start", "new weights", "fetch", "new weights"]
+    assert all(collected.num_batches == 1 for collected in seen)
+
+
+def test_samples_are_those_of_the_weights_before_the_last_update(
+    small_config: MakeConfig, tmp_path: Path, engines: list[CopyingEngine]
+) -> None:
+    one = Trainer(small_config(tmp_path, *OVERLAP, "actor.optim.lr=0.01"))  # each update is seen in the samples
+    try:
+        first, _ = one.train_step()  # by the initial weights, and so is the second
+        older = one.policy.frozen_copy()
+        second, _ = one.train_step()
+        newer = one.policy.frozen_copy()
+        third, _ = one.train_step()
+        request = one.collector._request
+        for collected, policy, number in ((third, older, 3), (second, Policy.load(one.config.model), 2)):
+            wanted = TransformersEngine(policy, 64).generate(*request(number))
+            assert [sample.rollout.token_ids for sample in collected.samples] == [one.token_ids for one in wanted]
+        newest = TransformersEngine(newer, 64).generate(*request(3))
+        assert [sample.rollout.token_ids for sample in third.samples] != [one.token_ids for one in newest]
+        assert first.samples != second.samples
+    finally:
+        one.close()
+
+
+def test_counts_are_in_order_and_whole(overlapped: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    """Each step counts one batch, whatever was sampled ahead."""
+    config = small_config(tmp_path)
+    n = config.data.train_batch_size * config.rollout.n
+    newest = sorted((overlapped / "checkpoints").glob("global_step_*"))[-1]
+    steps = len(rows(overlapped, "metrics"))
+    assert int(Explorer.load(newest / "exploration").counts.items().counts.sum()) == n * steps
+    assert not (newest / "ahead.json").exists()  # nothing comes after the last step
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_run_that_stops_and_continues_ends_with_the_same_bits(
+    steps: int, overlapped: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(tmp_path, *OVERLAP)
+    monkeypatch.setattr(trainer, "choose_engine", lambda _: lambda policy: nullcontext(CopyingEngine(policy)))
+    done, step = [], Trainer.train_step
+
+    def stop_after(self: Trainer) -> Any:
+        done.append(step(self))
+        return done[-1]
+
+    def is_over(self: Trainer, received: Any) -> None:
+        if len(done) == steps:
+            self._save_if_new()
+            raise Interrupted(15, "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_step", stop_after)
+        patch.setattr(Trainer, "_raise_if_interrupted", is_over)
+        with pytest.raises(Interrupted):
+            train(config)
+    train(config)
+    assert_same_run(config.run_dir, overlapped)
+
+
+@pytest.mark.parametrize("life", [1, 2, 3, 5])
+def test_an_engine_that_dies_loses_no_count(
+    life: int, overlapped: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(tmp_path, *OVERLAP)
+    lives = iter([life])
+    monkeypatch.setattr(
+        trainer, "choose_engine", lambda _: lambda policy: nullcontext(CopyingEngine(policy, next(lives, 0)))
+    )
+    with pytest.raises(EngineDied):
+        train(config)
+    train(config)
+    assert_same_run(config.run_dir, overlapped)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("rollout.overlap=1",), "Set rollout.engine=vllm"),
+        (("rollout.overlap=1", "rollout.engine=vllm"), "Set rollout.importance_cap"),
+        ((*OVERLAP, "rollout.overlap=2"), "rollout.overlap"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    settings: tuple[str, ...], message: str, small: MakeOverrides, tmp_path: Path
+) -> None:
+    result = invoke("--config", "toy", *small(tmp_path), *settings)
+    assert result.exit_code == 2
+    assert message in result.stderr
