@@ -35,6 +35,7 @@ from outcome_rl.grpo.types import EngineDied, Rollout
 T = TypeVar("T")
 OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer
 SHARED_MEMORY = Path("/dev/shm")
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM can be started with
 _PREFIX = "outcome-rl-weights-"
 DEATH = (
     "vLLM's engine process ended while it sampled; its messages above say why. The finished steps are in a checkpoint: "
@@ -82,7 +83,7 @@ class VllmEngine:
         from vllm import LLM
         from vllm.platforms import current_platform
 
-        from outcome_rl.grpo.rollout.weight_transfer import LocalClient, backend, open_sender
+        from outcome_rl.grpo.rollout.weight_transfer import LocalClient, open_sender
 
         rollout, data = config.rollout, config.data
         frees = rollout.free_cache_engine and not rollout.overlap
@@ -103,7 +104,6 @@ class VllmEngine:
                     model=policy.model.name_or_path,
                     trust_remote_code=config.model.trust_remote_code,
                     dtype=config.model.dtype,
-                    load_format="dummy",
                     max_model_len=data.max_prompt_length + data.max_response_length,
                     max_num_seqs=rollout.micro_batch_size,
                     gpu_memory_utilization=rollout.gpu_memory_utilization,
@@ -113,8 +113,7 @@ class VllmEngine:
                     enable_sleep_mode=self._can_sleep,
                     logprobs_mode="processed_logprobs",  # of the distribution after temperature, top-k and top-p
                     generation_config="vllm",  # ignore the model's own settings: the loss does not model them
-                    weight_transfer_config={"backend": backend(policy.device)},
-                    worker_extension_cls="outcome_rl.grpo.rollout.vllm_worker.PolicyWorker",
+                    **_weights_of(policy, config),
                 )
             except (RuntimeError, ValueError) as error:
                 self._clean_up()
@@ -125,9 +124,11 @@ class VllmEngine:
                 ) from error
         self._processes = set(active_children()) - others
         self.update_weights(policy)
-        self._sender = open_sender(
-            LocalClient(self._llm), lambda: self._policy.published_weights(), policy.device, self._handover.name
-        )
+        self._adapter: Any = None  # of all requests, where only adapters are trained
+        if policy.adapters is None:
+            self._sender = open_sender(
+                LocalClient(self._llm), lambda: self._policy.published_weights(), policy.device, self._handover.name
+            )
 
     def close(self) -> None:
         """End the engine's processes, and remove its files and sockets."""
@@ -189,12 +190,24 @@ class VllmEngine:
             self._asleep = False
         if self._has_old_weights:
             with torch.accelerator.device_index(self._policy.device.index):  # threads begin with the first GPU
-                self._sender.send_weights()
+                self._send()
             self._has_old_weights = False
         self._llm.reset_prefix_cache()
         self._llm.sleep(level=0)  # queues requests without starting them
-        self._llm.enqueue([{"prompt_token_ids": ids} for ids in prompts], settings, use_tqdm=False)
+        self._llm.enqueue([{"prompt_token_ids": ids} for ids in prompts], settings, self._adapter, use_tqdm=False)
         self._llm.wake_up(tags=["scheduling"])
+
+    def _send(self) -> None:
+        """Give vLLM the weights that are trained: all of them, or the adapters alone."""
+        if self._policy.adapters is None:
+            self._sender.send_weights()
+            return
+        from vllm.lora.request import LoRARequest
+
+        with TemporaryDirectory(dir=self._handover.name) as folder:
+            self._policy.adapters.save_pretrained(folder, save_embedding_layers=False)
+            self._llm.llm_engine.add_lora(LoRARequest("policy", 1, folder, load_inplace=True))
+            self._adapter = LoRARequest("policy", 1, folder)  # which is not read again
 
     def _outputs(self) -> list[Any]:
         """Wait for vLLM's output of each prompt."""
@@ -224,6 +237,28 @@ class VllmEngine:
             return future.result()
         except EngineDeadError as error:
             raise EngineDied(DEATH) from error
+
+
+def _weights_of(policy: Policy, config: TrainConfig) -> dict[str, Any]:
+    """Return vLLM's settings for the weights: it gets all of them later, or reads those that adapters leave frozen.
+
+    Raises:
+        ValueError: the adapters' rank is larger than vLLM's largest.
+    """
+    if policy.adapters is None:
+        from outcome_rl.grpo.rollout.weight_transfer import backend
+
+        return {
+            "load_format": "dummy",
+            "weight_transfer_config": {"backend": backend(policy.device)},
+            "worker_extension_cls": "outcome_rl.grpo.rollout.vllm_worker.PolicyWorker",
+        }
+    rank = next((size for size in LORA_RANKS if size >= config.model.lora_rank), None)
+    if rank is None:
+        raise ValueError(
+            f"model.lora_rank must be at most {LORA_RANKS[-1]} with rollout.engine=vllm; got {config.model.lora_rank}"
+        )
+    return {"enable_lora": True, "max_lora_rank": rank}
 
 
 class Handover:
