@@ -1,4 +1,4 @@
-"""Of a policy that trains adapters, only the adapters travel to vLLM."""
+"""Where a policy trains adapters, the adapters alone travel to vLLM."""
 
 from collections.abc import Iterator
 from contextlib import closing
