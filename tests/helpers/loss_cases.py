@@ -37,7 +37,7 @@ SETTINGS = st.fixed_dictionaries(
         "kl_clamp": st.sampled_from([None, 0.3]),
     }
 )
-OPTIONAL = ("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights", "bias")
+OPTIONAL = ("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights", "entropy_weights", "bias")
 ABSENT = st.sets(st.sampled_from(OPTIONAL))
 
 
@@ -118,6 +118,7 @@ def make_case(
         "ref_logps": (logps - distances()).float().masked_fill(~mask, torch.nan),
         "old_logps": (logps - distances()).float().masked_fill(~mask, torch.nan),
         "rollout_weights": torch.rand(B, T, generator=g).masked_fill(~mask, torch.nan),
+        "entropy_weights": torch.rand(B, T, generator=g).masked_fill(~mask, torch.nan),
     }
     inputs = {name: value for name, value in inputs.items() if name not in absent}
     operands["hidden"] = operands["hidden"].masked_fill(~mask[..., None], torch.nan)

@@ -75,6 +75,24 @@ def test_on_the_tokens_of_highest_entropy(policy: Path, tmp_path: Path) -> None:
     assert_same(policy, tmp_path, top_entropy_quantile=0.4, beta=0.05, num_iterations=2, learning_rate=0.03)
 
 
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo"])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_with_trls_entropy_bonus(policy: Path, tmp_path: Path, loss_type: str, adaptive: bool) -> None:
+    """A mean over tokens whatever the denominator of the policy term; its coefficient may follow the entropy."""
+    controlled = {"use_adaptive_entropy": True, "entropy_target": 2.0, "entropy_coef_delta": 0.1}
+    assert_same(
+        policy,
+        tmp_path,
+        loss_type=loss_type,
+        entropy_coef=0.3,
+        gradient_accumulation_steps=2,
+        per_device_train_batch_size=4,
+        learning_rate=0.03,
+        epsilon_high=3.0 if loss_type == "cispo" else 0.2,
+        **(controlled if adaptive else {}),
+    )
+
+
 def test_the_ratio_of_sequences_leaves_answer_tokens_alone(policy: Path, tmp_path: Path) -> None:
     """TRL's own loss cannot do this. On-policy every ratio is 1, and the gradient is that of TRL's token ratios."""
     settings = {"loss_type": "grpo", "max_steps": 1}
@@ -139,7 +157,7 @@ def test_evaluation_takes_it_too(policy: Path, tmp_path: Path) -> None:
         ({"loss_type": "vespo"}, r"loss_type='vespo' \(it takes grpo, bnpo, dr_grpo, dapo, luspo, cispo, sapo\)"),
         ({"loss_type": "cispo"}, "loss_type='cispo' with epsilon_high below 1"),
         ({"off_policy_mask_threshold": 0.1}, "off_policy_mask_threshold"),
-        ({"entropy_coef": 0.01}, "entropy_coef or use_adaptive_entropy"),
+        ({"entropy_coef": 0.01, "top_entropy_quantile": 0.5}, "top_entropy_quantile below 1 with an entropy bonus"),
         ({"delta": 1.1}, r"delta below 1 \+ epsilon_high"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -42,6 +42,7 @@ class LossOptions(TypedDict, total=False):
     ref_logps: Tensor | None
     old_logps: Tensor | None
     rollout_weights: Tensor | None
+    entropy_weights: Tensor | None
     temperature: float
     beta: float
     kl_penalty: KLPenalty
@@ -137,6 +138,8 @@ def linear_policy_loss(
         old_logps: log-probabilities under the policy that sampled; None (default) is the on-policy step, with ratio 1.
         rollout_weights: truncated importance weights of the rollout engine, one a sequence or a token; they multiply
             the policy term only. Default None.
+        entropy_weights: factors of the entropy term, one a sequence or a token, for a term with another denominator
+            than the policy term's. Default None.
         temperature: > 0, divides the logits. Default 1.
         beta: coefficient of the KL term, >= 0. Default 0.
         kl_penalty: "k1", "k2" or "k3" (default) estimator, with its own gradient (k3: `d/dlp = 1 - exp(ref - lp)`).

@@ -31,6 +31,7 @@ class LossInputs(NamedTuple):
     ref_logps: Tensor | None
     old_logps: Tensor | None
     rollout_weights: Tensor | None
+    entropy_weights: Tensor | None
     num_sequences: int
     settings: LossSettings
 
@@ -47,6 +48,7 @@ class LossInputs(NamedTuple):
         ref_logps: Tensor | None = None,
         old_logps: Tensor | None = None,
         rollout_weights: Tensor | None = None,
+        entropy_weights: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         normalizer: float | Tensor | None = None,
         **settings: Any,
@@ -108,6 +110,7 @@ class LossInputs(NamedTuple):
             ref_logps=numbers("ref_logps", ref_logps),
             old_logps=numbers("old_logps", old_logps),
             rollout_weights=numbers("rollout_weights", rollout_weights, per_sequence=True),
+            entropy_weights=numbers("entropy_weights", entropy_weights, per_sequence=True),
             num_sequences=num_sequences,
             settings=chosen,
         )

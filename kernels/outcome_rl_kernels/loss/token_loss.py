@@ -3,7 +3,7 @@
     pg    = policy term of `token_losses`: PPO's clipped surrogate by default, or the user's own
     pg    = pg * rollout_weight                   truncated importance sampling, optional
     k3    = exp(ref - lp) - (ref - lp) - 1        J. Schulman, "Approximating KL divergence", 2020
-    loss  = m_pg * pg + beta * kl - entropy_coef * entropy
+    loss  = m_pg * pg + beta * kl - entropy_coef * entropy_weight * entropy
 
 `answer_mask_mode` keeps the exploration bonus from being earned by editing the answer tokens alone:
 
@@ -47,7 +47,8 @@ def token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
     if inputs.ref_logps is not None and settings.beta != 0:  # without beta they are there for the metrics
         losses = losses + settings.beta * _kl_term(logps, inputs.ref_logps, inputs)
     if settings.entropy_coef != 0:
-        losses = losses - settings.entropy_coef * entropies
+        weights = 1.0 if inputs.entropy_weights is None else inputs.entropy_weights
+        losses = losses - settings.entropy_coef * weights * entropies
     return losses
 
 
@@ -86,6 +87,7 @@ def is_default(inputs: LossInputs) -> bool:
         and settings.delta is None
         and settings.log_ratio_clamp is None
         and (plain_kl or settings.beta == 0)
+        and (inputs.entropy_weights is None or settings.entropy_coef == 0)
     )
 
 

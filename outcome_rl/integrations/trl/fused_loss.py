@@ -23,6 +23,7 @@ from torch import Tensor
 
 from outcome_rl.integrations.loss_types import obstacles_of, settings_of
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
+from outcome_rl_kernels.loss.settings import LossAggregation
 from outcome_rl_kernels.loss.token_losses import top_entropy
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
         "top_entropy_quantile below 1 on several processes": trainer.top_entropy_quantile < 1
         and trainer.accelerator.num_processes > 1,
         "off_policy_mask_threshold": trainer.off_policy_mask_threshold is not None,
-        "entropy_coef or use_adaptive_entropy": trainer.entropy_coef != 0 or trainer.use_adaptive_entropy,
+        "top_entropy_quantile below 1 with an entropy bonus": trainer.top_entropy_quantile < 1
+        and trainer._entropy_bonus_enabled,
         "a mixture-of-experts model's auxiliary loss": trainer.aux_loss_enabled,
         "images": trainer._is_vlm,
         "FSDP": trainer.is_fsdp_enabled,
@@ -99,6 +101,12 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
         trainer.args.delta,
         (trainer.args.sapo_temperature_pos, trainer.args.sapo_temperature_neg),
     )
+    normalizer = _normalizer(trainer, inputs, mask, num_sequences)
+    if trainer._entropy_bonus_enabled:
+        settings |= {
+            "entropy_coef": _entropy_coef(trainer),
+            "entropy_weights": _entropy_weights(trainer, mask, normalizer, settings["loss_agg"]),
+        }
     if trainer.top_entropy_quantile < 1:
         settings["token_loss"] = top_entropy(settings["token_loss"], trainer.top_entropy_quantile)
 
@@ -119,7 +127,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
                 beta=trainer.beta,
                 unbiased_kl=trainer.args.use_bias_correction_kl,
                 **settings,
-                normalizer=_normalizer(trainer, inputs, mask, num_sequences),
+                normalizer=normalizer,
                 rows="active",  # TRL's metrics are over all tokens
             )
 
@@ -130,6 +138,21 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
             policy_loss=policy_loss,
         )
     return output
+
+
+def _entropy_coef(trainer: "GRPOTrainer") -> float:
+    """Return the coefficient of TRL's entropy bonus; the adaptive one rests while the entropy is above its target."""
+    rests = trainer.use_adaptive_entropy and trainer._last_world_entropy > trainer.args.entropy_target
+    return 0.0 if rests else float(trainer.entropy_coef)
+
+
+def _entropy_weights(
+    trainer: "GRPOTrainer", mask: Tensor, normalizer: float | Tensor, loss_agg: LossAggregation
+) -> Tensor:
+    """Return what makes the entropy term a mean over tokens, over the steps of accumulation, in any aggregation."""
+    accumulated = trainer.current_gradient_accumulation_steps if trainer.model.training else 1
+    tokens = mask.sum(dim=1) if loss_agg == "seq-mean-token-mean" else torch.ones_like(mask[:, 0])
+    return normalizer * tokens.clamp(min=1).float() / (mask.sum().clamp(min=1) * accumulated)
 
 
 def _normalizer(trainer: "GRPOTrainer", inputs: dict[str, Any], mask: Tensor, num_sequences: int) -> float | Tensor:

@@ -223,6 +223,23 @@ def test_bias_and_temperature() -> None:
     assert bias.grad.any()
 
 
+@pytest.mark.parametrize("impl", ["reference", pytest.param("native", marks=needs_native)])
+def test_a_temperature_for_each_response(impl: Any) -> None:
+    """docs/losses.md: hidden states divided by the temperatures of their responses."""
+    call = inputs()
+    call = {name: value.float() if value.is_floating_point() else value for name, value in call.items()}
+    temperatures = torch.rand(len(call["labels"]), generator=torch.Generator().manual_seed(0)) + 0.5
+    hidden = call.pop("hidden").requires_grad_()
+    output = linear_policy_loss(hidden / temperatures[:, None, None], **call, rows="active", impl=impl)
+    (found,) = torch.autograd.grad(output.loss, hidden)
+    exact = hidden.detach().double().requires_grad_()
+    logits = exact @ call["weight"].double().T / temperatures.double()[:, None, None]
+    expected = policy_loss(logits, **{name: value for name, value in call.items() if name != "weight"})
+    (gradient,) = torch.autograd.grad(expected.loss, exact)
+    torch.testing.assert_close(output.loss.double(), expected.loss.double(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.double(), gradient, rtol=1e-4, atol=1e-6)
+
+
 def test_on_policy_gradient_is_reinforce() -> None:
     call = inputs()
     for key in ("old_logps", "ref_logps", "rollout_weights", "bonuses", "answer_mask"):

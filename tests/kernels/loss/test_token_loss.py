@@ -101,6 +101,12 @@ class TestPolicyLoss:
         entropy = sum(-p * math.log(p) - (1 - p) * math.log(1 - p) for p in self.p)
         assert self.loss("none", entropy_coef=0.3) == pytest.approx(self.loss("none") - 0.3 * entropy)
 
+    def test_entropy_weights_multiply_the_entropy_only(self) -> None:
+        entropies = [-p * math.log(p) - (1 - p) * math.log(1 - p) for p in self.p]
+        found = self.loss("none", entropy_coef=0.3, entropy_weights=vec(2.0, 0.5))
+        assert found == pytest.approx(self.loss("none") - 0.3 * (2.0 * entropies[0] + 0.5 * entropies[1]))
+        assert self.loss("none", entropy_weights=vec(2.0, 0.5)) == self.loss("none")
+
     def test_rollout_weights_multiply_the_policy_term_only(self) -> None:
         weights = vec(0.5, 2.0)
         inputs = inputs_of([2], ref_logps=self.ref, rollout_weights=weights, beta=self.beta, loss_agg="token-sum")
@@ -172,6 +178,8 @@ def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[i
         ({}, False, True),
         ({"entropy_coef": 0.1, "answer_mask_mode": "bonus", "epsilon_high": 0.28}, False, True),
         ({"beta": 0.1}, False, True),
+        ({"entropy_coef": 0.1, "entropy_weights": vec(1, 2)}, False, False),
+        ({"entropy_weights": vec(1, 2)}, False, True),  # without a coefficient the loss has no entropy
         ({"beta": 0.1, "kl_penalty": "k2"}, False, False),
         ({"kl_penalty": "k2", "kl_clamp": 1.0}, False, True),  # without a coefficient the loss has no KL
         ({"beta": 0.1, "kl_clamp": 1.0}, False, False),

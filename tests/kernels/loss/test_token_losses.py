@@ -326,6 +326,7 @@ def test_a_loss_of_entropies_alone() -> None:
     case = make_case(0, torch.float32, {})
     arguments = case.inputs | {"answer_mask_mode": "none"}
     arguments.pop("rollout_weights")
+    arguments.pop("entropy_weights")
     _, own = run(
         linear_policy_loss, case.operands, torch.float32, {"hidden"}, **arguments, token_loss=lambda lp, h, inputs: -h
     )
