@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.mechanism.calibration import calibrate
+from experiments.mechanism.hacking import run_hacking
 from experiments.mechanism.report import write_report
 from experiments.mechanism.study import (
     COEF,
@@ -47,6 +48,7 @@ def study(plan: Plan, progress: Progress) -> dict[str, Any]:
         "other_rates": others,
         "levels": levels(runs),
         "points": run_points(plan, points(), progress),
+        "hacking": run_hacking(plan),
     }
 
 

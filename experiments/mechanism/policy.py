@@ -104,9 +104,10 @@ class Policy:
     def __post_init__(self) -> None:
         runs = len(self.rates)
         self._rates = np.array(self.rates).T  # (3, R)
-        self._of_symbol = (self.table.symbols == np.arange(len(SYMBOLS))[:, None]).astype(np.float64)  # (symbols, C)
+        symbols = np.arange(self.table.symbols.max() + 1)
+        self._of_symbol = (self.table.symbols == symbols[:, None]).astype(np.float64)  # (symbols, C)
         self.own = np.zeros((runs, *self.table.log_beliefs.shape))
-        self.shared = np.zeros((runs, len(SYMBOLS), O))
+        self.shared = np.zeros((runs, len(symbols), O))
         self.sharpness = np.zeros(runs)
 
     def logits(self) -> Floats:

@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments import claims
 from experiments.judged import claims_table, interval, summary
+from experiments.mechanism.hacking import MEASURES, MODES
 from experiments.mechanism.study import POINT_MEASURES
 
 LABELS = {
@@ -73,6 +74,12 @@ def report(record: Record) -> str:
         "One change at a time on medium questions; differences from the method itself with 95 % intervals. They are "
         "explorations: no claim of the paper stands behind them, and they are not corrected for their number.",
         _ablations(record["points"]),
+        "## Bonus hacking",
+        f"Another task, whose answer is no copy of the last step ({len(plan['dose_instances'])} rule tables): see "
+        "`experiments/mechanism/hacking.py`. A *slip* is an answer that is not the result of the reasoning before it. "
+        "Means over tables ± their standard errors at the end of training, for each `answer_mask_mode`; "
+        "`all` equals `policy` here.",
+        _hacking(record["hacking"]),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -173,6 +180,20 @@ def _ablations(points: Sequence[Record]) -> str:
                 for measure in POINT_MEASURES
             ]
             lines.append(f"| {study} | {LABELS[name]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _hacking(entries: Sequence[Record]) -> str:
+    lines = [
+        f"| split | method | c | {' | '.join(f'{measure}, mask {mode}' for measure in MEASURES for mode in MODES)} |",
+        f"|---|---|---:|{'---:|' * len(MEASURES) * len(MODES)}",
+    ]
+    for (split, bonus, c), group in groupby(entries, key=lambda entry: (entry["split"], entry["bonus"], entry["c"])):
+        by_mode = {entry["mask"]: entry for entry in group}
+        cells = [
+            _mean_and_error(by_mode[mode][measure]) if mode in by_mode else "" for measure in MEASURES for mode in MODES
+        ]
+        lines.append(f"| {split} | {LABELS[bonus]} | {c or ''} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -102,10 +102,10 @@ def train(
     R, Q, B = len(runs), len(questions.gold), min(batch, len(questions.gold))
     methods = [method for method, _ in runs]
     policy = Policy(table, [method.rates for method in methods])
-    coefs = {name: _column([method.coefs.get(name, 0.0) for method in methods]) for name in SIGNALS}
-    baseline = _column([method.baseline for method in methods])
+    coefs = {name: column([method.coefs.get(name, 0.0) for method in methods]) for name in SIGNALS}
+    baseline = column([method.baseline for method in methods])
     counts_after, only_incorrect = (
-        _column([getattr(method, name) for method in methods]) for name in ("counts_after", "only_incorrect")
+        column([getattr(method, name) for method in methods]) for name in ("counts_after", "only_incorrect")
     )
     decay = np.array([method.decay for method in methods])[:, None, None]
     streams = {seed: np.random.default_rng([seed, 17]) for _, seed in runs}
@@ -133,7 +133,7 @@ def train(
         uniforms = np.stack([rng.random((2, B, n)) for rng in streams.values()])[seed_R]  # (R, 2, B, n)
 
         contexts = questions.contexts[asked]  # (R, B, 2)
-        operations = [_draw(probabilities, contexts[:, :, i], uniforms[:, i]) for i in (0, 1)]
+        operations = [draw(probabilities, contexts[:, :, i], uniforms[:, i]) for i in (0, 1)]
         answers = questions.answers[asked[:, :, None], operations[0], operations[1]]
         correct = answers == questions.gold[asked][:, :, None]
         place = (run_R11, asked[:, :, None], answers)
@@ -143,7 +143,7 @@ def train(
         np.add.at(seen, place, 1.0)
         ever[place] = True
         counts = np.where(counts_after, seen[place], before) if counts_after.any() else before
-        repeats = _repeats(answers)
+        repeats = repeats_in_group(answers)
         signal = bonuses(counts, repeats, correct, coefs, baseline)
         weights = reward_advantages(correct) + np.where(only_incorrect * correct, 0.0, signal)
         solved[run_R11[:, :, 0], asked] |= correct.any(axis=2)
@@ -243,7 +243,7 @@ def _evaluate(
     return (solved.mean(axis=1), ever.sum(axis=2).mean(axis=1), *pair)
 
 
-def _draw(probabilities: Floats, contexts: Ints, uniforms: Floats) -> Ints:
+def draw(probabilities: Floats, contexts: Ints, uniforms: Floats) -> Ints:
     """Draw an operation (R, B, n) for each uniform number, from the row of its question."""
     cumulative = probabilities.cumsum(axis=2)[np.arange(len(contexts))[:, None], contexts]  # (R, B, O)
     operations = np.zeros(uniforms.shape, np.int64)
@@ -252,12 +252,12 @@ def _draw(probabilities: Floats, contexts: Ints, uniforms: Floats) -> Ints:
     return operations
 
 
-def _repeats(answers: Ints) -> Ints:
+def repeats_in_group(answers: Ints) -> Ints:
     """Count the samples of the group with the same answer, itself included, (R, B, n)."""
     groups = np.arange(answers.shape[0] * answers.shape[1]).reshape(*answers.shape[:2], 1)
     cells = groups * MODULUS + answers
     return np.bincount(cells.ravel())[cells]
 
 
-def _column(values: Sequence[float]) -> Floats:
+def column(values: Sequence[float]) -> Floats:
     return np.array(values, np.float64)[:, None, None]

@@ -16,9 +16,9 @@ from experiments.mechanism.training import (
     Evaluation,
     Method,
     Training,
-    _repeats,
     bonuses,
     logit_gradient,
+    repeats_in_group,
     reward_advantages,
     train,
 )
@@ -70,7 +70,7 @@ def test_advantages_and_bonuses_are_the_librarys(
     )
     columns = {name: np.full((1, 1, 1), coef) for name, coef in zip(SIGNALS, coefs, strict=True)}
     found = bonuses(
-        counts.astype(float), _repeats(answers), correct.astype(bool), columns, np.full((1, 1, 1), baseline)
+        counts.astype(float), repeats_in_group(answers), correct.astype(bool), columns, np.full((1, 1, 1), baseline)
     )
     np.testing.assert_allclose(found[0], expected.numpy(), atol=1e-12)
     np.testing.assert_allclose(
