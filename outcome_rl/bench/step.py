@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def measure(name: str, settings: Sequence[str], peers: Sequence[type[Peer]], rounds: int) -> dict[str, dict[str, Any]]:
     """Compare all trainers on a model, then time them; see `figures_of` for the figures of each."""
     with TemporaryDirectory() as folder, ExitStack() as stack:
-        overrides = [*MODELS[name], *_inputs(name, Path(folder)), "actor.optim.lr=1e-12", *settings]
+        overrides = [*MODELS[name], *model_inputs(name, Path(folder)), "actor.optim.lr=1e-12", *settings]
         trainer = Trainer(load_config("toy", [*overrides, f"trainer.default_local_dir={folder}/runs"]))
         stack.callback(trainer.close)
         others = {peer.label: peer(trainer) for peer in peers}
@@ -272,7 +272,7 @@ def table(figures: dict[str, dict[str, dict[str, Any]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _inputs(name: str, folder: Path) -> list[str]:
+def model_inputs(name: str, folder: Path) -> list[str]:
     """Return the settings that name model and data; the random Llama and its problems are made in `folder`."""
     if name != "llama-100m":
         return []

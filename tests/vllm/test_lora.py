@@ -1,4 +1,4 @@
-"""Where a policy trains adapters, the adapters alone travel to vLLM."""
+"""`rollout.merge_adapters=false`: the adapters alone travel to vLLM."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +17,8 @@ from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
 
 @pytest.fixture(scope="module")
 def with_adapters(config: TrainConfig) -> TrainConfig:
-    return replace(config, model=replace(config.model, lora_rank=4))
+    rollout = replace(config.rollout, merge_adapters=False)
+    return replace(config, model=replace(config.model, lora_rank=4), rollout=rollout)
 
 
 @pytest.fixture(scope="module")

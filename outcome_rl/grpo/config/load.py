@@ -203,6 +203,13 @@ def _check(config: TrainConfig) -> None:
             "rollout.importance_cap corrects for an engine with its own arithmetic, but the transformers engine "
             "samples with the trained weights themselves. Set rollout.engine=vllm or leave the cap out"
         )
+    if not rollout.merge_adapters and (
+        rollout.engine == "transformers" or rollout.servers or config.model.lora_rank == 0
+    ):
+        raise ValueError(
+            "rollout.merge_adapters=false sends LoRA adapters to a vLLM engine of this machine; it needs "
+            "rollout.engine=vllm without rollout.servers, and model.lora_rank > 0"
+        )
     if rollout.overlap and rollout.engine == "transformers":
         raise ValueError(
             "rollout.overlap=1 samples while the policy is updated, but the transformers engine samples with the "

@@ -163,6 +163,11 @@ class RolloutConfig(SamplingConfig):
         "Free vLLM's GPU memory between rollouts (its sleep mode); no effect without a GPU.",
         affects_results=False,
     )
+    merge_adapters: bool = setting(
+        True,
+        "With LoRA, send vLLM whole weights with the adapters merged; false sends the adapters alone, which vLLM's "
+        "runtime LoRA then adds at each token.",
+    )
     overlap: int = setting(
         0,
         "Batches sampled ahead: with 1, the next batch is sampled while the policy is updated, by the weights before "

@@ -124,8 +124,9 @@ class VllmEngine:
                 ) from error
         self._processes = set(active_children()) - others
         self.update_weights(policy)
-        self._adapter: Any = None  # of all requests, where only adapters are trained
-        if policy.adapters is None:
+        self._adapter: Any = None  # of all requests, where only adapters are sent
+        self._sends_adapters = sends_adapters(config)
+        if not self._sends_adapters:
             self._sender = open_sender(
                 LocalClient(self._llm), lambda: self._policy.published_weights(), policy.device, self._handover.name
             )
@@ -198,8 +199,8 @@ class VllmEngine:
         self._llm.wake_up(tags=["scheduling"])
 
     def _send(self) -> None:
-        """Give vLLM the weights that are trained: all of them, or the adapters alone."""
-        if self._policy.adapters is None:
+        """Give vLLM the weights of the policy: all of them, or the adapters alone."""
+        if not self._sends_adapters:
             self._sender.send_weights()
             return
         from vllm.lora.request import LoRARequest
@@ -239,13 +240,17 @@ class VllmEngine:
             raise EngineDied(DEATH) from error
 
 
+def sends_adapters(config: TrainConfig) -> bool:
+    return config.model.lora_rank > 0 and not config.rollout.merge_adapters
+
+
 def _weights_of(policy: Policy, config: TrainConfig) -> dict[str, Any]:
     """Return vLLM's settings for the weights: it gets all of them later, or reads those that adapters leave frozen.
 
     Raises:
         ValueError: the adapters' rank is larger than vLLM's largest.
     """
-    if policy.adapters is None:
+    if not sends_adapters(config):
         from outcome_rl.grpo.rollout.weight_transfer import backend
 
         return {

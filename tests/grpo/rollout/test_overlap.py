@@ -178,6 +178,8 @@ def test_an_engine_that_dies_loses_no_count(
         (("rollout.overlap=1",), "Set rollout.engine=vllm"),
         (("rollout.overlap=1", "rollout.engine=vllm"), "Set rollout.importance_cap"),
         ((*OVERLAP, "rollout.overlap=2"), "rollout.overlap"),
+        (("rollout.merge_adapters=false", "rollout.engine=vllm"), "model.lora_rank > 0"),
+        (("rollout.merge_adapters=false", "model.lora_rank=4"), "needs rollout.engine=vllm"),
     ],
 )
 def test_what_does_not_fit_is_refused(
