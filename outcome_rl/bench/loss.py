@@ -24,7 +24,17 @@ from outcome_rl.bench.cases import Batch, Case, Spec, make_case
 from outcome_rl.bench.loss_plans import Plan, cpu_plans, gpu_plans
 from outcome_rl.bench.loss_report import Row, Section
 from outcome_rl.bench.measure import Times, interleaved_times, peak_mib
-from outcome_rl.bench.peers import EAGER, LOGITS_PEERS, OURS, PEERS, SUPPORT_PEERS, Peer, ours, peer_versions
+from outcome_rl.bench.peers import (
+    EAGER,
+    LOGITS_PEERS,
+    OURS,
+    PEERS,
+    SUPPORT_PEERS,
+    Peer,
+    ours,
+    own_token_loss,
+    peer_versions,
+)
 from outcome_rl.bench.record import add_out, write_result
 
 FLOOR = "floor"
@@ -152,7 +162,8 @@ def _peers(plan: Plan, case: Case) -> list[Peer]:
         Peer(f"{OURS}, workspace {share:g} of the logits", partial(ours, workspace_bytes=int(share * logits_bytes)))
         for share in plan.workspaces
     ]
-    return [*peers[:1], *bounded, *peers[1:]]
+    own = [Peer(f"{OURS}, token loss of your own", partial(ours, token_loss=own_token_loss))] if plan.all_modes else []
+    return [*peers[:1], *own, *bounded, *peers[1:]]
 
 
 def _entry(peer: Peer, inputs: tuple[Tensor, ...], batch: Batch, device: torch.device) -> Entry:

@@ -22,6 +22,7 @@ from torch.nn import functional
 from outcome_rl.bench.cases import Batch, only_kept
 from outcome_rl.environment import versions_of
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
+from outcome_rl_kernels.loss.inputs import LossInputs
 
 EPSILON = 0.2  # the default of linear_policy_loss
 IGNORED = -100  # the label that cross-entropies skip
@@ -79,6 +80,12 @@ def peer_versions() -> dict[str, str]:
 def ours(hidden: Tensor, weight: Tensor, batch: Batch, **options: Any) -> Tensor:
     rows, inputs = hidden.view(*batch.labels.shape, -1), _our_inputs(batch)
     return linear_policy_loss(rows, weight, support=batch.support, **inputs, **options).loss
+
+
+def own_token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
+    """Return PPO's surrogate as a user would write it, for `token_loss`."""
+    ratios, advantages = inputs.importance_ratios(logps), inputs.effective_advantages()
+    return -torch.minimum(ratios * advantages, ratios.clamp(1 - EPSILON, 1 + EPSILON) * advantages)
 
 
 def _our_logps(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:

@@ -57,6 +57,7 @@ def test_a_run_leaves_a_record_with_every_loss_timed_or_explained(capsys: pytest
     rows = {row["name"]: row for row in main["rows"]}
     assert list(rows) == [
         "outcome_rl",
+        "outcome_rl, token loss of your own",
         "outcome_rl, workspace 1 of the logits",
         "outcome_rl, workspace 0.25 of the logits",
         "plain PyTorch",
