@@ -73,7 +73,7 @@ class Collector:
             drawn: number of batches drawn so far: the position in the data, and in the seeds of sampling.
 
         Raises:
-            EngineDied: the engine died; `has_partial_step` if that was between two batches of one update.
+            EngineDied: the engine died; `has_partial_step` if samples of this update had been counted.
         """
         filter_groups, wanted = self.config.algorithm.filter_groups, self.config.data.train_batch_size
         most = filter_groups.max_num_gen_batches if filter_groups.enable else 1
