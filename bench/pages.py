@@ -4,10 +4,11 @@ A table stands between two marks that name it. Nothing is measured.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import decoding, loss_page, math_verify_suite
+from bench import decoding, loss_page, math_verify_suite, vllm_step
 from experiments.bandits import sweeps
 from experiments.paper import frontier, methods
 from experiments.paper.measures import Results
@@ -43,7 +44,8 @@ def pages() -> dict[Path, str]:
             "loss": long,
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
-            "decoding": decoding_block(read(RESULTS / "decoding-cpu.json")),
+            "decoding": measured_block(decoding.table, read(RESULTS / "decoding-cpu.json")),
+            "vllm-step": measured_block(vllm_step.table, read(RESULTS / "vllm-step.json")),
             "earlier": earlier_block(read(RESULTS / "loop-cpu.json"), read(RESULTS / "step.json")),
         },
         "docs/methods.md": {"methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json"))},
@@ -72,10 +74,10 @@ def step_block(record: dict[str, Any]) -> str:
     return f"{step.table(record['figures'])}\nMeasured on {where}; commit {record['commit']}.\n"
 
 
-def decoding_block(record: dict[str, Any]) -> str:
-    """Return the table of the decoding benchmark, and where it was measured."""
+def measured_block(table: Callable[[dict[str, Any]], str], record: dict[str, Any]) -> str:
+    """Return the table of a benchmark, and where it was measured."""
     where = f"{record['devices'][-1]}; {record['date']}; commit {record['commit']}"
-    return f"{decoding.table(record['figures'])}\nMeasured on {where}.\n"
+    return f"{table(record['figures'])}\nMeasured on {where}.\n"
 
 
 def methods_block(record: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ COLOURS = {
     "batch": "#4f9d69",
     "batch_positive": "#a0785a",
     "ucb_con+batch": "#222222",
+    "none@16": "#e8a5ad",
     **{name: f"C{index}" for index, name in enumerate(ESTIMATORS)},
 }
 

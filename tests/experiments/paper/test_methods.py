@@ -11,7 +11,7 @@ from reproduce_records import records
 from experiments.paper import methods
 from experiments.paper.figures import COLOURS
 from experiments.paper.measures import BASE, Results, final
-from experiments.paper.plan import METHODS_TABLE
+from experiments.paper.plan import ESTIMATORS, METHODS, METHODS_TABLE, SAMPLING
 from experiments.paper.tables import label
 from outcome_rl.verdicts import estimate
 
@@ -42,5 +42,5 @@ def test_every_method_has_a_row_with_its_difference_from_grpo(source: Path) -> N
 
 
 def test_every_method_of_the_plan_has_a_label_and_a_colour() -> None:
-    assert {BASE, *METHODS_TABLE.methods} <= set(COLOURS)
+    assert {BASE, *METHODS, *ESTIMATORS, *SAMPLING} <= set(COLOURS)
     assert len({label(method) for method in METHODS_TABLE.methods}) == len(METHODS_TABLE.methods)
