@@ -104,7 +104,8 @@ def test_figure(results: Results, cell: Cell) -> Figure:
             tests = [evaluations(run, TEST) for run in results.runs(cell, method)]
             rows = [[row["pass_at_k"][k] for row in test] for test in tests]
             draw_curve(axes, [row["step"] for row in tests[0]], rows, label(method), COLOURS[method], "o-")
-        finish_axes(axes, f"pass@{k}", "step", legend=k == ks[0])
+        finish_axes(axes, f"pass@{k}", "step", legend=False)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False, fontsize=8)
     return figure
 
 

@@ -280,7 +280,7 @@ PLANS = {plan.name: plan for plan in (QUICK, FULL, CONFIRM, TOY, METHODS_TABLE, 
 HELP = {
     "quick": "two splits, four methods, two seeds; minutes on two cores",
     "full": "every split, method and ablation; a night on a CPU",
-    "confirm": "the study that decides: ten rule tables; four hours on two cores",
+    "confirm": "the study that decides: ten rule tables; three hours on two cores",
     "toy": "the figure of README.md; an hour on two cores",
     "methods": "the table of docs/methods.md; half an hour on two cores",
     "smoke": "a test of the machinery",
