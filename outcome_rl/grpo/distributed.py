@@ -13,6 +13,7 @@ Rank zero alone classifies answers, because a comparison by math-verify may run 
 another.
 """
 
+import gc
 import logging
 import os
 import pickle
@@ -112,6 +113,9 @@ def process_group(config: TrainConfig) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+        # What still refers to the group keeps gloo's threads. One that releases a tensor while the interpreter ends
+        # aborts the process (pytorch/pytorch#179291), and a run that was complete would count as failed.
+        gc.collect()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 torchrun --nproc-per-node 2 tests/helpers/explorer_ranks.py FOLDER
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -89,3 +90,4 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     main(Path(sys.argv[1]))
+    gc.collect()  # tracebacks refer to the explorer, and it to the group: see outcome_rl/grpo/distributed.py
