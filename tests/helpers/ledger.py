@@ -2,8 +2,9 @@
 
 Views and allocations cost nothing. An operation reads its arguments once and writes its results once, as if no cache
 held them; an index reads no more than it returns. Tensors without data stand for those of the GPU: an operation that
-takes them together with a tensor of the CPU is refused, and copies between the two are listed, as is `nonzero`, whose
-result has as many rows as the GPU alone knows.
+takes them together with a tensor of the CPU is refused, and what the host waits for is listed: copies between the two,
+numbers that it reads, and `nonzero`, whose result has as many rows as the GPU alone knows (here half of them). The host
+reads ones.
 """
 
 from collections.abc import Callable
@@ -62,6 +63,12 @@ class Ledger(TorchDispatchMode):
         if func is torch.ops.aten.nonzero.default and given[0].is_meta:
             self.waits.append("nonzero")
             return given[0].new_empty(given[0].numel() // 2, given[0].dim(), dtype=torch.int64)
+        if func is torch.ops.aten._local_scalar_dense.default and given[0].is_meta:
+            self.waits.append("item")
+            return torch.ones((), dtype=given[0].dtype).item()
+        if func is torch.ops.aten._to_copy.default and given[0].is_meta and _to_host(kwargs):
+            self.waits.append("to host")
+            return torch.ones(given[0].shape, dtype=kwargs.get("dtype") or given[0].dtype)
         result = func(*args, **kwargs)
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         self._hold(made)
@@ -77,8 +84,8 @@ class Ledger(TorchDispatchMode):
     @staticmethod
     def _check_devices(func: Any, given: list[Tensor]) -> None:
         """Refuse tensors of two devices; a single number of the CPU is an argument of the launch."""
-        on_host = [tensor for tensor in given if not tensor.is_meta and tensor.dim() > 0]
-        if len(on_host) not in (0, len(given)) and func.overloadpacket.__name__ not in ("_to_copy", "copy_"):
+        mixed = {tensor.is_meta for tensor in given if tensor.is_meta or tensor.dim() > 0}
+        if len(mixed) > 1 and func.overloadpacket.__name__ not in ("_to_copy", "copy_"):
             raise RuntimeError(f"{func} takes tensors of the GPU and of the CPU")
 
     def _hold(self, made: list[Tensor]) -> None:
@@ -112,6 +119,11 @@ class Ledger(TorchDispatchMode):
         else:
             read = sum(size_of(tensor) for tensor in {id(tensor): tensor for tensor in given}.values())
         self.operations.append(Operation(str(func).removeprefix("aten."), read, written, multiply_adds))
+
+
+def _to_host(settings: dict[str, Any]) -> bool:
+    device = settings.get("device")
+    return device is not None and torch.device(device).type == "cpu"
 
 
 def ledger_of(call: Callable[[Ledger], Any]) -> Ledger:

@@ -1,11 +1,10 @@
 """Calls of the public functions as a GPU would run them, on tensors without data.
 
 The host waits for nothing but what the documentation names, no operation or launch mixes devices, and no copy of a
-large tensor is made that the work does not need. PyTorch without CUDA ends the process where fake CUDA tensors need a
-gradient, so that tensors of the device "meta" stand for those of the GPU.
+large tensor is made that the work does not need.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,56 +14,21 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from outcome_rl_kernels import (
-    OutcomeCounts,
-    backends,
-    group_advantages,
-    linear_policy_loss,
-    policy_loss,
-)
-from outcome_rl_kernels.advantages import triton as advantages_triton
-from outcome_rl_kernels.counts import triton as counts_triton
-from outcome_rl_kernels.loss import chunked_head, fused, logprobs, row_kernels_triton, scale_triton, support_triton
+from meta_gpu import META, Launches, replace_kernels, take_meta_for_gpu
+
+from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_policy_loss, policy_loss
+from outcome_rl_kernels.loss import logprobs
 from outcome_rl_kernels.loss import support as supports
 
 pytestmark = pytest.mark.offline
 B, T, H, V = 16, 64, 32, 4096
 N, LARGE = B * T, B * T * H * 2  # bytes of the hidden states
-META: dict[str, Any] = {"device": "meta"}
-
-
-class Launches:
-    """A kernel that checks the devices of its arguments in place of running."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return self
-
-    def __call__(self, *arguments: Any, **named: Any) -> None:
-        self.number += 1
-        columns = [value for group in (arguments, named.values()) for value in group if isinstance(value, Tensor)]
-        columns += [
-            value for rows in arguments if isinstance(rows, tuple) for value in rows if isinstance(value, Tensor)
-        ]
-        assert columns
-        assert all(column.is_meta for column in columns)
 
 
 @pytest.fixture(autouse=True)
 def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
-    found = Launches()
-    monkeypatch.setattr(backends, "_missing", lambda impl, device: None)
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # which knows no meta device
-    monkeypatch.setattr(fused, "is_traced", lambda tensor: False)
-    monkeypatch.setattr(chunked_head, "_adds_half_products_to_float32", lambda *_: True)
-    monkeypatch.setattr(row_kernels_triton, "_launch", found)
-    monkeypatch.setattr(scale_triton, "scale_", found)
-    monkeypatch.setattr(support_triton, "_launch", found)
-    monkeypatch.setattr(advantages_triton, "_group_advantages_kernel", found)
-    for name in ("launch_find", "launch_commit", "launch_rehash"):
-        monkeypatch.setattr(counts_triton, name, found)
+    take_meta_for_gpu(monkeypatch)
+    found = replace_kernels(monkeypatch)
     yield found
     assert found.number > 0
 

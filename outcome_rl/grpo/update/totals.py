@@ -65,7 +65,7 @@ class UpdateTotals:
         distributed.all_reduce_max_(self.largest_mismatch)
 
     def metrics(self) -> dict[str, float]:
-        """Return means over the updates or over the tokens that they compute; this waits for the device.
+        """Return means over the updates or over the tokens that they compute; this waits for the device, once.
 
         - `actor/loss`, `actor/kl` (to the reference), `actor/grad_norm` (before clipping);
         - of several updates `actor/ratio_mean` and `actor/clip_fraction`;
@@ -76,19 +76,21 @@ class UpdateTotals:
           importance weights their mean `rollout/importance_mean` and the share of tokens at the cap,
           `rollout/importance_clipped`.
         """
-        updates, losses, norms = self.updates.tolist()
-        tokens, kl, ratio, policy_tokens, clipped = self.tokens.tolist()
+        sums = torch.cat([self.updates, self.tokens, self.entropy.flatten(), self.mismatch, self.largest_mismatch])
+        on_host = torch.split(sums.cpu(), [3, 5, 6, 5])
+        (updates, losses, norms), (tokens, kl, ratio, policy_tokens, clipped) = (part.tolist() for part in on_host[:2])
         found = {"actor/loss": losses / updates, "actor/kl": kl / max(tokens, 1), "actor/grad_norm": norms / updates}
         if self.off_policy:
             found["actor/ratio_mean"] = ratio / max(tokens, 1)
             found["actor/clip_fraction"] = clipped / max(policy_tokens, 1)
-        *sums, of_answers = torch.cat([self.entropy[:2].sum(dim=0)[None], self.entropy[[1, 0, 2]]]).tolist()
-        for kind, (total, number) in zip(("all", "correct", "incorrect"), sums, strict=True):
+        incorrect, correct, answers = on_host[2].view(3, 2)
+        every = incorrect + correct
+        for kind, (total, number) in (("all", every), ("correct", correct), ("incorrect", incorrect)):
             if number:
-                found[f"entropy/{kind}"] = total / number
-        if of_answers[1] and sums[0][0]:
-            found["entropy/answer_share"] = of_answers[0] / sums[0][0]
-        number, distance, weight, at_cap, largest = torch.cat([self.mismatch, self.largest_mismatch]).tolist()
+                found[f"entropy/{kind}"] = float(total / number)
+        if answers[1] and every[0]:
+            found["entropy/answer_share"] = float(answers[0] / every[0])
+        number, distance, weight, at_cap, largest = on_host[3].tolist()
         if number:
             found |= {"rollout/logp_diff_mean": distance / number, "rollout/logp_diff_max": largest}
             if self.importance_cap is not None:

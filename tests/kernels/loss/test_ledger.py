@@ -13,15 +13,16 @@ from ledger import Ledger, ledger_of, size_of
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-from outcome_rl_kernels import backends, linear_policy_loss
-from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton, scale_triton, support, support_triton
+from meta_gpu import META, take_meta_for_gpu
+
+from outcome_rl_kernels import linear_policy_loss
+from outcome_rl_kernels.loss import row_kernels_triton, scale_triton, support, support_triton
 from outcome_rl_kernels.loss.inputs import LogitRows
 
 pytestmark = pytest.mark.offline
 B, N, H, V = 16, 16384, 4096, 128256
 GIB = 2**30
 GRADIENTS = 2 * (N + V) * H  # bytes, bfloat16
-META: dict[str, Any] = {"device": "meta"}
 
 # An H200 as others measured it: products of this size, a copy, and the gap between two small kernels.
 FLOPS, BYTES_PER_SECOND, LAUNCH_MS = 790e12, 4.3e12, 0.005
@@ -31,10 +32,7 @@ ROW_PASS_FACTOR = 1.5
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_missing", lambda impl, device: None)
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # which knows no meta device
-    monkeypatch.setattr(fused, "is_traced", lambda tensor: False)
-    monkeypatch.setattr(chunked_head, "_adds_half_products_to_float32", lambda *_: True)
+    take_meta_for_gpu(monkeypatch)
 
 
 def launch_on(ledger: Ledger, kernel: Any, rows: LogitRows, **arguments: Any) -> None:
