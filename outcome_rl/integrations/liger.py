@@ -26,15 +26,15 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
         compiled, chunk_size: taken and without effect; the loss needs no compiler and cuts chunks by itself.
         use_ref_model: without it the KL term is 0.
         epsilon_low, epsilon_high: clip range of the ratio; of "cispo" its upper bound is `epsilon_high`, at least 1.
-        loss_type: "grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", or, with `importance_sampling_level="sequence"`
-            and `beta=0`, "luspo". "vespo" raises.
+        loss_type: "grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", or, with
+            `importance_sampling_level="sequence"` and `beta=0`, "luspo".
         max_completion_length: what "dr_grpo" divides by, times the number of sequences.
         importance_sampling_level: "token" or "sequence" (GSPO).
         temperature: divides the logits.
         delta: bound of the ratio, at least `1 + epsilon_high`; below it Liger's formula is another than the dual clip.
         use_bias_correction_kl: multiply the KL by the ratio.
         sapo_temperature_pos, sapo_temperature_neg: of "sapo", > 0.
-        vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: belong to the loss type that raises.
+        vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: of "vespo", >= 0.
 
     Raises:
         ValueError: an option that this loss does not have, by its name.
@@ -85,8 +85,9 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
         self.importance_sampling_level = importance_sampling_level
         self.temperature = temperature
         temperatures = sapo_temperature_pos, sapo_temperature_neg
+        gammas = vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg
         self.settings = settings_of(
-            loss_type, importance_sampling_level, epsilon_low, epsilon_high, delta, temperatures
+            loss_type, importance_sampling_level, epsilon_low, epsilon_high, delta, temperatures, gammas
         )
 
     def forward(
@@ -117,8 +118,8 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             ref_per_token_logps: (B, T); without them they are taken from the next three, where `use_ref_model`.
             old_per_token_logps: (B, T), or None on-policy.
             ref_input, ref_weight, ref_bias: hidden states and head of the reference.
-            vllm_is_ratio: (B, T), (B, 1) or (B,) weights of the policy term; a value a sequence only where the ratio
-                is the sequence's.
+            vllm_is_ratio: (B, T), (B, 1) or (B,) weights of the policy term; a value a sequence where the ratio is the
+                sequence's, and one a token of "vespo".
             num_items_in_batch: active tokens of the whole batch on all processes, what "dapo" divides by (times the
                 number of processes); None takes the mask's, added up over processes.
 
@@ -150,6 +151,8 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             vllm_is_ratio = vllm_is_ratio[:, 0]
         if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and self.importance_sampling_level == "sequence":
             raise ValueError("vllm_is_ratio must be one a sequence where importance_sampling_level is 'sequence'")
+        if vllm_is_ratio is not None and vllm_is_ratio.dim() == 1 and self.loss_type == "vespo":
+            raise ValueError("vllm_is_ratio must be one a token for loss_type='vespo', which multiplies them")
         output = linear_policy_loss(
             _input,
             lin_weight,
@@ -178,7 +181,7 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             assert self.max_completion_length is not None
             return mask.shape[0] * self.max_completion_length
         tokens = mask.sum().float()
-        if self.loss_type in ("dapo", "cispo"):
+        if self.loss_type in ("dapo", "cispo", "vespo"):
             distributed = dist.is_available() and dist.is_initialized()
             if num_items_in_batch is not None:
                 tokens = torch.as_tensor(num_items_in_batch, device=mask.device).float()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from outcome_rl_kernels.loss.settings import LossAggregation
-from outcome_rl_kernels.loss.token_losses import sapo
+from outcome_rl_kernels.loss.token_losses import sapo, vespo
 
 # "token-sum" where the denominator is the caller's.
 AGGREGATION: dict[str, LossAggregation] = {
@@ -14,7 +14,9 @@ AGGREGATION: dict[str, LossAggregation] = {
     "luspo": "token-sum",
     "cispo": "token-sum",
     "sapo": "seq-mean-token-mean",
+    "vespo": "token-sum",
 }
+_UNCLIPPED = ("cispo", "sapo", "vespo")  # with ratios of their own
 
 
 def obstacles_of(
@@ -26,13 +28,13 @@ def obstacles_of(
         loss_type, level, epsilon_high, delta: `loss_type`, `importance_sampling_level` and bounds, as TRL takes them.
         unbiased_kl: `use_bias_correction_kl`, of a loss with KL.
     """
-    of_tokens = loss_type in ("cispo", "sapo")
     return {
         f"loss_type={loss_type!r} (it takes {', '.join(AGGREGATION)})": loss_type not in AGGREGATION,
-        f"loss_type={loss_type!r} with importance_sampling_level='sequence'": of_tokens and level == "sequence",
+        f"loss_type={loss_type!r} with importance_sampling_level='sequence'": loss_type in _UNCLIPPED
+        and level == "sequence",
         "use_bias_correction_kl with importance_sampling_level='sequence'": unbiased_kl and level == "sequence",
         "loss_type='cispo' with epsilon_high below 1": loss_type == "cispo" and epsilon_high < 1,
-        "delta below 1 + epsilon_high": not of_tokens and delta is not None and delta < 1 + epsilon_high,
+        "delta below 1 + epsilon_high": loss_type not in _UNCLIPPED and delta is not None and delta < 1 + epsilon_high,
     }
 
 
@@ -43,11 +45,13 @@ def settings_of(
     epsilon_high: float,
     delta: float | None,
     temperatures: tuple[float, float],
+    gammas: tuple[float, float, float, float],
 ) -> dict[str, Any]:
     """Return `token_loss`, its bounds and `loss_agg`.
 
     Args:
         temperatures: SAPO's, of positive advantages and of the others.
+        gammas: VESPO's k and lambda of positive advantages, then of the others.
         others: as for `obstacles_of`. The upper bound of "cispo" is epsilon_high itself, and it has no lower one.
     """
     token_loss: Any = "gspo" if level == "sequence" else "ppo"
@@ -55,10 +59,12 @@ def settings_of(
         token_loss, epsilon_low, epsilon_high = "cispo", 1.0, epsilon_high - 1
     elif loss_type == "sapo":
         token_loss = "sapo" if temperatures == (1.0, 1.05) else sapo(*temperatures)
+    elif loss_type == "vespo":
+        token_loss = "vespo" if gammas == (2.0, 3.0, 3.0, 2.0) else vespo(*gammas)
     return {
         "token_loss": token_loss,
         "epsilon_low": epsilon_low,
         "epsilon_high": epsilon_high,
-        "delta": None if loss_type in ("cispo", "sapo") else delta,
+        "delta": None if loss_type in _UNCLIPPED else delta,
         "loss_agg": AGGREGATION[loss_type],
     }

@@ -37,7 +37,7 @@ def assert_same(policy: Path, folder: Path, tolerance: float = 1e-3, **settings:
                 assert row[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo"])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"])
 def test_it_is_trls_loss(policy: Path, tmp_path: Path, loss_type: str) -> None:
     """On answer tokens there is no policy term; the second update from a generation is off-policy and clipped."""
     assert_same(
@@ -75,7 +75,7 @@ def test_on_the_tokens_of_highest_entropy(policy: Path, tmp_path: Path) -> None:
     assert_same(policy, tmp_path, top_entropy_quantile=0.4, beta=0.05, num_iterations=2, learning_rate=0.03)
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo"])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"])
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_with_trls_entropy_bonus(policy: Path, tmp_path: Path, loss_type: str, adaptive: bool) -> None:
     """A mean over tokens whatever the denominator of the policy term; its coefficient may follow the entropy."""
@@ -101,20 +101,54 @@ def test_the_ratio_of_sequences_leaves_answer_tokens_alone(policy: Path, tmp_pat
     torch.testing.assert_close(of_sequences, of_tokens, rtol=1e-3, atol=2e-6)
 
 
-@pytest.mark.parametrize("one_a_sequence", [False, True])
-def test_it_takes_vllms_importance_ratios(policy: Path, tmp_path: Path, one_a_sequence: bool) -> None:
+@pytest.mark.parametrize(
+    ("settings", "one_a_sequence"),
+    [({}, False), ({}, True), ({"loss_type": "vespo"}, False), ({"off_policy_mask_threshold": 0.02}, False)],
+    ids=["tokens", "sequences", "vespo", "off-policy mask"],
+)
+def test_it_takes_what_vllm_returns(
+    policy: Path, tmp_path: Path, settings: dict[str, Any], one_a_sequence: bool
+) -> None:
+    """Importance ratios, and log-probabilities, of which one is missing."""
     found = []
     for fused_loss in (False, True):
-        trainer = make_trainer(policy, tmp_path, fused_loss=fused_loss)
+        trainer = make_trainer(policy, tmp_path, fused_loss=fused_loss, **settings)
         inputs = generate(trainer, 0, 1, 2)
-        shape = inputs["completion_ids"].shape
-        ratios = torch.rand(shape[0], 1 if one_a_sequence else shape[1], generator=torch.Generator().manual_seed(0))
+        shape, generator = inputs["completion_ids"].shape, torch.Generator().manual_seed(0)
+        ratios = 0.8 + 0.3 * torch.rand(shape[0], 1 if one_a_sequence else shape[1], generator=generator)
+        logps = _logps(trainer, inputs)
+        sampler = logps + 0.2 * torch.randn(shape, generator=generator)
+        sampler[0, 0] = torch.nan
         trainer.use_vllm = True  # as if the engine had sampled
         trainer.current_gradient_accumulation_steps = 1
-        loss = trainer._compute_loss(trainer.model, inputs | {"importance_sampling_ratio": ratios})
+        more = {
+            "importance_sampling_ratio": ratios if one_a_sequence else ratios.where(inputs["completion_mask"] > 0, 1.0),
+            "old_per_token_logps": logps + 0.02,
+            "sampling_per_token_logps": sampler,
+        }
+        loss = trainer._compute_loss(trainer.model, inputs | more)
         loss.backward()
         found.append((loss.detach(), {name: p.grad for name, p in trainer.model.named_parameters()}))
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=2e-6)
+
+
+@torch.no_grad()
+def _logps(trainer: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    """Log-probabilities of the completions, by TRL's own pass."""
+    ids, mask = (torch.cat([inputs[f"prompt_{name}"], inputs[f"completion_{name}"]], dim=1) for name in ("ids", "mask"))
+    width = inputs["completion_ids"].shape[1]
+    logps: torch.Tensor = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, width)[0]
+    return logps
+
+
+@pytest.mark.parametrize(("loss_type", "threshold", "steps"), [("grpo", 0.001, 2), ("vespo", -0.01, 1)])
+def test_with_trls_off_policy_mask(policy: Path, tmp_path: Path, loss_type: str, threshold: float, steps: int) -> None:
+    """A threshold below 0 takes the first step for off-policy, before rounding grows in the ratios of sequences."""
+    settings = {"loss_type": loss_type, "num_iterations": 3, "max_steps": steps, "learning_rate": 0.004}
+    assert_same(policy, tmp_path, off_policy_mask_threshold=threshold, **settings)
+    with_all, _ = run(policy, tmp_path / "all", fused_loss=True, **settings)
+    masked, _ = run(policy, tmp_path / "masked", fused_loss=True, off_policy_mask_threshold=threshold, **settings)
+    assert losses(masked)[-1] != pytest.approx(losses(with_all)[-1], rel=0.01)
 
 
 def test_with_a_head_that_is_tied_to_the_embedding(tmp_path: Path) -> None:
@@ -154,9 +188,11 @@ def test_evaluation_takes_it_too(policy: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"loss_type": "vespo"}, r"loss_type='vespo' \(it takes grpo, bnpo, dr_grpo, dapo, luspo, cispo, sapo\)"),
+        (
+            {"loss_type": "vespo", "importance_sampling_level": "sequence"},
+            "loss_type='vespo' with importance_sampling_level='sequence'",
+        ),
         ({"loss_type": "cispo"}, "loss_type='cispo' with epsilon_high below 1"),
-        ({"off_policy_mask_threshold": 0.1}, "off_policy_mask_threshold"),
         ({"entropy_coef": 0.01, "top_entropy_quantile": 0.5}, "top_entropy_quantile below 1 with an entropy bonus"),
         ({"delta": 1.1}, r"delta below 1 \+ epsilon_high"),
     ],

@@ -42,6 +42,7 @@ class LossOptions(TypedDict, total=False):
     ref_logps: Tensor | None
     old_logps: Tensor | None
     rollout_weights: Tensor | None
+    rollout_logps: Tensor | None
     entropy_weights: Tensor | None
     temperature: float
     beta: float
@@ -125,9 +126,9 @@ def linear_policy_loss(
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
             on a GPU (float32, bfloat16, float16) take the gradients in the forward pass, in three matrix products and
             chunks of logits; "auto" takes the fast one where it can.
-        token_loss: the policy term: "ppo" (default), "gspo", "gmpo", "cispo", "sapo", "dppo_tv", "dppo_kl", "reinforce"
-            or another registered name (`outcome_rl_kernels.loss.token_losses` has formulas and sources); or a function
-            of your own, `(logps, entropies, inputs) -> losses`, or a `TokenLoss` of it.
+        token_loss: the policy term: "ppo" (default), "gspo", "gmpo", "cispo", "sapo", "dppo_tv", "dppo_kl", "vespo",
+            "reinforce" or another registered name (`outcome_rl_kernels.loss.token_losses` has formulas and sources); or
+            a function of your own, `(logps, entropies, inputs) -> losses`, or a `TokenLoss` of it.
         bonuses: exploration bonuses, already times their coefficient, (B,) or one a token; added to the advantages.
             Default None.
         answer_mask: bool like `labels`, True on the tokens of the final answer. Default None.
@@ -138,6 +139,8 @@ def linear_policy_loss(
         old_logps: log-probabilities under the policy that sampled; None (default) is the on-policy step, with ratio 1.
         rollout_weights: truncated importance weights of the rollout engine, one a sequence or a token; they multiply
             the policy term only. Default None.
+        rollout_logps: log-probabilities by the engine that sampled; token losses of your own and `near_policy` read
+            them. Default None.
         entropy_weights: factors of the entropy term, one a sequence or a token, for a term with another denominator
             than the policy term's. Default None.
         temperature: > 0, divides the logits. Default 1.

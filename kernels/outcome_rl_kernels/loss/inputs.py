@@ -31,6 +31,7 @@ class LossInputs(NamedTuple):
     ref_logps: Tensor | None
     old_logps: Tensor | None
     rollout_weights: Tensor | None
+    rollout_logps: Tensor | None
     entropy_weights: Tensor | None
     num_sequences: int
     settings: LossSettings
@@ -48,6 +49,7 @@ class LossInputs(NamedTuple):
         ref_logps: Tensor | None = None,
         old_logps: Tensor | None = None,
         rollout_weights: Tensor | None = None,
+        rollout_logps: Tensor | None = None,
         entropy_weights: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         normalizer: float | Tensor | None = None,
@@ -110,6 +112,7 @@ class LossInputs(NamedTuple):
             ref_logps=numbers("ref_logps", ref_logps),
             old_logps=numbers("old_logps", old_logps),
             rollout_weights=numbers("rollout_weights", rollout_weights, per_sequence=True),
+            rollout_logps=numbers("rollout_logps", rollout_logps),
             entropy_weights=numbers("entropy_weights", entropy_weights, per_sequence=True),
             num_sequences=num_sequences,
             settings=chosen,
@@ -163,8 +166,9 @@ class LossInputs(NamedTuple):
 
     def needs_sequences(self) -> bool:
         """Say whether a token's loss depends on other tokens; on-policy no built-in's does, as every ratio is 1."""
-        chosen = self.settings.token_loss
-        return token_loss_of(chosen).needs_sequences and not (self.old_logps is None and is_builtin(chosen))
+        chosen, loss = self.settings.token_loss, token_loss_of(self.settings.token_loss)
+        weighed = loss.weighs_rollouts and self.rollout_weights is not None
+        return loss.needs_sequences and not (self.old_logps is None and not weighed and is_builtin(chosen))
 
     def mean_by_sequence(self, values: Tensor) -> Tensor:
         """Return for each active token the mean of a column over those of its sequence, and 0 for the others.
@@ -174,20 +178,25 @@ class LossInputs(NamedTuple):
         Raises:
             ValueError: the token loss has not said that it needs sequences.
         """
+        sums = self.sum_by_sequence(values)
+        counted = torch.ones_like(self.sequence_ids) if self.active is None else self.active.long()
+        return sums / _count_by_sequence(self, counted).clamp(min=1)[self.sequence_ids]
+
+    def sum_by_sequence(self, values: Tensor) -> Tensor:
+        """Return for each active token the sum of a column over those of its sequence, and 0 for the others.
+
+        It sums and raises as `mean_by_sequence` does.
+        """
         if not self.needs_sequences():
             raise ValueError(
-                "a token loss that calls mean_by_sequence must get whole sequences: pass "
+                "a token loss that calls mean_by_sequence or sum_by_sequence must get whole sequences: pass "
                 "token_loss=TokenLoss(your_function, needs_sequences=True)"
             )
-        ones = torch.ones_like(self.sequence_ids)
-        lengths = _count_by_sequence(self, ones)
-        tokens = lengths
+        lengths = _count_by_sequence(self, torch.ones_like(self.sequence_ids))
         if self.active is not None:
-            tokens = _count_by_sequence(self, self.active.long())
             values = values.where(self.active, 0)
-        sums = torch.segment_reduce(values, "sum", lengths=lengths, unsafe=True)
-        means = (sums / tokens.clamp(min=1))[self.sequence_ids]
-        return means if self.active is None else means.where(self.active, 0)
+        sums = torch.segment_reduce(values, "sum", lengths=lengths, unsafe=True)[self.sequence_ids]
+        return sums if self.active is None else sums.where(self.active, 0)
 
     def flat(self) -> tuple[Any, ...]:
         """Return the arguments that `SCHEMA` declares: an operator takes tensors, numbers and strings only.

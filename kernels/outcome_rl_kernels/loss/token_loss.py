@@ -36,11 +36,11 @@ def token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
     Raises:
         TypeError, ValueError: the user's own token loss returns something else than such losses.
     """
-    settings = inputs.settings
-    losses = token_loss_of(settings.token_loss).function(logps, entropies, inputs)
+    settings, chosen = inputs.settings, token_loss_of(inputs.settings.token_loss)
+    losses = chosen.function(logps, entropies, inputs)
     if not is_builtin(settings.token_loss):
         _check_own(losses, logps, entropies, inputs)
-    if inputs.rollout_weights is not None:
+    if inputs.rollout_weights is not None and not chosen.weighs_rollouts:
         losses = losses * inputs.rollout_weights
     if settings.answer_mask_mode == "policy" and inputs.answer_mask is not None:
         losses = losses.masked_fill(inputs.answer_mask, 0.0)
@@ -99,13 +99,13 @@ def contributing_tokens(inputs: LossInputs) -> Tensor | None:
     needs sequences, all tokens of a sequence count as soon as one does: each has its part in the ratio. A user's own
     token loss may not be zero where the advantage is, unless it says so.
     """
-    settings = inputs.settings
-    if settings.beta != 0 or settings.entropy_coef != 0 or not token_loss_of(settings.token_loss).scales_with_advantage:
+    settings, chosen = inputs.settings, token_loss_of(inputs.settings.token_loss)
+    if settings.beta != 0 or settings.entropy_coef != 0 or not chosen.scales_with_advantage:
         return inputs.active
     contributes = inputs.effective_advantages() != 0
     if inputs.active is not None:
         contributes = contributes & inputs.active
-    if inputs.rollout_weights is not None:
+    if inputs.rollout_weights is not None and not chosen.weighs_rollouts:
         contributes = contributes & (inputs.rollout_weights != 0)
     if settings.answer_mask_mode == "policy" and inputs.answer_mask is not None:
         contributes = contributes & ~inputs.answer_mask

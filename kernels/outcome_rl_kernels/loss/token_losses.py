@@ -13,13 +13,16 @@
 | sapo      | -A (4 / tau) sigmoid(tau (r - 1)), tau = 1 where A > 0, else 1.05     | arXiv:2511.20347              |
 | dppo_tv   | -sg(min(r, delta)) A lp, 0 where |p - p_old| left its bound, el or eh | arXiv:2602.04879              |
 | dppo_kl   | the same with the binary KL of p and p_old                            | arXiv:2602.04879              |
+| vespo     | -sg(w^k exp(l - l w)) A lp, w the product of r and rollout weights    | arXiv:2602.10693              |
+|           | over the sequence; k = 2, l = 3 where A >= 0, else k = 3, l = 2       |                               |
 | reinforce | -A lp                                                                 | Williams 1992                 |
 
 `token_loss` adds what all have in common: rollout weights, answer mask, KL and entropy.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,14 +45,16 @@ class TokenLoss:
     Args:
         function: `(logps, entropies, inputs) -> losses`, (R,) each, in PyTorch: log-probabilities of the labels and
             entropies of the rows, which carry gradients, and the tokens' `LossInputs`: `advantages`, `bonuses`,
-            `old_logps`, `ref_logps`, `rollout_weights`, `answer_mask`, `sequence_ids` (each (R,), or None where the
-            caller gave none), and the methods `effective_advantages()`, `importance_ratios(logps)` and
-            `mean_by_sequence(values)`. It returns the policy term alone: rollout weights, answer mask, KL and entropy
-            are applied to it by the settings of the loss.
+            `old_logps`, `ref_logps`, `rollout_weights`, `rollout_logps`, `answer_mask`, `sequence_ids` (each (R,), or
+            None where the caller gave none), and the methods `effective_advantages()`, `importance_ratios(logps)`,
+            `mean_by_sequence(values)` and `sum_by_sequence(values)`. It returns the policy term alone: rollout weights,
+            answer mask, KL and entropy are applied to it by the settings of the loss.
         needs_sequences: the loss of a token depends on other tokens of the call. They are then given together, at the
             cost of one more matrix product where the logits are cut into chunks.
         scales_with_advantage: the loss is 0, with zero gradient, where advantage plus bonus is 0. Such tokens are then
             left out with `rows="contributing"`.
+        weighs_rollouts: the function takes `rollout_weights` into account itself, and its result is not multiplied by
+            them.
         ratios: `(logps, inputs) -> (R,)`, the ratios of the metric `ratio_mean`; None takes those of the tokens.
         clipped: `(logps, inputs) -> (R,)` bool, the tokens of the metric `clip_fraction`; None counts none.
     """
@@ -57,6 +62,7 @@ class TokenLoss:
     function: TokenLossFunction
     needs_sequences: bool = False
     scales_with_advantage: bool = False
+    weighs_rollouts: bool = False
     ratios: Callable[[Tensor, Any], Tensor] | None = None
     clipped: Callable[[Tensor, Any], Tensor] | None = None
 
@@ -207,10 +213,49 @@ def sapo(tau_positive: float = 1.0, tau_negative: float = 1.05) -> TokenLoss:
 
     def loss(logps: Tensor, entropies: Tensor, inputs: "LossInputs") -> Tensor:
         advantages = inputs.effective_advantages()
-        tau = logps.new_full((), tau_positive).where(advantages > 0, logps.new_full((), tau_negative))
+        tau = torch.full_like(advantages, tau_negative).masked_fill(advantages > 0, tau_positive)
         return -advantages * (4 / tau) * torch.sigmoid(tau * (inputs.importance_ratios(logps) - 1))
 
     return TokenLoss(loss, scales_with_advantage=True)
+
+
+def vespo(
+    k_positive: float = 2.0, lambda_positive: float = 3.0, k_negative: float = 3.0, lambda_negative: float = 2.0
+) -> TokenLoss:
+    """Return VESPO: `-phi(w) A lp`, w the ratio of the whole sequence, phi(w) = w^k exp(lambda (1 - w)) a constant.
+
+    w is the product of the ratios and, where there are some, of the rollout weights over the sequence, within 1e-8 and
+    e^20; phi(1) = 1 (arXiv:2602.10693).
+
+    Args:
+        k_positive, lambda_positive: k and lambda, >= 0, where the advantage is at least 0.
+        k_negative, lambda_negative: where it is negative.
+
+    Raises:
+        ValueError: one is negative.
+    """
+    numbers = k_positive, lambda_positive, k_negative, lambda_negative
+    if not all(number >= 0 for number in numbers):
+        raise ValueError(f"k_positive, lambda_positive, k_negative and lambda_negative must be >= 0; got {numbers}")
+    least, most = math.log(1e-8), 20.0
+
+    def weights(logps: Tensor, inputs: "LossInputs", advantages: Tensor) -> Tensor:
+        log_ratios = inputs.log_ratios(logps.detach()).clamp(-most, most)
+        if inputs.rollout_weights is not None:
+            log_ratios = log_ratios + inputs.rollout_weights.log().clamp(least, most)
+        log_w = inputs.sum_by_sequence(log_ratios).clamp(least, most)
+        up = advantages >= 0
+        k = torch.full_like(advantages, k_negative).masked_fill(up, k_positive)
+        decay = torch.full_like(advantages, lambda_negative).masked_fill(up, lambda_positive)
+        return exp(decay + k * log_w - decay * exp(log_w))
+
+    def loss(logps: Tensor, entropies: Tensor, inputs: "LossInputs") -> Tensor:
+        advantages = inputs.effective_advantages()
+        if inputs.old_logps is None and inputs.rollout_weights is None:  # w is 1
+            return -advantages * logps
+        return -weights(logps, inputs, advantages) * advantages * logps
+
+    return TokenLoss(loss, needs_sequences=True, scales_with_advantage=True, weighs_rollouts=True)
 
 
 def _dppo(moved: Callable[[Tensor, Tensor], Tensor]) -> TokenLoss:
@@ -272,7 +317,34 @@ def top_entropy(loss: "str | TokenLoss | TokenLossFunction", share: float) -> To
         low = levels < levels.nanquantile(1 - share)
         return inner.function(logps, entropies, inputs).masked_fill(low, 0.0)
 
-    return TokenLoss(selected, needs_sequences=True, ratios=inner.ratios, clipped=inner.clipped)
+    return replace(inner, function=selected, needs_sequences=True, scales_with_advantage=False)
+
+
+def near_policy(loss: "str | TokenLoss | TokenLossFunction", threshold: float) -> TokenLoss:
+    """Keep a token loss off sequences that the policy has left, where the advantage is negative (arXiv:2512.02556).
+
+    A token with A < 0 is dropped if the mean of `mu - lp` over its sequence is above the threshold; mu are
+    `rollout_logps`, without them `old_logps`. TRL calls it `off_policy_mask_threshold`.
+
+    Args:
+        loss: the token loss.
+        threshold: of the mean, nats a token. A token whose mu is NaN counts as 0.
+
+    Raises:
+        ValueError: the threshold is NaN.
+    """
+    inner = token_loss_of(loss)
+    if math.isnan(threshold):
+        raise ValueError("threshold must be a number; got NaN")
+
+    def kept(logps: Tensor, entropies: Tensor, inputs: "LossInputs") -> Tensor:
+        losses = inner.function(logps, entropies, inputs)
+        sampler = inputs.old_logps if inputs.rollout_logps is None else inputs.rollout_logps
+        distances = torch.zeros_like(logps) if sampler is None else (sampler - logps.detach()).nan_to_num(nan=0.0)
+        left = inputs.mean_by_sequence(distances) > threshold
+        return losses.masked_fill(left & (inputs.effective_advantages() < 0), 0.0)
+
+    return replace(inner, function=kept, needs_sequences=True)
 
 
 def clip_cov(share: float = 2e-4, low: float = 1.0, high: float = 5.0) -> TokenLoss:
@@ -356,6 +428,7 @@ _BY_NAME = {
     "sapo": sapo(),
     "dppo_tv": _dppo(_total_variation),
     "dppo_kl": _dppo(_binary_kl),
+    "vespo": vespo(),
     "reinforce": TokenLoss(_reinforce, scales_with_advantage=True),
 }
 _BUILTIN = frozenset(_BY_NAME)

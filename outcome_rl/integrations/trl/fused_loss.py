@@ -9,7 +9,7 @@ computes the loss from the log-probabilities outside. Here the loss itself is co
 | `bnpo` | token-mean | tokens * steps of accumulation |
 | `dr_grpo` | token-sum | sequences * max_completion_length * steps of accumulation |
 | `luspo` | token-sum | sequences * steps of accumulation |
-| `dapo`, `cispo` | token-sum | tokens of the generation batch, divided by steps and ranks |
+| `dapo`, `cispo`, `vespo` | token-sum | tokens of the generation batch, divided by steps and ranks |
 """
 
 import functools
@@ -24,7 +24,7 @@ from torch import Tensor
 from outcome_rl.integrations.loss_types import obstacles_of, settings_of
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
 from outcome_rl_kernels.loss.settings import LossAggregation
-from outcome_rl_kernels.loss.token_losses import top_entropy
+from outcome_rl_kernels.loss.token_losses import near_policy, top_entropy
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -46,7 +46,6 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
     obstacles = obstacles_of(trainer.loss_type, level, trainer.epsilon_high, args.delta, unbiased_kl=unbiased_kl) | {
         "top_entropy_quantile below 1 on several processes": trainer.top_entropy_quantile < 1
         and trainer.accelerator.num_processes > 1,
-        "off_policy_mask_threshold": trainer.off_policy_mask_threshold is not None,
         "top_entropy_quantile below 1 with an entropy bonus": trainer.top_entropy_quantile < 1
         and trainer._entropy_bonus_enabled,
         "a mixture-of-experts model's auxiliary loss": trainer.aux_loss_enabled,
@@ -100,6 +99,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
         trainer.epsilon_high,
         trainer.args.delta,
         (trainer.args.sapo_temperature_pos, trainer.args.sapo_temperature_neg),
+        tuple(getattr(trainer.args, f"vespo_{name}") for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")),
     )
     normalizer = _normalizer(trainer, inputs, mask, num_sequences)
     if trainer._entropy_bonus_enabled:
@@ -107,6 +107,8 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
             "entropy_coef": _entropy_coef(trainer),
             "entropy_weights": _entropy_weights(trainer, mask, normalizer, settings["loss_agg"]),
         }
+    if trainer.off_policy_mask_threshold is not None:
+        settings["token_loss"] = near_policy(settings["token_loss"], trainer.off_policy_mask_threshold)
     if trainer.top_entropy_quantile < 1:
         settings["token_loss"] = top_entropy(settings["token_loss"], trainer.top_entropy_quantile)
 
@@ -123,6 +125,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
                 ref_logps=inputs.get("ref_per_token_logps"),
                 old_logps=inputs.get("old_per_token_logps"),
                 rollout_weights=rollout_weights,
+                rollout_logps=inputs.get("sampling_per_token_logps"),
                 temperature=trainer.temperature,
                 beta=trainer.beta,
                 unbiased_kl=trainer.args.use_bias_correction_kl,
@@ -159,7 +162,7 @@ def _normalizer(trainer: "GRPOTrainer", inputs: dict[str, Any], mask: Tensor, nu
     """Return the last column of this module's table."""
     training = trainer.model.training
     accumulated = trainer.current_gradient_accumulation_steps if training else 1
-    if trainer.loss_type in ("dapo", "cispo"):
+    if trainer.loss_type in ("dapo", "cispo", "vespo"):
         tokens: Tensor = inputs["num_items_in_batch"].clamp(min=1) / trainer.accelerator.num_processes
         return tokens * accumulated / trainer.args.steps_per_generation if training else tokens
     if trainer.loss_type == "bnpo":

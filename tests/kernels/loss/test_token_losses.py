@@ -23,10 +23,12 @@ from outcome_rl_kernels.loss.token_losses import (
     clipped_surrogate,
     is_clipped,
     kl_cov,
+    near_policy,
     register_token_loss,
     sapo,
     sequence_ratios,
     top_entropy,
+    vespo,
 )
 
 F64 = torch.float64
@@ -134,6 +136,12 @@ def gmpo(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
     return advantage * torch.stack(kept).mean().exp()
 
 
+def vespo_objective(lp: Tensor, old: Tensor, advantage: float) -> Tensor:
+    w = math.prod((lp - old).exp().tolist())
+    k, decay = (2, 3) if advantage > 0 else (3, 2)
+    return w**k * math.exp(decay * (1 - w)) * advantage * lp.mean()
+
+
 OBJECTIVES = {
     "ppo": ppo,
     "gspo": gspo,
@@ -142,6 +150,7 @@ OBJECTIVES = {
     "sapo": soft,
     "dppo_tv": dppo(lambda p, q: abs(p - q)),
     "dppo_kl": dppo(lambda p, q: q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))),
+    "vespo": vespo_objective,
     "reinforce": reinforce,
 }
 
@@ -196,6 +205,7 @@ def test_on_policy_every_loss_is_the_policy_gradient(name: str) -> None:
         ("cispo", [True, True, False, True]),
         ("dppo_tv", [True, False, False, False]),
         ("sapo", [False] * 4),
+        ("vespo", [False] * 4),
         ("reinforce", [False] * 4),
     ],
 )
@@ -217,7 +227,43 @@ def test_sapo_with_other_temperatures() -> None:
         sapo(0, 1)
 
 
+def test_vespo_multiplies_rollout_weights_into_the_ratio_of_the_sequence() -> None:
+    advantages, weights = vec(1, -1), vec(0.5, 0.8, 0.9, 0.0)
+    logps, old = vec(-1, -2, -0.5, -3), vec(-1.5, -1.8, -0.6, -3)
+    w = [math.exp(0.5 - 0.2) * 0.4, math.exp(0.1) * 0.9 * 1e-8]  # a weight of 0 counts as 1e-8
+    phi = [w[0] ** 2 * math.exp(3 * (1 - w[0])), max(w[1], 1e-8) ** 3 * math.exp(2)]
+    expected = [phi[0], 2 * phi[0], -0.5 * phi[1], -3 * phi[1]]
+    given = {"advantages": advantages, "rollout_weights": weights}
+    zeros = torch.zeros(4, dtype=F64)
+    for own in ({"old_logps": old}, {"old_logps": None, "rollout_weights": weights * (logps - old).exp()}):
+        inputs = inputs_of([2, 2], token_loss="vespo", **(given | own))
+        assert token_loss(logps, zeros, inputs).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-15)
+        found = contributing_tokens(inputs)
+        assert found is not None
+        assert found.all()  # no weight of 0 silences a token
+    with pytest.raises(ValueError, match=r"lambda_negative must be >= 0; got \(2.0, 3.0, 3.0, -1.0\)"):
+        vespo(lambda_negative=-1.0)
+
+
 # --- selections
+
+
+def test_near_policy_drops_negative_advantages_far_from_the_sampler() -> None:
+    """By hand: the means of mu - lp are .5 and .1 of the first two sequences, and 0 where mu is missing."""
+    logps, mu = vec(-1, -2, -1, -2, -1), vec(-0.2, -1.8, -0.9, -1.9, math.nan)
+    zeros = torch.zeros(5, dtype=F64)
+    inputs = inputs_of(
+        [2, 2, 1], advantages=vec(-1, -1, -1), rollout_logps=mu, token_loss=near_policy("reinforce", 0.3)
+    )
+    assert token_loss(logps, zeros, inputs).tolist() == pytest.approx([0, 0, -1, -2, -1])
+    positive = inputs._replace(advantages=-inputs.advantages)
+    assert token_loss(logps, zeros, positive).tolist() == pytest.approx([1, 2, 1, 2, 1])
+    by_old = inputs._replace(rollout_logps=None, old_logps=mu.nan_to_num(-1.0))
+    assert torch.equal(token_loss(logps, zeros, by_old), token_loss(logps, zeros, inputs))
+    on_policy = inputs._replace(rollout_logps=None)
+    assert token_loss(logps, zeros, on_policy).tolist() == pytest.approx([-1, -2, -1, -2, -1])
+    with pytest.raises(ValueError, match="threshold must be a number; got NaN"):
+        near_policy("ppo", math.nan)
 
 
 def test_top_entropy_keeps_the_share_with_the_highest_entropy() -> None:
@@ -226,6 +272,20 @@ def test_top_entropy_keeps_the_share_with_the_highest_entropy() -> None:
     assert token_loss(vec(*[-1] * 6), entropies, inputs).tolist() == [1, 0, 1, 0, 1 * (3 >= 3.0), 0]
     hidden = inputs._replace(active=torch.tensor([False, True, True, True, True, True]))
     assert token_loss(vec(*[-1] * 6), entropies, hidden).tolist()[1:] == [0, 1, 0, 1, 0]
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["ppo", "vespo"])
+def test_near_policy_in_chunks(name: str) -> None:
+    case = make_case(3, torch.float32, {"token_loss": name})
+    noise = torch.randn(case.inputs["old_logps"].shape, generator=torch.Generator().manual_seed(0))
+    mu = case.inputs["old_logps"] + 0.3 * noise
+    loss, found = near_policy(name, 0.05), []
+    for impl in ("native", "reference"):
+        given = case.inputs | {"rollout_logps": mu, "token_loss": loss, "workspace_bytes": 5 * V * 4}
+        found.append(run(linear_policy_loss, case.operands, torch.float32, {"hidden", "weight"}, impl=impl, **given)[1])
+    for value, expected in zip(*(values.values() for values in found), strict=True):
+        torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_kl_cov_holds_the_tokens_of_highest_covariance() -> None:
@@ -252,7 +312,9 @@ def test_clip_cov_drops_a_share_of_the_candidates() -> None:
     assert candidates.sum() > 30  # some are left
 
 
-@pytest.mark.parametrize("loss", [top_entropy("ppo", 0.5), kl_cov(0.1), clip_cov(0.1, low=0.0)])
+@pytest.mark.parametrize(
+    "loss", [top_entropy("ppo", 0.5), near_policy("ppo", 0.1), kl_cov(0.1), clip_cov(0.1, low=0.0)]
+)
 def test_selections_of_no_token(loss: TokenLoss) -> None:
     hidden, weight = torch.zeros(2, 3, H, requires_grad=True), torch.zeros(V, H)
     mask = torch.zeros(2, 3, dtype=torch.bool)
