@@ -24,6 +24,7 @@ from grpo_runs import (
     updates_together_and_alone,
     with_logps,
 )
+from stopped_program import Stop
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
@@ -265,18 +266,15 @@ def test_resume_with_another_number_of_processes_after_a_signal_to_one(
     """One process up to step 2, two until the second receives SIGTERM, one to the end."""
     shorter = (*split, "data.test_files=[]", "data.val_files=[]", "trainer.save_freq=-1")
     train(small_config(tmp_path, *shorter, "trainer.total_training_steps=2"))
-    two = Process(tmp_path / "run", small(tmp_path, *shorter), RANKS)
-    two.wait_for(3)
-    os.kill(two.pid_of(1), signal.SIGTERM)
-    status, out, err = two.finish()
+    stop = Stop(signal.SIGTERM, 3, "process", rank=1)
+    status, out, err = Process(tmp_path / "run", small(tmp_path, *shorter), RANKS, stop).finish()
     assert status != 0
     assert "continues after step 2" in out
-    stopped = rows(tmp_path / "run", "metrics")[-1]["step"]
-    assert stopped in (3, 4, 5)
-    assert f"stopped by SIGTERM after step {stopped}; the same command continues it" in err
+    assert rows(tmp_path / "run", "metrics")[-1]["step"] == 3
+    assert "stopped by SIGTERM after step 3; the same command continues it" in err
     checkpoint = latest_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
-    assert checkpoint.name == f"global_step_{stopped}"
+    assert checkpoint.name == "global_step_3"
     train(small_config(tmp_path, *shorter))
     found, wanted = rows(tmp_path / "run", "metrics"), rows(alone, "metrics")
     assert [row["step"] for row in found] == [1, 2, 3, 4, 5, 6]
@@ -289,10 +287,8 @@ def test_resume_with_another_number_of_processes_after_a_signal_to_one(
 def test_resume_after_one_process_was_killed(
     finished: Path, small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
 ) -> None:
-    two = Process(tmp_path / "run", small(tmp_path), RANKS)
-    two.wait_for(3)
-    os.kill(two.pid_of(1), signal.SIGKILL)
-    status, _, err = two.finish()
+    stop = Stop(signal.SIGKILL, 3, "process", rank=1)
+    status, _, err = Process(tmp_path / "run", small(tmp_path), RANKS, stop).finish()
     assert status != 0
     assert "SIGKILL" in err or "exitcode  : -9" in err
     config = small_config(tmp_path)

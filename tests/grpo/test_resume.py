@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
+from stopped_program import Stop
 
 from outcome_rl.files import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
@@ -44,15 +45,15 @@ def test_a_run_stopped_four_times_equals_an_uninterrupted_one(
     train(config)
     overrides = small(tmp_path / "stopped", *longer)
     run_dir = tmp_path / "stopped" / "run"
-    for steps in (2, 5):
-        status, _, err = Process(run_dir, overrides).stop(signal.SIGKILL, steps)
+    for step in (2, 5):
+        status, _, err = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, step)).finish()
         assert status == -signal.SIGKILL, err
-    status, out, err = Process(run_dir, overrides).stop(signal.SIGINT, 8)
+    status, out, err = Process(run_dir, overrides, stop=Stop(signal.SIGINT, 8)).finish()
     assert status == 128 + signal.SIGINT, err
     assert "continues after step" in out
-    assert "stopped by SIGINT after step" in err
+    assert "stopped by SIGINT after step 8" in err
     assert "Traceback" not in err
-    status, _, err = Process(run_dir, overrides).stop(signal.SIGKILL, 3, "evaluations")
+    status, _, err = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, 12, stream="evaluations")).finish()
     assert status == -signal.SIGKILL, err
     assert [row["step"] for row in rows(run_dir, "evaluations")] == [0, 0, 12]
     status, out, err = Process(run_dir, overrides).finish()

@@ -15,6 +15,7 @@ import torch
 from command_line import Result
 from command_line import invoke as call
 from programs import Program
+from stopped_program import Stop
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
@@ -174,17 +175,11 @@ class Process(Program):
     """`outcome-rl train` outside this process.
 
     Args:
-        processes: more than one are started by torchrun; the process here is then torchrun's.
+        processes: more than one are started by torchrun.
+        stop: a signal that it sends itself.
     """
 
-    def __init__(self, run_dir: Path, overrides: list[str], processes: int = 1) -> None:
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        command = [*(launcher if processes > 1 else []), *("-m", "outcome_rl.cli", "train", "--config", "toy")]
-        super().__init__(run_dir, [*command, *overrides])
-
-    def pid_of(self, rank: int) -> int:
-        """The process that torchrun started under this number."""
-        for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
-            if f"RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                return int(pid)
-        raise ProcessLookupError(f"no process of rank {rank}")
+    def __init__(self, run_dir: Path, overrides: list[str], processes: int = 1, stop: Stop | None = None) -> None:
+        torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
+        module = ["outcome_rl.cli", "train", "--config", "toy", *overrides]
+        super().__init__(run_dir, module, stop, torchrun if processes > 1 else ())

@@ -1,5 +1,6 @@
-"""Training programs outside this process, to be stopped at some row of their records or killed at random moments."""
+"""Training programs outside this process, which stop at some row of their records or are killed at random moments."""
 
+import json
 import os
 import random
 import signal
@@ -8,20 +9,28 @@ import sys
 import time
 from pathlib import Path
 
+import stopped_program
+from stopped_program import Stop
+
 
 class Program:
-    """A Python program that trains in a folder, outside this process, to be stopped once it has written so many rows.
+    """A module of Python that trains in a folder, outside this process.
 
     Args:
         run_dir: where it appends a row to `metrics.jsonl` at every step.
-        arguments: of Python.
+        module: its name and its arguments.
+        stop: a signal that it sends itself.
+        launcher: what Python runs the module with, torchrun for example.
     """
 
-    def __init__(self, run_dir: Path, arguments: list[str]) -> None:
+    def __init__(
+        self, run_dir: Path, module: list[str], stop: Stop | None = None, launcher: tuple[str, ...] = ()
+    ) -> None:
+        script = ["-m"] if stop is None else [stopped_program.__file__, json.dumps(stop), "-m"]
         self.run_dir = run_dir
         self.rows_before = self.rows()
         self.process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [sys.executable, *launcher, *script, *module],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -29,22 +38,14 @@ class Program:
             start_new_session=True,
         )
 
-    def rows(self, stream: str = "metrics") -> int:
-        path = self.run_dir / f"{stream}.jsonl"
+    def rows(self) -> int:
+        path = self.run_dir / "metrics.jsonl"
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
-    def wait_for(self, number: int, stream: str = "metrics") -> None:
-        """Return once a stream has so many rows, or the process has ended."""
-        while self.process.poll() is None and self.rows(stream) < number:
+    def wait_for(self, number: int) -> None:
+        """Return once so many steps are recorded, or the process has ended."""
+        while self.process.poll() is None and self.rows() < number:
             time.sleep(0.002)
-
-    def stop(self, signum: int, after_rows: int, stream: str = "metrics") -> tuple[int, str, str]:
-        """Signal the whole process group, as a terminal does, once a stream has so many rows; return exit status,
-        stdout and stderr."""
-        self.wait_for(after_rows, stream)
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signum)
-        return self.finish()
 
     def kill(self, steps: int, chances: random.Random) -> None:
         """Kill at a random moment of those of so many steps that are left, or, once in ten, of the start; half the time

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from programs import Program
+from stopped_program import Stop
 
 from experiments.smollm2.model import FOLDER, make_model
 
 RUN = Path("runs/smollm2-short/none-seed0")
-COMMAND = ["-m", "experiments.smollm2", "train", "--short"]
+COMMAND = ["experiments.smollm2", "train", "--short"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,7 +29,7 @@ def _model() -> None:
 def test_a_stopped_run_is_continued_to_its_end() -> None:
     assert (FOLDER / "model.safetensors").stat().st_size == pytest.approx(269_060_552, rel=1e-3)
     shutil.rmtree(RUN, ignore_errors=True)
-    status, _, error = Program(RUN, COMMAND).stop(signal.SIGINT, after_rows=2)
+    status, _, error = Program(RUN, COMMAND, Stop(signal.SIGINT, step=2)).finish()
     assert status == 130, error
     assert "the same command continues it" in error
     status, output, error = Program(RUN, COMMAND).finish()

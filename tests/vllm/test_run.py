@@ -10,6 +10,7 @@ import psutil
 import pytest
 from grpo_runs import Process, assert_same_run, rows
 from killed_runs import VLLM_SETTINGS
+from stopped_program import Stop
 
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.rollout.vllm_engine import SHARED_MEMORY
@@ -28,21 +29,26 @@ def settings(folder: Path) -> list[str]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of eight steps that nothing stopped."""
     config = load_config("toy", settings(tmp_path_factory.mktemp("whole")))
-    before = engine_processes(os.getpid())
+    before = engine_processes(os.getsid(0))
     train(config)
-    _, alive = psutil.wait_procs(engine_processes(os.getpid()) - before, timeout=30)
+    _, alive = psutil.wait_procs(engine_processes(os.getsid(0)) - before, timeout=30)
     assert not alive
     return config.run_dir
 
 
-def engine_processes(pid: int) -> set[psutil.Process]:
-    """Find vLLM's living processes below a process."""
+def engine_processes(session: int) -> set[psutil.Process]:
+    """Find vLLM's living processes of a session; they outlive the trainer for a moment."""
     found = set()
-    for child in psutil.Process(pid).children(recursive=True):
-        with suppress(psutil.Error):  # of one that has ended
-            if MARK in child.environ():
-                found.add(child)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):  # of one that has ended
+            if os.getsid(process.pid) == session and MARK in process.environ():
+                found.add(process)
     return found
+
+
+def assert_no_engine_left(session: int) -> None:
+    _, alive = psutil.wait_procs(engine_processes(session), timeout=30)
+    assert not alive
 
 
 def test_after_every_update_the_engine_samples_from_the_policy(whole: Path) -> None:
@@ -70,36 +76,25 @@ def test_a_run_stopped_in_three_ways_equals_an_uninterrupted_one(whole: Path, tm
     run_dir = tmp_path / "run"
     overrides = settings(tmp_path)
 
-    died = Process(run_dir, overrides)
-    died.wait_for(2)
-    for process in engine_processes(died.process.pid):
-        process.kill()
-    status, _, err = died.finish()
+    status, _, err = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, 2, "engine")).finish()
     assert status == 2, err
     assert "error: vLLM's engine process ended while it sampled" in err
-    done = len(rows(run_dir, "metrics"))
-    assert 2 <= done < 8
-    assert_saved(run_dir, done)  # at the step before, though no checkpoint was due
+    assert len(rows(run_dir, "metrics")) == 2
+    assert_saved(run_dir, 2)  # at the step before, though no checkpoint was due
 
-    status, out, err = Process(run_dir, overrides).stop(signal.SIGINT, done + 1)
+    status, out, err = Process(run_dir, overrides, stop=Stop(signal.SIGINT, 4)).finish()
     assert status == 128 + signal.SIGINT, err
-    assert f"continues after step {done}" in out
-    assert "stopped by SIGINT after step" in err
-    done = len(rows(run_dir, "metrics"))
-    assert_saved(run_dir, done)
+    assert "continues after step 2" in out
+    assert "stopped by SIGINT after step 4" in err
+    assert_saved(run_dir, 4)
 
-    killed = Process(run_dir, overrides)
-    killed.wait_for(done + 1)
-    engine = engine_processes(killed.process.pid)
-    assert engine
-    killed.process.kill()
-    _, alive = psutil.wait_procs(engine, timeout=30)
-    assert not alive
-    killed.finish()
+    killed = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, 5, "process"))
+    assert killed.finish()[0] == -signal.SIGKILL
+    assert_no_engine_left(killed.process.pid)
 
     status, out, err = Process(run_dir, overrides).finish()
     assert status == 0, err
-    assert f"continues after step {done}" in out
+    assert "continues after step 4" in out
     assert_same_run(run_dir, whole)
     assert set(SHARED_MEMORY.glob("outcome-rl-weights-*")) <= left
 
@@ -111,10 +106,8 @@ def test_sampling_ahead_trains_and_continues_after_a_kill(tmp_path: Path) -> Non
     for folder in folders:
         own = [*overrides, f"trainer.default_local_dir={folder}"]
         if folder.name == "killed":
-            killed = Process(folder / "run", own)
-            killed.wait_for(4)
-            killed.process.kill()
-            killed.finish()
+            killed = Process(folder / "run", own, stop=Stop(signal.SIGKILL, 5, "process"))
+            assert killed.finish()[0] == -signal.SIGKILL
         status, out, err = Process(folder / "run", own).finish()
         assert status == 0, err
         assert ("continues after step" in out) == (folder.name == "killed")

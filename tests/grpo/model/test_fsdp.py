@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from grpo_runs import (
     with_logps,
 )
 from safetensors.torch import load_file
+from stopped_program import Stop
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
@@ -262,18 +262,15 @@ def test_resume_with_another_number_of_processes_and_strategy(
     each hold the whole policy to the end."""
     run = tmp_path / "run"
     shorter = (*split, "data.test_files=[]", "data.val_files=[]", "trainer.save_freq=-1")
-    two = Process(run, small(tmp_path, *shorter, FSDP2), RANKS)
-    two.wait_for(1)
-    os.kill(two.pid_of(1), signal.SIGTERM)
-    status, _, err = two.finish()
+    stop = Stop(signal.SIGTERM, 2, "process", rank=1)
+    status, _, err = Process(run, small(tmp_path, *shorter, FSDP2), RANKS, stop).finish()
     assert status != 0
-    stopped = rows(run, "metrics")[-1]["step"]
-    assert stopped in (1, 2, 3, 4)
-    assert f"stopped by SIGTERM after step {stopped}; the same command continues it" in err
-    train(small_config(tmp_path, *shorter, FSDP2, f"trainer.total_training_steps={stopped + 1}"))
+    assert rows(run, "metrics")[-1]["step"] == 2
+    assert "stopped by SIGTERM after step 2; the same command continues it" in err
+    train(small_config(tmp_path, *shorter, FSDP2, "trainer.total_training_steps=3"))
     status, out, err = Process(run, small(tmp_path, *shorter), RANKS).finish()
     assert status == 0, err
-    assert f"continues after step {stopped + 1}" in out
+    assert "continues after step 3" in out
     found, wanted = rows(run, "metrics"), rows(alone, "metrics")
     assert [row["step"] for row in found] == [1, 2, 3, 4, 5, 6]
     for row, same in zip(found, wanted, strict=True):
