@@ -7,7 +7,7 @@ ablation of the mask changes it for GRPO and for UCB-Con alike.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -255,6 +255,19 @@ CONFIRM = Plan(
     hard_questions=0,
     final_evaluations=3,
 )
+# Training on hard questions, as many and as often as in `CONFIRM`. The claims are about training and its end.
+HARD = replace(
+    CONFIRM,
+    name="hard",
+    splits=("hard",),
+    methods=("none", "ucb_con", "batch"),
+    seeds=(0,),
+    test_freq=96,
+    test_samples=32,
+    hard_pool=12288,
+    hard_questions=128,
+    final_evaluations=1,
+)
 # A test of the machinery, far too small for the claims.
 SMOKE = Plan(
     name="smoke",
@@ -276,11 +289,12 @@ SMOKE = Plan(
     hard_questions=4,
     hard_samples=4,
 )
-PLANS = {plan.name: plan for plan in (QUICK, FULL, CONFIRM, TOY, METHODS_TABLE, SMOKE)}
+PLANS = {plan.name: plan for plan in (QUICK, FULL, CONFIRM, HARD, TOY, METHODS_TABLE, SMOKE)}
 HELP = {
     "quick": "two splits, four methods, two seeds; minutes on two cores",
     "full": "every split, method and ablation; a night on a CPU",
     "confirm": "the study that decides: ten rule tables; three hours on two cores",
+    "hard": "three methods on hard questions of ten rule tables; an hour on two cores",
     "toy": "the figure of README.md; an hour on two cores",
     "methods": "the table of docs/methods.md; half an hour on two cores",
     "smoke": "a test of the machinery",
