@@ -1,11 +1,30 @@
 """Records of the policy loss benchmark, and the table of a section."""
 
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from outcome_rl.bench.accuracy import Errors
 from outcome_rl.bench.measure import Times
+from outcome_rl.bench.peers import OURS
 
 HEADINGS = {"forward_backward": "forward + backward", "forward": "forward", "no_grad": "log-probs, no gradient"}
+
+
+class Model(NamedTuple):
+    """Weights that a token is multiplied by, in millions."""
+
+    name: str
+    body: float
+    head: float
+
+    def step(self, of_floor: float) -> float:
+        """Return the cost of a step whose loss takes `of_floor` times the three products of the head, by arithmetic:
+        one product with every weight to sample a token, three to learn from it. Attention and everything that is
+        slower than a product are left out, so that the loss counts for more than in any real step.
+        """
+        return self.body + self.head + 3 * (self.body + of_floor * self.head)
+
+
+MODELS = (Model("0.1B (SmolLM2-135M)", 106, 28), Model("8B (Llama-3.1-8B)", 6_980, 525))
 
 
 class Row(TypedDict):
@@ -40,22 +59,44 @@ class Record(TypedDict):
 
 
 def table(section: Section) -> str:
-    """Every loss of a section in Markdown; times as medians with the 20th and 80th percentile, and over their floor."""
+    """Every loss of a section in Markdown: times as medians with the 20th and 80th percentile, and over their floor.
+
+    Where every token meets the whole head, also what the loss makes of a whole step.
+    """
     modes = [mode for mode in HEADINGS if mode in section["floors"]]
+    models = MODELS if _computes_all(section) else ()
+    steps = "".join(f" step of {model.name}, over {OURS} |" for model in models)
+    timed = " | ".join(f"{HEADINGS[mode]}, ms | of floor" for mode in modes)
     lines = [
-        f"| | {' | '.join(f'{HEADINGS[mode]}, ms | of floor' for mode in modes)} | peak MiB | error of gradients |",
-        f"|---|{'---:|---:|' * len(modes)}---:|---:|",
-        f"| floor: {section['floor']} | {' | '.join(_times(section['floors'][mode], None) for mode in modes)} | | |",
+        f"| | {timed} |{steps} peak MiB | error of gradients |",
+        f"|---|{'---:|---:|' * len(modes)}{'---:|' * len(models)}---:|---:|",
+        f"| floor: {section['floor']} | {' | '.join(_times(section['floors'][mode], None) for mode in modes)} |"
+        f"{' |' * len(models)} | |",
     ]
+    ours = _of_floor(next((row for row in section["rows"] if row["name"] == OURS), None), section)
     for row in section["rows"]:
         name = row["name"] + ("" if row["carries_coefficients"] else " (plain cross-entropy: carries no coefficients)")
         cells = [_times(row["times"].get(mode), section["floors"][mode]) for mode in modes]
         if row["obstacle"] is not None:
             cells[0] = f"{row['obstacle']} | "
-        peak = "" if row["peak_mib"] is None else f"{row['peak_mib']:,.0f}"
-        error = "" if row["errors"] is None else f"{max(row['errors']['gradients']):.1e}"
-        lines.append(f"| {name} | {' | '.join(cells)} | {peak} | {error} |")
+        own = _of_floor(row, section) if row["carries_coefficients"] else None
+        cells += [f"{model.step(own) / model.step(ours):.2f}" if own and ours else "" for model in models]
+        cells.append("" if row["peak_mib"] is None else f"{row['peak_mib']:,.0f}")
+        cells.append("" if row["errors"] is None else f"{max(row['errors']['gradients']):.1e}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _computes_all(section: Section) -> bool:
+    """Return whether every token has a gradient and meets the whole head."""
+    case = section["case"]
+    return section["floor"] == "matrix products" and not case["kept_tokens"] and not case["dead_tokens"]
+
+
+def _of_floor(row: Row | None, section: Section) -> float | None:
+    """Return the time of a loss, forward and backward, over that of its products; None without one."""
+    times = None if row is None else row["times"].get("forward_backward")
+    return None if times is None else times["median_ms"] / section["floors"]["forward_backward"]["median_ms"]
 
 
 def _times(times: Times | None, floor: Times | None) -> str:

@@ -77,6 +77,22 @@ def test_the_table_of_a_section_has_every_row_with_time_ratio_memory_and_error_o
     assert len({line.count("|") for line in lines}) == 1
 
 
+def test_a_dense_section_says_what_each_loss_makes_of_a_whole_step(record: Record) -> None:
+    """Weights of 106 million in the body and 28 in the head: a step of ours costs 134 + 3 (106 + 1.1 * 28) products."""
+    section = record["figures"]["sections"]["small, float32"]
+    section["case"] |= {"dead_tokens": 0, "kept_tokens": 0}
+    lines = loss_report.table(section).splitlines()
+    assert "step of 0.1B (SmolLM2-135M), over outcome_rl | step of 8B (Llama-3.1-8B), over outcome_rl |" in lines[0]
+    small = (134 + 3 * (106 + 7.5 * 28)) / (134 + 3 * (106 + 1.1 * 28))
+    large = (7505 + 3 * (6980 + 7.5 * 525)) / (7505 + 3 * (6980 + 1.1 * 525))
+    assert f"| CCE | 1,500 (1,350 to 1,800) | 7.50 | {small:.2f} | {large:.2f} | 128 | 3.0e-07 |" in lines
+    assert "| outcome_rl | 220 (198 to 264) | 1.10 | 1.00 | 1.00 | 128 | 3.0e-07 |" in lines
+    assert "| TRL chunked log-probs | not installed |  |  |  |  |  |" in lines
+    plain = next(line for line in lines if "carries no coefficients" in line)
+    assert "| 1.05 |  |  | 128 |" in plain
+    assert len({line.count("|") for line in lines}) == 1
+
+
 def test_the_summary_leaves_out_what_was_not_timed_and_plain_cross_entropies(record: Record) -> None:
     lines = loss_page.summary(record["figures"]["sections"]).splitlines()
     assert lines[0] == "| | small, float32 |"
