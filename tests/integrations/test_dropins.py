@@ -1,12 +1,14 @@
 """Drop-ins against the peers' own implementations, on the CPU: signatures, values, gradients."""
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import liger_kernel.chunked_loss as liger
 import pytest
 import torch
 from torch import Tensor
+from vocab_shards import in_processes
 
 from outcome_rl.integrations.liger import LigerFusedLinearGRPOLoss
 from outcome_rl.integrations.verl.kernels import linear_cross_entropy
@@ -225,13 +227,22 @@ def test_linear_cross_entropy_takes_packed_tokens_and_reduces() -> None:
         linear_cross_entropy(hidden, case["lin_weight"], labels, 1.0, "max")
 
 
-def test_a_sharded_vocabulary_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda group: 2)
+def equal_shards(group: Any, mine: slice) -> None:
+    """By the contract of verl's kernel: the ranks' gradients of the hidden states sum up to that of the whole head."""
     case = grpo_case()
-    with pytest.raises(ValueError, match="dist_process_group must be None"):
-        linear_cross_entropy(
-            case["_input"],
-            case["lin_weight"],
-            case["selected_token_ids"],
-            dist_process_group=object(),  # type: ignore[arg-type]
-        )
+    upstream = torch.randn(2, B * T, generator=torch.Generator().manual_seed(2))
+
+    def results(part: slice, *options: Any) -> list[Tensor]:
+        hidden, weight = (case[name].clone().requires_grad_() for name in ("_input", "lin_weight"))
+        values = linear_cross_entropy(hidden, weight[part], case["selected_token_ids"], 0.7, "none", *options)
+        torch.autograd.backward(values, upstream.unbind())
+        return [*(value.detach() for value in values), hidden.grad, weight.grad[part]]
+
+    whole, cut = results(slice(None)), results(mine, group)
+    torch.distributed.all_reduce(cut[2], group=group)
+    whole[3] = whole[3][mine]
+    torch.testing.assert_close(cut, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_shards_of_the_vocabulary_equal_the_whole(tmp_path: Path) -> None:
+    in_processes(equal_shards, tmp_path, (V - 20, 20))

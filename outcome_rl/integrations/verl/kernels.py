@@ -4,6 +4,9 @@ from outcome_rl.integrations.verl.kernels import linear_cross_entropy
 # from verl.utils.kernel.linear_cross_entropy import linear_cross_entropy
 """
 
+from typing import Any
+
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -29,24 +32,27 @@ def linear_cross_entropy(
         labels: (B, T) or (N,) int64 in [0, V).
         temperature: > 0, divides the logits.
         reduction: "none", or "sum" or "mean" of the log-probabilities.
-        dist_process_group: must be None, or a group of one process.
+        dist_process_group: ranks that each hold a shard of `weight`, in their order; `labels` are those of the whole
+            vocabulary, and the gradient of `hidden` is this rank's part of a sum over the ranks, as verl's, which
+            Megatron's sequence parallelism takes.
 
     Returns:
         `(logps, entropies)`, (B * T,) or (N,) float32; `logps` is 0-d where it is reduced. Both are differentiable in
         `hidden` and `weight`.
 
     Raises:
-        ValueError: an argument is out of its range, or the vocabulary is sharded over several processes.
+        ValueError: an argument is out of its range.
     """
-    if dist_process_group is not None and dist.get_world_size(dist_process_group) > 1:
-        raise ValueError(
-            "dist_process_group must be None: this function takes the whole vocabulary, not a shard of it; keep verl's "
-            "own under tensor parallelism"
-        )
     if reduction.lower() not in ("none", "sum", "mean"):
         raise ValueError(f"reduction must be 'none', 'sum' or 'mean'; got {reduction!r}")
+    ranks = 1 if dist_process_group is None else dist.get_world_size(dist_process_group)
     logps_N, entropies_N = linear_logprobs(
-        hidden.reshape(-1, hidden.shape[-1]), weight, labels.reshape(-1), temperature=temperature, return_entropy=True
+        (hidden if ranks == 1 else _PartOfGradient.apply(hidden, ranks)).reshape(-1, hidden.shape[-1]),  # type: ignore[no-untyped-call]
+        weight,
+        labels.reshape(-1),
+        temperature=temperature,
+        return_entropy=True,
+        vocab_group=dist_process_group if ranks > 1 else None,
     )
     assert entropies_N is not None
     if reduction.lower() == "sum":
@@ -54,3 +60,16 @@ def linear_cross_entropy(
     elif reduction.lower() == "mean":
         logps_N = logps_N.mean()
     return logps_N, entropies_N
+
+
+class _PartOfGradient(torch.autograd.Function):
+    """Pass a tensor on, and back an equal part of its gradient, which is the same on all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, ranks: int) -> Tensor:
+        ctx.ranks = ranks
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient / ctx.ranks, None

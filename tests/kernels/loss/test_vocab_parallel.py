@@ -1,15 +1,14 @@
 """A head that is cut by its vocabulary over three processes gives what one process gives."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
+from vocab_shards import in_processes
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss import vocab_parallel
@@ -65,18 +64,6 @@ def results(head: list[Tensor], inputs: dict[str, Any], **options: Any) -> list[
     return found  # type: ignore[return-value]
 
 
-def in_three_processes(check: Callable[..., None], directory: Path) -> None:
-    mp.spawn(_run_rank, args=(check, str(directory)), nprocs=len(SIZES))
-
-
-def _run_rank(rank: int, check: Callable[..., None], directory: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=len(SIZES))
-    start = sum(SIZES[:rank])
-    check(dist.group.WORLD, slice(start, start + SIZES[rank]))
-    dist.destroy_process_group()
-
-
 def equal_to_one_process(group: Any, mine: slice) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         for name, settings in CASES.items():
@@ -97,7 +84,7 @@ def equal_to_one_process(group: Any, mine: slice) -> None:
 
 
 def test_three_shards_equal_one_head(tmp_path: Path) -> None:
-    in_three_processes(equal_to_one_process, tmp_path)
+    in_processes(equal_to_one_process, tmp_path, SIZES)
 
 
 def equal_log_probabilities(group: Any, mine: slice) -> None:
@@ -119,7 +106,7 @@ def equal_log_probabilities(group: Any, mine: slice) -> None:
 
 
 def test_log_probabilities_of_three_shards_equal_those_of_one_head(tmp_path: Path) -> None:
-    in_three_processes(equal_log_probabilities, tmp_path)
+    in_processes(equal_log_probabilities, tmp_path, SIZES)
 
 
 def the_recipe(group: Any, mine: slice) -> None:
@@ -138,7 +125,7 @@ def the_recipe(group: Any, mine: slice) -> None:
 
 
 def test_the_recipe_of_the_docs(tmp_path: Path) -> None:
-    in_three_processes(the_recipe, tmp_path)
+    in_processes(the_recipe, tmp_path, SIZES)
 
 
 def nothing_flows_from_masked_rows(group: Any, mine: slice) -> None:
@@ -155,7 +142,7 @@ def nothing_flows_from_masked_rows(group: Any, mine: slice) -> None:
 
 
 def test_masked_rows_and_labels_are_those_of_the_whole_vocabulary(tmp_path: Path) -> None:
-    in_three_processes(nothing_flows_from_masked_rows, tmp_path)
+    in_processes(nothing_flows_from_masked_rows, tmp_path, SIZES)
 
 
 class Reductions:
@@ -237,4 +224,4 @@ def refusals(group: Any, mine: slice) -> None:
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    in_three_processes(refusals, tmp_path)
+    in_processes(refusals, tmp_path, SIZES)
