@@ -20,6 +20,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -201,13 +202,20 @@ def our_update(trainer: Trainer, samples: Sequence[Sample]) -> None:
 def compare(trainer: Trainer, peers: Sequence[Peer], samples: Sequence[Sample]) -> None:
     """Print the largest relative difference of loss and gradient norm of each peer from ours, on the same responses.
 
-    The references are moved away from the policy, where the KL term and its gradient would be zero.
+    Of a random model all responses are wrong, and its reference is itself: nothing but rounding would be compared. So
+    every other response gets the advantage 1 here, the others -1, and the references noise of a tenth of their weights'
+    deviations; to multiply the weights would change nothing, because layers are normalised.
 
     Raises:
         ArithmeticError: a difference is beyond rounding, so that the trainers do not do the same work.
     """
     assert trainer.updater.reference is not None
-    moved = {name: 1.05 * weight for name, weight in trainer.policy.model.state_dict().items()}
+    samples = [replace(sample, advantage=1.0 if row % 2 else -1.0) for row, sample in enumerate(samples)]
+    noise = torch.Generator(trainer.policy.device).manual_seed(0)
+    moved = {
+        name: weight + 0.1 * weight.float().std(correction=0) * torch.empty_like(weight).normal_(generator=noise)
+        for name, weight in trainer.policy.model.state_dict().items()
+    }
     trainer.updater.reference.model.load_state_dict(moved)
     metrics = trainer.updater.step(samples)
     trainer.updater.optimizer.zero_grad(set_to_none=True)
