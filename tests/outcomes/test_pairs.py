@@ -3,9 +3,10 @@
 import itertools
 import json
 
-import outcome_pairs
 import pytest
-from outcome_pairs import KINDS, RECORD, agree, measure, num, pairs
+from answer_oracle import agree
+from answer_trees import Tree, num
+from outcome_pairs import KINDS, RECORD, Pair, measure, pairs
 
 from outcome_rl.outcomes.keys import OUTCOME_RULE
 
@@ -14,7 +15,7 @@ X, Y = ("var", "x"), ("var", "y")
 
 @pytest.mark.timeout(120)  # takes a few seconds
 def test_no_unequal_pair_has_one_key_and_few_equal_pairs_have_two() -> None:
-    wrong: list[outcome_pairs.Pair] = []
+    wrong: list[Pair] = []
     tallies = measure(600, seed=7, report=lambda kind, pair: wrong.append(pair))
     assert [pair for pair in wrong if not pair[2]] == []
     assert sum(tally.missed for tally in tallies.values()) <= 0.03 * sum(tally.equal for tally in tallies.values())
@@ -37,7 +38,7 @@ def test_the_pairs_are_the_same_for_a_seed_and_of_all_kinds() -> None:
         (("div", num(1), num(0)), num(1), None),
     ],
 )
-def test_the_oracle(a: outcome_pairs.Tree, b: outcome_pairs.Tree, verdict: bool | None) -> None:
+def test_the_oracle(a: Tree, b: Tree, verdict: bool | None) -> None:
     assert agree(a, b) is verdict
 
 
