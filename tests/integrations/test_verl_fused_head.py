@@ -3,6 +3,7 @@
 verl's own code chooses the model's forward pass and computes the loss.
 """
 
+import importlib
 import json
 import subprocess
 import sys
@@ -18,7 +19,8 @@ pytest.importorskip("verl")
 from verl.models.transformers.monkey_patch import patch_forward_with_backends
 from verl.trainer.ppo import core_algos
 from verl.utils.config import omega_conf_to_dataclass
-from verl.utils.kernel import linear_cross_entropy as verls
+from verl.utils.experimental import torch_functional as other_backends
+from verl.utils.kernel import linear_cross_entropy as triton_backend
 from verl.utils.torch_functional import entropy_from_logits, logprobs_from_logits
 from verl_runs import verl_config
 
@@ -27,7 +29,6 @@ from outcome_rl.integrations.verl import kernels
 MODULE = "outcome_rl.integrations.verl.fused_head"
 FUSED = (
     "actor_rollout_ref.model.use_fused_kernels=true",
-    "actor_rollout_ref.model.fused_kernel_options.impl_backend=triton",
     f"actor_rollout_ref.model.external_lib={MODULE}",
 )
 ROWS, PROMPT, RESPONSE = 6, 3, 9
@@ -38,7 +39,11 @@ LOSSES = sorted(set(core_algos.POLICY_LOSS_REGISTRY) - {"bypass_mode"})
 
 @pytest.fixture
 def _replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verls, "linear_cross_entropy", kernels.linear_cross_entropy)
+    """Import the module for one test; `setattr` notes what it replaces."""
+    for place, name in ((triton_backend, "linear_cross_entropy"), (other_backends, "FusedLinearForPPO")):
+        monkeypatch.setattr(place, name, getattr(place, name))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    importlib.import_module(MODULE)
 
 
 class Llama(LlamaForCausalLM):
@@ -75,8 +80,8 @@ def loss_of(name: str, config: Any, logps: Tensor, entropies: Tensor) -> Tensor:
 
 
 @pytest.mark.usefixtures("_replaced")
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_on_fused_log_probabilities_equals_the_one_on_logits(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "backend"), [*((name, "triton") for name in LOSSES), ("vanilla", "torch")])
+def test_a_loss_on_fused_log_probabilities_equals_the_one_on_logits(name: str, backend: str, tmp_path: Path) -> None:
     config = omega_conf_to_dataclass(
         verl_config(
             tmp_path,
@@ -88,7 +93,7 @@ def test_a_loss_on_fused_log_probabilities_equals_the_one_on_logits(name: str, t
     ids = torch.randint(97, (ROWS, PROMPT + RESPONSE), generator=torch.Generator().manual_seed(1))
     labels = ids.roll(-1, 1)
     fused, plain = make_model(Llama), make_model(LlamaForCausalLM)
-    patch_forward_with_backends(fused, use_fused_kernels=True, fused_kernels_backend="triton")
+    patch_forward_with_backends(fused, use_fused_kernels=True, fused_kernels_backend=backend)
 
     output = fused(input_ids=ids, temperature=TEMPERATURE, return_dict=True)
     logits = plain(input_ids=ids).logits / TEMPERATURE
@@ -115,14 +120,17 @@ def test_verl_imports_the_module_where_its_configuration_names_it(tmp_path: Path
 import json
 from transformers import AutoConfig
 from verl.utils.config import omega_conf_to_dataclass
-from verl.utils.kernel import linear_cross_entropy as verls
+from verl.utils.experimental import torch_functional as other_backends
+from verl.utils.kernel import linear_cross_entropy as triton_backend
 from verl_runs import verl_config
 from pathlib import Path
 config = verl_config(Path({str(tmp_path)!r}), *{FUSED!r}, "actor_rollout_ref.model.path={tmp_path / "model"}",
     "actor_rollout_ref.model.load_tokenizer=false").actor_rollout_ref.model
-before = verls.linear_cross_entropy.__module__
-model = omega_conf_to_dataclass(config)
-print(json.dumps([before, verls.linear_cross_entropy.__module__, model.fused_kernel_options["impl_backend"]]))
+def heads():
+    return [triton_backend.linear_cross_entropy.__module__, other_backends.FusedLinearForPPO.__module__]
+before = heads()
+omega_conf_to_dataclass(config)
+print(json.dumps([before, heads()]))
 """
     helpers = str(Path(__file__).parents[1] / "helpers")
     found = subprocess.run(
@@ -132,6 +140,6 @@ print(json.dumps([before, verls.linear_cross_entropy.__module__, model.fused_ker
         check=False,
     )
     assert found.returncode == 0, found.stderr
-    before, after, backend = json.loads(found.stdout.splitlines()[-1])
-    assert before != after
-    assert (after, backend) == (kernels.__name__, "triton")
+    before, after = json.loads(found.stdout.splitlines()[-1])
+    assert not any(name.startswith("outcome_rl") for name in before)
+    assert after == [kernels.__name__, MODULE]

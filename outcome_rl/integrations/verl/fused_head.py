@@ -1,14 +1,32 @@
-"""Our kernels behind every policy loss of verl: importing this module replaces verl's `linear_cross_entropy`.
+"""Our kernels behind every policy loss of verl: importing this module replaces verl's fused heads.
 
     actor_rollout_ref.model.use_fused_kernels=true
-    actor_rollout_ref.model.fused_kernel_options.impl_backend=triton
     actor_rollout_ref.model.external_lib=outcome_rl.integrations.verl.fused_head
 
-verl imports `external_lib` in every worker before it builds the model, and looks the function up at every forward pass.
+verl imports `external_lib` in every worker before it builds the model, and looks its heads up at every forward pass:
+the function of `fused_kernel_options.impl_backend=triton`, and the module of the other backends.
 """
 
-import verl.utils.kernel.linear_cross_entropy as verls
+import verl.utils.experimental.torch_functional as other_backends
+import verl.utils.kernel.linear_cross_entropy as triton_backend
+from torch import Tensor, nn
 
 from outcome_rl.integrations.verl.kernels import linear_cross_entropy
 
-verls.linear_cross_entropy = linear_cross_entropy
+
+class FusedLinearForPPO(nn.Module):
+    """verl's module of that name, by its signature."""
+
+    def __init__(self, chunk_size: int = 512, impl_backend: str = "torch") -> None:
+        super().__init__()
+
+    def forward(
+        self, hidden_states: Tensor, vocab_weights: Tensor, input_ids: Tensor, temperature: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities and entropies, shaped like `input_ids`."""
+        logps_N, entropies_N = linear_cross_entropy(hidden_states, vocab_weights, input_ids.long(), temperature)
+        return logps_N.view(input_ids.shape), entropies_N.view(input_ids.shape)
+
+
+triton_backend.linear_cross_entropy = linear_cross_entropy
+other_backends.FusedLinearForPPO = FusedLinearForPPO
