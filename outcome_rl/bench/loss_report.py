@@ -10,21 +10,22 @@ HEADINGS = {"forward_backward": "forward + backward", "forward": "forward", "no_
 
 
 class Model(NamedTuple):
-    """Weights that a token is multiplied by, in millions."""
+    """Weights that a token is multiplied by, in millions: of SmolLM2-135M and Llama-3.1-8B."""
 
     name: str
     body: float
     head: float
 
     def step(self, of_floor: float) -> float:
-        """Return the cost of a step whose loss takes `of_floor` times the three products of the head, by arithmetic:
-        one product with every weight to sample a token, three to learn from it. Attention and everything that is
-        slower than a product are left out, so that the loss counts for more than in any real step.
+        """Return the cost of a step whose loss takes `of_floor` times the three products of the head.
+
+        By arithmetic: one product with every weight to sample a token, three to learn from it. Attention and everything
+        that is slower than a product are left out, so that the loss counts for more than in any real step.
         """
         return self.body + self.head + 3 * (self.body + of_floor * self.head)
 
 
-MODELS = (Model("0.1B (SmolLM2-135M)", 106, 28), Model("8B (Llama-3.1-8B)", 6_980, 525))
+MODELS = (Model("0.1B", 106, 28), Model("8B", 6_980, 525))
 
 
 class Row(TypedDict):
@@ -61,11 +62,11 @@ class Record(TypedDict):
 def table(section: Section) -> str:
     """Every loss of a section in Markdown: times as medians with the 20th and 80th percentile, and over their floor.
 
-    Where every token meets the whole head, also what the loss makes of a whole step.
+    Where every token meets the whole head, also what the loss makes of a whole step, over a step with ours.
     """
     modes = [mode for mode in HEADINGS if mode in section["floors"]]
     models = MODELS if _computes_all(section) else ()
-    steps = "".join(f" step of {model.name}, over {OURS} |" for model in models)
+    steps = "".join(f" {model.name} step |" for model in models)
     timed = " | ".join(f"{HEADINGS[mode]}, ms | of floor" for mode in modes)
     lines = [
         f"| | {timed} |{steps} peak MiB | error of gradients |",

@@ -82,7 +82,7 @@ def test_a_dense_section_says_what_each_loss_makes_of_a_whole_step(record: Recor
     section = record["figures"]["sections"]["small, float32"]
     section["case"] |= {"dead_tokens": 0, "kept_tokens": 0}
     lines = loss_report.table(section).splitlines()
-    assert "step of 0.1B (SmolLM2-135M), over outcome_rl | step of 8B (Llama-3.1-8B), over outcome_rl |" in lines[0]
+    assert "| 0.1B step | 8B step |" in lines[0]
     small = (134 + 3 * (106 + 7.5 * 28)) / (134 + 3 * (106 + 1.1 * 28))
     large = (7505 + 3 * (6980 + 7.5 * 525)) / (7505 + 3 * (6980 + 1.1 * 525))
     assert f"| CCE | 1,500 (1,350 to 1,800) | 7.50 | {small:.2f} | {large:.2f} | 128 | 3.0e-07 |" in lines
