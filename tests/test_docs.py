@@ -5,6 +5,7 @@ import json
 import math
 import re
 import runpy
+import statistics
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from outcome_rl_kernels.loss.api import LossOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 README = DOCS.parent / "README.md"
-BANDITS = DOCS.parent / "experiments" / "bandits"
+BANDITS, PAPER = (DOCS.parent / "experiments" / name for name in ("bandits", "paper"))
 
 
 def test_every_setting_is_in_the_table() -> None:
@@ -88,6 +89,13 @@ def test_readme_figures_are_those_of_the_pages() -> None:
     }
     assert f"pass@1 from {of['b'][0]} to {of['g'][0]} and lowers pass@32 from {of['b'][2]} to {of['g'][2]}" in text
     assert f"reaches {of['p'][0]} and {of['p'][2]}" in text
+    runs = json.loads((PAPER / "results" / "hard" / "records.json").read_text())["runs"]
+    solved = {
+        method: statistics.mean(statistics.mean(run["questions_solved"]) for run in runs if run["method"] == method)
+        for method in ("none", "ucb_con", "batch")
+    }
+    shown = "GRPO solves {none:.0%} in training, UCB-Con {ucb_con:.0%} and Batch {batch:.0%}"
+    assert shown.format(**solved) in text
     for name in ("outcome_rl", "TRL selective log-softmax"):
         ratio, memory = _cells("losses.md", name)[0][0].split(" x, ")
         assert f"{ratio} times" in text
