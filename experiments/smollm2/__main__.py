@@ -94,7 +94,6 @@ def train_all(methods: Sequence[str], seeds: int, *, short: bool) -> int:
         except RunBusyError:
             print(f"{method}-seed{seed} is left to the process that trains it")
         except Interrupted as interruption:
-            print(f"{interruption}; the same command continues it", file=sys.stderr)
             return 128 + interruption.signum
     return 0
 

@@ -5,7 +5,6 @@ They import what they need when they run, so that `outcome-rl --help` answers at
 
 import argparse
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -125,8 +124,6 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
     try:
         run(settings)
     except Interrupted as interruption:
-        if is_rank_zero():
-            print(f"{interruption}; the same command continues it", file=sys.stderr)
         raise SystemExit(128 + interruption.signum) from interruption
 
 

@@ -331,7 +331,10 @@ class Trainer:
         if signum:
             self._save_if_new()
             step = self.state.step
-            raise Interrupted(signum, f"after step {step}" if step else "before the first step")
+            interruption = Interrupted(signum, f"after step {step}" if step else "before the first step")
+            # Before any process leaves: torchrun ends the others as soon as one has.
+            distributed.on_rank_zero(lambda: logger.warning("%s; the same command continues it", interruption))
+            raise interruption
 
     def _headline(self) -> str:
         origin = f"continues after step {self.state.step}" if self.state.step else "starts"

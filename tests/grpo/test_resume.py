@@ -70,6 +70,7 @@ def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
     small: MakeOverrides,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     step = Updater.step
 
@@ -83,7 +84,7 @@ def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
         patched.setattr(Updater, "step", signalled)
         result = invoke("--config", "toy", *small(tmp_path))
     assert result.exit_code == 128 + signum
-    assert f"stopped by {signum.name} after step 3; the same command continues it" in result.stderr
+    assert f"stopped by {signum.name} after step 3; the same command continues it" in caplog.messages
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert [row["step"] for row in rows(tmp_path / "run", "metrics")] == [1, 2, 3]
     resumed = invoke("--config", "toy", *small(tmp_path))
@@ -171,12 +172,16 @@ def test_a_signal_during_the_last_evaluation_is_a_finished_run(
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_signal_during_the_base_evaluation_stops_before_the_first_step(
-    number: int, small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int,
+    small: MakeOverrides,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, terminated))
     result = invoke("--config", "toy", *small(tmp_path))
     assert result.exit_code == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM before the first step" in result.stderr
+    assert "stopped by SIGTERM before the first step; the same command continues it" in caplog.messages
     assert len(rows(tmp_path / "run", "evaluations")) == number
     assert rows(tmp_path / "run", "metrics") == []
     assert not (tmp_path / "run" / "checkpoints").exists()

@@ -61,7 +61,7 @@ def main(stop: Stop, module: str, arguments: list[str]) -> None:
             stop.send()
 
     Records.append = append_and_stop
-    sys.argv = [module, *arguments]
+    sys.argv, sys.path[0] = [module, *arguments], os.getcwd()  # as `python -m` has them
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
