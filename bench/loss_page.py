@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from outcome_rl.bench.loss_report import Record, Row, Section, number, table
+from outcome_rl.bench.loss_report import Record, Row, Section, number, of_floor, table
 from outcome_rl.bench.peers import OURS, PEERS
 
 RECORDS = ("loss-cpu", "loss-cpu-support", "loss-cuda")
@@ -83,11 +83,10 @@ def plot(record: Record, path: Path) -> None:
 
 
 def _panel(axes: Axes, name: str, section: Section) -> None:
-    floor_ms = section["floors"]["forward_backward"]["median_ms"]
     points = {
-        row["name"]: (row["peak_mib"], row["times"]["forward_backward"]["median_ms"] / floor_ms)
+        row["name"]: (row["peak_mib"], ratio)
         for row in section["rows"]
-        if row["peak_mib"] is not None and row["carries_coefficients"]
+        if row["peak_mib"] is not None and row["carries_coefficients"] and (ratio := of_floor(row, section)) is not None
     }
     axes.axhline(1.0, color="#999999", linewidth=1, linestyle=":", label="three matrix products")
     of_ours = sorted(point for label, point in points.items() if label.startswith(OURS))
@@ -116,9 +115,9 @@ def _panel(axes: Axes, name: str, section: Section) -> None:
 def _summary_cell(row: Row | None, section: Section) -> str:
     if row is None:
         return ""
-    if "forward_backward" not in row["times"]:
+    ratio = of_floor(row, section)
+    if ratio is None:
         return row["obstacle"] or ""
-    ratio = row["times"]["forward_backward"]["median_ms"] / section["floors"]["forward_backward"]["median_ms"]
     return f"{ratio:.2f} x" + ("" if row["peak_mib"] is None else f", {row['peak_mib']:,.0f} MiB")
 
 

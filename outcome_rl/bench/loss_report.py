@@ -16,13 +16,13 @@ class Model(NamedTuple):
     body: float
     head: float
 
-    def step(self, of_floor: float) -> float:
-        """Return the cost of a step whose loss takes `of_floor` times the three products of the head.
+    def step(self, share: float) -> float:
+        """Return the cost of a step whose loss takes `share` times the three products of the head.
 
         By arithmetic: one product with every weight to sample a token, three to learn from it. Attention and everything
         that is slower than a product are left out, so that the loss counts for more than in any real step.
         """
-        return self.body + self.head + 3 * (self.body + of_floor * self.head)
+        return self.body + self.head + 3 * (self.body + share * self.head)
 
 
 MODELS = (Model("0.1B", 106, 28), Model("8B", 6_980, 525))
@@ -74,13 +74,13 @@ def table(section: Section) -> str:
         f"| floor: {section['floor']} | {' | '.join(_times(section['floors'][mode], None) for mode in modes)} |"
         f"{' |' * len(models)} | |",
     ]
-    ours = _of_floor(next((row for row in section["rows"] if row["name"] == OURS), None), section)
+    ours = of_floor(next((row for row in section["rows"] if row["name"] == OURS), None), section)
     for row in section["rows"]:
         name = row["name"] + ("" if row["carries_coefficients"] else " (plain cross-entropy: carries no coefficients)")
         cells = [_times(row["times"].get(mode), section["floors"][mode]) for mode in modes]
         if row["obstacle"] is not None:
             cells[0] = f"{row['obstacle']} | "
-        own = _of_floor(row, section) if row["carries_coefficients"] else None
+        own = of_floor(row, section) if row["carries_coefficients"] else None
         cells += [f"{model.step(own) / model.step(ours):.2f}" if own and ours else "" for model in models]
         cells.append("" if row["peak_mib"] is None else f"{row['peak_mib']:,.0f}")
         cells.append("" if row["errors"] is None else f"{max(row['errors']['gradients']):.1e}")
@@ -94,7 +94,7 @@ def _computes_all(section: Section) -> bool:
     return section["floor"] == "matrix products" and not case["kept_tokens"] and not case["dead_tokens"]
 
 
-def _of_floor(row: Row | None, section: Section) -> float | None:
+def of_floor(row: Row | None, section: Section) -> float | None:
     """Return the time of a loss, forward and backward, over that of its products; None without one."""
     times = None if row is None else row["times"].get("forward_backward")
     return None if times is None else times["median_ms"] / section["floors"]["forward_backward"]["median_ms"]

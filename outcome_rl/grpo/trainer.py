@@ -326,7 +326,7 @@ class Trainer:
         return best_steps(row for row in records.rows("evaluations") if row["dataset"] == self.plan.watched)
 
     def _raise_if_interrupted(self, received: Sequence[int]) -> None:
-        """Save and raise if any process received a signal; all processes must call it."""
+        """Save, say so and raise if any process received a signal; all processes must call it."""
         signum = distributed.all_reduce_max(received[0] if received else 0)
         if signum:
             self._save_if_new()

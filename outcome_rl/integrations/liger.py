@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from outcome_rl.integrations.loss_types import obstacles_of, settings_of
+from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, obstacles_of, settings_of
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
 
 
@@ -181,7 +181,7 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             assert self.max_completion_length is not None
             return mask.shape[0] * self.max_completion_length
         tokens = mask.sum().float()
-        if self.loss_type in ("dapo", "cispo", "vespo"):
+        if self.loss_type in OF_ALL_TOKENS:
             distributed = dist.is_available() and dist.is_initialized()
             if num_items_in_batch is not None:
                 tokens = torch.as_tensor(num_items_in_batch, device=mask.device).float()

@@ -16,6 +16,7 @@ AGGREGATION: dict[str, LossAggregation] = {
     "sapo": "seq-mean-token-mean",
     "vespo": "token-sum",
 }
+OF_ALL_TOKENS = ("dapo", "cispo", "vespo")  # divided by the tokens of the whole batch on all processes
 _UNCLIPPED = ("cispo", "sapo", "vespo")  # with ratios of their own
 
 

@@ -31,8 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = load_config("toy", settings(tmp_path_factory.mktemp("whole")))
     before = engine_processes(os.getsid(0))
     train(config)
-    _, alive = psutil.wait_procs(engine_processes(os.getsid(0)) - before, timeout=30)
-    assert not alive
+    assert_ended(engine_processes(os.getsid(0)) - before)
     return config.run_dir
 
 
@@ -46,8 +45,8 @@ def engine_processes(session: int) -> set[psutil.Process]:
     return found
 
 
-def assert_no_engine_left(session: int) -> None:
-    _, alive = psutil.wait_procs(engine_processes(session), timeout=30)
+def assert_ended(processes: set[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=30)
     assert not alive
 
 
@@ -90,7 +89,7 @@ def test_a_run_stopped_in_three_ways_equals_an_uninterrupted_one(whole: Path, tm
 
     killed = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, 5, "process"))
     assert killed.finish()[0] == -signal.SIGKILL
-    assert_no_engine_left(killed.process.pid)
+    assert_ended(engine_processes(killed.process.pid))
 
     status, out, err = Process(run_dir, overrides).finish()
     assert status == 0, err
@@ -135,6 +134,5 @@ def test_a_start_that_is_stopped_leaves_no_engine(tmp_path: Path, number: signal
         assert time.monotonic() < deadline
         time.sleep(0.1)
     starting.process.send_signal(number)
-    _, alive = psutil.wait_procs(engine, timeout=30)
-    assert not alive
+    assert_ended(engine)
     assert starting.finish()[0] == -number

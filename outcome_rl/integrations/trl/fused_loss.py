@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from outcome_rl.integrations.loss_types import obstacles_of, settings_of
+from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, obstacles_of, settings_of
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
 from outcome_rl_kernels.loss.settings import LossAggregation
 from outcome_rl_kernels.loss.token_losses import near_policy, top_entropy
@@ -162,7 +162,7 @@ def _normalizer(trainer: "GRPOTrainer", inputs: dict[str, Any], mask: Tensor, nu
     """Return the last column of this module's table."""
     training = trainer.model.training
     accumulated = trainer.current_gradient_accumulation_steps if training else 1
-    if trainer.loss_type in ("dapo", "cispo", "vespo"):
+    if trainer.loss_type in OF_ALL_TOKENS:
         tokens: Tensor = inputs["num_items_in_batch"].clamp(min=1) / trainer.accelerator.num_processes
         return tokens * accumulated / trainer.args.steps_per_generation if training else tokens
     if trainer.loss_type == "bnpo":

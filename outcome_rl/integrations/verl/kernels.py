@@ -46,8 +46,10 @@ def linear_cross_entropy(
     if reduction.lower() not in ("none", "sum", "mean"):
         raise ValueError(f"reduction must be 'none', 'sum' or 'mean'; got {reduction!r}")
     ranks = 1 if dist_process_group is None else dist.get_world_size(dist_process_group)
+    if ranks > 1:
+        hidden = _PartOfGradient.apply(hidden, ranks)  # type: ignore[no-untyped-call]
     logps_N, entropies_N = linear_logprobs(
-        (hidden if ranks == 1 else _PartOfGradient.apply(hidden, ranks)).reshape(-1, hidden.shape[-1]),  # type: ignore[no-untyped-call]
+        hidden.reshape(-1, hidden.shape[-1]),
         weight,
         labels.reshape(-1),
         temperature=temperature,
