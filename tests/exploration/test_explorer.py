@@ -1,10 +1,8 @@
-"""The Explorer: advantages and bonuses by hand, counting, metrics, state on disk, and several processes."""
+"""The Explorer: advantages and bonuses by hand, counting, metrics, and several processes."""
 
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -14,6 +12,7 @@ import explorer_ranks
 import pytest
 import torch
 from explorer_ranks import batch, columns
+from explorer_rows import ROWS, arguments, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
@@ -21,34 +20,10 @@ from two_ranks import run_on_two_ranks
 
 import outcome_rl
 from outcome_rl import NO_ANSWER, ExplorationConfig, Explorer, Scored, outcome_key, question_key
-from outcome_rl.exploration.explorer import COUNTS_FILE, STATE_FILE
-from outcome_rl.files import MANIFEST, seal_folder
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.toy import policy_dir
 
 BONUSES = ["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive", "ucb_con+batch", "ucb_mean+batch_positive"]
-
-# One response: question, group of the question, answer (0: no answer), reward.
-ROWS = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0, -1.0])),
-    min_size=1,
-    max_size=14,
-)
-
-
-def text(answer: int | None) -> str:
-    return rf"so \boxed{{{answer}}}" if answer else "no idea"
-
-
-def arguments(rows: list[tuple[int, int, int, float]]) -> dict[str, Any]:
-    """The arguments of `score`; the gold of question q is q + 1."""
-    return {
-        "question_ids": [f"q{question}" for question, *_ in rows],
-        "group_ids": [(question, group) for question, group, *_ in rows],
-        "responses": [text(answer) for _, _, answer, _ in rows],
-        "golds": [str(question + 1) for question, *_ in rows],
-        "rewards": [reward for *_, reward in rows],
-    }
 
 
 def by_hand(
@@ -311,153 +286,6 @@ def test_plug_ins_import_nothing_of_the_trainer() -> None:
     }
     assert len(imported) > 40
     assert [pair for pair in sorted(imported) if pair[1].startswith(("outcome_rl.grpo", "outcome_rl.toy"))] == []
-
-
-# --- state
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.lists(ROWS, min_size=1, max_size=4), st.data())
-def test_a_run_that_was_saved_and_loaded_equals_one_that_was_not(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], data: Any
-) -> None:
-    folder = tmp_path_factory.mktemp("state") / "exploration"
-    stop = data.draw(st.integers(0, len(steps)))
-    whole, stopped = Explorer(bonus="ucb", coef=0.7), Explorer(bonus="ucb", coef=0.7)
-    for rows in steps[:stop]:
-        assert columns(whole.score(**arguments(rows))) == columns(stopped.score(**arguments(rows)))
-    stopped.id_source = "column 'id'"
-    stopped.save(folder)
-    loaded = Explorer.load(folder)
-    assert loaded.config == whole.config
-    assert loaded.id_source == "column 'id'"
-    in_memory = Explorer(bonus="ucb", coef=0.7)
-    in_memory.load_state_dict(stopped.state_dict())
-    for rows in steps[stop:]:
-        expected = columns(whole.score(**arguments(rows)))
-        assert columns(loaded.score(**arguments(rows))) == columns(in_memory.score(**arguments(rows))) == expected
-    for continued in (loaded, in_memory):
-        assert continued.solved == whole.solved
-        assert continued.matcher.state_dict() == whole.matcher.state_dict()
-        assert all(map(torch.equal, continued.counts.items(), whole.counts.items()))
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    explorer = Explorer(bonus="ucb", coef=0.7)
-    explorer.score(**arguments([(0, 0, 1, 1.0), (0, 0, 2, 0.0), (1, 0, 0, 0.0)]))
-    explorer.save(tmp_path / "checkpoint" / "exploration")
-    return tmp_path / "checkpoint" / "exploration"
-
-
-def test_the_state_is_files_that_hold_no_code(saved: Path) -> None:
-    assert {path.name for path in saved.parent.rglob("*") if path.is_file()} == {COUNTS_FILE, STATE_FILE, MANIFEST}
-    state = json.loads((saved / STATE_FILE).read_text())
-    assert state["solved"] == {"q0": True, "q1": False}
-    torch.save(Explorer.load(saved).state_dict(), saved / "state.pt")
-    torch.load(saved / "state.pt", weights_only=True)  # tensors and plain values alone
-
-
-def test_settings_can_change_when_a_run_continues(saved: Path) -> None:
-    assert Explorer.load(saved, coef=0.1).config == ExplorationConfig(bonus="ucb", coef=0.1)
-    other = ExplorationConfig(bonus="batch", coef=1.0)
-    assert Explorer.load(saved, other).config == other
-    assert Explorer.load(saved).config == ExplorationConfig(bonus="ucb", coef=0.7)
-
-
-def test_saving_replaces_what_was_there(saved: Path) -> None:
-    explorer = Explorer.load(saved)
-    explorer.score(["q9"], [text(9)], ["9"])
-    explorer.save(saved)
-    assert Explorer.load(saved).seen("q9") == [("9", 1)]
-    assert [path.name for path in saved.parent.iterdir()] == ["exploration"]
-
-
-def damage_json(folder: Path) -> None:
-    (folder / STATE_FILE).write_text("{")
-
-
-def foreign_json(folder: Path) -> None:
-    (folder / STATE_FILE).write_text('{"step": 3}')
-
-
-def no_classes(folder: Path) -> None:
-    state = json.loads((folder / STATE_FILE).read_text())
-    state["outcomes"].pop("questions")
-    (folder / STATE_FILE).write_text(json.dumps(state))
-
-
-def wrong_solved(folder: Path) -> None:
-    state = json.loads((folder / STATE_FILE).read_text())
-    (folder / STATE_FILE).write_text(json.dumps(state | {"solved": ["q0"]}))
-
-
-def unknown_setting(folder: Path) -> None:
-    state = json.loads((folder / STATE_FILE).read_text())
-    (folder / STATE_FILE).write_text(json.dumps(state | {"config": {"bonuss": "ucb"}}))
-
-
-def other_counts(folder: Path) -> None:
-    explorer = Explorer()
-    explorer.score(["another question"], [text(1)], ["1"])
-    explorer.counts.save(folder / COUNTS_FILE)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "named"),
-    [
-        (lambda folder: (folder / STATE_FILE).unlink(), FileNotFoundError, STATE_FILE),
-        (lambda folder: (folder / COUNTS_FILE).unlink(), FileNotFoundError, COUNTS_FILE),
-        (lambda folder: (folder / COUNTS_FILE).write_bytes(b"\0" * 20), ValueError, COUNTS_FILE),
-        (damage_json, ValueError, STATE_FILE),
-        (foreign_json, ValueError, STATE_FILE),
-        (no_classes, ValueError, "questions"),
-        (wrong_solved, ValueError, "solved"),
-        (unknown_setting, ValueError, "bonuss"),
-        (other_counts, ValueError, "belong to different runs or steps"),
-    ],
-)
-def test_a_folder_that_is_damaged_or_foreign_is_refused(
-    saved: Path, change: Callable[[Path], Any], error: type[Exception], named: str
-) -> None:
-    """The digests tell, and so do the contents of a folder whose digests are right."""
-    change(saved)
-    with pytest.raises((FileNotFoundError, ValueError), match=r"state\.json|counts\.safetensors") as caught:
-        Explorer.load(saved)
-    assert str(saved) in str(caught.value)
-    assert "Continue from another checkpoint, or start with new counts" in str(caught.value)
-    seal_folder(saved)
-    with pytest.raises(error, match=named) as caught:
-        Explorer.load(saved)
-    assert str(saved) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_counts_under_another_outcome_rule_are_refused(saved: Path) -> None:
-    with pytest.raises(ValueError, match=r"outcome rule 'canonical/\d', but"):
-        Explorer.load(saved, equivalence="math_verify")
-    custom = Explorer(equivalence=lambda a, b: a == b)
-    custom.save(saved)
-    with pytest.raises(ValueError, match="custom"):
-        Explorer.load(saved)
-    assert len(Explorer.load(saved, equivalence=lambda a, b: a == b).counts) == 0
-
-
-def test_a_state_that_is_refused_changes_nothing() -> None:
-    explorer, other = Explorer(), Explorer()
-    explorer.score(["q"], [text(1)], ["1"])
-    other.score(["r"], [text(2)], ["1"])
-    before = explorer.state_dict()
-    for name in before:
-        with pytest.raises(ValueError, match="damaged"):
-            explorer.load_state_dict({key: value for key, value in other.state_dict().items() if key != name})
-    broken = other.state_dict()
-    del broken["outcomes"]["bad_golds"]
-    with pytest.raises(ValueError, match="damaged"):
-        explorer.load_state_dict(broken)
-    after = explorer.state_dict()
-    assert {**after, "counts": 0} == {**before, "counts": 0}
-    assert all(torch.equal(after["counts"][n], before["counts"][n]) for n in ("question_keys", "counts"))
 
 
 # --- settings and errors

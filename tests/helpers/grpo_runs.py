@@ -27,6 +27,7 @@ from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_best
 from outcome_rl.grpo.types import Problem, Rollout, Sample
 from outcome_rl.grpo.update.updater import Updater
 
+LR = 1e-2
 STREAMS = ("metrics", "evaluations", "samples")
 MakeConfig = Callable[..., TrainConfig]
 MakeOverrides = Callable[..., list[str]]
@@ -143,6 +144,18 @@ def with_logps(batch: Sequence[Sample], logps: Sequence[Sequence[float]]) -> lis
 
 def untimed(metrics: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in metrics.items() if not name.startswith(("time/", "perf/"))}
+
+
+def clone(policy: Policy) -> Policy:
+    """Copy the weights; the tokenizer is shared."""
+    return Policy(copy.deepcopy(policy.model), policy.tokenizer)
+
+
+def assert_same_update(updater: Updater, stats: Any, other: Updater, other_stats: Any) -> None:
+    """Two updates have the same metrics and gradients, up to rounding."""
+    assert untimed(stats) == pytest.approx(untimed(other_stats), rel=1e-6, abs=1e-9)
+    for ours, theirs in zip(updater.weights.parameters, other.weights.parameters, strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-7)  # transformers norms in float32
 
 
 def in_float64(policy: Policy, layers: int | None = None) -> Policy:

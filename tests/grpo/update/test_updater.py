@@ -1,48 +1,28 @@
 """An update is the gradient step of the whole batch, however it is split into micro-batches."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from grpo_runs import in_float64, random_spans, scored, scored_batch, untimed, with_logps
+from grpo_runs import LR, MakeConfig, clone, random_spans, scored, scored_batch, with_logps
 
-from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, SamplingConfig, TrainConfig
+from outcome_rl.grpo.config.schema import ModelConfig, RolloutConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
-LR = 1e-2
 FLOAT, BFLOAT = torch.float32, torch.bfloat16
 ALL = "actor.ppo_micro_batch_size_per_gpu=100"
-MakeConfig = Callable[..., TrainConfig]
-
-
-@pytest.fixture(scope="module")
-def base(shared_policy: Policy) -> Policy:
-    """The toy policy in float64."""
-    return in_float64(shared_policy)
 
 
 @pytest.fixture(scope="module")
 def batch(base: Policy) -> list[Sample]:
     """Seven responses to prompts, all of different lengths, with made-up scores."""
     return scored_batch(base)
-
-
-@pytest.fixture(scope="module")
-def make_config(small_config: MakeConfig) -> MakeConfig:
-    settings = (f"actor.optim.lr={LR}", "actor.optim.lr_warmup_steps=0", "actor.kl_loss_coef=0.1")
-    return lambda *more: small_config(Path("unused"), *settings, *more)
-
-
-def clone(policy: Policy) -> Policy:
-    return Policy(copy.deepcopy(policy.model), policy.tokenizer)
 
 
 def stepped(base: Policy, config: TrainConfig, batch: list[Sample], steps: int = 2) -> tuple[Policy, Any]:
@@ -344,85 +324,6 @@ def test_a_restored_updater_continues_bit_for_bit(
         assert torch.equal(ours, theirs)
 
 
-@pytest.fixture(scope="module")
-def grouped(base: Policy) -> list[Sample]:
-    """Three responses to each of three questions, one of them empty."""
-    prompts = base.tokenizer(["D07 17 @ 5 # 3 =>", "D01 2", "D03 1 1 1 1 =>"])
-    rollouts = TransformersEngine(base, 64).generate(prompts["input_ids"], SamplingConfig(n=3, temperature=1.5), 12, 5)
-    rollouts[4] = rollouts[4]._replace(token_ids=[], text="")
-    generator = torch.Generator().manual_seed(0)
-    advantages = torch.randn(9, generator=generator).tolist()
-    bonuses = torch.rand(9, generator=generator).tolist()
-    correct = [row % 2 == 0 for row in range(9)]
-    return scored(rollouts, advantages, bonuses, correct, random_spans(rollouts, generator))
-
-
-def assert_same_update(updater: Updater, stats: Any, other: Updater, other_stats: Any) -> None:
-    assert untimed(stats) == pytest.approx(untimed(other_stats), rel=1e-6, abs=1e-9)
-    for ours, theirs in zip(updater.weights.parameters, other.weights.parameters, strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-7)  # transformers norms in float32
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("actor.use_prefix_grouper=false",),
-        ("actor.ppo_micro_batch_size_per_gpu=1",),
-        ("actor.ppo_micro_batch_size_per_gpu=2",),  # parts a group: its prompt is computed in both parts
-        ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32"),
-        ("actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=32", "actor.use_prefix_grouper=false"),
-    ],
-    ids=["own prompts", "one by one", "pairs", "by tokens", "by tokens, own prompts"],
-)
-def test_packing_changes_nothing(
-    settings: tuple[str, ...], base: Policy, grouped: list[Sample], make_config: MakeConfig
-) -> None:
-    """Compare one packed row with shared prompts with several rows, and with rows without sharing."""
-    several = ("actor.loss_mode=gspo", "actor.ppo_epochs=2", "actor.entropy_coeff=0.01", "actor.optim.lr=1e-6")
-    found = []
-    for more in ((ALL,), settings):
-        updater = Updater(clone(base), make_config(*several, *more), total_steps=10)
-        found += [updater, updater.step(grouped)]
-    assert_same_update(*found)
-    assert found[1]["actor/ratio_mean"] != 1
-
-
-def test_padding_instead_of_packing_changes_nothing(
-    base: Policy, grouped: list[Sample], make_config: MakeConfig
-) -> None:
-    updater = Updater(clone(base), make_config(ALL), total_steps=10)
-    stats = updater.step(grouped)
-    padding = clone(base)
-    padding.model.set_attn_implementation("sdpa")
-    assert not padding.packs
-    other = Updater(padding, make_config(ALL), total_steps=10)
-    assert_same_update(updater, stats, other, other.step(grouped))
-
-
-def test_a_batch_without_tokens_changes_nothing(base: Policy, grouped: list[Sample], make_config: MakeConfig) -> None:
-    nothing = [replace(sample, rollout=sample.rollout._replace(token_ids=[]), answer_span=(0, 0)) for sample in grouped]
-    updater = Updater(clone(base), make_config("actor.optim.weight_decay=0"), total_steps=10)
-    stats = updater.step(nothing)
-    assert (stats["actor/loss"], stats["actor/kl"], stats["actor/grad_norm"], entropy(stats)) == (0, 0, 0, {})
-    assert torch.equal(updater.policy.head_weight, base.head_weight)
-
-
-def test_shared_prefixes_are_computed_once(base: Policy, grouped: list[Sample], make_config: MakeConfig) -> None:
-    policy = clone(base)
-    computed: list[int] = []
-    policy.model.get_decoder().register_forward_hook(lambda _, __, output: computed.append(output[0].shape[1]))
-    rollouts = [sample.rollout for sample in grouped]
-    whole = [[*r.prompt_ids, *r.token_ids[:-1]] for r in rollouts if r.token_ids]  # the last token predicts nothing
-    beginnings = {tuple(tokens[:end]) for tokens in whole for end in range(1, len(tokens) + 1)}
-    every = sum(map(len, whole))
-    lengths = [len(rollout.prompt_ids) for rollout in rollouts]
-    assert len(beginnings) < every - sum(lengths) + sum(lengths[::3]) + lengths[4]
-    for share, tokens in (("true", len(beginnings)), ("false", every)):
-        computed.clear()
-        Updater(policy, make_config(ALL, f"actor.use_prefix_grouper={share}"), total_steps=10).step(grouped)
-        assert computed == [tokens] * 2  # reference and policy
-
-
 @pytest.mark.parametrize("loss_mode", ["vanilla", "gspo"])
 def test_several_updates_are_clipped_around_the_policy_that_sampled(
     loss_mode: str, base: Policy, grouped: list[Sample], make_config: MakeConfig
@@ -510,32 +411,3 @@ def test_gradient_checkpointing_changes_nothing_but_memory(batch: list[Sample], 
     for ours, theirs in zip(found[0].weights.parameters, found[2].weights.parameters, strict=True):
         assert torch.equal(ours.grad, theirs.grad)
     assert saved[1] < saved[0] / 2
-
-
-@pytest.mark.slow
-def test_compilation_changes_nothing(
-    base: Policy, grouped: list[Sample], make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trace forward and backward; generating code would take PyTorch a minute."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
-    settings = ("actor.ppo_micro_batch_size_per_gpu=4",)
-    base = clone(base)
-    base.model.model.layers = base.model.model.layers[:1]
-    base.model.config.num_hidden_layers = 1
-    updater = Updater(clone(base), make_config(*settings), total_steps=10)
-    stats = updater.step(grouped)
-    other = Updater(clone(base), make_config(*settings, "actor.use_torch_compile=true"), total_steps=10)
-    assert_same_update(updater, stats, other, other.step(grouped))
-
-
-def test_an_untrained_response_equals_an_empty_one(grouped: list[Sample], make_config: MakeConfig) -> None:
-    masked = [
-        replace(sample, rollout=sample.rollout._replace(token_ids=[])) if row in (0, 5) else sample
-        for row, sample in enumerate(grouped)
-    ]
-    untrained = [replace(sample, trained=row not in (0, 4, 5)) for row, sample in enumerate(grouped)]
-    updates = []
-    for batch in (masked, untrained):
-        updater = Updater(Policy.load(make_config().model), make_config("rollout.n=3"), 10)
-        updates += [updater, updater.step(batch)]
-    assert_same_update(*updates)

@@ -1,0 +1,28 @@
+"""Made-up batches for an `Explorer`: the arguments of `score` from rows of numbers."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+# One response: question, group of the question, answer (0: no answer), reward.
+ROWS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0, -1.0])),
+    min_size=1,
+    max_size=14,
+)
+
+
+def text(answer: int | None) -> str:
+    """A response with that answer."""
+    return rf"so \boxed{{{answer}}}" if answer else "no idea"
+
+
+def arguments(rows: list[tuple[int, int, int, float]]) -> dict[str, Any]:
+    """The arguments of `score`; the gold of question q is q + 1."""
+    return {
+        "question_ids": [f"q{question}" for question, *_ in rows],
+        "group_ids": [(question, group) for question, group, *_ in rows],
+        "responses": [text(answer) for _, _, answer, _ in rows],
+        "golds": [str(question + 1) for question, *_ in rows],
+        "rewards": [reward for *_, reward in rows],
+    }
