@@ -1,6 +1,7 @@
 """Tables and plots of the policy loss benchmark, from its records alone."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,20 @@ from matplotlib.ticker import NullLocator
 from outcome_rl.bench.loss_report import Record, Row, Section, number, of_floor, table
 from outcome_rl.bench.peers import OURS, PEERS
 
-RECORDS = ("loss-cpu", "loss-cpu-support", "loss-cuda")
-PLOTTED = ("loss-cpu", "loss-cuda")
-# Sections of the summary table in docs/losses.md and of the plots.
-SUMMARY = (
+RECORDS = ("loss-cpu", "loss-cuda")
+# Sections of the two summary tables in docs/losses.md; the first are plotted.
+MAIN = (
     "small, float32",
     "small, bfloat16",
     "SmolLM2-135M, responses at temperature 1",
-    "SmolLM2-135M, support of 16, bfloat16",
-    "SmolLM2-135M, support of top-p 0.95",
     "Llama-3.1-8B, 16k",
     "Qwen2.5-7B, 16k",
     "Qwen2.5-1.5B, 16k",
+)
+SUPPORTS = (
+    "SmolLM2-135M, support of 16, bfloat16",
+    "SmolLM2-135M, support of top-p 0.95",
+    "Llama-3.1-8B, support of 16, 16k",
 )
 
 
@@ -44,22 +47,24 @@ def blocks(records: dict[str, Record]) -> tuple[str, str]:
     for name, record in records.items():
         sections = record["figures"]["sections"]
         where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
-        image = f"\n{_image(f'{name}.png')}\n" if name in PLOTTED else ""
-        short += f"{image}\n{summary(sections)}\n\nMeasured on {where}.\n"
-        long += f"{image}\nMeasured on {where}; commit {record['commit']}.\n"
+        image = _image(f"{name}.png")
+        tables = "\n\n".join(filter(None, (summary(sections, names) for names in (MAIN, SUPPORTS))))
+        short += f"\n{image}\n\n{tables}\n\nMeasured on {where}.\n"
+        long += f"\n{image}\n\nMeasured on {where}; commit {record['commit']}.\n"
         for title, section in sections.items():
             long += f"\n**{title}**: {_case_text(section['case'])}.\n\n{table(section)}\n"
     return short, long
 
 
-def summary(sections: dict[str, Section]) -> str:
-    """Forward and backward over the floor, and peak memory, of the sections that stand for the others."""
-    shown = {name: sections[name] for name in SUMMARY if name in sections}
+def summary(sections: dict[str, Section], names: Sequence[str]) -> str:
+    """Forward and backward over the floor, and peak memory, of those of the named sections that were measured."""
+    shown = {name: sections[name] for name in names if name in sections}
+    if not shown:
+        return ""
     lines = [f"| | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
     floors = [f"{number(section['floors']['forward_backward']['median_ms'])} ms" for section in shown.values()]
     lines.append(f"| three matrix products | {' | '.join(floors)} |")
-    names = dict.fromkeys(row["name"] for section in shown.values() for row in section["rows"])
-    for name in names:
+    for name in dict.fromkeys(row["name"] for section in shown.values() for row in section["rows"]):
         rows = [next((row for row in section["rows"] if row["name"] == name), None) for section in shown.values()]
         if any(row is not None and row["times"] and row["carries_coefficients"] for row in rows):
             cells = [_summary_cell(row, section) for row, section in zip(rows, shown.values(), strict=True)]
@@ -69,7 +74,7 @@ def summary(sections: dict[str, Section]) -> str:
 
 def plot(record: Record, path: Path) -> None:
     """Time over the floor against peak memory, a panel for each section that stands for the others."""
-    sections = {name: record["figures"]["sections"][name] for name in SUMMARY if name in record["figures"]["sections"]}
+    sections = {name: record["figures"]["sections"][name] for name in MAIN if name in record["figures"]["sections"]}
     figure = Figure(figsize=(max(8, 5 * len(sections)), 5), layout="constrained")
     panels = figure.subplots(1, len(sections), squeeze=False)[0]
     for axes, (name, section) in zip(panels, sections.items(), strict=True):

@@ -27,8 +27,7 @@ def main() -> None:
     for path, text in pages().items():
         path.write_text(text)
         print(f"wrote {path.relative_to(ROOT)}")
-    records = loss_page.read_records(RESULTS)
-    for name, record in ((name, records[name]) for name in loss_page.PLOTTED if name in records):
+    for name, record in loss_page.read_records(RESULTS).items():
         loss_page.plot(record, ROOT / "docs" / f"{name}.png")
     frontier.draw(Results(read(BONUSES)), ROOT / "docs" / "exploration.png")
     smollm2.draw(read(SMOLLM2)["figures"], ROOT / "docs" / "smollm2.png")

@@ -94,7 +94,9 @@ def test_a_dense_section_says_what_each_loss_makes_of_a_whole_step(record: Recor
 
 
 def test_the_summary_leaves_out_what_was_not_timed_and_plain_cross_entropies(record: Record) -> None:
-    lines = loss_page.summary(record["figures"]["sections"]).splitlines()
+    sections = record["figures"]["sections"]
+    assert loss_page.summary(sections, loss_page.SUPPORTS) == ""
+    lines = loss_page.summary(sections, loss_page.MAIN).splitlines()
     assert lines[0] == "| | small, float32 |"
     assert "| three matrix products | 200 ms |" in lines
     assert "| outcome_rl | 1.10 x, 128 MiB |" in lines
