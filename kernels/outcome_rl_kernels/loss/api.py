@@ -5,7 +5,6 @@ advantages, and reduce to a scalar; `token_loss` has the formulas.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import torch
@@ -319,11 +318,12 @@ class PolicyLoss(torch.nn.Module):
             tensors: positional arguments of the function, which may also be named.
             inputs: its optional tensors, and `normalizer`.
         """
-        return self.loss(*tensors, **asdict(self.settings), **(self.options | inputs))
+        return self.loss(*tensors, **vars(self.settings), **(self.options | inputs))
 
     def extra_repr(self) -> str:
-        changed = asdict(self.settings).items() - asdict(LossSettings()).items()
-        return ", ".join(f"{name}={value!r}" for name, value in sorted(changed))
+        defaults = LossSettings()
+        changed = {name: value for name, value in vars(self.settings).items() if value != getattr(defaults, name)}
+        return ", ".join(f"{name}={value!r}" for name, value in sorted(changed.items()))
 
 
 class LinearPolicyLoss(PolicyLoss):

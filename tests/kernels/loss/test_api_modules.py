@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 from loss_cases import ABSENT, SETTINGS, make_case, run
 
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLoss, linear_policy_loss, policy_loss
+from outcome_rl_kernels.loss.token_losses import TokenLoss, TokenLossFunction, sapo
+
+
+def unclipped(logps: torch.Tensor, entropies: torch.Tensor, inputs: Any) -> torch.Tensor:
+    return -inputs.advantages * (logps - logps.detach()).exp()
 
 
 def assert_equal(ours: Any, theirs: Any) -> None:
@@ -37,6 +42,19 @@ def test_equal_to_the_functions(seed: int, chosen: dict[str, Any], absent: set[s
         run(PolicyLoss(**fixed), logits, torch.float32, {"logits"}, **inputs),
         run(policy_loss, logits, torch.float32, {"logits"}, **inputs, **fixed),
     )
+
+
+@pytest.mark.parametrize("chosen", [sapo(2.0), unclipped], ids=["token loss", "function"])
+def test_token_losses_of_their_own(chosen: TokenLoss | TokenLossFunction) -> None:
+    case = make_case(0, torch.float32, {})
+    module = LinearPolicyLoss(token_loss=chosen)
+    expected = linear_policy_loss(**case.operands, **case.inputs, token_loss=chosen)
+    assert torch.equal(module(**case.operands, **case.inputs).loss, expected.loss)
+    assert torch.equal(
+        PolicyLoss(token_loss=chosen)(case.logits(torch.float32), **case.inputs).loss,
+        policy_loss(case.logits(torch.float32), **case.inputs, token_loss=chosen).loss,
+    )
+    assert repr(module) == f"LinearPolicyLoss(token_loss={chosen!r})"
 
 
 def test_rows_of_one_call() -> None:
