@@ -26,7 +26,7 @@ from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.functions import OutcomeFunction
 from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher, Progress
-from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, as_text, first_field, read_objects
+from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, as_text, first_field, id_of_row, read_objects
 
 GOLD_COLUMNS = ("gold", *ANSWER_COLUMNS)  # where a row has both, `answer` may be that of its sample
 SEVERAL = ("samples", "completions", "responses")
@@ -196,10 +196,7 @@ def read_samples(
     questions: dict[str, Question] = {}
     first_seen: dict[str, str] = {}
     for where, row in read_objects(path):
-        name, value = first_field(row, ID_COLUMNS, "id", where, "Give every question its own id")
-        question_id = as_text(value, name, "id", where)
-        if not question_id:
-            raise ValueError(f"{where}: field {name!r} (the id) is empty. Give every question its own id")
+        question_id, _ = id_of_row(row, ID_COLUMNS, where, "Give every question its own id")
         gold_name, value = first_field(row, GOLD_COLUMNS, "gold answer", where, "Rename a field", nullable=True)
         gold = "" if value is None else as_text(value, gold_name, "gold answer", where)
         question = questions.setdefault(question_id, Question(question_id, gold, [], [], row))

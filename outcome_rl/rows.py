@@ -82,6 +82,22 @@ def first_field(
     return name, value
 
 
+def id_of_row(row: Mapping[str, Any], names: Sequence[str], where: str, fix: str) -> tuple[str, str]:
+    """Return the id of a row's question, from the first of some fields that the row has, and its origin in words.
+
+    In verl's format, an id is unique within its `data_source` alone: the id then begins with it and a colon.
+
+    Raises:
+        ValueError: the row has none of the fields, or it is not text or a number, or empty.
+    """
+    name, value = first_field(row, names, "id", where, fix)
+    text = as_text(value, name, "id", where)
+    if not text:
+        raise ValueError(f"{where}: field {name!r} (the id) is empty. Fill it in, or leave out the row")
+    source = row.get("data_source")
+    return (text, f"the column {name!r}") if source is None else (f"{source}:{text}", f"{name} with the data source")
+
+
 def as_text(value: Any, name: str, role: str, where: str) -> str:
     """Return a value that is text or a JSON number as text without surrounding white space.
 

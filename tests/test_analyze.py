@@ -130,7 +130,10 @@ GOOD = json.dumps(row([{"answer": "4"}]))
         ("[1, 2]", r"expected a JSON object; got list"),
         ({"gold": "4", "response": "4"}, r"lacks 'id' or 'question_id' .*it has 'gold', 'response'\. Give every"),
         ({"question_id": "x", "response": "4"}, r"lacks 'gold' or 'answer' .*Rename a field"),
-        (row([{"answer": "4"}], question_id=""), r"field 'question_id' \(the id\) is empty\. Give every question"),
+        (
+            row([{"answer": "4"}], question_id=""),
+            r"field 'question_id' \(the id\) is empty\. Fill it in",
+        ),
         (row([{"answer": "4"}], question_id=None), r"lacks .*'question_id' .*Give every question its own id"),
         (
             row([{"answer": "4"}], question_id="x", gold=["4"]),

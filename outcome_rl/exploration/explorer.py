@@ -150,7 +150,9 @@ class Explorer:
         given_rewards = None if rewards is None else numbers_of("rewards", rewards, len(groups))
         given_logps = [] if logps is None else [numbers_of("logps", logps, len(groups))]
         verdicts = None if correct is None else verdicts_of(correct, len(groups))
-        keys, outcomes = self._classify(question_ids, responses, golds, examples, groups, given_rewards, verdicts)
+        keys, outcomes = self._classify(
+            question_ids, responses, golds, examples, groups, given_rewards, verdicts, *given_logps
+        )
         verdicts = torch.from_numpy(outcomes.correct) if verdicts is None else verdicts
         order, shapes = rows_by_size(groups)
         questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, solved_N, *logps_N = move(
@@ -439,7 +441,7 @@ class Explorer:
         if self.process_group is None:
             return questions_N, call()
         columns = [None if column is None else column.tolist() for column in more]
-        inputs = (list(question_ids), [len(response) for response in responses], golds and list(golds), columns)
+        inputs = (list(question_ids), list(responses), golds and list(golds), columns)
         return questions_N, from_rank_zero(call, inputs, self.process_group)
 
     def _remember(self, question_ids: Sequence[str], correct_N: Tensor, keys_N: Tensor, counts_N: Tensor) -> None:

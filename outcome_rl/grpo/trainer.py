@@ -97,6 +97,7 @@ class Trainer:
         self._check_settings(continues=checkpoint is not None or recorded)
         self.explorer = self._explorer(config.trainer.initial_exploration if checkpoint is None else "")
         self._resources.callback(lambda: self.explorer.close())
+        self._check_ids()
         saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
         self._load_model_and_data()
         self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
@@ -121,6 +122,17 @@ class Trainer:
                 f"{self.config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose "
                 "another trainer.experiment_name"
             )
+
+    def _check_ids(self) -> None:
+        """Refuse counts of which this run would find none, and note where its ids come from."""
+        known, problems = self.explorer.solved, self.train_set.problems
+        if known and not any(problem.id in known for problem in problems):
+            raise ValueError(
+                f"trainer.initial_exploration={self.config.trainer.initial_exploration} must hold counts of questions "
+                f"in data.train_files; its {len(known)} questions have ids such as {next(iter(known))!r}, those of "
+                f"this run are like {problems[0].id!r} (from {self.train_set.id_source}). Set data.id_key, or leave it out"
+            )
+        self.explorer.id_source = self.explorer.id_source or self.train_set.id_source
 
     def _load_model_and_data(self) -> None:
         config = self.config

@@ -54,6 +54,7 @@ class ProblemSet(NamedTuple):
     problems: tuple[Problem, ...]
     fingerprint: str  # digest of all their text, against which checkpoints are checked
     prompts: tuple[Sequence[int], ...] = ()  # token ids of each problem; empty before `tokenize`
+    id_source: str = ""  # where the ids come from, in words; see `Explorer.set_id_source`
 
     def select(self, rows: Sequence[int]) -> Self:
         """Return the set with some of its problems and their prompts."""

@@ -61,6 +61,7 @@ def assign_advantages(
     tokens_BT = data["sequences"][:B, -is_response_BT.shape[1] :]
     ids = [tokens_BT[row][is_response_BT[row]].tolist() for row in last_N]
     rewards_N = data["rewards"][last_N].sum(dim=1)
+    explorer.set_id_source("SkyRL's uids")
     scored = explorer.score(
         uids,
         [decode_completion(tokenizer, row) for row in ids],

@@ -57,6 +57,7 @@ class ExplorationRewards:
         Raises:
             ValueError: a sample has no label although outcomes are final answers, or no entry `id_key` in its metadata.
         """
+        self.explorer.set_id_source(f"the column {self.id_key!r}" if self.id_key else "the hash of the prompt")
         raw_rewards = [float(sample.get_reward_value(args)) for sample in samples]
         config = self.explorer.config
         # An outcome function can do without labels; then the rewards tell which responses are correct.

@@ -64,6 +64,7 @@ def assign_advantages(
     last = [nodes[-1] for nodes in sampled]
     ids = [[token for token, chosen in zip(node.token_ids, node.mask, strict=True) if chosen] for node in last]
     rewards = [trace.reward for trace in traces]
+    explorer.set_id_source("the task keys of verifiers")
     scored = explorer.score(
         [str(trace.task.key) for trace in traces],
         [decode_completion(tokenizer, row) for row in ids],

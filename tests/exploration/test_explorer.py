@@ -367,10 +367,11 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     for rank in (first, second):
         for name in ("steps", "counts", "solved"):
             assert rank[name] == alone[name]
-        other_gold, other_rows, *_ = rank["errors"]
+        other_gold, *others = rank["errors"][:3]
         assert other_gold.startswith("ValueError: golds must agree for a question")
-        assert other_rows.startswith("ValueError: all ranks of the process group must score the same responses")
-    assert all(error.startswith("RuntimeError: Explorer.") and "rank 1" in error for error in second["errors"][2:])
+        refusal = "ValueError: all ranks of the process group must score the same responses"
+        assert all(other.startswith(refusal) for other in others)
+    assert all(error.startswith("RuntimeError: Explorer.") and "rank 1" in error for error in second["errors"][3:])
     one, two = (Explorer.load(tmp_path / f"state-{n}") for n in (1, 2))
     assert one.matcher.state_dict() == two.matcher.state_dict()
     assert columns(one.score(**batch(9))) == columns(two.score(**batch(9)))

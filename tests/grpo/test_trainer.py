@@ -19,7 +19,7 @@ from outcome_rl.grpo import trainer as trainer_module
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.run.checkpoint import read_best
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_best
 from outcome_rl.grpo.trainer import Trainer, train
 from outcome_rl.toy import DialectTask
 from outcome_rl_kernels import OutcomeCounts
@@ -196,6 +196,20 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
     torch.testing.assert_close(advantages, centred / (rewards.std(dim=1, keepdim=True) + 1e-6), rtol=1e-3, atol=1e-3)
     for sample in collected.samples:
         assert sample.correct == (sample.answer is not None and sample.answer.text.strip() == sample.problem.answer)
+
+
+def test_counts_of_other_questions_are_refused(small_config: MakeConfig, tmp_path: Path) -> None:
+    with Explorer() as explorer:
+        explorer.score(["gsm8k:7"], [r"\boxed{1}"], ["1"])
+        explorer.save(tmp_path / "other")
+    setting = f"trainer.initial_exploration={tmp_path / 'other'}"
+    with pytest.raises(ValueError, match=r"have ids such as 'gsm8k:7', those of this run are like 'dialect0"):
+        Trainer(small_config(tmp_path, setting))
+
+
+def test_a_run_notes_where_its_ids_come_from(finished: Path) -> None:
+    with Explorer.load(latest_checkpoint(finished / "checkpoints") / "exploration") as explorer:
+        assert explorer.id_source == "the column 'id'"
 
 
 def test_a_reward_function_that_is_not_there_is_refused_before_the_model_is_loaded(

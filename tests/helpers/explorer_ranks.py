@@ -67,9 +67,11 @@ def main(folder: Path) -> None:
     if group is not None:
         explorer.solved = dict(explorer.solved)
         other_gold = {**batch(0), "golds": ["11" for _ in batch(0)["golds"]]}
+        other_texts = {**batch(0), "responses": [text.replace("1", str(rank)) for text in batch(0)["responses"]]}
         errors = [
             message(lambda: explorer.score(**other_gold)),
             message(lambda: explorer.score(**batch(rank))),
+            message(lambda: explorer.score(**other_texts)),
             message(lambda: explorer.save(folder / "refused") if rank else None),
             message(lambda: explorer.seen("q0") if rank else None),
         ]

@@ -1,5 +1,6 @@
 """The hook in verl 0.9.1's trainer: its own methods on batches of text, advantages, counts, checkpoints."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from transfer_queue import KVBatchMeta
 from verl_runs import EXPLORE, Queue, make_trainer, put_group, together, verl_config
 
 from outcome_rl import NO_ANSWER, OutcomeCounts, group_advantages, outcome_key, question_key
+from outcome_rl.grpo.config.schema import DataConfig
+from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.integrations.verl.trainer import gold_answer, question_id
 
 ANSWERS = {"q1": ["27", "5", "5", None], "q2": ["1", "2", "8", "3"]}
@@ -204,12 +207,17 @@ def test_groups_that_dapo_filters_out_are_counted_and_validation_is_not(make: Ma
     assert len(counts) == 2
 
 
-def test_ids_come_from_the_data_or_from_the_prompt() -> None:
+def test_ids_come_from_the_data_or_from_the_prompt(tmp_path: Path) -> None:
+    """The ids of `outcome-rl train` are the same, so that a run may move."""
     prompt = [{"role": "user", "content": "1 + 1"}]
     row = {"raw_prompt": prompt, "data_source": "gsm8k", "extra_info": {"index": 7}}
     assert question_id(row, "extra_info.index") == "gsm8k:7"
     assert question_id(row, "") == question_id({"raw_prompt": [dict(reversed(prompt[0].items()))]}, "")
     assert question_id(row, "") != question_id({"raw_prompt": [{"role": "user", "content": "1 + 2"}]}, "")
+    given = {"prompt": prompt, "answer": "2", "data_source": "gsm8k", "extra_info": {"index": 7}}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(given))
+    loaded = load_problems([str(tmp_path / "rows.jsonl")], DataConfig())
+    assert loaded.problems[0].id == question_id(row, "extra_info.index")
     with pytest.raises(
         ValueError, match=r"id_key=extra_info\.id: a row of the data has no 'id' there, but \['index'\]"
     ):

@@ -10,7 +10,7 @@ import torch
 
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
-from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, SUFFIXES, as_text, find, first_field, read_objects
+from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, SUFFIXES, as_text, find, first_field, id_of_row, read_objects
 from outcome_rl.toy import DialectTask
 
 PROMPT_COLUMNS = ("problem", "question", "prompt")
@@ -33,10 +33,12 @@ def load_problems(
             ending with the user's, one id with two different problems or golds, or no rows at all.
     """
     problems: dict[str, Problem] = {}
+    id_sources: dict[str, None] = {}
     seen_at: dict[str, str] = {}
     for source in sources:
         for where, row in _rows(source):
-            problem = _problem(row, config, where, named_columns)
+            problem, id_source = _problem(row, config, where, named_columns)
+            id_sources[id_source] = None
             known = problems.setdefault(problem.id, problem)
             if known != problem:
                 differs = "answer" if known.answer != problem.answer else "problem"
@@ -51,7 +53,7 @@ def load_problems(
         raise ValueError(f"{', '.join(sources)}: no problems")
     contents = [(p.id, p.problem, p.answer, p.messages)[: 4 if p.messages else 3] for p in chosen]
     digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
-    return ProblemSet(name=set_name(sources), problems=chosen, fingerprint=digest)
+    return ProblemSet(name=set_name(sources), problems=chosen, fingerprint=digest, id_source=" and ".join(id_sources))
 
 
 def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tuple[Problem, ...]:
@@ -104,10 +106,14 @@ def _hub_rows(source: str) -> Sequence[Any]:
     return cast(Sequence[Any], datasets.load_dataset(path, subset or None, split=split))
 
 
-def _problem(row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool) -> Problem:
-    def value(role: str, key: str, candidates: Sequence[str]) -> tuple[str, Any]:
-        named = key and (named_columns or find(row, key) is not None)
-        return first_field(row, (key,) if named else candidates, role, where, f"Set data.{role}_key to name the column")
+def _problem(row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool) -> tuple[Problem, str]:
+    """Return the problem of a row, and where its id comes from."""
+
+    def columns(key: str, usual: Sequence[str]) -> Sequence[str]:
+        return (key,) if key and (named_columns or find(row, key) is not None) else usual
+
+    def value(role: str, key: str, usual: Sequence[str]) -> tuple[str, Any]:
+        return first_field(row, columns(key, usual), role, where, f"Set data.{role}_key to name the column")
 
     def text(role: str, name: str, value: Any) -> str:
         found = as_text(value, name, role, where)
@@ -117,13 +123,16 @@ def _problem(row: Mapping[str, Any], config: DataConfig, where: str, named_colum
 
     name, prompt = value("prompt", config.prompt_key, PROMPT_COLUMNS)
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
-    return Problem(
-        id=text("id", *value("id", config.id_key, ID_COLUMNS)),
+    ids = columns(config.id_key, ID_COLUMNS)
+    question_id, id_source = id_of_row(row, ids, where, "Set data.id_key to name the column")
+    problem = Problem(
+        id=question_id,
         problem=text("prompt", name, messages[-1].content if messages else prompt),
         answer=text("answer", *value("answer", config.answer_key, ANSWER_COLUMNS)),
         messages=messages,
         example=row,
     )
+    return problem, id_source
 
 
 def _messages(prompt: Sequence[Any], name: str, where: str) -> tuple[Message, ...]:

@@ -274,18 +274,25 @@ def test_conversations_are_read_as_verl_and_trl_store_them(tmp_path: Path) -> No
     rows = [conversation_row(0), conversation_row(1)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "verl.parquet")
     loaded = load(str(tmp_path / "verl.parquet"))
-    assert loaded.problems == tuple(Problem(str(index), "1+1?", "2", CONVERSATION) for index in (0, 1))
+    assert loaded.problems == tuple(Problem(f"math:{index}", "1+1?", "2", CONVERSATION) for index in (0, 1))
+    assert loaded.id_source == "extra_info.index with the data source"
     assert loaded.problems[1].example == rows[1]
-    trl = [{"prompt": row["prompt"], "answer": 2, "id": row["extra_info"]["index"]} for row in rows]
+    trl = [{"prompt": row["prompt"], "answer": 2, "id": f"math:{row['extra_info']['index']}"} for row in rows]
     assert load(write(tmp_path / "trl.jsonl", trl)).problems == loaded.problems
     again = load(write(tmp_path / "hard.jsonl", [problem.row() for problem in loaded.problems]))
     assert (again.problems, again.fingerprint) == (loaded.problems, loaded.fingerprint)
 
 
+def test_an_index_is_an_id_within_its_data_source(tmp_path: Path) -> None:
+    rows = [conversation_row(0), conversation_row(0) | {"data_source": "gsm8k"}]
+    loaded = load(write(tmp_path / "rows.jsonl", rows))
+    assert [problem.id for problem in loaded.problems] == ["math:0", "gsm8k:0"]
+
+
 def test_another_system_message_is_another_problem(tmp_path: Path) -> None:
     rows = [conversation_row(0), conversation_row(0)]
     rows[1]["prompt"][0]["content"] = "Be brief."
-    with pytest.raises(ValueError, match=r"id '0' was used by .*row 1 with another problem"):
+    with pytest.raises(ValueError, match=r"id 'math:0' was used by .*row 1 with another problem"):
         load(write(tmp_path / "rows.jsonl", rows))
     prints = {load(write(tmp_path / "rows.jsonl", [row])).fingerprint for row in rows}
     assert len(prints) == 2
