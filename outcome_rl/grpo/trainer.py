@@ -28,8 +28,7 @@ from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.collector import Collected, Collector
-from outcome_rl.grpo.rollout.engine import RolloutEngine, choose_engine
-from outcome_rl.grpo.rollout.sharded_engine import DataParallelEngine
+from outcome_rl.grpo.rollout.engine import DataParallelEngine, RolloutEngine, choose_engine
 from outcome_rl.grpo.run.checkpoint import (
     check_same_run,
     latest_checkpoint,

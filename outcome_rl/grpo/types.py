@@ -16,7 +16,7 @@ optimizer step it passes through:
 Tensor names such as `logps_M` end in the shape letters of docs/architecture.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -85,6 +85,10 @@ class Rollout(NamedTuple):
     ) -> Self:
         """Make the record of a response from its tokens."""
         return cls(prompt_ids, token_ids, decode_completion(tokenizer, token_ids), logps, kept)
+
+
+Prompts = Sequence[Sequence[int]]  # token ids of each
+Fetch = Callable[[], list[Rollout]]  # waits for responses that an engine has begun
 
 
 class EngineDied(ChildProcessError):

@@ -8,7 +8,7 @@ section 3.2) leaves such groups out and continues to sample until it has a batch
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from outcome_rl.exploration.explorer import Explorer
@@ -18,7 +18,7 @@ from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import OverlappingEngine, RolloutEngine
-from outcome_rl.grpo.types import EngineDied, Problem, ProblemSet, Rollout, Sample
+from outcome_rl.grpo.types import EngineDied, Fetch, Problem, ProblemSet, Prompts, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
 
 
@@ -61,7 +61,7 @@ class Collector:
         self.reward = reward
         self.has_partial_step = False  # whether samples of an unfinished step were counted: the state must not be saved
         # With `rollout.overlap`: number of the batch that is sampled during the update, and its responses.
-        self._ahead: tuple[int, Callable[[], list[Rollout]]] | None = None
+        self._ahead: tuple[int, Fetch] | None = None
 
     def collect(self, drawn: int, *, is_last: bool = False) -> Collected:
         """Collect the samples of one update.
@@ -148,7 +148,7 @@ class Collector:
         rollouts, self._ahead = self._ahead[1](), None  # kept if the engine died, so that the state is not saved
         return rollouts
 
-    def _request(self, number: int) -> tuple[list[Sequence[int]], SamplingConfig, int, int]:
+    def _request(self, number: int) -> tuple[Prompts, SamplingConfig, int, int]:
         """Return the arguments of the engine for a batch."""
         return (
             [self.dataset.prompts[i] for i in self.order.batch(number)],

@@ -20,6 +20,7 @@ from transformers.cache_utils import DynamicLayer
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sampling import draw, uniforms, warper
+from outcome_rl.grpo.types import Prompts
 
 CHECK_EVERY = 8  # tokens, on a GPU, because each check synchronises; on the CPU a check is free
 
@@ -27,7 +28,7 @@ CHECK_EVERY = 8  # tokens, on a GPU, because each check synchronises; on the CPU
 @torch.no_grad()
 def decode(
     policy: Policy,
-    prompts: Sequence[Sequence[int]],
+    prompts: Prompts,
     owners: Sequence[int],
     seeds: Sequence[int],
     sampling: SamplingConfig,
@@ -91,9 +92,7 @@ class _TokenStream:
     GPU every sequence has its own branch: finding out which still agree would synchronise at every token.
     """
 
-    def __init__(
-        self, policy: Policy, prompts: Sequence[Sequence[int]], owners: Sequence[int], max_tokens: int
-    ) -> None:
+    def __init__(self, policy: Policy, prompts: Prompts, owners: Sequence[int], max_tokens: int) -> None:
         self.policy = policy
         self.cache = DynamicCache(config=policy.model.config)
         self.cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self.cache.layers]

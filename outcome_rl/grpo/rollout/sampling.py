@@ -15,12 +15,13 @@ from torch import Tensor
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.data.problems import derive_seed
+from outcome_rl.grpo.types import Prompts
 from outcome_rl_kernels.splitmix import GOLDEN_RATIO, mix64
 
 _BLOCK = 64  # divides most vocabularies
 
 
-def sample_seeds(prompts: Sequence[Sequence[int]], n: int, seed: int) -> list[int]:
+def sample_seeds(prompts: Prompts, n: int, seed: int) -> list[int]:
     """Derive a seed for each of the n responses to each prompt from `seed` (the step's), its prompt and its number.
 
     A question keeps its seeds whatever else is in the batch. A question that occurs twice gets twice as many.

@@ -1,12 +1,10 @@
 """Rollout engine that samples with the policy that is being trained, in its process."""
 
-from collections.abc import Sequence
-
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import decode
 from outcome_rl.grpo.rollout.sampling import sample_seeds
-from outcome_rl.grpo.types import Rollout
+from outcome_rl.grpo.types import Prompts, Rollout
 
 
 class TransformersEngine:
@@ -19,9 +17,7 @@ class TransformersEngine:
     def update_weights(self, policy: Policy) -> None:
         self.policy = policy
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> list[Rollout]:
+    def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         seeds = sample_seeds(prompts, sampling.n, seed)
         owners = [prompt for prompt in range(len(prompts)) for _ in range(sampling.n)]
         responses: list[tuple[list[int], list[list[int]] | None]] = []
