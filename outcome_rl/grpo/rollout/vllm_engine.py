@@ -13,7 +13,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -30,7 +30,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.rollout.vllm_reaper import MARK, start_reaper
-from outcome_rl.grpo.types import EngineDied, Rollout
+from outcome_rl.grpo.types import EngineDied, Fetch, Prompts, Rollout
 
 T = TypeVar("T")
 OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer
@@ -144,34 +144,17 @@ class VllmEngine:
         self._policy = policy
         self._has_old_weights = True
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> list[Rollout]:
+    def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         return self.start(prompts, sampling, max_tokens, seed)()
 
-    def start(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Callable[[], list[Rollout]]:
+    def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
         """Send new weights and queue the requests, which vLLM's process then works on; see `OverlappingEngine`."""
         from vllm import SamplingParams
 
         self._in_work()
-        repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
-        settings = [
-            SamplingParams(
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                max_tokens=max_tokens,
-                stop_token_ids=self._policy.end_token_ids,
-                seed=own_seed,
-                logprobs=0,  # log-probabilities of the sampled token alone
-                flat_logprobs=True,
-                detokenize=False,
-            )
-            for own_seed in sample_seeds(prompts, sampling.n, seed)
-        ]
-        self._while_alive(lambda: self._queue(repeated, settings))
+        repeated, settings = vllm_requests(self._policy, prompts, sampling, max_tokens, seed)
+        parameters = [SamplingParams(**own, flat_logprobs=True, detokenize=False) for own in settings]
+        self._while_alive(lambda: self._queue(repeated, parameters))
         tokenizer = self._policy.tokenizer
 
         def finish() -> list[Rollout]:
@@ -238,6 +221,22 @@ class VllmEngine:
             return future.result()
         except EngineDeadError as error:
             raise EngineDied(DEATH) from error
+
+
+def vllm_requests(
+    policy: Policy, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int
+) -> tuple[list[list[int]], list[dict[str, Any]]]:
+    """Return the prompt of each response, and its settings under vLLM's names."""
+    common = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "max_tokens": max_tokens,
+        "stop_token_ids": policy.end_token_ids,
+        "logprobs": 0,  # log-probabilities of the sampled token alone
+    }
+    repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
+    return repeated, [common | {"seed": own_seed} for own_seed in sample_seeds(prompts, sampling.n, seed)]
 
 
 def sends_adapters(config: TrainConfig) -> bool:

@@ -26,9 +26,8 @@ from outcome_rl.environment import package_versions
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.sampling import sample_seeds
-from outcome_rl.grpo.rollout.vllm_engine import Handover
-from outcome_rl.grpo.types import EngineDied, Rollout
+from outcome_rl.grpo.rollout.vllm_engine import Handover, vllm_requests
+from outcome_rl.grpo.types import EngineDied, Fetch, Prompts, Rollout
 
 logger = logging.getLogger(__name__)
 
@@ -254,14 +253,10 @@ class ServersEngine:
         self._policy = policy
         self._has_old_weights = True
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> list[Rollout]:
+    def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         return self.start(prompts, sampling, max_tokens, seed)()
 
-    def start(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Callable[[], list[Rollout]]:
+    def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
         """Send new weights and begin to request responses, in a thread; see `OverlappingEngine`."""
         wait([self._in_work])
         if self._has_old_weights:
@@ -269,21 +264,11 @@ class ServersEngine:
             self._version = distributed.on_rank_zero(lambda: self._send(weights))
             self._has_old_weights = False
         self._servers.each(lambda server: server.post("/reset_prefix_cache"))
-        repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
-        seeds = sample_seeds(prompts, sampling.n, seed)
-        common = {
-            "model": None,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "max_tokens": max_tokens,
-            "stop_token_ids": self._policy.end_token_ids,
-            "logprobs": 0,  # log-probabilities of the sampled token alone
-            "return_token_ids": True,
-        }
+        repeated, settings = vllm_requests(self._policy, prompts, sampling, max_tokens, seed)
 
         def sample(server: Server, index: int) -> tuple[list[int], list[float]]:
-            answer = server.post("/v1/completions", common | {"prompt": repeated[index], "seed": seeds[index]})
+            request = {"model": None, "prompt": repeated[index], "return_token_ids": True} | settings[index]
+            answer = server.post("/v1/completions", request)
             try:
                 (choice,) = answer["choices"]
                 token_ids, logps = choice["token_ids"], choice["logprobs"]["token_logprobs"]
