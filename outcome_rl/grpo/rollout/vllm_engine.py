@@ -53,15 +53,14 @@ def check_vllm() -> None:
     wanted = f">={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None:
-        raise ValueError(
-            f"rollout.engine=vllm, but vLLM is not installed here: pip install 'vllm{wanted}', "
-            "or choose rollout.engine=transformers"
-        )
-    if not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
-        raise ValueError(
-            f"rollout.engine=vllm works with vLLM {wanted}, and {version} is installed: pip install 'vllm{wanted}', "
-            "or choose rollout.engine=transformers"
-        )
+        obstacle = ", but vLLM is not installed here"
+    elif not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
+        obstacle = f" works with vLLM {wanted}, and {version} is installed"
+    else:
+        return
+    raise ValueError(
+        f"rollout.engine=vllm{obstacle}: pip install 'vllm{wanted}', or choose rollout.engine=transformers"
+    )
 
 
 class VllmEngine:

@@ -82,38 +82,6 @@ class Server:
             connection.close()
 
 
-class ServersClient:
-    """The four phases of vLLM's weight transfer, on all servers at once (a `VLLMWeightSyncClient`)."""
-
-    def __init__(self, servers: "Servers") -> None:
-        self._servers = servers
-        self.version = ""  # label of the weights of the next update
-
-    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        offset, infos = init_info.get("rank_offset", 0), {}
-        for server in self._servers.alive():
-            infos[server] = init_info | ({"rank_offset": offset} if offset else {})
-            offset += server.workers if offset else 0
-        self._servers.each(lambda server: server.post("/init_weight_transfer_engine", {"init_info": infos[server]}))
-
-    def start_weight_update(self) -> None:
-        def start(server: Server) -> None:
-            try:
-                server.post("/start_weight_update")
-            except ServerFailed:  # a trainer was killed during an update, which is still open
-                server.post("/finish_weight_update")
-                server.post("/start_weight_update")
-
-        self._servers.each(start)
-
-    def update_weights(self, update_info: dict[str, Any]) -> None:
-        self._servers.each(lambda server: server.post("/update_weights", {"update_info": update_info}))
-
-    def finish_weight_update(self, weight_version: str | None = None) -> None:
-        content = {"weight_version": weight_version or self.version}
-        self._servers.each(lambda server: server.post("/finish_weight_update", content))
-
-
 def weight_transfer() -> Any:
     """Return the module that needs vLLM, which tests replace."""
     from outcome_rl.grpo.rollout import weight_transfer
@@ -122,11 +90,15 @@ def weight_transfer() -> Any:
 
 
 class Servers:
-    """The servers of a run, lost ones included; threads may share it."""
+    """The servers of a run, lost ones included; threads may share it.
+
+    It is a `VLLMWeightSyncClient`, which makes the calls of vLLM's weight transfer on all servers at once.
+    """
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._servers = [Server(url) for url in urls]
         self._lock = threading.Lock()
+        self.version = ""  # label of the weights that the servers have, or are about to get
 
     def alive(self) -> list[Server]:
         """Return the servers that are not lost.
@@ -168,8 +140,8 @@ class Servers:
             list(pool.map(attempt, alive))
         self.alive()
 
-    def map(self, call: Callable[[Server, int], Any], count: int, in_work: int, version: str) -> list[Any]:
-        """Return `call(server, index)` for every index, each from a server that has this version of the weights.
+    def map(self, call: Callable[[Server, int], Any], count: int, in_work: int) -> list[Any]:
+        """Return `call(server, index)` for every index, each from a server that has `version` afterwards.
 
         Args:
             in_work: the most calls that a server gets at a time.
@@ -197,20 +169,40 @@ class Servers:
         while missing := [index for index in range(count) if index not in found]:
             with ThreadPoolExecutor(min(len(missing), in_work * len(self.alive()))) as pool:
                 list(pool.map(attempt, missing))
-            self.each(lambda server: check_version(server, version))
+            self.each(self._check_version)
             found = {index: part for index, part in found.items() if not part[0].failure}
         return [found[index][1] for index in range(count)]
 
+    def _check_version(self, server: Server) -> None:
+        has = server.get("/weight_info").get("weight_version")
+        if has != self.version:
+            raise ServerFailed(
+                f" has weights of version {has!r} instead of {self.version!r}: restarted, or used by another run"
+            )
 
-def check_version(server: Server, version: str) -> None:
-    """Check that a server has the weights with this label.
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        offset, infos = init_info.get("rank_offset", 0), {}
+        for server in self.alive():
+            infos[server] = init_info | ({"rank_offset": offset} if offset else {})
+            offset += server.workers if offset else 0
+        self.each(lambda server: server.post("/init_weight_transfer_engine", {"init_info": infos[server]}))
 
-    Raises:
-        ServerFailed: it was restarted, or another trainer has sent its own.
-    """
-    has = server.get("/weight_info").get("weight_version")
-    if has != version:
-        raise ServerFailed(f" has weights of version {has!r} instead of {version!r}: restarted, or used by another run")
+    def start_weight_update(self) -> None:
+        def start(server: Server) -> None:
+            try:
+                server.post("/start_weight_update")
+            except ServerFailed:  # a trainer was killed during an update, which is still open
+                server.post("/finish_weight_update")
+                server.post("/start_weight_update")
+
+        self.each(start)
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        self.each(lambda server: server.post("/update_weights", {"update_info": update_info}))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        content = {"weight_version": weight_version or self.version}
+        self.each(lambda server: server.post("/finish_weight_update", content))
 
 
 class ServersEngine:
@@ -232,14 +224,11 @@ class ServersEngine:
                 why = f" is no vLLM server: no {error} in its answer" if isinstance(error, KeyError) else error
                 raise ValueError(f"rollout.servers: {server.url}{why}") from error
         self._handover = Handover(policy)
-        self._client = ServersClient(self._servers)
         self._connected: list[Server] = []
         self._sender: Any = None
-        self._run, self._updates, self._version = uuid.uuid4().hex, 0, ""
         self._weights: Mapping[str, Tensor] = {}  # while they are sent
         self._thread = ThreadPoolExecutor(1, "rollouts")
-        self._in_work: Future[list[Rollout]] = Future()
-        self._in_work.set_result([])
+        self._in_work: Future[list[Rollout]] = self._thread.submit(list)
         self.update_weights(policy)
 
     def close(self) -> None:
@@ -261,7 +250,7 @@ class ServersEngine:
         wait([self._in_work])
         if self._has_old_weights:
             weights = self._policy.published_weights()  # collective if the policy is sharded
-            self._version = distributed.on_rank_zero(lambda: self._send(weights))
+            self._servers.version = distributed.on_rank_zero(lambda: self._send(weights))
             self._has_old_weights = False
         self._servers.each(lambda server: server.post("/reset_prefix_cache"))
         repeated, settings = vllm_requests(self._policy, prompts, sampling, max_tokens, seed)
@@ -278,10 +267,10 @@ class ServersEngine:
                 raise ServerFailed(f"/v1/completions has {len(token_ids)} tokens and {len(logps)} log-probabilities")
             return token_ids, logps
 
-        most, version, tokenizer = self._config.rollout.micro_batch_size, self._version, self._policy.tokenizer
+        tokenizer = self._policy.tokenizer
 
         def finish() -> list[Rollout]:
-            sampled = self._servers.map(sample, len(repeated), most, version)
+            sampled = self._servers.map(sample, len(repeated), self._config.rollout.micro_batch_size)
             return [Rollout.decoded(tokenizer, *row) for row in zip(repeated, *zip(*sampled, strict=True), strict=True)]
 
         self._in_work = self._thread.submit(finish)
@@ -289,18 +278,17 @@ class ServersEngine:
 
     def _send(self, weights: Mapping[str, Tensor]) -> str:
         """Send weights to all servers, and return their version."""
-        self._updates += 1
-        self._client.version = f"{self._run}-{self._updates}"
+        self._servers.version = uuid.uuid4().hex
         self._weights = weights
         alive = self._servers.alive()
         if self._connected != alive:  # at the start, and where some are lost
             workers = sum(server.workers for server in alive)
             device, folder = self._policy.device, self._handover.name
-            self._sender = weight_transfer().open_sender(self._client, lambda: self._weights, device, folder, workers)
+            self._sender = weight_transfer().open_sender(self._servers, lambda: self._weights, device, folder, workers)
             self._connected = self._servers.alive()
         self._sender.send_weights()
         self._weights = {}
-        return self._client.version
+        return self._servers.version
 
     def _check(self, server: Server) -> None:
         """Check that a server fits this run.
