@@ -6,7 +6,7 @@ Questions are sampled in fixed chunks with per-chunk seeds, so a resumed file eq
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from outcome_rl.files import drop_partial_row, read_rows, write_json
@@ -54,14 +54,13 @@ def sampling_config(
     return config
 
 
+@dataclass
 class Sampler:
     """Rollout engine that fills files with samples, by the length limit and the seed of the settings."""
 
-    def __init__(self, engine: RolloutEngine, config: TrainConfig, *, with_text: bool) -> None:
-        """Create a sampler; `with_text=False` stores only the answers of responses, which takes much less space."""
-        self.engine = engine
-        self.config = config
-        self.with_text = with_text
+    engine: RolloutEngine
+    config: TrainConfig
+    with_text: bool = field(kw_only=True)  # False stores only the answers of responses, which takes much less space
 
     def fill(self, path: Path, dataset: ProblemSet, sampling: SamplingConfig, name: str, progress: Progress) -> None:
         """Append to `path` a row for each question that it lacks, with `sampling.n` samples.

@@ -9,6 +9,7 @@ section 3.2) leaves such groups out and continues to sample until it has a batch
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from outcome_rl.exploration.explorer import Explorer
@@ -33,35 +34,21 @@ class Collected(NamedTuple):
     outcomes_s: float
 
 
+@dataclass
 class Collector:
-    """Draws batches of questions in order, samples responses and scores them."""
+    """Draws batches of questions in order, samples responses and scores them: all of a step before the update."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        dataset: ProblemSet,
-        order: BatchOrder,
-        policy: Policy,
-        engine: RolloutEngine,
-        explorer: Explorer,
-        reward: RewardFunction | None = None,
-    ) -> None:
-        """Hold all parts of a step before the update.
-
-        Args:
-            policy: its tokenizer and end tokens are used.
-            reward: None takes 1 for a correct response and 0 for another.
-        """
-        self.config = config
-        self.dataset = dataset
-        self.order = order
-        self.policy = policy
-        self.engine = engine
-        self.explorer = explorer
-        self.reward = reward
-        self.has_partial_step = False  # whether samples of an unfinished step were counted: the state must not be saved
-        # With `rollout.overlap`: number of the batch that is sampled during the update, and its responses.
-        self._ahead: tuple[int, Fetch] | None = None
+    config: TrainConfig
+    dataset: ProblemSet
+    order: BatchOrder
+    policy: Policy  # its tokenizer and end tokens are used
+    engine: RolloutEngine
+    explorer: Explorer
+    reward: RewardFunction | None = None  # None takes 1 for a correct response and 0 for another
+    # Whether samples of an unfinished step were counted: the state must not be saved.
+    has_partial_step: bool = field(default=False, init=False)
+    # With `rollout.overlap`: number of the batch that is sampled during the update, and its responses.
+    _ahead: tuple[int, Fetch] | None = field(default=None, init=False)
 
     def collect(self, drawn: int, *, is_last: bool = False) -> Collected:
         """Collect the samples of one update.
@@ -102,7 +89,12 @@ class Collector:
             number = drawn + len(parts) + 1
             self._ahead = number, cast(OverlappingEngine, self.engine).start(*self._request(number))
         self.has_partial_step = False
-        metrics = Scored.join([part.host for part in parts]).metrics | self._length_metrics(samples)
+        lengths = [len(sample.rollout.token_ids) for sample in samples]
+        longest = self.config.data.max_response_length
+        metrics = Scored.join([part.host for part in parts]).metrics | {
+            "response/tokens_mean": sum(lengths) / len(lengths),
+            "response/at_limit": lengths.count(longest) / len(lengths),
+        }
         if self.reward is not None:
             metrics["reward/mean"] = sum(sample.reward for sample in samples) / len(samples)
         if filter_groups.enable:
@@ -188,12 +180,3 @@ class Collector:
         columns = (host.correct, host.rewards, host.counts, host.advantages, host.bonuses)
         rows = zip(repeated, rollouts, scored.answers, *(x.tolist() for x in columns), spans, trained, strict=True)
         return [Sample(*row) for row in rows], scored
-
-    def _length_metrics(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Mean length of the responses, and the share of those that are as long as they may be."""
-        lengths = [len(sample.rollout.token_ids) for sample in samples]
-        limit = self.config.data.max_response_length
-        return {
-            "response/tokens_mean": sum(lengths) / len(lengths),
-            "response/at_limit": lengths.count(limit) / len(lengths),
-        }

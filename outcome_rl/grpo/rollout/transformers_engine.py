@@ -1,5 +1,7 @@
 """Rollout engine that samples with the policy that is being trained, in its process."""
 
+from dataclasses import dataclass
+
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import decode
@@ -7,12 +9,12 @@ from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.types import Prompts, Rollout
 
 
+@dataclass
 class TransformersEngine:
     """Decode loop over the trained model, `micro_batch_size` sequences at a time."""
 
-    def __init__(self, policy: Policy, micro_batch_size: int) -> None:
-        self.policy = policy
-        self.micro_batch_size = micro_batch_size
+    policy: Policy
+    micro_batch_size: int
 
     def update_weights(self, policy: Policy) -> None:
         self.policy = policy
