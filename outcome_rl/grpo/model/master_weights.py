@@ -7,6 +7,7 @@ micro-batch: each is moved from the model's weight to its master as soon as it i
 A model in float32 is its own master, and so is a sharded one whose float32 shards are cast when they are gathered.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ class MasterWeights:
             if weight.dtype in HALF_PRECISION:
                 master = nn.Parameter(weight.detach().float())
                 self._copies.append((weight, master))
-                weight.register_post_accumulate_grad_hook(_MoveGradient(master))  # type: ignore[no-untyped-call]
+                weight.register_post_accumulate_grad_hook(partial(_move_gradient, master))  # type: ignore[no-untyped-call]
             if casts_on_gather or master is not weight:
                 self._unsaved.append(master)
             self.parameters.append(master)
@@ -56,15 +57,10 @@ class MasterWeights:
         self.copy_to_model()
 
 
-class _MoveGradient:
-    """Gradient hook: add the gradient of a weight to its master's, and free it."""
-
-    def __init__(self, master: nn.Parameter) -> None:
-        self.master = master
-
-    def __call__(self, weight: Any) -> None:
-        if self.master.grad is None:
-            self.master.grad = weight.grad.float()
-        else:
-            self.master.grad += weight.grad
-        weight.grad = None
+def _move_gradient(master: nn.Parameter, weight: Any) -> None:
+    """Add the gradient of a weight to its master's, and free it."""
+    if master.grad is None:
+        master.grad = weight.grad.float()
+    else:
+        master.grad += weight.grad
+    weight.grad = None

@@ -41,7 +41,7 @@ def install(model: Any) -> None:
 
 def can_use_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether flash-attn is installed and takes tensors of this kind."""
-    return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and find_spec("flash_attn") is not None
+    return device.type == "cuda" and dtype in HALF_PRECISION and find_spec("flash_attn") is not None
 
 
 def attend(
@@ -71,7 +71,10 @@ def attend(
     if packed_batch is None:
         if attention_mask is not None and query.device.type == "cpu" and settings.get("position_bias") is None:
             # With a mask transformers copies keys and values for each query head: 3 to 10 times the attention's time.
-            return _masked_attention(query, key, value, attention_mask, scaling), None
+            result = nn.functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
+            )
+            return result.transpose(1, 2), None
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         settings |= {"scaling": scaling, "sliding_window": sliding_window, "softcap": softcap}
@@ -89,13 +92,6 @@ def attend(
         parts = [_padded_attention(query, key, value, part, scaling, sliding_window) for part in packed_batch.attention]
         result_UAD = take_rows(torch.cat(parts), packed_batch.slots_U)
     return result_UAD[None].to(dtype), None
-
-
-def _masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    result = nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
-    )
-    return result.transpose(1, 2)
 
 
 def _padded_attention(

@@ -135,7 +135,7 @@ def pack(plan: PackingPlan, rows: Sequence[int], layout: Layout) -> PackedBatch:
     # For each position, the sequence that owns its token: this one, or the nearest earlier one whose prefix it shares.
     positions_L = torch.arange(max_length)
     owners_SL = torch.where(positions_L >= shared_S[:, None], torch.arange(len(rows))[:, None], 0).cummax(dim=0).values
-    tokens_SL = (_starts(own_S) - shared_S)[owners_SL] + positions_L
+    tokens_SL = (_bounds(own_S)[:-1] - shared_S)[owners_SL] + positions_L
     states_M = tokens_SL.flatten()[_ranges(torch.arange(len(rows)) * max_length + prompts_S - 1, responses_S)]
     tokens_SL = tokens_SL.where(positions_L < lengths_S[:, None], 0)
     attention: RaggedSequences | list[PaddedSequences]
@@ -234,11 +234,7 @@ def _bounds(lengths_S: Tensor) -> Tensor:
     return torch.nn.functional.pad(lengths_S.cumsum(dim=0), (1, 0))
 
 
-def _starts(lengths_S: Tensor) -> Tensor:
-    return _bounds(lengths_S)[:-1]
-
-
 def _ranges(starts_S: Tensor, lengths_S: Tensor) -> Tensor:
     """start, start + 1, ... of each piece, joined."""
-    shifts_S = starts_S - _starts(lengths_S)
+    shifts_S = starts_S - _bounds(lengths_S)[:-1]
     return torch.arange(int(lengths_S.sum())) + shifts_S.repeat_interleave(lengths_S)

@@ -1,8 +1,7 @@
 """Causal language model split for the policy loss: the body computes hidden states, the lm_head is a weight."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -186,22 +185,19 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write model and tokenizer as a Hugging Face folder, adapters merged, and adapters alone in `adapter/`."""
-        self.save_weights(folder)
-        self.tokenizer.save_pretrained(folder)
-        if self.adapters is not None:
-            self.adapters.save_pretrained(folder / "adapter", save_embedding_layers=False)
-
-    def save_weights(self, folder: Path) -> None:
-        """Write the model, adapters merged, under the parameter names that Hugging Face publishes and vLLM expects."""
         # transformers lets only rank zero write; here every process that calls does.
         self.model.should_save_on_this_rank = lambda is_main_process: is_main_process
         state = None if self.adapters is None else merged_state_dict(self.model)
         self.model.save_pretrained(folder, state_dict=state)
+        self.tokenizer.save_pretrained(folder)
+        if self.adapters is not None:
+            self.adapters.save_pretrained(folder / "adapter", save_embedding_layers=False)
 
     def published_weights(self) -> dict[str, Tensor]:
-        """Return the tensors that `save_weights` would write, without a copy where the policy holds them so.
+        """Return the tensors that `save` would write, without a copy where the policy holds them so.
 
-        Adapters are merged, and a tied weight occurs once. All processes must call it.
+        They have the names that Hugging Face publishes and vLLM expects. Adapters are merged, and a tied weight occurs
+        once. All processes must call it.
         """
         from transformers.core_model_loading import revert_weight_conversion
         from transformers.modeling_utils import remove_tied_weights_from_state_dict
@@ -228,8 +224,16 @@ class Policy:
         self.model.load_state_dict({name: shard_like(tensor, own[name]) for name, tensor in saved.items()})
 
     def _hidden(self, **inputs: Any) -> Tensor:
-        with _checkpointing(self.layers if torch.is_grad_enabled() else []):
+        # transformers checkpoints activations only in training mode, in which generation would lose its cache and the
+        # update would get dropout. So the mode is set for the layers alone, without their submodules.
+        layers = self.layers if torch.is_grad_enabled() else []
+        for layer in layers:
+            layer.training = layer.gradient_checkpointing
+        try:
             return cast(Tensor, self._forward(**inputs, use_cache=False).last_hidden_state)
+        finally:
+            for layer in layers:
+                layer.training = False
 
     @torch.no_grad()
     def _check_head(self) -> None:
@@ -316,22 +320,6 @@ def _load_whole(model_class: Any, path: str, **options: Any) -> tuple[Any, list[
     if found["missing_keys"]:
         raise ValueError(f"its files lack the tensors {', '.join(sorted(found['missing_keys']))}")
     return model, sorted(found["unexpected_keys"])
-
-
-@contextmanager
-def _checkpointing(layers: Sequence[Any]) -> Iterator[None]:
-    """Let layers checkpoint activations, if gradient checkpointing is enabled.
-
-    transformers checkpoints only in training mode, in which generation would lose its cache and the update would get
-    dropout. So the mode is set for the layers alone, without their submodules.
-    """
-    for layer in layers:
-        layer.training = layer.gradient_checkpointing
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.training = False
 
 
 def _make_savable(model: Any, path: str) -> None:

@@ -146,8 +146,8 @@ def check_parts_and_files(
 
     # The reference was never trained: gathered, it is what was loaded. Each process writes its own for its vLLM.
     place = folder / f"reference-{rank}"
-    updater.reference.full_copy(everywhere=True).save_weights(place)
-    plain.save_weights(folder / f"plain-{rank}")
+    updater.reference.full_copy(everywhere=True).save(place)
+    plain.save(folder / f"plain-{rank}")
     for name in ("model.safetensors", "config.json"):
         assert (place / name).read_bytes() == (folder / f"plain-{rank}" / name).read_bytes()
     elsewhere = policy.full_copy().model

@@ -57,7 +57,7 @@ def test_the_extra_has_the_same_versions() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> None:
     policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype=dtype))  # type: ignore[arg-type]
-    policy.save_weights(tmp_path)
+    policy.save(tmp_path)
     written = load_file(tmp_path / "model.safetensors")
     published = load_file(policy_dir() / "model.safetensors")
     handed_over = policy.published_weights()
@@ -76,7 +76,7 @@ def test_adapters_are_handed_over_merged(tmp_path: Path) -> None:
         for parameter in policy.model.parameters():
             if parameter.requires_grad:
                 parameter.normal_(std=0.1)
-    policy.save_weights(tmp_path)
+    policy.save(tmp_path)
     written, handed_over = load_file(tmp_path / "model.safetensors"), policy.published_weights()
     assert handed_over.keys() == written.keys()
     assert all(torch.equal(handed_over[name], tensor) for name, tensor in written.items())
