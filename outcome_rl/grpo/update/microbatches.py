@@ -11,6 +11,7 @@ from torch import Tensor
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import ActorConfig, TrainConfig
 from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack
+from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Rollout, Sample
 from outcome_rl.grpo.update.computed import ComputedTokens
 from outcome_rl_kernels import Support, loss_normalizer
@@ -34,7 +35,7 @@ class MicroBatch(NamedTuple):
 
 
 def mini_batches(
-    batch: Sequence[Sample], tokens: ComputedTokens, config: TrainConfig, *, share_prefixes: bool, layout: Layout
+    batch: Sequence[Sample], tokens: ComputedTokens, config: TrainConfig, policy: Policy
 ) -> Iterator[list[MicroBatch]]:
     """Cut a batch, whole questions at a time, into the mini-batches of the optimizer steps, on the host.
 
@@ -46,11 +47,12 @@ def mini_batches(
         batch: with the `rollout.n` responses to a question side by side.
         tokens: of the batch; responses without a computed token are left out.
         config: the run's settings.
-        share_prefixes, layout: how the policy takes packed rows, see `PackingPlan.of` and `pack`.
+        policy: it says how it takes packed rows.
     """
     questions = config.actor.ppo_mini_batch_size
     size = len(batch) if questions is None else questions * config.rollout.n
-    mode = config.exploration.answer_mask_mode
+    mode, layout = config.exploration.answer_mask_mode, policy.attention_layout
+    share_prefixes = config.actor.use_prefix_grouper and policy.packs
     plan = PackingPlan.of([sample.rollout for sample in batch], share_prefixes=share_prefixes)
     for start in range(0, len(batch), size):
         trained = [row for row in range(len(batch))[start : start + size] if batch[row].trained]
@@ -58,7 +60,7 @@ def mini_batches(
         rows = [row for row in trained if tokens.computed[row].any()]
         micro_batches = [
             _micro_batch(batch, chosen, tokens, pack(plan, chosen, layout), normalizer, mode)
-            for chosen in split_rows(plan, _own_rows(plan, rows), config.actor)
+            for chosen in split_rows(plan, rows, config.actor)
         ]
         missing = int(bool(trained) and not rows)
         if distributed.shards_policy(config):
@@ -69,26 +71,35 @@ def mini_batches(
 
 
 def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> Iterator[list[int]]:
-    """Group the responses of an optimizer step into micro-batches.
+    """Group the responses of an optimizer step that this process computes into micro-batches.
 
     A micro-batch has `ppo_micro_batch_size_per_gpu` responses, or with `use_dynamic_bsz` at most
     `ppo_max_token_len_per_gpu` tokens, in which the prompt of a group counts once.
 
     Questions are taken in order of their longest response, the longest first, so that lengths within a micro-batch are
-    similar (attention may pad to the longest) and a batch that does not fit in memory fails on its first pass. The
-    responses to a question stay together in packing order; those without tokens are left out.
+    similar (attention may pad to the longest) and a batch that does not fit in memory fails on its first pass; the
+    processes take turns. The responses to a question stay together in packing order; those without tokens are left out.
 
     Args:
         plan: of the batch.
         rows: the responses of one optimizer step.
 
     Yields:
-        Each response that has tokens, once.
+        Each response that has tokens, once, in one of the processes.
     """
+    longest: dict[int, int] = {}
+    for row in rows:
+        group = plan.groups[row]
+        longest[group] = max(plan.prompts[row] + plan.responses[row], longest.get(group, 0))
+    with_tokens = [row for row in rows if plan.responses[row]]
+    ordered = sorted(with_tokens, key=lambda row: (-longest[plan.groups[row]], plan.ranks[row]))
+    own = set(distributed.strided_shard(list(dict.fromkeys(plan.groups[row] for row in ordered))))
     room = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
     chosen: list[int] = []
     used = 0
-    for row in _longest_first(plan, [row for row in rows if plan.responses[row]]):
+    for row in ordered:
+        if plan.groups[row] not in own:
+            continue
         shares = bool(chosen) and plan.groups[chosen[-1]] == plan.groups[row]
         prompt, response = plan.prompts[row], plan.responses[row]
         size = response + (0 if shares else prompt) if actor.use_dynamic_bsz else 1
@@ -100,21 +111,6 @@ def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> It
         used += size
     if chosen:
         yield chosen
-
-
-def _own_rows(plan: PackingPlan, rows: Sequence[int]) -> list[int]:
-    """Return the responses of an optimizer step that this process computes."""
-    groups = dict.fromkeys(plan.groups[row] for row in _longest_first(plan, rows))
-    own = set(distributed.strided_shard(list(groups)))
-    return [row for row in rows if plan.groups[row] in own]
-
-
-def _longest_first(plan: PackingPlan, rows: Sequence[int]) -> list[int]:
-    longest: dict[int, int] = {}
-    for row in rows:
-        group = plan.groups[row]
-        longest[group] = max(plan.prompts[row] + plan.responses[row], longest.get(group, 0))
-    return sorted(rows, key=lambda row: (-longest[plan.groups[row]], plan.ranks[row]))
 
 
 def _normalizer(samples: Sequence[Sample], config: TrainConfig) -> Tensor:

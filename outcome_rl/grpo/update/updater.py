@@ -5,7 +5,7 @@ batch --> mini-batches, one optimizer step each (by default one: the whole batch
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.distributed import choose_device
 from outcome_rl.grpo.model.fsdp import full_state, full_tensor, shard_optimizer_state
 from outcome_rl.grpo.model.master_weights import MasterWeights
 from outcome_rl.grpo.model.packing import to_device
@@ -40,15 +39,12 @@ class Updater:
             self.reference = policy.frozen_copy()
             if actor.ref_param_offload:
                 self.reference.model.to("cpu")
-        if actor.use_torch_compile:
-            for model in (policy, self.reference):
-                if model is not None:
-                    model.compile()
+        for model in (policy, self.reference):
+            if model is not None and actor.use_torch_compile:
+                model.compile()
+            if model is not None and distributed.shards_policy(config):
+                model.shard(distributed.choose_device(config.model.device))
         self.loss = LinearPolicyLoss(rows="all", **config.loss_settings)  # the host has left out what has no gradient
-        if distributed.shards_policy(config):
-            for unsharded in (policy, self.reference):
-                if unsharded is not None:
-                    unsharded.shard(choose_device(config.model.device))
         casts_on_gather = policy.sharded is not None and policy.sharded.casts_on_gather
         self.weights = MasterWeights(policy.model, casts_on_gather=casts_on_gather)
         self.optimizer = torch.optim.AdamW(
@@ -84,19 +80,20 @@ class Updater:
         actor, device = self.config.actor, self.policy.device
         every_token = every_token or actor.kl_loss_coef != 0 or actor.entropy_coeff != 0
         tokens = ComputedTokens.of(batch, self.config, every=every_token)
-        on_host = mini_batches(
-            batch,
-            tokens,
-            self.config,
-            share_prefixes=actor.use_prefix_grouper and self.policy.packs,
-            layout=self.policy.attention_layout,
-        )
-        chosen = to_device(list(on_host), device)
+        chosen = to_device(list(mini_batches(batch, tokens, self.config, self.policy)), device)
         reference_start = time.perf_counter()
-        chosen = list(self._with_reference(chosen))
+        if actor.kl_loss_coef:
+            with self._reference() as reference:
+                chosen = [
+                    [micro._replace(ref_logps_M=self._logps(reference, micro)) for micro in mini_batch]
+                    for mini_batch in chosen
+                ]
         reference_s = time.perf_counter() - reference_start
         if actor.ppo_epochs * len(chosen) > 1:
-            chosen = [self._with_old_logps(mini_batch) for mini_batch in chosen]
+            chosen = [
+                [micro._replace(old_logps_M=self._logps(self.policy, micro)) for micro in mini_batch]
+                for mini_batch in chosen
+            ]
         totals = UpdateTotals(self.config.rollout.importance_cap, device, entropy=every_token)
         for epoch in range(actor.ppo_epochs):
             for mini_batch in chosen:
@@ -166,18 +163,6 @@ class Updater:
             cu_seqlens=packed.response_bounds,
         )
         return output
-
-    def _with_reference(self, chosen: Iterable[list[MicroBatch]]) -> Iterator[list[MicroBatch]]:
-        """Add the log-probabilities under the reference, if there is a KL term."""
-        if not self.config.actor.kl_loss_coef:
-            yield from chosen
-            return
-        with self._reference() as reference:
-            for mini_batch in chosen:
-                yield [micro._replace(ref_logps_M=self._logps(reference, micro)) for micro in mini_batch]
-
-    def _with_old_logps(self, mini_batch: Iterable[MicroBatch]) -> list[MicroBatch]:
-        return [micro._replace(old_logps_M=self._logps(self.policy, micro)) for micro in mini_batch]
 
     @contextmanager
     def _reference(self) -> Iterator[Policy]:
