@@ -77,12 +77,12 @@ def table(figures: dict[str, dict[str, Any]]) -> str:
 
 
 def _ours(policy: Policy, prompts: list[list[int]], samples: int, tokens: int) -> Callable[[], int]:
-    owners = [index for index in range(len(prompts)) for _ in range(samples)]
+    repeated = [prompt for prompt in prompts for _ in range(samples)]
     seeds = iter(range(2**31))
 
     def call() -> int:
-        own_seeds = [next(seeds) for _ in owners]
-        return sum(len(ids) for ids, _ in decode(policy, prompts, owners, own_seeds, SamplingConfig(), tokens))
+        own_seeds = [next(seeds) for _ in repeated]
+        return sum(len(ids) for ids, _ in decode(policy, repeated, own_seeds, SamplingConfig(), tokens))
 
     return call
 

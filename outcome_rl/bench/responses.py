@@ -62,7 +62,7 @@ def sample_responses(
     ]
     sampling = RolloutConfig(temperature=temperature, top_p=top_p)
     seeds = range(seed * sequences, (seed + 1) * sequences)
-    drawn = decode(policy, prompts, range(sequences), seeds, sampling, length)
+    drawn = decode(policy, prompts, seeds, sampling, length)
     hidden, kept = [], []
     for prompt, (ids, supports) in zip(prompts, drawn, strict=True):
         read = torch.tensor([[*prompt, *ids[:-1]]], device=device)

@@ -27,19 +27,13 @@ CHECK_EVERY = 8  # tokens, on a GPU, because each check synchronises; on the CPU
 
 @torch.no_grad()
 def decode(
-    policy: Policy,
-    prompts: Prompts,
-    owners: Sequence[int],
-    seeds: Sequence[int],
-    sampling: SamplingConfig,
-    max_tokens: int,
+    policy: Policy, prompts: Prompts, seeds: Sequence[int], sampling: SamplingConfig, max_tokens: int
 ) -> list[tuple[list[int], list[list[int]] | None]]:
     """Sample S responses of at most `max_tokens` tokens, end tokens included.
 
     Args:
         policy: the model and its tokenizer.
-        prompts: B token lists.
-        owners: index of the prompt of each of the S sequences.
+        prompts: one a sequence; equal ones are computed once.
         seeds: one a sequence; sampling depends on nothing else.
         sampling: temperature, top_k and top_p; `n` is not read.
 
@@ -51,14 +45,14 @@ def decode(
     end_ids = policy.end_token_ids
     ends = torch.tensor(end_ids, device=device)
     uniforms_ST = uniforms(seeds, max_tokens).to(device)
-    kept_ST: list[list[list[int]]] = [[] for _ in owners]
-    tokens_ST = torch.full((len(owners), max_tokens), policy.tokenizer.pad_token_id, device=device)
+    kept_ST: list[list[list[int]]] = [[] for _ in prompts]
+    tokens_ST = torch.full((len(prompts), max_tokens), policy.tokenizer.pad_token_id, device=device)
 
-    stream = _TokenStream(policy, prompts, owners, max_tokens)
+    stream = _TokenStream(policy, prompts, max_tokens)
     check_every = 1 if stream.shares else CHECK_EVERY  # branches are shared where checks are free, on the CPU
     logits_GV = stream.read_prompts()
-    rows = torch.arange(len(owners), device=device)  # the sequences still in the batch
-    ended = torch.zeros(len(owners), dtype=torch.bool, device=device)
+    rows = torch.arange(len(prompts), device=device)  # the sequences still in the batch
+    ended = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     for position in range(max_tokens):
         logits_GV = warp(logits_GV.float())
         if sampling.keeps_support:
@@ -92,22 +86,24 @@ class _TokenStream:
     GPU every sequence has its own branch: finding out which still agree would synchronise at every token.
     """
 
-    def __init__(self, policy: Policy, prompts: Prompts, owners: Sequence[int], max_tokens: int) -> None:
+    def __init__(self, policy: Policy, prompts: Prompts, max_tokens: int) -> None:
         self.policy = policy
         self.cache = DynamicCache(config=policy.model.config)
         self.cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self.cache.layers]
-        self.length = max(map(len, prompts))
-        gaps = [self.length - len(prompt) for prompt in prompts]
+        branches = {prompt: branch for branch, prompt in enumerate(dict.fromkeys(map(tuple, prompts)))}
+        self.length = max(map(len, branches))
+        gaps = [self.length - len(prompt) for prompt in branches]
         pad = policy.tokenizer.pad_token_id
-        ids_GP = torch.tensor([[pad] * gap + list(prompt) for gap, prompt in zip(gaps, prompts, strict=True)])
+        ids_GP = torch.tensor([[pad] * gap + list(prompt) for gap, prompt in zip(gaps, branches, strict=True)])
         self.prompt_ids = ids_GP.to(policy.device)
         positions_GP = torch.arange(self.length) - torch.tensor(gaps)[:, None]
         self.positions = positions_GP.clamp(min=0).to(policy.device)  # of the tokens fed last
         self.mask: Tensor | None = None  # without padding, attention is faster without a mask
         if any(gaps):
-            room = positions_GP.new_ones(len(prompts), max_tokens)
+            room = positions_GP.new_ones(len(branches), max_tokens)
             self.mask = torch.cat([(positions_GP >= 0).long(), room], dim=1).to(policy.device)
-        self.branches_S = torch.tensor(owners, device=policy.device)  # the branch that each sequence follows
+        # The branch that each sequence follows.
+        self.branches_S = torch.tensor([branches[tuple(prompt)] for prompt in prompts], device=policy.device)
         self.shares = policy.device.type == "cpu"
         # A window would have to be in a mask of four dimensions, and only scaled_dot_product_attention takes it.
         uses_sdpa = policy.packs or policy.model.config._attn_implementation == "sdpa"

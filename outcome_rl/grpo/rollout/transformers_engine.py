@@ -21,22 +21,14 @@ class TransformersEngine:
 
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         seeds = sample_seeds(prompts, sampling.n, seed)
-        owners = [prompt for prompt in range(len(prompts)) for _ in range(sampling.n)]
+        repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
         responses: list[tuple[list[int], list[list[int]] | None]] = []
         with self.policy.summon_full_params():
             for start in range(0, len(seeds), self.micro_batch_size):
                 chosen = slice(start, start + self.micro_batch_size)
-                first, last = owners[chosen][0], owners[chosen][-1]
-                responses += decode(
-                    self.policy,
-                    prompts[first : last + 1],
-                    [owner - first for owner in owners[chosen]],
-                    seeds[chosen],
-                    sampling,
-                    max_tokens,
-                )
+                responses += decode(self.policy, repeated[chosen], seeds[chosen], sampling, max_tokens)
         tokenizer = self.policy.tokenizer
         return [
-            Rollout.decoded(tokenizer, prompts[owner], ids, kept=kept)
-            for owner, (ids, kept) in zip(owners, responses, strict=True)
+            Rollout.decoded(tokenizer, prompt, ids, kept=kept)
+            for prompt, (ids, kept) in zip(repeated, responses, strict=True)
         ]

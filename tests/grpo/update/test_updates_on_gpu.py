@@ -117,10 +117,10 @@ def test_a_step_waits_for_each_gradient_norm_and_once_for_the_metrics(
 @pytest.mark.parametrize("lengths", [[5, 5], [5, 2]], ids=["equal prompts", "padded prompts"])
 def test_decoding_waits_at_intervals(lengths: list[int], shared_policy: Policy) -> None:
     policy, max_tokens = on_gpu(shared_policy), 3 * CHECK_EVERY
-    prompts = [[7] * length for length in lengths]
+    prompts = [[token] * length for token, length in zip((7, 8), lengths, strict=True) for _ in range(2)]
 
     def call(ledger: Ledger) -> None:
-        responses = decode(policy, prompts, [0, 0, 1, 1], [1, 2, 3, 4], SamplingConfig(temperature=0.7), max_tokens)
+        responses = decode(policy, prompts, [1, 2, 3, 4], SamplingConfig(temperature=0.7), max_tokens)
         assert len(responses) == 4
 
     waits = ledger_of(call).waits
