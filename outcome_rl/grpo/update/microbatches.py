@@ -1,4 +1,9 @@
-"""Scored responses as the mini-batches of optimizer steps, each a list of packed micro-batches."""
+"""Scored responses as the mini-batches of optimizer steps, each a list of packed micro-batches; all on the host.
+
+A token without a gradient reaches no matrix product with the lm_head, and a response without any other tokens is left
+out of the model's passes. `outcome_rl_kernels` has the rule; here it is applied to a whole batch, before anything is
+packed or copied to a device.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,12 +15,13 @@ from torch import Tensor
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import ActorConfig, TrainConfig
-from outcome_rl.grpo.model.packing import Layout, PackedBatch, PackingPlan, pack
+from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Rollout, Sample
-from outcome_rl.grpo.update.computed import ComputedTokens
 from outcome_rl_kernels import Support, loss_normalizer
-from outcome_rl_kernels.loss.settings import AnswerMaskMode
+from outcome_rl_kernels.loss.inputs import LossInputs
+from outcome_rl_kernels.loss.token_loss import contributing_tokens
+from outcome_rl_kernels.loss.token_losses import token_loss_of
 
 
 class MicroBatch(NamedTuple):
@@ -34,40 +40,136 @@ class MicroBatch(NamedTuple):
     old_logps_M: Tensor | None = None  # before the first of several updates; without them the ratio is 1
 
 
-def mini_batches(
-    batch: Sequence[Sample], tokens: ComputedTokens, config: TrainConfig, policy: Policy
-) -> Iterator[list[MicroBatch]]:
-    """Cut a batch, whole questions at a time, into the mini-batches of the optimizer steps, on the host.
+class UpdateBatch:
+    """The responses that an update learns from, and their tokens that the loss computes.
 
-    Each process yields the micro-batches of its own questions, with the normalizer of all processes. Under FSDP all
-    processes yield equally many, because every forward pass is collective: this call is collective, too. If no token of
-    a mini-batch is computed, its gradient is zero, by a micro-batch without response tokens.
-
-    Args:
-        batch: with the `rollout.n` responses to a question side by side.
-        tokens: of the batch; responses without a computed token are left out.
-        config: the run's settings.
-        policy: it says how it takes packed rows.
+    Attributes:
+        computed, answer: two masks (T,) for each response, of the tokens that the loss computes and of the tokens of
+            the answer; T differs between responses.
     """
-    questions = config.actor.ppo_mini_batch_size
-    size = len(batch) if questions is None else questions * config.rollout.n
-    mode, layout = config.exploration.answer_mask_mode, policy.attention_layout
-    share_prefixes = config.actor.use_prefix_grouper and policy.packs
-    plan = PackingPlan.of([sample.rollout for sample in batch], share_prefixes=share_prefixes)
-    for start in range(0, len(batch), size):
-        trained = [row for row in range(len(batch))[start : start + size] if batch[row].trained]
-        normalizer = _normalizer([batch[row] for row in trained], config)
-        rows = [row for row in trained if tokens.computed[row].any()]
-        micro_batches = [
-            _micro_batch(batch, chosen, tokens, pack(plan, chosen, layout), normalizer, mode)
-            for chosen in split_rows(plan, rows, config.actor)
-        ]
-        missing = int(bool(trained) and not rows)
-        if distributed.shards_policy(config):
-            missing = max(missing, distributed.all_reduce_max(len(micro_batches)) - len(micro_batches))
-        if missing:
-            micro_batches += [_dummy(batch[0], normalizer, mode, layout)] * missing
-        yield micro_batches
+
+    def __init__(self, batch: Sequence[Sample], config: TrainConfig, policy: Policy, *, every_token: bool) -> None:
+        """Find the tokens of trained responses whose loss can have a gradient.
+
+        Where the loss of a token depends on the length of its response (GSPO, "seq-mean-token-mean"), all tokens of a
+        response are computed as soon as one is.
+
+        Args:
+            batch: with the `rollout.n` responses to a question side by side.
+            config: the run's settings.
+            policy: it says how it takes packed rows.
+            every_token: compute all trained tokens, such as for their entropies.
+        """
+        self.batch = batch
+        self.config = config
+        self.policy = policy
+        share_prefixes = config.actor.use_prefix_grouper and policy.packs
+        self._plan = PackingPlan.of([sample.rollout for sample in batch], share_prefixes=share_prefixes)
+        lengths = [len(sample.rollout.token_ids) for sample in batch]
+        lengths_S, spans = torch.tensor(lengths), torch.tensor([sample.answer_span for sample in batch])
+        bounds = torch.nn.functional.pad(lengths_S.cumsum(dim=0), (1, 0))
+        positions_M = torch.arange(sum(lengths)) - bounds[:-1].repeat_interleave(lengths_S)
+        first_M, stop_M = spans.repeat_interleave(lengths_S, dim=0).T
+        answer_M = (positions_M >= first_M) & (positions_M < stop_M)
+        advantages_S = torch.tensor([sample.advantage for sample in batch])
+        inputs = LossInputs.of(
+            advantages_S,
+            torch.zeros_like(positions_M),
+            advantages_S,
+            torch.tensor([sample.trained for sample in batch]).repeat_interleave(lengths_S),
+            bonuses=torch.tensor([sample.bonus for sample in batch]),
+            answer_mask=answer_M,
+            ref_logps=torch.zeros(len(positions_M)) if config.actor.kl_loss_coef else None,
+            cu_seqlens=bounds,
+            normalizer=1.0,
+            **config.loss_settings,
+        )
+        active_M, computed_M = inputs.active, contributing_tokens(inputs)
+        assert active_M is not None
+        assert computed_M is not None
+        if every_token:
+            computed_M = active_M
+        computed, active = (list(mask_M.split_with_sizes(lengths)) for mask_M in (computed_M, active_M))
+        settings = inputs.settings
+        if token_loss_of(settings.token_loss).needs_sequences or settings.loss_agg == "seq-mean-token-mean":
+            computed = [whole if some.any() else some for some, whole in zip(computed, active, strict=True)]
+        self.computed, self.answer = computed, list(answer_M.split_with_sizes(lengths))
+
+    def fractions(self) -> dict[str, float]:
+        """Return the share of the batch that passes through the lm_head, and through the model.
+
+        - `perf/lm_head_token_fraction`: tokens that the loss computes / tokens of all responses;
+        - `perf/model_token_fraction`: tokens of responses with such a token, prompts included / tokens of all.
+        """
+        in_loss = [int(mask.sum()) for mask in self.computed]
+        whole = [len(sample.rollout.prompt_ids) + len(sample.rollout.token_ids) for sample in self.batch]
+        passed = sum(size for size, number in zip(whole, in_loss, strict=True) if number)
+        responses = sum(map(len, self.computed))
+        return {
+            "perf/lm_head_token_fraction": sum(in_loss) / max(responses, 1),
+            "perf/model_token_fraction": passed / max(sum(whole), 1),
+        }
+
+    def mini_batches(self) -> Iterator[list[MicroBatch]]:
+        """Cut the batch, whole questions at a time, into the mini-batches of the optimizer steps.
+
+        Each process yields the micro-batches of its own questions, with the normalizer of all processes. Under FSDP all
+        processes yield equally many, because every forward pass is collective: this call is collective, too. Responses
+        without a computed token are left out. If no token of a mini-batch is computed, its gradient is zero, by a
+        micro-batch without response tokens.
+        """
+        config, questions = self.config, self.config.actor.ppo_mini_batch_size
+        size = len(self.batch) if questions is None else questions * config.rollout.n
+        for start in range(0, len(self.batch), size):
+            trained = [row for row in range(len(self.batch))[start : start + size] if self.batch[row].trained]
+            normalizer = _normalizer([self.batch[row] for row in trained], config)
+            rows = [row for row in trained if self.computed[row].any()]
+            micro_batches = [
+                self._micro_batch(chosen, normalizer) for chosen in split_rows(self._plan, rows, config.actor)
+            ]
+            missing = int(bool(trained) and not rows)
+            if distributed.shards_policy(config):
+                missing = max(missing, distributed.all_reduce_max(len(micro_batches)) - len(micro_batches))
+            if missing:
+                micro_batches += [self._dummy(normalizer)] * missing
+            yield micro_batches
+
+    def _micro_batch(self, rows: Sequence[int], normalizer: Tensor) -> MicroBatch:
+        samples = [self.batch[row] for row in rows]
+        rollouts = [sample.rollout for sample in samples]
+        computed_T = torch.cat([self.computed[row] for row in rows])  # of all their tokens
+        packed = pack(self._plan, rows, self.policy.attention_layout).predicting(computed_T)
+        answer_mask_M = torch.cat([self.answer[row] for row in rows])[computed_T]
+        masks_answers = self.config.exploration.answer_mask_mode in ("policy", "all")
+        in_policy_term_M = ~answer_mask_M if masks_answers else torch.ones_like(answer_mask_M)
+        logps = None
+        if rollouts[0].logps is not None:
+            every = [*chain.from_iterable(rollout.logps or () for rollout in rollouts)]
+            logps = torch.tensor(every, dtype=torch.float32)[computed_T]
+        correct_S = torch.tensor([sample.correct for sample in samples])
+        return MicroBatch(
+            packed=packed,
+            advantages_S=torch.tensor([sample.advantage for sample in samples]),
+            bonuses_S=torch.tensor([sample.bonus for sample in samples]),
+            answer_mask_M=answer_mask_M,
+            correct_M=correct_S.repeat_interleave(packed.response_bounds.diff()),
+            policy_tokens=in_policy_term_M.sum(),
+            normalizer=normalizer,
+            support_M=_support(rollouts, computed_T),
+            engine_logps_M=logps,
+        )
+
+    def _dummy(self, normalizer: Tensor) -> MicroBatch:
+        """Make a micro-batch without response tokens, for a process that has fewer than another."""
+        rollout = self.batch[0].rollout
+        empty = rollout._replace(
+            prompt_ids=rollout.prompt_ids[-1:],
+            token_ids=[],
+            logps=None if rollout.logps is None else [],
+            kept=None if rollout.kept is None else [],
+        )
+        alone = UpdateBatch([replace(self.batch[0], rollout=empty)], self.config, self.policy, every_token=True)
+        return alone._micro_batch([0], normalizer)
 
 
 def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> Iterator[list[int]]:
@@ -127,37 +229,6 @@ def _normalizer(samples: Sequence[Sample], config: TrainConfig) -> Tensor:
     )
 
 
-def _micro_batch(
-    batch: Sequence[Sample],
-    rows: Sequence[int],
-    tokens: ComputedTokens,
-    packed: PackedBatch,
-    normalizer: Tensor,
-    answer_mask_mode: AnswerMaskMode,
-) -> MicroBatch:
-    samples = [batch[row] for row in rows]
-    rollouts = [sample.rollout for sample in samples]
-    computed_T = torch.cat([tokens.computed[row] for row in rows])  # of all their tokens
-    packed = packed.predicting(computed_T)
-    answer_mask_M = torch.cat([tokens.answer[row] for row in rows])[computed_T]
-    in_policy_term_M = ~answer_mask_M if answer_mask_mode in ("policy", "all") else torch.ones_like(answer_mask_M)
-    logps = None
-    if rollouts[0].logps is not None:
-        every = [*chain.from_iterable(rollout.logps or () for rollout in rollouts)]
-        logps = torch.tensor(every, dtype=torch.float32)[computed_T]
-    return MicroBatch(
-        packed=packed,
-        advantages_S=torch.tensor([sample.advantage for sample in samples]),
-        bonuses_S=torch.tensor([sample.bonus for sample in samples]),
-        answer_mask_M=answer_mask_M,
-        correct_M=torch.tensor([sample.correct for sample in samples]).repeat_interleave(packed.response_bounds.diff()),
-        policy_tokens=in_policy_term_M.sum(),
-        normalizer=normalizer,
-        support_M=_support(rollouts, computed_T),
-        engine_logps_M=logps,
-    )
-
-
 def _support(rollouts: Sequence[Rollout], computed_T: Tensor) -> Support | None:
     """Return the kept tokens of those response tokens that the loss computes."""
     if rollouts[0].kept is None:
@@ -166,17 +237,3 @@ def _support(rollouts: Sequence[Rollout], computed_T: Tensor) -> Support | None:
     kept = [*compress(every, computed_T.tolist())]
     offsets = torch.tensor([0, *map(len, kept)]).cumsum(dim=0)
     return Support(offsets, torch.tensor([*chain.from_iterable(kept)], dtype=torch.int64))
-
-
-def _dummy(sample: Sample, normalizer: Tensor, answer_mask_mode: AnswerMaskMode, layout: Layout) -> MicroBatch:
-    """Make a micro-batch without response tokens, for a process that has fewer than another."""
-    rollout = sample.rollout._replace(
-        prompt_ids=sample.rollout.prompt_ids[-1:],
-        token_ids=[],
-        logps=None if sample.rollout.logps is None else [],
-        kept=None if sample.rollout.kept is None else [],
-    )
-    packed = pack(PackingPlan.of([rollout], share_prefixes=False), [0], layout)
-    nothing = [torch.zeros(0, dtype=torch.bool)]
-    tokens = ComputedTokens(nothing, nothing)
-    return _micro_batch([replace(sample, rollout=rollout)], [0], tokens, packed, normalizer, answer_mask_mode)

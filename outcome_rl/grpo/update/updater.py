@@ -19,8 +19,7 @@ from outcome_rl.grpo.model.master_weights import MasterWeights
 from outcome_rl.grpo.model.packing import to_device
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Sample
-from outcome_rl.grpo.update.computed import ComputedTokens
-from outcome_rl.grpo.update.microbatches import MicroBatch, mini_batches
+from outcome_rl.grpo.update.microbatches import MicroBatch, UpdateBatch
 from outcome_rl.grpo.update.totals import UpdateTotals
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLossOutput, linear_logprobs, rollout_weights
 
@@ -69,7 +68,7 @@ class Updater:
             every_token: compute tokens without a gradient too, for the entropies.
 
         Returns:
-            The metrics of `UpdateTotals` and `ComputedTokens.fractions`, `actor/lr`, `time/reference_s` and
+            The metrics of `UpdateTotals` and `UpdateBatch.fractions`, `actor/lr`, `time/reference_s` and
             `time/update_s`.
 
         Raises:
@@ -79,8 +78,8 @@ class Updater:
         start = time.perf_counter()
         actor, device = self.config.actor, self.policy.device
         every_token = every_token or actor.kl_loss_coef != 0 or actor.entropy_coeff != 0
-        tokens = ComputedTokens.of(batch, self.config, every=every_token)
-        chosen = to_device(list(mini_batches(batch, tokens, self.config, self.policy)), device)
+        on_host = UpdateBatch(batch, self.config, self.policy, every_token=every_token)
+        chosen = to_device(list(on_host.mini_batches()), device)
         reference_start = time.perf_counter()
         if actor.kl_loss_coef:
             with self._reference() as reference:
@@ -101,7 +100,7 @@ class Updater:
         lr = self.scheduler.get_last_lr()[0]
         self.scheduler.step()
         totals.all_reduce_()
-        metrics = totals.metrics() | tokens.fractions(batch)
+        metrics = totals.metrics() | on_host.fractions()
         update_s = time.perf_counter() - start - reference_s
         return {**metrics, "actor/lr": lr, "time/reference_s": reference_s, "time/update_s": update_s}
 

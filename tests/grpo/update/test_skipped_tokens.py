@@ -13,7 +13,7 @@ from grpo_runs import in_float64, scored_batch
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Sample
-from outcome_rl.grpo.update.computed import ComputedTokens
+from outcome_rl.grpo.update.microbatches import UpdateBatch
 from outcome_rl.grpo.update.updater import Updater
 
 MakeConfig = Callable[..., TrainConfig]
@@ -97,15 +97,15 @@ def test_other_terms_compute_every_token(term: str, base: Policy, batch: list[Sa
     assert "entropy/all" in metrics
 
 
-def test_fractions_by_hand(batch: list[Sample], make_config: MakeConfig) -> None:
+def test_fractions_by_hand(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
     config = make_config("actor.kl_loss_coef=0")
-    tokens = ComputedTokens.of(batch, config, every=False)
+    tokens = UpdateBatch(batch, config, base, every_token=False)
     kept = [row for row in range(6) if row not in DEAD]
     responses = [len(sample.rollout.token_ids) for sample in batch]
     spans = [stop - first for first, stop in (sample.answer_span for sample in batch)]
     whole = [length + len(sample.rollout.prompt_ids) for length, sample in zip(responses, batch, strict=True)]
     assert [int(mask.sum()) for mask in tokens.answer] == spans
-    assert tokens.fractions(batch) == {
+    assert tokens.fractions() == {
         FRACTIONS[0]: sum(responses[row] - spans[row] for row in kept) / sum(responses),
         FRACTIONS[1]: sum(whole[row] for row in kept if responses[row] > spans[row]) / sum(whole),
     }
