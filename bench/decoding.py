@@ -82,7 +82,7 @@ def _ours(policy: Policy, prompts: list[list[int]], samples: int, tokens: int) -
 
     def call() -> int:
         own_seeds = [next(seeds) for _ in repeated]
-        return sum(len(ids) for ids, _ in decode(policy, repeated, own_seeds, SamplingConfig(), tokens))
+        return sum(len(one.token_ids) for one in decode(policy, repeated, own_seeds, SamplingConfig(), tokens))
 
     return call
 

@@ -64,15 +64,15 @@ def sample_responses(
     seeds = range(seed * sequences, (seed + 1) * sequences)
     drawn = decode(policy, prompts, seeds, sampling, length)
     hidden, kept = [], []
-    for prompt, (ids, supports) in zip(prompts, drawn, strict=True):
+    for prompt, ids, _, _, supports in drawn:
         read = torch.tensor([[*prompt, *ids[:-1]]], device=device)
         hidden.append(policy.hidden(read, torch.ones_like(read))[0, len(prompt) - 1 :])
         kept += [[token, *(one for one in s if one != token)] for token, s in zip(ids, supports or (), strict=False)]
     longest = max(map(len, kept), default=0)
     return Responses(
-        lengths_S=torch.tensor([len(ids) for ids, _ in drawn]),
+        lengths_S=torch.tensor([len(one.token_ids) for one in drawn]),
         hidden=torch.cat(hidden) / temperature,
         weight=policy.head_weight.detach(),
-        labels_N=torch.tensor([token for ids, _ in drawn for token in ids], device=device),
+        labels_N=torch.tensor([token for one in drawn for token in one.token_ids], device=device),
         kept_NK=torch.tensor([s + s[:1] * (longest - len(s)) for s in kept], device=device) if kept else None,
     )

@@ -20,7 +20,7 @@ from transformers.cache_utils import DynamicLayer
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.sampling import draw, uniforms, warper
-from outcome_rl.grpo.types import Prompts
+from outcome_rl.grpo.types import Prompts, Rollout
 
 CHECK_EVERY = 8  # tokens, on a GPU, because each check synchronises; on the CPU a check is free
 
@@ -28,7 +28,7 @@ CHECK_EVERY = 8  # tokens, on a GPU, because each check synchronises; on the CPU
 @torch.no_grad()
 def decode(
     policy: Policy, prompts: Prompts, seeds: Sequence[int], sampling: SamplingConfig, max_tokens: int
-) -> list[tuple[list[int], list[list[int]] | None]]:
+) -> list[Rollout]:
     """Sample S responses of at most `max_tokens` tokens, end tokens included.
 
     Args:
@@ -36,9 +36,6 @@ def decode(
         prompts: one a sequence; equal ones are computed once.
         seeds: one a sequence; sampling depends on nothing else.
         sampling: temperature, top_k and top_p; `n` is not read.
-
-    Returns:
-        The tokens of each response, and with top-k or top-p the tokens that these kept for each of them.
     """
     device = policy.device
     warp = warper(sampling)
@@ -72,11 +69,13 @@ def decode(
                 stream.keep(left)
         if position + 1 < max_tokens:
             logits_GV = stream.feed(tokens)
-    responses = [_up_to_the_end(ids, end_ids) for ids in tokens_ST.tolist()]
-    return [
-        (ids, kept[: len(ids)] if sampling.keeps_support else None)
-        for ids, kept in zip(responses, kept_ST, strict=True)
-    ]
+    rollouts = []
+    for prompt, drawn, kept in zip(prompts, tokens_ST.tolist(), kept_ST, strict=True):
+        # The tokens after the end token were sampled until the sequence left the batch.
+        length = next((position for position, token in enumerate(drawn, start=1) if token in end_ids), len(drawn))
+        kept_of_response = kept[:length] if sampling.keeps_support else None
+        rollouts.append(Rollout.decoded(policy.tokenizer, prompt, drawn[:length], kept=kept_of_response))
+    return rollouts
 
 
 class _TokenStream:
@@ -205,9 +204,3 @@ def _kept(logits_SV: Tensor) -> list[list[int]]:
     ids = is_kept_SV.nonzero()[:, 1].tolist()
     ends = is_kept_SV.sum(dim=1).cumsum(dim=0).tolist()
     return [ids[start:end] for start, end in pairwise([0, *ends])]
-
-
-def _up_to_the_end(ids: list[int], ends: Sequence[int]) -> list[int]:
-    """Cut the tokens after the end token, which were sampled until the sequence left the batch."""
-    first = next((position for position, token in enumerate(ids) if token in ends), len(ids))
-    return ids[: first + 1]

@@ -22,13 +22,9 @@ class TransformersEngine:
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         seeds = sample_seeds(prompts, sampling.n, seed)
         repeated = [prompt for prompt in prompts for _ in range(sampling.n)]
-        responses: list[tuple[list[int], list[list[int]] | None]] = []
+        rollouts: list[Rollout] = []
         with self.policy.summon_full_params():
             for start in range(0, len(seeds), self.micro_batch_size):
                 chosen = slice(start, start + self.micro_batch_size)
-                responses += decode(self.policy, repeated[chosen], seeds[chosen], sampling, max_tokens)
-        tokenizer = self.policy.tokenizer
-        return [
-            Rollout.decoded(tokenizer, prompt, ids, kept=kept)
-            for prompt, (ids, kept) in zip(repeated, responses, strict=True)
-        ]
+                rollouts += decode(self.policy, repeated[chosen], seeds[chosen], sampling, max_tokens)
+        return rollouts
