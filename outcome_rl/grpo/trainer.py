@@ -9,7 +9,7 @@ import logging
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -93,7 +93,13 @@ class Trainer:
         checkpoint, recorded = distributed.on_rank_zero(
             lambda: (latest_checkpoint(self.checkpoint_root), has_records(config.run_dir))
         )
-        self._check_settings(continues=checkpoint is not None or recorded)
+        if config.exploration.outcome == "given":
+            raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
+        if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
+            raise ValueError(
+                f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
+                "trainer.experiment_name"
+            )
         self.explorer = self._explorer(config.trainer.initial_exploration if checkpoint is None else "")
         self._resources.callback(lambda: self.explorer.close())
         self._check_ids()
@@ -112,16 +118,6 @@ class Trainer:
         if checkpoint is not None and (checkpoint / AHEAD).exists():
             self.collector.restore_ahead(json.loads((checkpoint / AHEAD).read_text()))
 
-    def _check_settings(self, *, continues: bool) -> None:
-        trainer = self.config.trainer
-        if self.config.exploration.outcome == "given":
-            raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
-        if continues and trainer.resume_mode == "disable":
-            raise ValueError(
-                f"{self.config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose "
-                "another trainer.experiment_name"
-            )
-
     def _check_ids(self) -> None:
         """Refuse counts of which this run would find none, and note where its ids come from."""
         known, problems = self.explorer.solved, self.train_set.problems
@@ -129,7 +125,7 @@ class Trainer:
             raise ValueError(
                 f"trainer.initial_exploration={self.config.trainer.initial_exploration} must hold counts of questions "
                 f"in data.train_files; its {len(known)} questions have ids such as {next(iter(known))!r}, those of "
-                f"this run are like {problems[0].id!r} (from {self.train_set.id_source}). Set data.id_key, or leave it out"
+                f"this run are like {problems[0].id!r}, from {self.train_set.id_source}. Set data.id_key, or leave it out"
             )
         self.explorer.id_source = self.explorer.id_source or self.train_set.id_source
 
@@ -431,11 +427,8 @@ def train(config: TrainConfig) -> None:
         FileNotFoundError, ValueError: bad data, model or settings, or a checkpoint of another run.
         Interrupted: stopped by a signal, after a checkpoint.
     """
-    trainer = Trainer(config)
-    try:
+    with closing(Trainer(config)) as trainer:
         trainer.run()
-    finally:
-        trainer.close()
 
 
 def _contents(sets: Sequence[ProblemSet]) -> str:
