@@ -385,11 +385,7 @@ class Trainer:
         self.saved_step = step
 
     def _restore(self, checkpoint: Path, saved: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint, given its `state.json`.
-
-        Raises:
-            ValueError: it belongs to another run.
-        """
+        """Continue from a checkpoint, given its `state.json`; raise ValueError if it belongs to another run."""
         check_same_run(saved["identity"], self._identity(), checkpoint)
         self.explorer = self._explorer(checkpoint / "exploration")
         self.policy.load_weights(checkpoint / "model")

@@ -82,13 +82,6 @@ class Server:
             connection.close()
 
 
-def weight_transfer() -> Any:
-    """Return the module that needs vLLM, which tests replace."""
-    from outcome_rl.grpo.rollout import weight_transfer
-
-    return weight_transfer
-
-
 class Servers:
     """The servers of a run, lost ones included; threads may share it.
 
@@ -278,24 +271,24 @@ class ServersEngine:
 
     def _send(self, weights: Mapping[str, Tensor]) -> str:
         """Send weights to all servers, and return their version."""
+        from outcome_rl.grpo.rollout.weight_transfer import open_sender
+
         self._servers.version = uuid.uuid4().hex
         self._weights = weights
         alive = self._servers.alive()
         if self._connected != alive:  # at the start, and where some are lost
             workers = sum(server.workers for server in alive)
             device, folder = self._policy.device, self._handover.name
-            self._sender = weight_transfer().open_sender(self._servers, lambda: self._weights, device, folder, workers)
+            self._sender = open_sender(self._servers, lambda: self._weights, device, folder, workers)
             self._connected = self._servers.alive()
         self._sender.send_weights()
         self._weights = {}
         return self._servers.version
 
     def _check(self, server: Server) -> None:
-        """Check that a server fits this run.
+        """Raise ServerFailed if a server does not answer, or does not fit this run."""
+        from outcome_rl.grpo.rollout.weight_transfer import backend
 
-        Raises:
-            ServerFailed: it does not answer, or does not fit.
-        """
         config, tokenizer = self._config, self._policy.tokenizer
         here, there = package_versions()["vllm"].partition("+")[0], server.get("/version")["version"].partition("+")[0]
         if here != there:
@@ -310,7 +303,7 @@ class ServersEngine:
             "logprobs_mode": ("processed_logprobs", "--logprobs-mode processed_logprobs"),
             "generation_config": ("vllm", "--generation-config vllm"),
             "backend": (
-                name := weight_transfer().backend(self._policy.device, servers=True),
+                name := backend(self._policy.device, servers=True),
                 f"""--weight-transfer-config '{{"backend": "{name}"}}'""",
             ),
         }

@@ -1,5 +1,7 @@
 """Statistics of the updates on one batch, summed on the device."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -13,10 +15,7 @@ class UpdateTotals:
 
     def __init__(self, importance_cap: float | None, device: torch.device, *, entropy: bool = True) -> None:
         """Start at zero; without `entropy` there is none, because not every token is computed."""
-
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(*shape, dtype=torch.float64, device=device)
-
+        zeros = partial(torch.zeros, dtype=torch.float64, device=device)
         self.importance_cap = importance_cap
         self.reports_entropy = entropy
         self.updates = zeros(3)  # number; sums of losses and of gradient norms

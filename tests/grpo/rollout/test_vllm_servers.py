@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -133,7 +134,7 @@ def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = SimpleNamespace(
         open_sender=lambda client, *_: FakeSender(client), backend=lambda device, *, servers: "file" if servers else ""
     )
-    monkeypatch.setattr(vllm_servers, "weight_transfer", lambda: fake)
+    monkeypatch.setitem(sys.modules, "outcome_rl.grpo.rollout.weight_transfer", fake)
     monkeypatch.setattr(vllm_servers, "package_versions", lambda: {"vllm": "0.32.0+cpu"})
     monkeypatch.setenv("VLLM_API_KEY", KEY)
 
