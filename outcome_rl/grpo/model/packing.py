@@ -15,7 +15,7 @@ the loss every response keeps its own tokens.
 """
 
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -55,18 +55,14 @@ class PackingPlan(NamedTuple):
         prompts, responses = lengths[::2], lengths[1::2]
         tokens = np.fromiter(chain.from_iterable(pieces), dtype=np.int64, count=sum(lengths))
         starts = np.cumsum([0, *lengths])[:-1:2].tolist()
-        groups: list[int] = []
-        for row, rollout in enumerate(rollouts):
-            same = row > 0 and share_prefixes and rollout.prompt_ids == rollouts[row - 1].prompt_ids
-            groups.append(0 if row == 0 else groups[-1] + (not same))
+        differs = (not share_prefixes or one.prompt_ids != other.prompt_ids for one, other in pairwise(rollouts))
+        groups = list(accumulate(differs, initial=0))
         order, common = list(range(len(rollouts))), [0] * len(rollouts)
         if share_prefixes:
             read = [[*rollout.prompt_ids, *rollout.token_ids[:-1]] for rollout in rollouts]  # the last is not computed
             order.sort(key=read.__getitem__)
             common[1:] = [_common_prefix(read[before], read[row]) for before, row in pairwise(order)]
-        ranks = [0] * len(order)
-        for rank, row in enumerate(order):
-            ranks[row] = rank
+        ranks = np.argsort(order).tolist()  # the inverse permutation
         return cls(torch.from_numpy(tokens), starts, prompts, responses, groups, ranks, common)
 
     def shared(self, rows: Sequence[int]) -> list[int]:
