@@ -25,6 +25,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
 from typing import Literal, NamedTuple, get_args
 
+import mpmath
+
 Word = Literal["seen", "opposite", "no difference", "undecided"]
 WORDS: tuple[Word, ...] = get_args(Word)
 LEVEL = 0.05
@@ -137,37 +139,24 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def t_central(t: float, df: int) -> float:
-    """Return P(|T| <= t) of Student's t with an integer number of degrees of freedom >= 1.
-
-    The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4.
-    """
-    angle = math.atan(t / math.sqrt(df))
-    cos2 = math.cos(angle) ** 2
-    odd = df % 2
-    term = math.cos(angle) if odd else 1.0
-    total = 0.0
-    for k in range(2 + odd, df + 1, 2):
-        total += term
-        term *= cos2 * (k - 1) / k
-    total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if odd else total
+    """Return P(|T| <= t) of Student's t with `df` degrees of freedom."""
+    return _beta(t * t / (df + t * t), df)
 
 
 @cache
 def t_quantile(central: float, df: int) -> float:
     """Return the t with `t_central(t, df) = central`, for central in [0, 1)."""
-    low, high = 0.0, 1.0
-    while t_central(high, df) < central:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_central(middle, df) < central else (low, middle)
-    return high
+    x = mpmath.findroot(lambda x: _beta(x, df) - central, (0, 1), solver="illinois")
+    return math.sqrt(df * x / (1 - x))
+
+
+def _beta(x: float, df: int) -> float:
+    return float(mpmath.betainc(0.5, df / 2, 0, x, regularized=True))
 
 
 def _p_within(case: Case, summary: Estimate) -> float:
-    below = summary.p_below(case.margin)
-    return below if case.direction == 0 else max(below, summary._replace(mean=-summary.mean).p_below(case.margin))
+    mean = summary.mean if case.direction == 0 else abs(summary.mean)
+    return summary._replace(mean=mean).p_below(case.margin)
 
 
 def _word(direction: int, mean: float, nonzero: bool, within: bool) -> Word:
