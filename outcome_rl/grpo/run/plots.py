@@ -3,8 +3,8 @@
 With one run each metric has a colour; with several each run has a colour and each metric a line style. Charts hold no
 text of the user. Everything drawn in `INK` takes the text colour of the page.
 
-Tick labels carry their own power (`2e-6`, `150k`), and the margins follow from their lengths: nothing is cut off, and
-no multiplier or offset stands apart. A line that later lines cover is drawn as a wide pale band under them.
+Tick labels carry their own power (`2e-6`, `150k`), so no multiplier or offset stands apart. A line that later lines
+cover is drawn as a wide pale band under them.
 """
 
 import io
@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, Formatter, MaxNLocator
 
 Rows = Sequence[Mapping[str, Any]]
 PALETTE = ("#1f8bb8", "#d9576a", "#d9942f", "#55a86f", "#9271c2", "#8f8f8f")  # readable on light and on dark
@@ -111,7 +110,7 @@ def _time_chart(runs: Sequence[Rows]) -> str:
 
 
 def _axes() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH_PT / 72, HEIGHT_PT / 72))
+    figure = Figure(figsize=(WIDTH_PT / 72, HEIGHT_PT / 72), layout="constrained")
     return figure, figure.subplots()
 
 
@@ -149,20 +148,11 @@ def _svg(figure: Figure, axes: Axes, abscissa: str, ticks: Sequence[float] | Non
     axes.spines[["left", "bottom"]].set_color(INK)
     _separate(axes.lines)
     _fit_values(axes, rate=rate)
-    labels = _set_ticks(axes.yaxis, MaxNLocator(5).tick_values(*axes.get_ylim()))
-    if ticks is None:
-        low, high = axes.get_xlim()
-        counts = (MaxNLocator(bins, integer=True).tick_values(low, high) for bins in (7, 5, 3, 2, 1))
-        roomy = (each for each in counts if len(each) * (_width_pt(tick_labels(each)) + 8) < 0.9 * WIDTH_PT)
-        ticks = next(roomy, [math.ceil(low)])
-    below = _set_ticks(axes.xaxis, ticks)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True) if ticks is None else FixedLocator(ticks))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_TickLabels())
     legend = [label for label in axes.get_legend_handles_labels()[1] if not label.startswith("_")]
-    figure.subplots_adjust(
-        left=(_width_pt(labels) + 12) / WIDTH_PT,
-        right=1 - (_width_pt(below[-1:]) / 2 + 4) / WIDTH_PT,
-        bottom=0.19,
-        top=1 - (2 * LEGEND_PT + 4 if legend else TICK_PT) / HEIGHT_PT,
-    )
     if legend:  # above the axes, where it covers nothing
         shown = axes.legend(
             loc="lower right",
@@ -223,14 +213,15 @@ def _fit_values(axes: Axes, *, rate: bool) -> None:
     axes.set_ylim(0 if bottom < 0 <= low else bottom, top)
 
 
-def _set_ticks(axis: Axis, ticks: Iterable[float]) -> list[str]:
-    """Set those ticks that are in range, and return their labels."""
-    low, high = sorted(axis.get_view_interval())
-    room = 1e-9 * (high - low)
-    kept = [float(tick) for tick in ticks if low - room <= tick <= high + room]
-    labels = tick_labels(kept)
-    axis.set_ticks(kept, labels)
-    return labels
+class _TickLabels(Formatter):
+    """Labels of those ticks of an axis that are in range, by `tick_labels`."""
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        assert self.axis is not None
+        low, high = sorted(self.axis.get_view_interval())
+        room = 1e-9 * (high - low)
+        labels = iter(tick_labels([tick for tick in values if low - room <= tick <= high + room]))
+        return [next(labels) if low - room <= tick <= high + room else "" for tick in values]
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
@@ -250,8 +241,3 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     apart = min(np.diff(np.unique(scaled)), default=1.0)
     decimals = next((d for d in range(12) if np.abs(scaled - scaled.round(d)).max() < 1e-3 * apart), 12)
     return ["0" if tick == 0 else f"{tick:.{decimals}f}{unit}" for tick in scaled]
-
-
-def _width_pt(labels: Sequence[str]) -> float:
-    """Return an upper bound of the width of the widest label: digits take 0.64 of the font size."""
-    return max((0.66 * len(label) + 0.3 for label in labels), default=0) * TICK_PT
