@@ -33,12 +33,11 @@ from outcome_rl.grpo.run.checkpoint import (
     check_same_run,
     latest_checkpoint,
     mark_best,
-    read_best,
     read_state,
     write_checkpoint,
 )
 from outcome_rl.grpo.run.display import Display
-from outcome_rl.grpo.run.evaluation import best_steps, evaluate
+from outcome_rl.grpo.run.evaluation import MACRO_VALIDATION, best_steps, evaluate, watched_set
 from outcome_rl.grpo.run.evaluation_plan import EvaluationPlan
 from outcome_rl.grpo.run.logging import Records, has_records, set_aside
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals, only_run_in
@@ -323,14 +322,15 @@ class Trainer:
         return [row for row in self.records.rows("evaluations") if row["step"] == self.state.step]
 
     def _mark_best(self) -> None:
-        """Keep the checkpoints that are best on the validation data; the records alone decide, so resuming is safe."""
+        """Save a step that is the best on the validation data; the records alone decide, so resuming is safe."""
         best = distributed.on_rank_zero(lambda: self._best(self.records))
         if any(step == self.state.step for step, _ in best.values()):
             self._save_if_new()
             distributed.on_rank_zero(lambda: mark_best(self.checkpoint_root, best))
 
     def _best(self, records: Records) -> dict[str, tuple[int, float]]:
-        return best_steps(row for row in records.rows("evaluations") if row["dataset"] == self.plan.watched)
+        watched = watched_set(MACRO_VALIDATION, self.config.data.val_files)
+        return best_steps(row for row in records.rows("evaluations") if row["dataset"] == watched)
 
     def _raise_if_interrupted(self, received: Sequence[int]) -> None:
         """Save, say so and raise if any process received a signal; all processes must call it."""
@@ -381,7 +381,8 @@ class Trainer:
             (folder / "state.json").write_text(json.dumps(content))
 
         step, keep = self.state.step, self.config.trainer.max_ckpt_to_keep
-        distributed.on_rank_zero(lambda: write_checkpoint(self.checkpoint_root, step, fill, keep=keep))
+        best = [step for step, _ in self._best(self.records).values()]
+        distributed.on_rank_zero(lambda: write_checkpoint(self.checkpoint_root, step, fill, keep, best))
         self.saved_step = step
 
     def _restore(self, checkpoint: Path, saved: Mapping[str, Any]) -> None:
@@ -412,8 +413,8 @@ class Trainer:
             f"{run_dir}/ holds config.yaml, metrics.jsonl, evaluations.jsonl, samples.jsonl, {report.name}, and the "
             f"model in {latest_checkpoint(self.checkpoint_root)}/model"
         )
-        for name, best in read_best(self.checkpoint_root).items():
-            display.say(f"best {name} on validation: {best['value']:.3f}, in {best['checkpoint']}")
+        for name, (step, value) in self._best(self.records).items():
+            display.say(f"best {name} on validation: {value:.3f}, in global_step_{step}")
 
 
 def train(config: TrainConfig) -> None:

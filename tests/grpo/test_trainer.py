@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
+from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, read_best, rows
 from rich.console import Console
 
 from outcome_rl.exploration.explorer import Explorer
@@ -19,7 +19,7 @@ from outcome_rl.grpo import trainer as trainer_module
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_best
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import Trainer, train
 from outcome_rl.toy import DialectTask
 from outcome_rl_kernels import OutcomeCounts
@@ -40,14 +40,14 @@ def test_files_of_a_run(finished: Path) -> None:
     kept = {
         "global_step_4",
         "global_step_6",
-        *(one["checkpoint"] for one in read_best(finished / "checkpoints").values()),
+        *(one["checkpoint"] for one in read_best(finished).values()),
     }
     assert {path.name for path in (finished / "checkpoints").iterdir()} == {*kept, "best.json"}
 
 
 def test_validation_data_choose_the_best_checkpoints(finished: Path) -> None:
     kept = rows(finished, "evaluations")
-    best = read_best(finished / "checkpoints")
+    best = read_best(finished)
     assert set(best) == {"pass@1", "pass@4"}
     for name, entry in best.items():
         values = {
@@ -63,7 +63,7 @@ def test_the_best_step_gets_a_checkpoint(small_config: MakeConfig, tmp_path: Pat
     settings = ("trainer.save_freq=-1", "trainer.test_freq=1", "trainer.total_training_steps=3", "data.test_files=[]")
     config = small_config(tmp_path, *settings, "trainer.max_ckpt_to_keep=1")
     train(config)
-    best = read_best(config.run_dir / "checkpoints")
+    best = read_best(config.run_dir)
     assert set(best) == {"pass@1", "pass@4"}
     for entry in best.values():
         assert (config.run_dir / "checkpoints" / entry["checkpoint"] / "model").is_dir()
@@ -81,14 +81,14 @@ def test_averages_over_several_sets(small_config: MakeConfig, tmp_path: Path) ->
     for step in (0, 2, 4):
         mean = (of[step, "toy:validation"] + of[step, "toy:train"]) / 2
         assert of[step, "macro:validation"] == pytest.approx(mean)
-    best = read_best(config.run_dir / "checkpoints")["pass@4"]
+    best = read_best(config.run_dir)["pass@4"]
     assert best["value"] == max(of[2, "macro:validation"], of[4, "macro:validation"])
 
 
 def test_no_best_checkpoint_without_validation_data(small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path, "data.val_files=[]", "trainer.total_training_steps=1")
     train(config)
-    assert read_best(config.run_dir / "checkpoints") == {}  # test data choose nothing
+    assert read_best(config.run_dir) == {}  # test data choose nothing
 
 
 def test_the_saved_model_loads(finished: Path) -> None:

@@ -23,7 +23,7 @@ from outcome_rl import cli
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.run.checkpoint import latest_checkpoint, read_best
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.types import Problem, Rollout, Sample
 from outcome_rl.grpo.update.updater import Updater
 
@@ -74,6 +74,11 @@ def files(checkpoint: Path) -> dict[str, bytes]:
     return {name: (checkpoint / name).read_bytes() for name in names}
 
 
+def read_best(run_dir: Path) -> dict[str, dict[str, Any]]:
+    path = run_dir / "checkpoints" / "best.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def assert_same_run(run_dir: Path, other: Path) -> None:
     for stream in STREAMS:
         assert rows(run_dir, stream) == rows(other, stream), stream
@@ -86,7 +91,7 @@ def assert_same_run(run_dir: Path, other: Path) -> None:
     for state in states:
         del state["identity"]
     assert states[0] == states[1]
-    assert read_best(run_dir / "checkpoints") == read_best(other / "checkpoints")
+    assert read_best(run_dir) == read_best(other)
 
 
 def assert_equal_run(run_dir: Path, alone: Path) -> None:

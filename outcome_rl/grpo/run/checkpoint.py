@@ -13,7 +13,7 @@ Sampling and batch order are functions of seed and step, so no generator state i
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,15 @@ from outcome_rl.files import (
 _NAME = re.compile(r"global_step_(\d+)")
 
 
-def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: int) -> Path:
-    """Write a checkpoint atomically, then remove all but the newest `keep` and the best ones (`mark_best`).
+def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: int, best: Iterable[int] = ()) -> Path:
+    """Write a checkpoint atomically, then remove all but the newest `keep` and those of the best steps.
 
     Args:
         root: the run's folder of checkpoints.
         step: number of updates done; no checkpoint of this step may exist.
         fill: writes the contents into the folder that it is given.
         keep: >= 1.
+        best: steps whose checkpoints stay.
 
     Raises:
         OSError: the checkpoint could not be written, for whatever reason; earlier checkpoints are untouched.
@@ -55,31 +56,20 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
             f"checkpoint at step {step} failed: {error}; "
             f"{'no earlier checkpoint exists' if previous is None else f'the last good one is {previous}'}"
         ) from error
-    best = {entry["checkpoint"] for entry in read_best(root).values()}
+    kept = [f"global_step_{step}" for step in best]
     for old in _checkpoints(root)[:-keep]:
-        if old.name not in best:
+        if old.name not in kept:
             remove_folder(old)
     return place
 
 
-def read_best(root: Path) -> dict[str, dict[str, Any]]:
-    """Return metric -> `{"checkpoint": "global_step_N", "step": N, "value": ...}`; empty if none is marked.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    path = root / "best.json"
-    if not path.exists():
-        return {}
-    try:
-        best = json.loads(path.read_text())
-        return {str(name): {key: entry[key] for key in ("checkpoint", "step", "value")} for name, entry in best.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}. Continue the run, which writes it again") from error
-
-
 def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
-    """Record the best steps, metric -> (step, value), whose checkpoints `write_checkpoint` then keeps."""
+    """Write `best.json`, for users: metric -> `{"checkpoint": "global_step_N", "step": N, "value": ...}`.
+
+    Args:
+        root: the run's folder of checkpoints.
+        best: metric -> (step, value).
+    """
     entries = {
         name: {"checkpoint": f"global_step_{step}", "step": step, "value": value}
         for name, (step, value) in best.items()

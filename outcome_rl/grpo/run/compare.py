@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from outcome_rl.grpo.config.load import leaves
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.data.problems import set_name
-from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps
+from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
 from outcome_rl.grpo.run.report import Run, read_run
 from outcome_rl.settings import settings_of
 from outcome_rl.terminal import print_table
@@ -108,8 +107,7 @@ def _varied(runs: Sequence[Run]) -> list[str]:
 def _figures(run: Run) -> dict[str, float]:
     """Return measure -> value; see docs/training.md for their definitions."""
     data = run.config["data"]
-    watched = _rows(run, MACRO_VALIDATION, data["val_files"])
-    test = _rows(run, MACRO_TEST, data["test_files"]) or watched
+    test = run.watched(MACRO_TEST, data["test_files"]) or run.watched(MACRO_VALIDATION, data["val_files"])
     if not any(row["step"] for row in test):
         raise ValueError(f"{run.name} has no evaluation after step 0: train it further, or set data.test_files")
     last, largest = test[-1], max(test[-1]["pass_at_k"], key=int)
@@ -117,7 +115,7 @@ def _figures(run: Run) -> dict[str, float]:
     figures = {}
     for k in dict.fromkeys(("1", largest)):
         figures[f"last pass@{k}"] = last["pass_at_k"][k]
-        step, value = best_steps(watched).get(f"pass@{k}", (None, None))
+        step, value = run.best.get(f"pass@{k}", (None, None))
         if step in by_step:
             figures[f"best pass@{k}"] = by_step[step]["pass_at_k"][k]
         elif value is not None:
@@ -127,13 +125,6 @@ def _figures(run: Run) -> dict[str, float]:
         if run.metrics and metric in run.metrics[-1]:
             figures[name] = run.metrics[-1][metric]
     return figures
-
-
-def _rows(run: Run, macro: str, sources: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the evaluations of the average over several sets, or else of the one set."""
-    names = {set_name([source]) for source in sources}
-    wanted = macro if len(names) > 1 else next(iter(names), None)
-    return [row for row in run.evaluations if row["dataset"] == wanted]
 
 
 def _solved_curve(run: Run) -> list[tuple[float, float]]:

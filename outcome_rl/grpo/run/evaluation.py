@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig
-from outcome_rl.grpo.data.problems import derive_seed
+from outcome_rl.grpo.data.problems import derive_seed, set_name
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import SampleSummary, summarise
@@ -69,6 +69,17 @@ def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
         else:
             average[figure] = fmean(values)
     return cast(SampleSummary, average)
+
+
+def watched_set(macro: str, sources: Sequence[str]) -> str | None:
+    """Return the data set in the records that stands for several sources: their average or the only one; None for none.
+
+    Args:
+        macro: name of the average, `MACRO_VALIDATION` or `MACRO_TEST`.
+        sources: `data.val_files` or `data.test_files`.
+    """
+    names = {set_name([source]) for source in sources}
+    return macro if len(names) > 1 else next(iter(names), None)
 
 
 def best_steps(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, float]]:

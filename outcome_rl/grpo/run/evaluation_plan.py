@@ -45,13 +45,6 @@ class EvaluationPlan:
             return list(self._by_name.values())
         return self.validation if self.test_freq > 0 and step % self.test_freq == 0 else []
 
-    @property
-    def watched(self) -> str | None:
-        """Name of the data set whose rows choose the best checkpoint: the validation data; None without it."""
-        if not self.validation:
-            return None
-        return MACRO_VALIDATION if len(self.validation) > 1 else self.validation[0].name
-
     def averages(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Average over several validation sets and over several test sets, where the rows of a step allow it and lack
         it; by name.

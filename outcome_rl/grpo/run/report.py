@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from outcome_rl.files import read_rows, write_text
 from outcome_rl.grpo.data.problems import set_name
-from outcome_rl.grpo.run.checkpoint import read_best
-from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
+from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, watched_set
 from outcome_rl.grpo.run.logging import STREAMS, has_records
 from outcome_rl.terminal import counted
 from outcome_rl.version import __version__
@@ -36,7 +35,15 @@ class Run(NamedTuple):
     metrics: list[dict[str, Any]]
     evaluations: list[dict[str, Any]]
     samples: list[dict[str, Any]]
-    best: dict[str, dict[str, Any]]
+
+    @property
+    def best(self) -> dict[str, tuple[int, float]]:
+        """Figure -> step and value, where it is the best on the validation data."""
+        return best_steps(self.watched(MACRO_VALIDATION, self.config["data"]["val_files"]))
+
+    def watched(self, macro: str, sources: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the evaluations of the data set that stands for several sources, see `watched_set`."""
+        return [row for row in self.evaluations if row["dataset"] == watched_set(macro, sources)]
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -55,7 +62,7 @@ def read_run(folder: Path) -> Run:
         raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     streams = {stream: list(read_rows(folder / f"{stream}.jsonl")) for stream in STREAMS}
-    return Run(folder.name, text, yaml.safe_load(text), **streams, best=read_best(folder / "checkpoints"))
+    return Run(folder.name, text, yaml.safe_load(text), **streams)
 
 
 def compare(evaluations: Sequence[dict[str, Any]], test: Sequence[str], validation: Sequence[str]) -> list[Comparison]:

@@ -15,7 +15,6 @@ from outcome_rl.grpo.run.checkpoint import (
     find_model,
     latest_checkpoint,
     mark_best,
-    read_best,
     read_state,
     write_checkpoint,
 )
@@ -32,6 +31,11 @@ def fill_with(text: str):  # type: ignore[no-untyped-def]
 
 def names(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
+
+
+def read_best(root: Path) -> dict[str, dict[str, float]]:
+    best: dict[str, dict[str, float]] = json.loads((root / "best.json").read_text())
+    return best
 
 
 def test_a_checkpoint_is_written_and_found(tmp_path: Path) -> None:
@@ -214,19 +218,16 @@ def test_every_difference_is_named(tmp_path: Path) -> None:
 
 
 def test_the_best_are_kept(tmp_path: Path) -> None:
-    assert read_best(tmp_path) == {}
     for step in (1, 2, 3):
         write_checkpoint(tmp_path, step, fill_with(str(step)), keep=2)
-    mark_best(tmp_path, {"pass@1": (2, 0.5), "pass@8": (3, 0.75)})
     for step in (4, 5, 6):
-        write_checkpoint(tmp_path, step, fill_with(str(step)), keep=1)
-    assert checkpoints(tmp_path) == ["global_step_2", "global_step_3", "global_step_6"]
+        write_checkpoint(tmp_path, step, fill_with(str(step)), keep=1, best=[2, 3])
+    assert names(tmp_path) == ["global_step_2", "global_step_3", "global_step_6"]
     assert latest_checkpoint(tmp_path) == tmp_path / "global_step_6"
+    write_checkpoint(tmp_path, 7, fill_with("7"), keep=1, best=[6, 3])
+    assert names(tmp_path) == ["global_step_3", "global_step_6", "global_step_7"]
     mark_best(tmp_path, {"pass@1": (6, 0.6), "pass@8": (3, 0.75)})
-    write_checkpoint(tmp_path, 7, fill_with("7"), keep=1)
-    assert checkpoints(tmp_path) == ["global_step_3", "global_step_6", "global_step_7"]
-    best = read_best(tmp_path)
-    assert best["pass@1"] == {"checkpoint": "global_step_6", "step": 6, "value": 0.6}
+    assert read_best(tmp_path)["pass@1"] == {"checkpoint": "global_step_6", "step": 6, "value": 0.6}
 
 
 def test_a_checkpoint_removed_by_hand_is_not_the_best(tmp_path: Path) -> None:
@@ -247,17 +248,6 @@ def test_a_kill_while_the_best_are_marked_leaves_the_old_mark(tmp_path: Path, mo
     with pytest.raises(KeyboardInterrupt):
         mark_best(tmp_path, {"pass@1": (1, 0.7)})
     assert read_best(tmp_path) == before
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"pass@1": 3}', '{"pass@1": {"step": 3}}'])
-def test_a_damaged_mark_of_the_best_is_named(content: str, tmp_path: Path) -> None:
-    (tmp_path / "best.json").write_text(content)
-    with pytest.raises(ValueError, match=r"best\.json is damaged: .*Continue the run"):
-        read_best(tmp_path)
-
-
-def checkpoints(root: Path) -> list[str]:
-    return [name for name in names(root) if name.startswith("global_step_")]
 
 
 def test_a_model_is_found_by_run_checkpoint_or_folder(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

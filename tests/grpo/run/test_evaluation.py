@@ -13,7 +13,7 @@ from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.run.evaluation import best_steps, evaluate, macro_average
+from outcome_rl.grpo.run.evaluation import best_steps, evaluate, macro_average, watched_set
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
@@ -121,6 +121,12 @@ def test_each_figure_has_its_best_step() -> None:
     assert best_steps(rows) == {"pass@1": (4, 0.4), "pass@16": (4, 0.6)}
     assert best_steps(rows[:2]) == {"pass@1": (2, 0.3), "pass@16": (2, 0.5)}
     assert best_steps(rows[:1]) == {}  # the base policy is no checkpoint
+
+
+def test_the_average_of_several_sources_is_watched() -> None:
+    assert watched_set("macro:validation", []) is None
+    assert watched_set("macro:validation", ["data/a.jsonl"]) == "a"
+    assert watched_set("macro:validation", ["a.jsonl", "b.jsonl"]) == "macro:validation"
 
 
 def test_one_sample_a_question_has_one_figure() -> None:

@@ -45,12 +45,6 @@ def test_all_before_and_after_and_validation_on_the_way(plan: Plan) -> None:
     assert names(plan("", "b"), 2) == []
 
 
-def test_the_validation_data_choose_the_best(plan: Plan) -> None:
-    assert plan("", "ab").watched is None
-    assert plan("a", "bc").watched == "a"
-    assert plan("ab", "c").watched == "macro:validation"
-
-
 def row(dataset: str, figure: float) -> dict[str, Any]:
     at_k = {"1": figure}
     return {
