@@ -1,9 +1,9 @@
 """The advantage estimator `outcome_grpo` and the policy loss `outcome`, with verl's signatures."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,12 +16,9 @@ from outcome_rl_kernels.loss.token_losses import clipped_surrogate, is_clipped
 LOG_RATIO_CLAMP = 20.0  # verl's
 
 
-class BatchAdvantages(Protocol):
-    """Advantages from the trainer's hook, which knows questions and responses; verl does not pass these on."""
-
-    def __call__(self, token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor: ...
-
-
+# (token_level_rewards, response_mask, scale) -> advantages, by the trainer's hook: it knows questions and responses,
+# which verl does not pass on.
+BatchAdvantages = Callable[[Tensor, Tensor, Scale], Tensor]
 _current: ContextVar[BatchAdvantages] = ContextVar("outcome_rl_verl_batch")
 
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -125,11 +125,35 @@ def _around_save_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
 def _around_compute_advantage(
     trainer: Any, original: Callable[[Any, dict[str, Any]], Any], batch: Any, metrics: dict[str, Any]
 ) -> Any:
-    in_hand = _Batch(trainer, batch)
-    with batch_in_hand(in_hand.advantages):
-        result = original(batch, metrics)
-    metrics.update(in_hand.metrics)
-    return result
+    """Supply advantages (R, T): the last output of a session is scored, and all its outputs get its advantage."""
+    explorer: Explorer = getattr(trainer, _EXPLORER)
+    _, id_key = read_settings(trainer.config)
+    rows = _Rows(explorer.config, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id)
+
+    def advantages(token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor:
+        rewards_F = token_level_rewards.sum(dim=1)[rows.final_rows].cpu()
+        judged = rows.golds is not None or explorer.config.is_correct
+        scored = explorer.score(
+            rows.question_ids,
+            rows.texts,
+            rows.golds,
+            rewards_F,
+            group_ids=rows.group_ids,
+            correct=None if judged else rewards_F > 0,
+            examples=rows.examples,
+            scale=scale,
+        )
+        disagrees_F = (rewards_F > 0) != scored.correct
+        metrics.update(scored.metrics, **{"exploration/reward_disagrees": disagrees_F.float().mean().item()})
+        answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
+        answers_FT = scored.answer_mask(trainer.tokenizer, rows.token_ids)
+        answers_RT[torch.tensor(rows.final_rows), : answers_FT.shape[1]] = answers_FT.to(answers_RT.device)
+        # A padding row has no session; its response mask is zero throughout.
+        finals_R = [rows.final_of_session.get(session, 0) for session in rows.session_of_row]
+        return scored.select(finals_R).token_advantages(answers_RT) * response_mask
+
+    with batch_in_hand(advantages):
+        return original(batch, metrics)
 
 
 def _checkpoint(trainer: Any) -> Path:
@@ -198,9 +222,8 @@ class _Rows:
         self.texts = [decode_completion(tokenizer, ids) for ids in self.token_ids]
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
         self.question_ids = [question_id(row, id_key) for row in self.examples]
-        self.golds: list[str] | None = None
-        if config.outcome == "math" or all(has_gold(row) for row in self.examples):
-            self.golds = [gold_answer(row) for row in self.examples]
+        golds = [gold_answer(row, needed=config.outcome == "math") for row in self.examples]
+        self.golds = None if None in golds else cast(list[str], golds)
 
 
 def _plain(value: Any) -> Any:
@@ -208,41 +231,6 @@ def _plain(value: Any) -> Any:
     from tensordict import NonTensorData
 
     return value.data if isinstance(value, NonTensorData) else value
-
-
-class _Batch:
-    """Advantages of a batch of R rows, computed when verl asks the estimator for them."""
-
-    def __init__(self, trainer: Any, batch: Any) -> None:
-        self.metrics: dict[str, float] = {}
-        self._explorer: Explorer = getattr(trainer, _EXPLORER)
-        self._tokenizer = trainer.tokenizer
-        _, id_key = read_settings(trainer.config)
-        self._rows = _Rows(self._explorer.config, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id)
-
-    def advantages(self, token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor:
-        """Return (R, T) advantages; the last output of a session is scored, and all its outputs get its advantage."""
-        rows = self._rows
-        rewards_F = token_level_rewards.sum(dim=1)[rows.final_rows].cpu()
-        judged = rows.golds is not None or self._explorer.config.is_correct
-        scored = self._explorer.score(
-            rows.question_ids,
-            rows.texts,
-            rows.golds,
-            rewards_F,
-            group_ids=rows.group_ids,
-            correct=None if judged else rewards_F > 0,
-            examples=rows.examples,
-            scale=scale,
-        )
-        disagrees_F = (rewards_F > 0) != scored.correct
-        self.metrics = scored.metrics | {"exploration/reward_disagrees": disagrees_F.float().mean().item()}
-        answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
-        answers_FT = scored.answer_mask(self._tokenizer, rows.token_ids)
-        answers_RT[torch.tensor(rows.final_rows), : answers_FT.shape[1]] = answers_FT.to(answers_RT.device)
-        # A padding row has no session; its response mask is zero throughout.
-        finals_R = [rows.final_of_session.get(session, 0) for session in rows.session_of_row]
-        return scored.select(finals_R).token_advantages(answers_RT) * response_mask
 
 
 def question_id(row: Mapping[str, Any], id_key: str) -> str:
@@ -266,21 +254,17 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
     return f"{row.get('data_source', '')}:{value}"
 
 
-def has_gold(row: Mapping[str, Any]) -> bool:
-    """Return whether `reward_model.ground_truth` of a row is one answer, text or a number."""
-    gold = find(row, "reward_model.ground_truth")
-    return isinstance(gold, str | Real) and not isinstance(gold, bool)
-
-
-def gold_answer(row: Mapping[str, Any]) -> str:
-    """Return `reward_model.ground_truth` of a row.
+def gold_answer(row: Mapping[str, Any], *, needed: bool = True) -> str | None:
+    """Return `reward_model.ground_truth` of a row; None if it is missing or not one answer, and not `needed`.
 
     Raises:
-        ValueError: it is missing, or not one answer.
+        ValueError: it is needed.
     """
     gold = find(row, "reward_model.ground_truth")
-    if not has_gold(row):
+    if isinstance(gold, str | Real) and not isinstance(gold, bool):
+        return str(gold)
+    if needed:
         raise ValueError(
             f"reward_model.ground_truth must be one answer, text or a number, for outcomes to be judged; got {gold!r}"
         )
-    return str(gold)
+    return None
