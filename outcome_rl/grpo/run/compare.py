@@ -36,7 +36,7 @@ class Measured(NamedTuple):
     task: tuple[str, ...]
     seed: int
     figures: dict[str, float]
-    curve: list[tuple[float, float]]  # samples drawn a training question, share of them solved; one entry a step
+    curve: dict[int, float]  # samples drawn a training question -> share of them solved, after each whole epoch
 
 
 def compare_runs(folders: Sequence[Path], base_solved: Mapping[str, float] | None = None) -> dict[str, Any]:
@@ -58,30 +58,29 @@ def compare_runs(folders: Sequence[Path], base_solved: Mapping[str, float] | Non
         ValueError: a folder holds no run, runs have equal settings and seeds, or a run has no evaluation.
     """
     runs = _measure([read_run(folder) for folder in folders], folders)
-    methods = list(dict.fromkeys(run.method for run in runs))
+    methods: dict[str, list[Measured]] = {}
+    for run in runs:
+        methods.setdefault(run.method, []).append(run)
     unit = "task" if len({run.task for run in runs}) >= LEAST_UNITS else "seed"
     measures = [name for name in runs[0].figures if all(name in run.figures for run in runs)]
     return {
         "methods": {
             method: {
-                "runs": [run.name for run in runs if run.method == method],
-                "figures": {
-                    name: _spread([run.figures[name] for run in runs if run.method == method]) for name in measures
-                },
+                "runs": [run.name for run in group],
+                "figures": {name: _spread([run.figures[name] for run in group]) for name in measures},
             }
-            for method in methods
+            for method, group in methods.items()
         },
-        "baseline": methods[0],
+        "baseline": runs[0].method,
         "unit": unit,
-        "verdicts": _verdicts(runs, methods, measures, unit),
-        "sampling": _sampling(runs, methods, base_solved or {}),
+        "verdicts": _verdicts(methods, measures, unit),
+        "sampling": _sampling(methods, base_solved or {}),
     }
 
 
 def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
     varied = _varied(runs)
     free = (*TASK, SEED)
-    measured: list[Measured] = []
     known: dict[tuple[Any, ...], Measured] = {}
     for run, folder in zip(runs, folders, strict=True):
         settings = dict(leaves(run.config))
@@ -93,8 +92,7 @@ def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
             raise ValueError(
                 f"{first.name} and {one.name} have the same settings and seed, so they are one run: omit one"
             )
-        measured.append(one)
-    return measured
+    return list(known.values())
 
 
 def _varied(runs: Sequence[Run]) -> list[str]:
@@ -127,8 +125,7 @@ def _figures(run: Run) -> dict[str, float]:
     return figures
 
 
-def _solved_curve(run: Run) -> list[tuple[float, float]]:
-    """Return (samples a training question, share of the questions solved so far) after each whole epoch."""
+def _solved_curve(run: Run) -> dict[int, float]:
     epochs: dict[int, list[dict[str, Any]]] = {}
     for row in run.metrics:
         epochs.setdefault(row["epoch"], []).append(row)
@@ -136,22 +133,19 @@ def _solved_curve(run: Run) -> list[tuple[float, float]]:
         del epochs[max(epochs)]  # it may not be whole
     n = run.config["rollout"]["n"]
     solved = {epoch: rows[-1].get("exploration/solved_fraction") for epoch, rows in epochs.items()}
-    return [((epoch + 1) * n, value) for epoch, value in solved.items() if value is not None]
+    return {(epoch + 1) * n: value for epoch, value in solved.items() if value is not None}
 
 
-def _verdicts(
-    runs: Sequence[Measured], methods: Sequence[str], measures: Sequence[str], unit: str
-) -> list[dict[str, Any]]:
-    baseline = methods[0]
-    found = {(run.method, run.task, run.seed): run.figures for run in runs}
-    rows = list(product(methods[1:], measures))
+def _verdicts(methods: Mapping[str, Sequence[Measured]], measures: Sequence[str], unit: str) -> list[dict[str, Any]]:
+    baseline, *others = methods
+    base = {(run.task, run.seed): run.figures for run in methods[baseline]}
 
     def differences(left: str, measure: str) -> Iterable[tuple[Any, float]]:
-        for method, task, seed in found:
-            if method == left and (baseline, task, seed) in found:
-                value = found[left, task, seed][measure] - found[baseline, task, seed][measure]
-                yield task if unit == "task" else (task, seed), value
+        for run in methods[left]:
+            if (pair := (run.task, run.seed)) in base:
+                yield run.task if unit == "task" else pair, run.figures[measure] - base[pair][measure]
 
+    rows = list(product(others, measures))
     cases = [Case(per_unit(differences(left, name)), 1, margin(name)) for left, name in rows]
     return [
         {
@@ -168,11 +162,10 @@ def _verdicts(
     ]
 
 
-def _sampling(runs: Sequence[Measured], methods: Sequence[str], base: Mapping[str, float]) -> list[dict[str, Any]]:
+def _sampling(methods: Mapping[str, Sequence[Measured]], base: Mapping[str, float]) -> list[dict[str, Any]]:
     rows = []
     for k, solved in base.items():
-        at_k = {method: [dict(run.curve).get(int(k)) for run in runs if run.method == method] for method in methods}
-        known = {method: [value for value in values if value is not None] for method, values in at_k.items()}
+        known = {method: [run.curve[int(k)] for run in runs if int(k) in run.curve] for method, runs in methods.items()}
         if any(known.values()):
             shares = {method: statistics.fmean(values) if values else None for method, values in known.items()}
             rows.append({"k": int(k), "base": solved, "methods": shares})

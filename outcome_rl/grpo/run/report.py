@@ -5,6 +5,7 @@ anything.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,14 +97,17 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     runs = [read_run(folder) for folder in folders]
     if len({run.name for run in runs}) < len(runs):
         runs = [run._replace(name=str(folder)) for run, folder in zip(runs, folders, strict=True)]
+    found = [(number, pair) for number, run in enumerate(runs) for pair in run.comparisons]
+    order = list(dict.fromkeys(pair.dataset for _, pair in found))
+    pairs = sorted(found, key=lambda one: order.index(one[1].dataset))
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template.filters["counted"] = counted
     page = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         runs=runs,
         colours=[PALETTE[number % len(PALETTE)] for number in range(len(runs))],
-        headlines=_headlines(runs[0].comparisons[0]) if len(runs) == 1 and runs[0].comparisons else [],
-        comparisons=_table(runs),
-        sections=_sections(runs),
+        headlines=_headlines(pairs[0][1]) if len(runs) == 1 and pairs else [],
+        comparisons=_table(pairs, several=len(runs) > 1),
+        sections=_sections(runs, pairs),
         version=__version__,
     )
     write_text(out, page)
@@ -125,34 +129,26 @@ def _headlines(pair: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _table(runs: Sequence[Run]) -> list[tuple[int, Comparison, list[str]]]:
-    """List index of the run, comparison and values of k for each data set and run; several runs show two k each."""
-    pairs = [(number, pair) for number, run in enumerate(runs) for pair in run.comparisons]
-    order = list(dict.fromkeys(pair.dataset for _, pair in pairs))
+def _table(pairs: Sequence[tuple[int, Comparison]], *, several: bool) -> list[tuple[int, Comparison, list[str]]]:
+    """Add to each index of a run and comparison the values of k to show; several runs show two k each."""
     table = []
-    for number, pair in sorted(pairs, key=lambda one: order.index(one[1].dataset)):
+    for number, pair in pairs:
         ks = [k for k in pair.trained["pass_at_k"] if k in pair.base["pass_at_k"]]
-        table.append((number, pair, ks if len(runs) == 1 else list(dict.fromkeys([ks[0], ks[-1]]))))
+        table.append((number, pair, list(dict.fromkeys([ks[0], ks[-1]])) if several else ks))
     return table
 
 
-def _sections(runs: Sequence[Run]) -> list[tuple[str, str, dict[str, Any]]]:
+def _sections(runs: Sequence[Run], pairs: Sequence[tuple[int, Comparison]]) -> list[tuple[str, str, dict[str, Any]]]:
     """List heading, note and charts of each section that has charts."""
     from markupsafe import Markup
 
     from outcome_rl.grpo.run.plots import comparison_charts, evaluation_charts, training_charts
 
     sections = []
-    for dataset in dict.fromkeys(pair.dataset for run in runs for pair in run.comparisons):
-        pairs = [
-            (number, pair.base, pair.trained)
-            for number, run in enumerate(runs)
-            for pair in run.comparisons
-            if pair.dataset == dataset
-        ]
-        questions = pairs[0][1]["n_questions"]
-        note = f"{counted(questions, 'question')}; base dashed, trained solid"
-        sections.append((dataset, note, comparison_charts(pairs)))
+    for dataset, group in groupby(pairs, key=lambda one: one[1].dataset):
+        drawn = [(number, pair.base, pair.trained) for number, pair in group]
+        note = f"{counted(drawn[0][1]['n_questions'], 'question')}; base dashed, trained solid"
+        sections.append((dataset, note, comparison_charts(drawn)))
     for dataset in dict.fromkeys(row["dataset"] for run in runs for row in run.evaluations):
         rows = [[row for row in run.evaluations if row["dataset"] == dataset] for run in runs]
         if max(map(len, rows)) > 2:  # base and trained alone are in the section above
