@@ -37,8 +37,7 @@ from outcome_rl.grpo.run.checkpoint import (
     write_checkpoint,
 )
 from outcome_rl.grpo.run.display import Display
-from outcome_rl.grpo.run.evaluation import MACRO_VALIDATION, best_steps, evaluate, watched_set
-from outcome_rl.grpo.run.evaluation_plan import EvaluationPlan
+from outcome_rl.grpo.run.evaluation import MACRO_VALIDATION, EvaluationPlan, best_steps, evaluate, watched_set
 from outcome_rl.grpo.run.logging import Records, has_records, set_aside
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals, only_run_in
 from outcome_rl.grpo.run.tracking import check_loggers, open_trackers

@@ -1,4 +1,4 @@
-"""Evaluation of a policy: sample, classify and summarise; averages over data sets, and the best step."""
+"""Evaluation of a policy: schedule, sampling and summary; averages over data sets, and the best step."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,8 +6,9 @@ from statistics import fmean
 from typing import Any, TypeVar, cast
 
 from outcome_rl.grpo import distributed
-from outcome_rl.grpo.config.schema import SamplingConfig
-from outcome_rl.grpo.data.problems import derive_seed, set_name
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
+from outcome_rl.grpo.data.problems import derive_seed, load_problems, set_name
+from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import SampleSummary, summarise
@@ -18,6 +19,56 @@ T = TypeVar("T")
 
 # Data set names of rows that average over several sets.
 MACRO_VALIDATION, MACRO_TEST = "macro:validation", "macro:test"
+
+
+class EvaluationPlan:
+    """The validation and test sets of a run, with prompts, and when they are due.
+
+    All are due before the first and after the last step, validation sets also every `test_freq` steps.
+
+    Attributes:
+        validation, test: one set for each source, so that each has its own figures.
+    """
+
+    def __init__(self, config: TrainConfig, tokenizer: Any) -> None:
+        """Read the sets.
+
+        Raises:
+            FileNotFoundError, ValueError: bad data, or two different sources with the same name in the records.
+        """
+        data, self.test_freq = config.data, config.trainer.test_freq
+        self.validation, self.test = (
+            [
+                tokenize(load_problems([source], data, data.val_max_samples, named_columns=False), tokenizer, data)
+                for source in dict.fromkeys(sources)
+            ]
+            for sources in (data.val_files, data.test_files)
+        )
+        self._by_name: dict[str, ProblemSet] = {}
+        for dataset in [*self.validation, *self.test]:
+            known = self._by_name.setdefault(dataset.name, dataset)
+            if known.fingerprint != dataset.fingerprint:
+                raise ValueError(
+                    f"data.val_files and data.test_files hold two different sources named {dataset.name!r}; rename one"
+                )
+
+    def sets_at(self, step: int, *, is_last: bool) -> Sequence[ProblemSet]:
+        """Return the sets that are due after a step; 0 is before the first."""
+        if step == 0 or is_last:
+            return list(self._by_name.values())
+        return self.validation if self.test_freq > 0 and step % self.test_freq == 0 else []
+
+    def averages(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Average over several validation sets and over several test sets, where the rows of a step allow it and lack
+        it; by name.
+        """
+        done = {row["dataset"]: row for row in rows}
+        averages = {}
+        for name, sets in ((MACRO_VALIDATION, self.validation), (MACRO_TEST, self.test)):
+            of_sets = [done[dataset.name] for dataset in sets if dataset.name in done]
+            if len(sets) > 1 and len(of_sets) == len(sets) and name not in done:
+                averages[name] = dict(macro_average(of_sets))
+        return averages
 
 
 def evaluate(
