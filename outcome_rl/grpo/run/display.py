@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from rich import box
@@ -23,28 +22,23 @@ class Display:
         self.console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty(), quiet=quiet)
         self._total = total_steps
         self._every = max(1, total_steps // _PLAIN_LINES)
-        self._bar: Progress | None = None
-        if self.console.is_terminal:
-            self._bar = Progress(
-                TextColumn("step"),
-                MofNCompleteColumn(),
-                BarColumn(bar_width=None),
-                TextColumn("{task.fields[facts]}"),
-                TimeRemainingColumn(),
-                console=self.console,
-            )
-            self._task = self._bar.add_task("", total=total_steps, completed=first_step, facts="")
+        self._bar = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=total_steps, completed=first_step, facts="")
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
 
     def say(self, text: str) -> None:
         self.console.print(printable(text), markup=False)
@@ -55,9 +49,8 @@ class Display:
             f"correct {row['outcomes/correct_rate']:.3f}  solved {row['exploration/solved_fraction']:.1%}  "
             f"distinct {row['exploration/distinct_answers']:.2f}  {row['perf/tokens_per_s']:,.0f} tok/s"
         )
-        if self._bar is not None:
-            self._bar.update(self._task, completed=row["step"], facts=facts)
-        elif row["step"] % self._every == 0 or row["step"] in (1, self._total):
+        self._bar.update(self._task, completed=row["step"], facts=facts)
+        if self._bar.disable and (row["step"] % self._every == 0 or row["step"] in (1, self._total)):
             self.say(f"step {row['step']}/{self._total}  {facts}")
 
     def evaluation(self, row: Mapping[str, Any]) -> None:

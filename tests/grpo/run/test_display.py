@@ -100,7 +100,6 @@ def test_the_bar_keeps_its_facts_on_one_line(width: int, make_display: MakeDispl
 
 
 def _last_frame(display: Display) -> str:
-    assert display._bar is not None
     plain = Console(file=io.StringIO(), width=display.console.width, _environ={})
     with plain.capture() as capture:
         plain.print(display._bar.get_renderable())
