@@ -99,7 +99,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str | bytes) -> None:
         super().__init__(text)
         self.deep_construct = True  # an alias inside its own value is then an error
 
@@ -111,7 +111,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return super().construct_mapping(node, deep)
 
 
-def _parse_yaml(text: str, subject: str) -> Any:
+def _parse_yaml(text: str | bytes, subject: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
@@ -121,10 +121,7 @@ def _parse_yaml(text: str, subject: str) -> Any:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = _parse_yaml(path.read_text(encoding="utf-8"), f"{path}:")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not valid YAML: {error}") from error
+    content = _parse_yaml(path.read_bytes(), f"{path}:")
     if not isinstance(content, dict | None):
         raise ValueError(f"{path}: expected sections such as 'model:' and 'data:'; got a {type(content).__name__}")
     return content or {}
