@@ -21,19 +21,12 @@ _PACKAGES = {
 }
 
 
-class Implementation(TypedDict):
-    """The implementation an operation uses here, and the reason for the choice."""
-
-    implementation: str
-    reason: str
-
-
 class Environment(TypedDict):
     """Report of `outcome-rl env`, in plain JSON."""
 
     versions: dict[str, str]
     devices: list[str]
-    operations: dict[str, Implementation]
+    operations: dict[str, dict[str, str]]  # operation -> implementation, and the reason for the choice
 
 
 def describe_environment() -> Environment:
@@ -48,7 +41,7 @@ def describe_environment() -> Environment:
     return Environment(
         versions=versions,
         devices=_devices(),
-        operations={name: Implementation(implementation=impl, reason=why) for name, (impl, why) in chosen.items()},
+        operations={name: {"implementation": impl, "reason": why} for name, (impl, why) in chosen.items()},
     )
 
 
