@@ -29,7 +29,7 @@ import mpmath
 
 Word = Literal["seen", "opposite", "no difference", "undecided"]
 WORDS: tuple[Word, ...] = get_args(Word)
-LEVEL = 0.05
+LEVEL = 0.05  # chance of at least one false verdict in each of the two families
 LEAST_UNITS = 3  # two units give an interval of 12.7 standard errors, which no claim survives
 
 
@@ -72,7 +72,7 @@ class Estimate(NamedTuple):
         return self.p(value) if self.mean < value else 1.0
 
 
-def estimate(differences: Sequence[float], level: float = LEVEL) -> Estimate:
+def estimate(differences: Sequence[float]) -> Estimate:
     """Return the mean and Student t interval of one difference per unit."""
     n = len(differences)
     if n == 0:
@@ -81,16 +81,15 @@ def estimate(differences: Sequence[float], level: float = LEVEL) -> Estimate:
     if n < LEAST_UNITS:
         return Estimate(mean, math.nan, math.nan, math.nan, n)
     error = statistics.stdev(differences) / math.sqrt(n)
-    half = t_quantile(1 - level, n - 1) * error
+    half = t_quantile(1 - LEVEL, n - 1) * error
     return Estimate(mean, error, mean - half, mean + half, n)
 
 
-def judge(cases: Sequence[Case], level: float = LEVEL) -> list[Verdict]:
+def judge(cases: Sequence[Case]) -> list[Verdict]:
     """Judge the claims of a study together.
 
     Args:
         cases: every comparison of the study; leaving some out makes the correction weaker than it should be.
-        level: chance of at least one false verdict in each of the two families, in (0, 1).
 
     Returns:
         One `Verdict` a case, in order. A case with fewer than three units is undecided and in no family.
@@ -100,7 +99,7 @@ def judge(cases: Sequence[Case], level: float = LEVEL) -> list[Verdict]:
     """
     for case in cases:
         _check(case)
-    summaries = [estimate(case.differences, level) for case in cases]
+    summaries = [estimate(case.differences) for case in cases]
     tested = [i for i, summary in enumerate(summaries) if summary.units >= LEAST_UNITS]
     nonzero = holm([summaries[i].p(0.0) for i in tested])
     within = holm([_p_within(cases[i], summaries[i]) for i in tested])
@@ -108,7 +107,7 @@ def judge(cases: Sequence[Case], level: float = LEVEL) -> list[Verdict]:
     adjusted = dict(zip(tested, zip(nonzero, within, strict=True), strict=True))
     for i, (case, summary) in enumerate(zip(cases, summaries, strict=True)):
         p_zero, p_within = adjusted.get(i, (1.0, 1.0))
-        word = _word(case.direction, summary.mean, p_zero < level, p_within < level)
+        word = _word(case.direction, summary.mean, p_zero < LEVEL, p_within < LEVEL)
         verdicts.append(Verdict(word, summary.mean, summary.low, summary.high, p_zero, summary.units))
     return verdicts
 

@@ -64,12 +64,7 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
 
 
 def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
-    """Write `best.json`, for users: metric -> `{"checkpoint": "global_step_N", "step": N, "value": ...}`.
-
-    Args:
-        root: the run's folder of checkpoints.
-        best: metric -> (step, value).
-    """
+    """Write `best.json`, which tells users the best step of each metric, from metric -> (step, value)."""
     entries = {
         name: {"checkpoint": f"global_step_{step}", "step": step, "value": value}
         for name, (step, value) in best.items()

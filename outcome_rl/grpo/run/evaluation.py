@@ -123,12 +123,7 @@ def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
 
 
 def watched_set(macro: str, sources: Sequence[str]) -> str | None:
-    """Return the data set in the records that stands for several sources: their average or the only one; None for none.
-
-    Args:
-        macro: name of the average, `MACRO_VALIDATION` or `MACRO_TEST`.
-        sources: `data.val_files` or `data.test_files`.
-    """
+    """Return the data set in the records that stands for some sources: their average `macro`, or the only one."""
     names = {set_name([source]) for source in sources}
     return macro if len(names) > 1 else next(iter(names), None)
 
