@@ -402,17 +402,18 @@ class Trainer:
 
     def _finish(self, display: Display) -> None:
         """Write the report, and show the tables of base against trained, from the records."""
-        from outcome_rl.grpo.run.report import compare, write_report
+        from outcome_rl.grpo.run.report import read_run, write_report
 
-        run_dir, data = self.config.run_dir, self.config.data
-        for _, base, trained in compare(self.records.rows("evaluations"), data.test_files, data.val_files):
+        run_dir = self.config.run_dir
+        run = read_run(run_dir)
+        for _, base, trained in run.comparisons:
             display.comparison(base, trained)
         report = write_report([run_dir], run_dir / "report.html")
         display.say(
             f"{run_dir}/ holds config.yaml, metrics.jsonl, evaluations.jsonl, samples.jsonl, {report.name}, and the "
             f"model in {latest_checkpoint(self.checkpoint_root)}/model"
         )
-        for name, (step, value) in self._best(self.records).items():
+        for name, (step, value) in run.best.items():
             display.say(f"best {name} on validation: {value:.3f}, in global_step_{step}")
 
 

@@ -48,7 +48,14 @@ class Run(NamedTuple):
 
     @property
     def comparisons(self) -> list[Comparison]:
-        return compare(self.evaluations, self.config["data"]["test_files"], self.config["data"]["val_files"])
+        """First and last row of each test set (without one, of each validation set), after those of their average."""
+        data = self.config["data"]
+        macro, sources = (
+            (MACRO_TEST, data["test_files"]) if data["test_files"] else (MACRO_VALIDATION, data["val_files"])
+        )
+        names = dict.fromkeys([macro, *(set_name([source]) for source in sources)])
+        rows = {name: [row for row in self.evaluations if row["dataset"] == name] for name in names}
+        return [Comparison(name, found[0], found[-1]) for name, found in rows.items() if len(found) > 1]
 
 
 def read_run(folder: Path) -> Run:
@@ -64,24 +71,6 @@ def read_run(folder: Path) -> Run:
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     streams = {stream: list(read_rows(folder / f"{stream}.jsonl")) for stream in STREAMS}
     return Run(folder.name, text, yaml.safe_load(text), **streams)
-
-
-def compare(evaluations: Sequence[dict[str, Any]], test: Sequence[str], validation: Sequence[str]) -> list[Comparison]:
-    """Pair the first and last row of each test set (of each validation set if there is no test set).
-
-    The average over several sets comes first.
-
-    Args:
-        evaluations: rows of `evaluations.jsonl`.
-        test, validation: `data.test_files` and `data.val_files`.
-    """
-    macro, sources = (MACRO_TEST, test) if test else (MACRO_VALIDATION, validation)
-    found = []
-    for name in dict.fromkeys([macro, *(set_name([source]) for source in sources)]):
-        rows = [row for row in evaluations if row["dataset"] == name]
-        if len(rows) > 1:
-            found.append(Comparison(name, rows[0], rows[-1]))
-    return found
 
 
 def write_report(folders: Sequence[Path], out: Path) -> Path:

@@ -13,7 +13,7 @@ from command_line import invoke
 from grpo_runs import MakeConfig, rows
 
 from outcome_rl import cli
-from outcome_rl.grpo.run.report import compare, read_run, write_report
+from outcome_rl.grpo.run.report import Comparison, Run, read_run, write_report
 from outcome_rl.grpo.trainer import train
 
 VOID = {"meta", "br", "link", "img", "path", "use"}
@@ -169,6 +169,11 @@ def evaluation(dataset: str, step: int) -> dict[str, Any]:
 
 def test_test_data_are_compared_and_validation_data_where_there_are_none() -> None:
     kept = [evaluation(name, step) for step in (0, 5, 9) for name in ("v", "a", "b", "macro:test")]
+
+    def compare(evaluations: list[dict[str, Any]], test: list[str], validation: list[str]) -> list[Comparison]:
+        data = {"test_files": test, "val_files": validation}
+        return Run("run", "", {"data": data}, metrics=[], evaluations=evaluations, samples=[]).comparisons
+
     pairs = [(one.dataset, one.base["step"], one.trained["step"]) for one in compare(kept, ["a.jsonl", "b"], ["v"])]
     assert pairs == [("macro:test", 0, 9), ("a", 0, 9), ("b", 0, 9)]
     assert [one.dataset for one in compare(kept, [], ["v.jsonl"])] == ["v"]
