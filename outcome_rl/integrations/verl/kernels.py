@@ -4,9 +4,6 @@ from outcome_rl.integrations.verl.kernels import linear_cross_entropy
 # from verl.utils.kernel.linear_cross_entropy import linear_cross_entropy
 """
 
-from typing import Any
-
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -46,8 +43,10 @@ def linear_cross_entropy(
     if reduction.lower() not in ("none", "sum", "mean"):
         raise ValueError(f"reduction must be 'none', 'sum' or 'mean'; got {reduction!r}")
     ranks = 1 if dist_process_group is None else dist.get_world_size(dist_process_group)
-    if ranks > 1:
-        hidden = _PartOfGradient.apply(hidden, ranks)  # type: ignore[no-untyped-call]
+    if ranks > 1 and hidden.requires_grad:
+        hidden = hidden.view_as(hidden)
+        # The gradient is the same on all ranks: each takes an equal part.
+        hidden.register_hook(lambda gradient: gradient / ranks)  # type: ignore[no-untyped-call]
     logps_N, entropies_N = linear_logprobs(
         hidden.reshape(-1, hidden.shape[-1]),
         weight,
@@ -62,16 +61,3 @@ def linear_cross_entropy(
     elif reduction.lower() == "mean":
         logps_N = logps_N.mean()
     return logps_N, entropies_N
-
-
-class _PartOfGradient(torch.autograd.Function):
-    """Pass a tensor on, and back an equal part of its gradient, which is the same on all ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, ranks: int) -> Tensor:
-        ctx.ranks = ranks
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient / ctx.ranks, None
