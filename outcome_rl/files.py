@@ -191,8 +191,6 @@ def _sha256(path: Path) -> str:
 
 def _sync(path: Path) -> None:
     """Force a file or folder to disk, so that a rename never arrives before the contents that it names."""
-    if os.name != "posix" and path.is_dir():  # Windows has no such call for folders and needs none
-        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -202,7 +200,7 @@ def _sync(path: Path) -> None:
 
 def _exchange(new: Path, old: Path) -> None:
     """Swap two folders in one step on Linux, in two renames where the system or the file system cannot."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
     here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     if rename is not None and rename(here, os.fsencode(new), here, os.fsencode(old), swap) == 0:
         return

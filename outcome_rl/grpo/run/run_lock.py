@@ -1,5 +1,6 @@
 """Protection of a run: a lock on its folder, and signals that wait for the end of a step or an evaluation."""
 
+import fcntl
 import logging
 import signal
 from collections.abc import Iterator
@@ -29,8 +30,6 @@ def only_run_in(run_dir: Path) -> Iterator[None]:
     Raises:
         RunBusyError: another process holds the lock.
     """
-    import fcntl
-
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / ".lock").open("w") as file:
         try:
