@@ -12,7 +12,7 @@ import copy
 import math
 import operator
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -41,7 +41,6 @@ class Setting:
     help: str
     bounds: tuple[tuple[str, float], ...]  # such as (">", 0) and ("<=", 1)
     also: float | None
-    choices: tuple[Any, ...]
     affects_results: bool
 
     @property
@@ -57,8 +56,7 @@ class Setting:
     @property
     def allowed(self) -> str:
         """Allowed values in words: the choices or the range; empty if the type says it all."""
-        choices = self.choices or _literals(self.type)
-        text = ", ".join(map(yaml_text, choices)) if choices else self.range
+        text = ", ".join(map(yaml_text, _literals(self.type))) or self.range
         return f"{text}, or null" if text and type(None) in get_args(self.type) else text
 
     def parse(self, value: Any) -> Any:
@@ -81,12 +79,11 @@ class Setting:
             TypeError: the value has the wrong type.
             ValueError: it is outside the range, not finite or beyond 64 bits, or none of the choices.
         """
+        items = self.value if isinstance(self.value, list | tuple) else [self.value]
         if not _fits(self.value, self.type):
-            unknown_choice = isinstance(self.value, str) and _literals(self.type)
+            unknown_choice = _literals(self.type) and all(isinstance(item, str) for item in items)
             raise (ValueError if unknown_choice else TypeError)(self._message(_words(self.type)))
-        for item in self.value if isinstance(self.value, list | tuple) else [self.value]:
-            if self.choices and item not in self.choices:
-                raise ValueError(self._message(f"some of {', '.join(map(repr, self.choices))}"))
+        for item in items:
             if not isinstance(item, int | float) or isinstance(item, bool) or item == self.also:
                 continue
             if not all(_ORDERS[sign](item, bound) for sign, bound in self.bounds):
@@ -110,17 +107,17 @@ def setting(
     lt: float | None = None,
     le: float | None = None,
     also: float | None = None,
-    choices: Sequence[Any] = (),
     affects_results: bool = True,
 ) -> T:
     """Declare a setting: a dataclass field that knows its range, help text and effect on results.
+
+    Choices are declared by the annotation, as `Literal` or a list of it.
 
     Args:
         default: the default; a mutable one is copied for every instance.
         help: one or two sentences for the documentation and the command line.
         gt, ge, lt, le: bounds of a number, or of every number of a list; exclusive and inclusive.
         also: a number that is allowed outside the bounds, such as -1 for "all".
-        choices: allowed items of a list. The choices of a single value are declared by a `Literal` annotation.
         affects_results: whether a run computes something else under another value. If not, a run that continues a
             checkpoint may change it.
     """
@@ -131,7 +128,6 @@ def setting(
         "help": help,
         "bounds": tuple((sign, bound) for sign, bound in given if bound is not None),
         "also": also,
-        "choices": tuple(choices),
         "affects_results": affects_results,
     }
     if isinstance(default, list | dict | set):
@@ -204,9 +200,10 @@ def _default(one: Field[Any]) -> Any:
 
 
 def _literals(annotation: Any) -> list[Any]:
-    """Return the choices that a `Literal` declares, alone or in a union."""
+    """Return the choices that a `Literal` declares, alone, as items of a list or in a union."""
     kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
-    return [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    items = (get_args(kind)[0] if get_origin(kind) is list else kind for kind in kinds)
+    return [choice for item in items if get_origin(item) is Literal for choice in get_args(item)]
 
 
 def _is_union(annotation: Any) -> bool:
@@ -255,6 +252,8 @@ def _words(annotation: Any) -> str:
         return " or ".join(map(_words, inner))
     if origin is Literal:
         return f"one of {', '.join(map(repr, inner))}"
+    if origin is list and get_origin(inner[0]) is Literal:
+        return f"some of {', '.join(map(repr, get_args(inner[0])))}"
     if origin in (list, tuple):
         return f"{'a list of' if origin is list else len(inner)} {_WORDS[inner[0]][1]}"
     return "a function" if origin is Callable else _WORDS[annotation][0]

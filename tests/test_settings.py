@@ -31,7 +31,7 @@ class Config:
     limit: int = setting(-1, "A limit; -1 is none.", ge=1, also=-1)
     decays: tuple[float, float] = setting((0.9, 0.999), "Two decays.", ge=0, lt=1)
     weights: float | list[float] = setting([0.1], "One weight, or one for each.", ge=0)
-    names: list[str] = setting(["x"], "Names.", choices=("x", "y"))
+    names: list[Literal["x", "y"]] = setting(["x"], "Names.")
     title: str = setting("", "A title.")
     flag: bool | None = setting(None, "A flag.")
     rule: str | Callable[[str], Any] = setting("math", "A name or a function.")
@@ -122,7 +122,7 @@ def test_values_that_fit_pass(name: str, value: Any) -> None:
         ("weights", math.inf, ValueError, "weights must be finite; got inf"),
         ("weights", math.nan, ValueError, "weights must be >= 0; got nan"),
         ("names", ["z"], ValueError, r"names must be some of 'x', 'y'; got \['z'\]"),
-        ("names", [3], TypeError, r"names must be a list of strings; got \[3\]"),
+        ("names", [3], TypeError, r"names must be some of 'x', 'y'; got \[3\]"),
         ("title", 3, TypeError, "title must be a string; got 3$"),
         ("flag", 1, TypeError, "flag must be true or false or null; got 1"),
         ("inner.mode", "c", ValueError, "inner.mode must be one of 'a', 'b'; got 'c'; the default is a"),

@@ -333,11 +333,8 @@ class TrainerConfig:
     num_threads: int | None = setting(
         None, "PyTorch CPU threads; null keeps PyTorch's default.", gt=0, affects_results=False
     )
-    logger: list[str] = setting(
-        ["console"],
-        "Displays and trackers of the metrics; metrics.jsonl is always written.",
-        choices=("console", "tensorboard", "wandb", "trackio"),
-        affects_results=False,
+    logger: list[Literal["console", "tensorboard", "wandb", "trackio"]] = setting(
+        ["console"], "Displays and trackers of the metrics; metrics.jsonl is always written.", affects_results=False
     )
     project_name: str = setting("outcome_rl", "Project of the run in W&B and trackio.", affects_results=False)
     log_generations: int = setting(
