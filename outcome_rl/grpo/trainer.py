@@ -123,7 +123,7 @@ class Trainer:
             raise ValueError(
                 f"trainer.initial_exploration={self.config.trainer.initial_exploration} must hold counts of questions "
                 f"in data.train_files; its {len(known)} questions have ids such as {next(iter(known))!r}, those of "
-                f"this run are like {problems[0].id!r}, from {self.train_set.id_source}. Set data.id_key, or leave it out"
+                f"this run like {problems[0].id!r}, from {self.train_set.id_source}. Set data.id_key, or leave it out"
             )
         self.explorer.id_source = self.explorer.id_source or self.train_set.id_source
 
@@ -362,7 +362,7 @@ class Trainer:
         return {**self.config.identity, **data, "outcome rule": self.explorer.matcher.rule}
 
     def _save_if_new(self) -> None:
-        if self.state.step > self.saved_step and self.collector.can_be_saved:
+        if self.state.step > self.saved_step and self.collector.wait_until_savable():
             self._save()
 
     def _save(self) -> None:

@@ -203,7 +203,7 @@ def test_counts_of_other_questions_are_refused(small_config: MakeConfig, tmp_pat
         explorer.score(["gsm8k:7"], [r"\boxed{1}"], ["1"])
         explorer.save(tmp_path / "other")
     setting = f"trainer.initial_exploration={tmp_path / 'other'}"
-    with pytest.raises(ValueError, match=r"have ids such as 'gsm8k:7', those of this run are like 'dialect0"):
+    with pytest.raises(ValueError, match=r"have ids such as 'gsm8k:7', those of this run like 'dialect0"):
         Trainer(small_config(tmp_path, setting))
 
 

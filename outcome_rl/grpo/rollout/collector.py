@@ -124,9 +124,8 @@ class Collector:
         ]
         self._ahead = number, lambda: rollouts
 
-    @property
-    def can_be_saved(self) -> bool:
-        """Whether a whole step is done, and the responses sampled ahead are there, for which it waits."""
+    def wait_until_savable(self) -> bool:
+        """Wait for responses sampled ahead, in all processes; return whether they came, and a whole step is done."""
         try:
             self.ahead()
         except EngineDied:
