@@ -1,9 +1,38 @@
-#include "group_advantages.h"
+// Group advantages on the CPU: the C++ twin of outcome_rl_kernels/advantages/reference.py, which has the formulas.
+//
+// Sums are taken in double. The rest of the bonuses is computed in the type of the rewards, in the order of the
+// reference and without fused multiply-adds, so that they are the same bits (`ucb_mean`: up to the rounding of one sum);
+// advantages are computed in double and rounded once.
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "count_table.h"
+#include "exports.h"
 
 namespace outcome_rl {
+
+enum class Bonus : int32_t { kNone, kUcb, kUcbMean, kUcbCon, kBatch, kBatchPositive };  // as BONUS_METHODS
+
+struct BonusTerm {
+    double coef;
+    Bonus method;
+    int32_t zero_when_all_correct;
+};
+
+// Mirrored by `_Settings` in advantages/native.py.
+struct GroupSettings {
+    const BonusTerm* terms;
+    int64_t term_count;
+    double baseline;
+    double exponent;  // of the counts
+    double eps;
+    int32_t ddof;
+    int32_t standardise;       // divide by the standard deviation
+    int32_t no_answer_counts;  // outcome 0 earns a bonus like any other
+};
 
 namespace {
 
@@ -91,26 +120,76 @@ bool all_correct(const uint8_t* correct, const T* rewards, int64_t n) {
     return std::all_of(rewards, rewards + n, [](T reward) { return reward > 0; });
 }
 
-}  // namespace
-
+// Writes the advantages and bonuses of a group; `before` may be null where no term needs counts.
 template <class T>
-void group_advantages(const Groups<T>& input, const GroupSettings& settings, T* advantages, T* bonuses) {
-    const int64_t n = input.samples;
-    for (int64_t start = 0; start < input.groups * n; start += n) {
-        reward_advantages(input.rewards + start, n, settings, advantages + start);
-        const bool solved =
-            all_correct(input.correct == nullptr ? nullptr : input.correct + start, input.rewards + start, n);
-        const int64_t* before = input.before == nullptr ? nullptr : input.before + start;
-        const Signals<T> signals(input.outcomes + start, before, n, settings);
-        std::fill_n(bonuses + start, n, T(0));
-        for (int64_t term = 0; term < settings.term_count; ++term) {
-            if (solved && settings.terms[term].zero_when_all_correct != 0) continue;
-            signals.add(settings.terms[term], bonuses + start);
-        }
+void advantages_of_group(
+    const T* rewards,
+    const int64_t* outcomes,
+    const uint8_t* correct,
+    const int64_t* before,
+    int64_t n,
+    const GroupSettings& settings,
+    T* advantages,
+    T* bonuses) {
+    reward_advantages(rewards, n, settings, advantages);
+    const bool solved = all_correct(correct, rewards, n);
+    const Signals<T> signals(outcomes, before, n, settings);
+    std::fill_n(bonuses, n, T(0));
+    for (int64_t term = 0; term < settings.term_count; ++term) {
+        if (solved && settings.terms[term].zero_when_all_correct != 0) continue;
+        signals.add(settings.terms[term], bonuses);
     }
 }
 
-template void group_advantages(const Groups<float>&, const GroupSettings&, float*, float*);
-template void group_advantages(const Groups<double>&, const GroupSettings&, double*, double*);
+}  // namespace
+
+// Arrays are [groups, samples], `questions` [groups]. `float64` says whether rewards, advantages and bonuses are double or
+// float. `correct` may be null: where the reward is positive. `table` may be null, `before` then too; `update` adds the
+// groups to the table. False: out of memory; nothing is counted and nothing computed.
+OUTCOME_RL_EXPORT bool group_advantages(
+    CountTable* table,
+    int32_t update,
+    int32_t float64,
+    const void* rewards,
+    const int64_t* questions,
+    const int64_t* outcomes,
+    const uint8_t* correct,
+    int64_t groups,
+    int64_t samples,
+    const GroupSettings* settings,
+    void* advantages,
+    void* bonuses,
+    int64_t* before) noexcept {
+    if (table != nullptr) {
+        const Keys keys{questions, outcomes, groups * samples, samples};
+        if (update == 0) {
+            table->lookup(keys, before);
+        } else if (!table->observe(keys, before)) {
+            return false;
+        }
+    }
+    const auto at = [](auto* array, int64_t start) { return array == nullptr ? nullptr : array + start; };
+    const auto compute = [&](auto* to) {
+        using T = std::remove_pointer_t<decltype(to)>;
+        const auto* from = static_cast<const T*>(rewards);
+        for (int64_t start = 0; start < groups * samples; start += samples) {
+            advantages_of_group(
+                from + start,
+                outcomes + start,
+                at(correct, start),
+                at(before, start),
+                samples,
+                *settings,
+                to + start,
+                static_cast<T*>(bonuses) + start);
+        }
+    };
+    if (float64 != 0) {
+        compute(static_cast<double*>(advantages));
+    } else {
+        compute(static_cast<float*>(advantages));
+    }
+    return true;
+}
 
 }  // namespace outcome_rl

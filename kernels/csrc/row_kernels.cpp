@@ -1,10 +1,21 @@
-#include "row_kernels.h"
+// Passes over rows of logits: their statistics, and their gradient from those. No loss formula is here.
+//
+//     s_v = logit_v / temperature,   maximum = max_v s_v,   log_sum = log sum_v exp(s_v - maximum)
+//     log p_v = s_v - maximum - log_sum
+//     logp = log p_label,            entropy = -sum_v p_v log p_v
+//     d logp / d logit_v    = (1[v = label] - p_v) / temperature
+//     d entropy / d logit_v = -p_v (log p_v + entropy) / temperature
+//
+// The log-sum-exp stays in its two parts: as one float32 near 20 it would be off by 1e-6, and every p_v with it.
+// Sums are in float32 lanes and combined in double.
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "bfloat16.h"
+#include "exports.h"
 #include "over_rows.h"
 
 // FOR_EACH_MACHINE, from CMakeLists.txt: the compiler makes one copy of the hot loops for each kind of machine and the
@@ -88,92 +99,134 @@ FOR_EACH_MACHINE void write_gradients(
     }
 }
 
+// Of a row: a column of (4, rows) statistics.
+struct Statistics {
+    double logp = 0, entropy = 0, maximum = 0, log_sum = 0;
+};
+
 template <class Logit>
-void statistics_of_row(const LogitRows<Logit>& in, int64_t r, const RowStatistics& to) {
-    const Logit* row = in.logits + r * in.vocabulary;
+Statistics statistics_of_row(const Logit* row, int64_t vocabulary, int64_t label, float inverse_temperature) {
     // A maximum starts at the lowest number, since -inf - -inf is NaN.
     float maximum = std::numeric_limits<float>::lowest(), largest = -std::numeric_limits<float>::infinity();
     double exp_sum = 0, weighted_sum = 0;
-    for (int64_t start = 0; start < in.vocabulary; start += kBlock) {
-        const int64_t n = std::min(kBlock, in.vocabulary - start);
-        largest = std::max(largest, block_maximum(row + start, n) * in.inverse_temperature);
+    for (int64_t start = 0; start < vocabulary; start += kBlock) {
+        const int64_t n = std::min(kBlock, vocabulary - start);
+        largest = std::max(largest, block_maximum(row + start, n) * inverse_temperature);
         if (largest > maximum) {
             const double drop = static_cast<double>(maximum) - largest;
             weighted_sum = (weighted_sum + exp_sum * drop) * std::exp(drop);
             exp_sum *= std::exp(drop);
             maximum = largest;
         }
-        const Sums sums = block_sums(row + start, n, in.inverse_temperature, maximum);
+        const Sums sums = block_sums(row + start, n, inverse_temperature, maximum);
         exp_sum += sums.exp;
         weighted_sum += sums.exp_times_x;
     }
     // A row without a possible token is not a number.
     const double log_sum = std::log(std::isinf(largest) ? std::numeric_limits<double>::quiet_NaN() : exp_sum);
-    to.maximum[r] = maximum;
-    to.log_sum[r] = log_sum;
-    to.logp[r] = to_float(row[in.labels[r]]) * in.inverse_temperature - maximum - log_sum;
-    to.entropy[r] = log_sum - weighted_sum / exp_sum;
+    const double logp = to_float(row[label]) * inverse_temperature - maximum - log_sum;
+    return {logp, log_sum - weighted_sum / exp_sum, maximum, log_sum};
+}
+
+// Writes g * d logp + e * d entropy, by logits times the inverse temperature.
+template <class Logit, class Gradient>
+void gradient_of_row(
+    const Logit* row,
+    int64_t vocabulary,
+    int64_t label,
+    float inverse_temperature,
+    const Statistics& of,
+    double g,
+    double e,
+    Gradient* to) {
+    write_gradients(
+        row,
+        vocabulary,
+        inverse_temperature,
+        static_cast<float>(of.maximum),
+        static_cast<float>(of.log_sum),
+        static_cast<float>(g + e * of.entropy),
+        static_cast<float>(e),
+        to);
+    // 1 - p cancels where the row is peaked, so it is taken from the logarithm.
+    const double at_label = -g * std::expm1(of.logp) - e * std::exp(of.logp) * (std::max(of.logp, -87.0) + of.entropy);
+    store(to + label, static_cast<float>(at_label));
 }
 
 bool is_active(const uint8_t* active, int64_t r) { return active == nullptr || active[r] != 0; }
 
+// Calls pass(logits, gradients) with pointers of the types that `kind` names: 0 float32, 1 bfloat16, 2 float32 with
+// bfloat16 gradients.
+template <class Pass>
+void by_kind(int32_t kind, const void* logits, void* gradients, Pass pass) {
+    const auto* wide = static_cast<const float*>(logits);
+    const auto* half = static_cast<const Bfloat16*>(logits);
+    if (kind == 0) pass(wide, static_cast<float*>(gradients));
+    if (kind == 1) pass(half, static_cast<Bfloat16*>(gradients));
+    if (kind == 2) pass(wide, static_cast<Bfloat16*>(gradients));
+}
+
 }  // namespace
 
-template <class Logit>
-void row_statistics(const LogitRows<Logit>& in, const RowStatistics& to, int threads) {
-    over_rows(in.rows, in.vocabulary, threads, [=](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-            if (is_active(in.active, r)) {
-                statistics_of_row(in, r, to);
-            } else {
-                to.logp[r] = to.entropy[r] = to.maximum[r] = to.log_sum[r] = 0;
+// Writes (4, rows) statistics of (rows, vocabulary) logits. `active` null: all rows are; other rows are not read and give
+// zeros, here and below.
+OUTCOME_RL_EXPORT void row_statistics(
+    int32_t kind,
+    const void* logits,
+    const int64_t* labels,
+    const uint8_t* active,
+    int64_t rows,
+    int64_t vocabulary,
+    float inverse_temperature,
+    double* statistics,
+    int32_t threads) noexcept {
+    by_kind(kind, logits, nullptr, [=](auto* in, auto*) {
+        over_rows(rows, vocabulary, threads, [=](int64_t begin, int64_t end) {
+            for (int64_t r = begin; r < end; ++r) {
+                Statistics found;
+                if (is_active(active, r)) {
+                    found = statistics_of_row(in + r * vocabulary, vocabulary, labels[r], inverse_temperature);
+                }
+                statistics[r] = found.logp;
+                statistics[rows + r] = found.entropy;
+                statistics[2 * rows + r] = found.maximum;
+                statistics[3 * rows + r] = found.log_sum;
             }
-        }
+        });
     });
 }
 
-template <class Logit, class Gradient>
-void row_gradients(
-    const LogitRows<Logit>& in,
-    const RowStatistics& of,
+// Writes `logp_grad * d logp + entropy_grad * d entropy` of every row to `gradients`, which may be the logits themselves.
+// `entropy_grad` null: zero.
+OUTCOME_RL_EXPORT void row_gradients(
+    int32_t kind,
+    const void* logits,
+    const int64_t* labels,
+    const uint8_t* active,
+    int64_t rows,
+    int64_t vocabulary,
+    float inverse_temperature,
+    const double* statistics,
     const double* logp_grad,
     const double* entropy_grad,
-    Gradient* gradients,
-    int threads) {
-    over_rows(in.rows, in.vocabulary, threads, [=](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-            Gradient* to = gradients + r * in.vocabulary;
-            if (!is_active(in.active, r)) {
-                std::fill_n(to, in.vocabulary, Gradient{});
-                continue;
+    void* gradients,
+    int32_t threads) noexcept {
+    by_kind(kind, logits, gradients, [=](auto* in, auto* out) {
+        over_rows(rows, vocabulary, threads, [=](int64_t begin, int64_t end) {
+            for (int64_t r = begin; r < end; ++r) {
+                auto* to = out + r * vocabulary;
+                if (!is_active(active, r)) {
+                    std::fill_n(to, vocabulary, std::remove_reference_t<decltype(*to)>{});
+                    continue;
+                }
+                const Statistics of{
+                    statistics[r], statistics[rows + r], statistics[2 * rows + r], statistics[3 * rows + r]};
+                const double g = logp_grad[r] * inverse_temperature;
+                const double e = entropy_grad == nullptr ? 0 : entropy_grad[r] * inverse_temperature;
+                gradient_of_row(in + r * vocabulary, vocabulary, labels[r], inverse_temperature, of, g, e, to);
             }
-            const double g = logp_grad[r] * in.inverse_temperature;
-            const double e = entropy_grad == nullptr ? 0 : entropy_grad[r] * in.inverse_temperature;
-            const double logp = of.logp[r], entropy = of.entropy[r];
-            write_gradients(
-                in.logits + r * in.vocabulary,
-                in.vocabulary,
-                in.inverse_temperature,
-                static_cast<float>(of.maximum[r]),
-                static_cast<float>(of.log_sum[r]),
-                static_cast<float>(g + e * entropy),
-                static_cast<float>(e),
-                to);
-            // 1 - p cancels where the row is peaked, so it is taken from the logarithm.
-            const double at_label = -g * std::expm1(logp) - e * std::exp(logp) * (std::max(logp, -87.0) + entropy);
-            store(to + in.labels[r], static_cast<float>(at_label));
-        }
+        });
     });
 }
-
-template void row_statistics(const LogitRows<float>&, const RowStatistics&, int);
-template void row_statistics(const LogitRows<Bfloat16>&, const RowStatistics&, int);
-
-#define ROW_GRADIENTS(Logit, Gradient)      \
-    template void row_gradients(            \
-        const LogitRows<Logit>&, const RowStatistics&, const double*, const double*, Gradient*, int)
-ROW_GRADIENTS(float, float);
-ROW_GRADIENTS(float, Bfloat16);
-ROW_GRADIENTS(Bfloat16, Bfloat16);
 
 }  // namespace outcome_rl

@@ -1,11 +1,18 @@
-#include "support.h"
+// Products of hidden states with the kept rows of a head, and the sums that are their gradients.
+//
+// An entry is a kept token of a position. Entries with a negative token id or index are skipped.
+//
+//     logits[e] = hidden[rows[e]] . weight[token_ids[e]]                       0 where skipped
+//     sums[s]   = sum over offsets[s] <= e < offsets[s + 1] of coefficients[e] * table[index[e]]
+//
+// Every sum has one order, whatever the number of threads.
 
 #include <algorithm>
+#include <cstdint>
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
+#include "bfloat16.h"
+#include "exports.h"
+#include "huge_pages.h"
 #include "over_rows.h"
 
 namespace outcome_rl {
@@ -35,19 +42,6 @@ FOR_EACH_MACHINE void write(const float* from, int64_t n, Value* to) {
     for (int64_t i = 0; i < n; ++i) store(to + i, from[i]);
 }
 
-// Asks for large pages where a gradient of V rows is written: its memory is fresh, and at 4 KiB a page fault the faults
-// take ten times as long as the zeros.
-void prefer_large_pages(void* begin, int64_t bytes) {
-#ifdef __linux__
-    constexpr uintptr_t kPage = 2 << 20;
-    const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + kPage - 1) / kPage * kPage;
-    const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + static_cast<uintptr_t>(bytes)) / kPage * kPage;
-    if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#else
-    (void)begin, (void)bytes;
-#endif
-}
-
 template <class Value>
 void sum_of_segment(
     const Value* table,
@@ -72,40 +66,52 @@ void sum_of_segment(
     }
 }
 
+// Calls pass(Bfloat16{}) or pass(0.0f), whose type is that of the values.
+template <class Pass>
+void by_type(int32_t bfloat16, Pass pass) {
+    bfloat16 != 0 ? pass(Bfloat16{}) : pass(0.0f);
+}
+
 }  // namespace
 
-template <class Value>
-void kept_logits(
-    const Value* hidden,
-    const Value* weight,
+// `bfloat16` says whether hidden states and weight are bfloat16 or float.
+OUTCOME_RL_EXPORT void kept_logits(
+    int32_t bfloat16,
+    const void* hidden,
+    const void* weight,
     const int64_t* rows,
     const int64_t* token_ids,
     int64_t entries,
     int64_t width,
     float* logits,
-    int threads) {
-    over_rows(entries, width, threads, [=](int64_t begin, int64_t end) {
-        for (int64_t e = begin; e < end; ++e) {
-            double sum = 0;
-            for (int64_t i = 0; token_ids[e] >= 0 && i < width; i += kBlock) {
-                const Value *a = hidden + rows[e] * width + i, *b = weight + token_ids[e] * width + i;
-                sum += block_product(a, b, std::min(kBlock, width - i));
+    int32_t threads) noexcept {
+    by_type(bfloat16, [=](auto value) {
+        const auto* states = static_cast<const decltype(value)*>(hidden);
+        const auto* head = static_cast<const decltype(value)*>(weight);
+        over_rows(entries, width, threads, [=](int64_t begin, int64_t end) {
+            for (int64_t e = begin; e < end; ++e) {
+                double sum = 0;
+                for (int64_t i = 0; token_ids[e] >= 0 && i < width; i += kBlock) {
+                    const auto *a = states + rows[e] * width + i, *b = head + token_ids[e] * width + i;
+                    sum += block_product(a, b, std::min(kBlock, width - i));
+                }
+                logits[e] = static_cast<float>(sum);
             }
-            logits[e] = static_cast<float>(sum);
-        }
+        });
     });
 }
 
-template <class Value>
-void segment_sums(
-    const Value* table,
+// `bfloat16` says whether table and sums are bfloat16 or float. Sums: (segments, width), all of it written.
+OUTCOME_RL_EXPORT void segment_sums(
+    int32_t bfloat16,
+    const void* table,
     const int64_t* index,
     const float* coefficients,
     const int64_t* offsets,
     int64_t segments,
     int64_t width,
-    Value* sums,
-    int threads) {
+    void* sums,
+    int32_t threads) noexcept {
     // Threads get equal numbers of entries and segments together: writing zeros takes time, too.
     const auto first_segment = [=](int64_t work) {
         int64_t low = 0, high = segments;
@@ -119,21 +125,17 @@ void segment_sums(
         }
         return low;
     };
-    prefer_large_pages(sums, segments * width * static_cast<int64_t>(sizeof(Value)));
-    over_rows(offsets[segments] - offsets[0] + segments, width, threads, [=](int64_t begin, int64_t end) {
-        const int64_t last = first_segment(end);
-        for (int64_t s = first_segment(begin); s < last; ++s) {
-            sum_of_segment(table, index, coefficients, offsets[s], offsets[s + 1], width, sums + s * width);
-        }
+    by_type(bfloat16, [=](auto value) {
+        const auto* from = static_cast<const decltype(value)*>(table);
+        auto* to = static_cast<decltype(value)*>(sums);
+        advise_huge_pages(to, static_cast<size_t>(segments * width) * sizeof(value));
+        over_rows(offsets[segments] - offsets[0] + segments, width, threads, [=](int64_t begin, int64_t end) {
+            const int64_t last = first_segment(end);
+            for (int64_t s = first_segment(begin); s < last; ++s) {
+                sum_of_segment(from, index, coefficients, offsets[s], offsets[s + 1], width, to + s * width);
+            }
+        });
     });
 }
-
-#define SUPPORT(Value)                                                                                           \
-    template void kept_logits(                                                                                   \
-        const Value*, const Value*, const int64_t*, const int64_t*, int64_t, int64_t, float*, int);              \
-    template void segment_sums(                                                                                  \
-        const Value*, const int64_t*, const float*, const int64_t*, int64_t, int64_t, Value*, int)
-SUPPORT(float);
-SUPPORT(Bfloat16);
 
 }  // namespace outcome_rl

@@ -39,26 +39,24 @@ _DTYPES: dict[str, _Dtypes] = {
     "OutcomeCounts": {},
 }
 
-ABI_VERSION = 7  # raised together with `kAbiVersion` in csrc/api.cpp whenever an exported function changes
+ABI_VERSION = 8  # raised together with the one in csrc/abi_version.cpp whenever an exported function changes
 _PATH = Path(__file__).with_name("_native.so")
 _REBUILD = "To build it, install a C++17 compiler and reinstall with OUTCOME_RL_NATIVE=1 set, which shows why it fails"
-_POINTER, _INT64, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+_POINTER, _INT64, _INT32, _FLOAT, _BOOL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float, ctypes.c_bool
 _LOGIT_ROWS = (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _INT64, _FLOAT)
-# name: (result, *arguments), as declared in csrc/api.cpp
+# name: (result, *arguments), as declared in csrc
 _FUNCTIONS = {
     "count_table_create": (_POINTER, _INT32),
     "count_table_destroy": (None, _POINTER),
-    "count_table_size": (_INT64, _POINTER),
+    "count_table_size": (_INT64, _POINTER, _INT32),
     "count_table_total": (_INT64, _POINTER),
-    "count_table_pending_size": (_INT64, _POINTER),
     "count_table_slot_count": (_INT64, _POINTER),
-    "count_table_observe": (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _POINTER),
-    "count_table_add": (_INT32, _POINTER, _POINTER, _POINTER, _POINTER, _INT64, _INT32),
+    "count_table_observe": (_BOOL, _POINTER, _POINTER, _POINTER, _INT64, _POINTER),
+    "count_table_add": (_BOOL, _POINTER, _POINTER, _POINTER, _POINTER, _INT64, _INT32),
     "count_table_lookup": (None, _POINTER, _POINTER, _POINTER, _INT64, _POINTER),
-    "count_table_entries": (None, _POINTER, _POINTER, _POINTER, _POINTER),
-    "count_table_pending": (None, _POINTER, _POINTER, _POINTER, _POINTER),
+    "count_table_entries": (None, _POINTER, _INT32, _POINTER, _POINTER, _POINTER),
     "count_table_clear_pending": (None, _POINTER),
-    "group_advantages": (_INT32, _POINTER, _INT32, _INT32, *[_POINTER] * 4, _INT64, _INT64, *[_POINTER] * 4),
+    "group_advantages": (_BOOL, _POINTER, _INT32, _INT32, *[_POINTER] * 4, _INT64, _INT64, *[_POINTER] * 4),
     "row_statistics": (None, *_LOGIT_ROWS, _POINTER, _INT32),
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
     "kept_logits": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),

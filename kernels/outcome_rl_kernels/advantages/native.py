@@ -1,4 +1,4 @@
-"""Group advantages on the CPU in one call of C++ (csrc/group_advantages.h, which says how it rounds).
+"""Group advantages on the CPU in one call of C++ (csrc/group_advantages.cpp, which says how it rounds).
 
 Shapes: B groups, n samples.
 """
@@ -67,7 +67,7 @@ def native_group_advantages(
         standardise=settings.scale == "std",
         no_answer_counts=settings.no_answer == "own_class",
     )
-    status = native_library().group_advantages(
+    done = native_library().group_advantages(
         None if table is None else table.handle,
         update,
         rewards_Bn.dtype == torch.float64,
@@ -83,5 +83,5 @@ def native_group_advantages(
         None if before_Bn is None else before_Bn.data_ptr(),
     )
     if table is not None:
-        table.check(status)
+        table.check(done)
     return advantages_Bn, bonuses_Bn, before_Bn

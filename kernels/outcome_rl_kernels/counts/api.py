@@ -123,7 +123,7 @@ class OutcomeCounts:
                 the counts stay as they were.
         """
         with self.lock:  # what another thread observed in between would be forgotten as sent
-            pending = sort_entries(_to_device(self._table.pending(), "cpu"))
+            pending = sort_entries(_to_device(self._table.entries(pending=True), "cpu"))
             if process_group is not None or (dist.is_available() and dist.is_initialized()):
                 self._add_from_peers(pending, process_group)
             self._table.clear_pending()

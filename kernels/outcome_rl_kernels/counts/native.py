@@ -37,10 +37,10 @@ class NativeTable:
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         before = torch.empty_like(outcome_keys)
-        status = self._library.count_table_observe(
+        done = self._library.count_table_observe(
             self.handle, question_keys.data_ptr(), outcome_keys.data_ptr(), len(outcome_keys), before.data_ptr()
         )
-        self.check(status)
+        self.check(done)
         return before
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
@@ -54,14 +54,10 @@ class NativeTable:
         pointers = (column.data_ptr() for column in entries)
         self.check(self._library.count_table_add(self.handle, *pointers, len(entries.counts), pending))
 
-    def entries(self) -> CountEntries:
-        entries = _empty_entries(len(self))
-        self._library.count_table_entries(self.handle, *(column.data_ptr() for column in entries))
-        return entries
-
-    def pending(self) -> CountEntries:
-        entries = _empty_entries(self._library.count_table_pending_size(self.handle))
-        self._library.count_table_pending(self.handle, *(column.data_ptr() for column in entries))
+    def entries(self, *, pending: bool = False) -> CountEntries:
+        size = self._library.count_table_size(self.handle, pending)
+        entries = CountEntries(*torch.empty(len(CountEntries._fields), size, dtype=torch.int64))
+        self._library.count_table_entries(self.handle, pending, *(column.data_ptr() for column in entries))
         return entries
 
     def clear_pending(self) -> None:
@@ -71,13 +67,9 @@ class NativeTable:
         return int(self._library.count_table_total(self.handle))
 
     def __len__(self) -> int:
-        return int(self._library.count_table_size(self.handle))
+        return int(self._library.count_table_size(self.handle, False))
 
-    def check(self, status: int) -> None:
-        """Raise a MemoryError unless the call that returned `status` succeeded."""
-        if status != 0:
+    def check(self, done: bool) -> None:
+        """Raise a MemoryError unless a call that counts returned that it has done so."""
+        if not done:
             raise MemoryError(f"no memory to grow the count table of {self.slot_count} slots; its counts are unchanged")
-
-
-def _empty_entries(length: int) -> CountEntries:
-    return CountEntries(*(torch.empty(length, dtype=torch.int64) for _ in CountEntries._fields))

@@ -31,11 +31,8 @@ class CountTable(Protocol):
     def add(self, entries: CountEntries, *, pending: bool) -> None:
         """Add counts; `pending=False` keeps them out of what the next synchronisation sends."""
 
-    def entries(self) -> CountEntries:
-        """Return every pair and its count, in any order."""
-
-    def pending(self) -> CountEntries:
-        """Return every pair with a pending part, and that part, in any order."""
+    def entries(self, *, pending: bool = False) -> CountEntries:
+        """Return every pair and its count, or every pair with a pending part and that part, in any order."""
 
     def clear_pending(self) -> None:
         """Forget which parts are pending; the counts stay."""
@@ -70,11 +67,10 @@ class DictTable:
             if pending:
                 self._pending[pair] = self._pending.get(pair, 0) + count
 
-    def entries(self) -> CountEntries:
-        return _to_entries(self._counts)
-
-    def pending(self) -> CountEntries:
-        return _to_entries(self._pending)
+    def entries(self, *, pending: bool = False) -> CountEntries:
+        counts = self._pending if pending else self._counts
+        rows = [(*pair, count) for pair, count in counts.items()]
+        return CountEntries(*torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).t().contiguous())
 
     def clear_pending(self) -> None:
         self._pending.clear()
@@ -84,10 +80,3 @@ class DictTable:
 
     def __len__(self) -> int:
         return len(self._counts)
-
-
-def _to_entries(counts: dict[tuple[int, int], int]) -> CountEntries:
-    pairs = torch.tensor(list(counts), dtype=torch.int64).reshape(-1, 2)
-    return CountEntries(
-        pairs[:, 0].contiguous(), pairs[:, 1].contiguous(), torch.tensor(list(counts.values()), dtype=torch.int64)
-    )

@@ -60,11 +60,11 @@ class TritonTable:
     def add(self, entries: CountEntries, *, pending: bool) -> None:
         self._add(*entries, None, pending=pending)
 
-    def entries(self) -> CountEntries:
-        return self._select(count_word=2)
-
-    def pending(self) -> CountEntries:
-        return self._select(count_word=3 if self._has_pending else None)
+    def entries(self, *, pending: bool = False) -> CountEntries:
+        self._read_state()
+        word = 3 if pending else 2
+        chosen = self.slots[self.slots[:, word] > 0] if self._has_pending or not pending else self.slots[:0]
+        return CountEntries(*(chosen[:, column].contiguous() for column in (0, 1, word)))
 
     def clear_pending(self) -> None:
         if self._has_pending:
@@ -124,11 +124,6 @@ class TritonTable:
         grown = _new_slots(slot_count, self.slots.device)
         launch_rehash(self.slots, grown, self.state)
         self.slots = grown
-
-    def _select(self, count_word: int | None) -> CountEntries:
-        self._read_state()
-        chosen = self.slots[self.slots[:, count_word] > 0] if count_word is not None else self.slots[:0]
-        return CountEntries(*(chosen[:, word].contiguous() for word in (0, 1, count_word or 2)))
 
     def _read_state(self) -> list[int]:
         """Return the words of `state`; this synchronises."""

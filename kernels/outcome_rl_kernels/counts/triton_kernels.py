@@ -43,7 +43,7 @@ ARRIVALS = tl.constexpr(3)  # programs of the running launch that are past phase
 NO_ROOM = tl.constexpr(1)  # a launch was not counted
 LOST = tl.constexpr(2)  # a walk found neither its key nor an empty slot: memory was overwritten
 
-# Finaliser of SplitMix64, as in csrc/open_table.h: Triton takes 64-bit constants as signed numbers.
+# Finaliser of SplitMix64, as in csrc/count_table.cpp: Triton takes 64-bit constants as signed numbers.
 _GOLDEN_RATIO = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
 _MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9 - 2**64)
 _MIX_2 = tl.constexpr(0x94D049BB133111EB - 2**64)

@@ -1,4 +1,4 @@
-"""The row kernels on the CPU, in C++ (csrc/row_kernels.h)."""
+"""The row kernels on the CPU, in C++ (csrc/row_kernels.cpp)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Products with the kept rows of a head on the CPU, and the sums that are their gradients, in C++ (csrc/support.h)."""
+"""Products with the kept rows of a head on the CPU, and the sums that are their gradients (csrc/support.cpp)."""
 
 import torch
 from torch import Tensor

@@ -58,7 +58,7 @@ def check_stream(batches: list[list[Pair]], counts: OutcomeCounts) -> None:
         assert counts.observe(*columns(batch)).tolist() == [oracle[pair] for pair in batch]
         oracle.update(batch)
     assert as_dict(counts.items()) == oracle
-    assert as_dict(counts.table.pending()) == oracle
+    assert as_dict(counts.table.entries(pending=True)) == oracle
     assert (len(counts), counts.table.total()) == (len(oracle), oracle.total())
 
 
@@ -227,7 +227,7 @@ def test_a_launch_without_room_counts_nothing_and_says_so_later() -> None:
     slots = table.slots.clone()
     assert fill(table, [pairs[3], (8, 8)]) == [1, 0]  # still looks
     assert torch.equal(table.slots, slots)
-    for read in (table.__len__, table.total, table.entries, table.pending):
+    for read in (table.__len__, table.total, table.entries, lambda: table.entries(pending=True)):
         with pytest.raises(RuntimeError, match="replayed when the count table of 256 slots had no room"):
             read()
 
@@ -288,10 +288,10 @@ def test_growth_keeps_what_is_pending_and_what_is_not() -> None:
     counts.load_state_dict({"rule": "", **CountEntries(*columns([(1, 1), (1, 2)]), torch.tensor([4, 5]))._asdict()})
     counts.observe(*columns([(1, 1), (3, 3)]))
     counts.observe(*columns([(4, outcome) for outcome in range(50)]))
-    pending = as_dict(counts.table.pending())
+    pending = as_dict(counts.table.entries(pending=True))
     assert pending == {(1, 1): 1, (3, 3): 1, **{(4, outcome): 1 for outcome in range(50)}}
     counts.sync()
-    assert as_dict(counts.table.pending()) == {}
+    assert as_dict(counts.table.entries(pending=True)) == {}
     assert counts.lookup(*columns([(1, 1), (1, 2), (3, 3)])).tolist() == [5, 5, 1]
 
 

@@ -1,0 +1,3 @@
+#include "exports.h"
+
+OUTCOME_RL_EXPORT int32_t outcome_rl_abi_version() noexcept { return 8; }

@@ -1,0 +1,16 @@
+// The exported functions are plain C, called by ctypes, so no exception may leave them. Arrays are contiguous, aligned to
+// their elements and checked by the caller. One thread at a time may use a table.
+// A change of any signature or of its meaning raises the number in abi_version.cpp, together with ABI_VERSION in
+// backends.py.
+
+#pragma once
+
+#include <cstdint>
+
+#if defined(_WIN32)
+#define OUTCOME_RL_EXPORT extern "C" __declspec(dllexport)
+#elif defined(__GNUC__)
+#define OUTCOME_RL_EXPORT extern "C" __attribute__((visibility("default")))
+#else
+#define OUTCOME_RL_EXPORT extern "C"
+#endif
