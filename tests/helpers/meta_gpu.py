@@ -52,6 +52,6 @@ def replace_kernels(monkeypatch: pytest.MonkeyPatch) -> Launches:
     monkeypatch.setattr(scale_triton, "scale_", found)
     monkeypatch.setattr(support_triton, "_launch", found)
     monkeypatch.setattr(advantages_triton, "_group_advantages_kernel", found)
-    for name in ("launch_find", "launch_commit", "launch_rehash"):
+    for name in ("find_kernel", "commit_kernel", "rehash_kernel"):
         monkeypatch.setattr(counts_triton, name, found)
     return found

@@ -22,16 +22,8 @@ from torch import Tensor
 
 from outcome_rl_kernels.advantages.reference import BONUS_METHODS, NO_ANSWER, GroupSettings
 from outcome_rl_kernels.counts.api import OutcomeCounts
-from outcome_rl_kernels.counts.triton import TritonTable
-from outcome_rl_kernels.counts.triton_kernels import (
-    ARRIVALS,
-    commit,
-    find_or_claim,
-    has_room,
-    launch_commit,
-    limit_of,
-    shift_of,
-)
+from outcome_rl_kernels.counts.triton import TritonTable, limit_of, shift_of
+from outcome_rl_kernels.counts.triton_kernels import ARRIVALS, commit, find_or_claim
 
 _COMMIT_HERE = 2**14
 _THREADS = 128  # a few samples each in either phase
@@ -168,25 +160,21 @@ def _group_advantages_kernel(
     outcome = tl.load(outcomes_ptr + row, mask=valid, other=0)
     before = tl.zeros_like(outcome)
     if slots_ptr is not None:
-        may_claim = False
-        if places_ptr is not None:
-            may_claim = has_room(state_ptr, groups * SAMPLES, limit)
-        before, place = find_or_claim(
+        before = find_or_claim(
             slots_ptr,
             state_ptr,
             questions_ptr,
             outcomes_ptr,
+            before_ptr,
+            places_ptr,
             row,
             valid,
+            groups * SAMPLES,
             slot_count,
             shift,
-            may_claim,
+            limit,
             SAMPLES,
-            CLAIMS=places_ptr is not None,
         )
-        tl.store(before_ptr + row, before, mask=valid)
-        if places_ptr is not None:
-            tl.store(places_ptr + row, place, mask=valid)
 
     reward = tl.load(rewards_ptr + row, mask=valid, other=0.0)
     dtype: tl.constexpr = reward.dtype
@@ -302,7 +290,5 @@ def triton_group_advantages(
             enable_fp_fusion=False,
         )
     if table is not None and places_Bn is not None and rows > _COMMIT_HERE:
-        launch_commit(
-            table.slots, table.state, question_keys_B, outcome_keys_Bn, places_Bn, None, samples=n, pending=True
-        )
+        table.commit(question_keys_B, outcome_keys_Bn, places_Bn, None, pending=True)
     return advantages_Bn, bonuses_Bn, before_Bn

@@ -1,6 +1,7 @@
 """The count table on a GPU, behind the interface of `CountTable`; `triton_kernels` says how programs share it."""
 
 import torch
+import triton
 from torch import Tensor
 
 from outcome_rl_kernels.counts.reference import CountEntries
@@ -10,14 +11,14 @@ from outcome_rl_kernels.counts.triton_kernels import (
     SIZE,
     STATUS,
     TOTAL,
-    launch_commit,
-    launch_find,
-    launch_rehash,
-    limit_of,
+    commit_kernel,
+    find_kernel,
+    rehash_kernel,
 )
 
 _SIZE, _TOTAL, _STATUS, _LOST, _NO_ROOM = (int(word.value) for word in (SIZE, TOTAL, STATUS, LOST, NO_ROOM))
 _MIN_SLOTS = 16
+_BLOCK = 128  # rows a program, one a thread
 
 
 class TritonTable:
@@ -54,7 +55,7 @@ class TritonTable:
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         before = torch.empty_like(outcome_keys)
         if len(outcome_keys) > 0:
-            launch_find(self.slots, self.state, question_keys, outcome_keys, before, None)
+            self._find(question_keys, outcome_keys, before, None)
         return before
 
     def add(self, entries: CountEntries, *, pending: bool) -> None:
@@ -95,6 +96,44 @@ class TritonTable:
         self._captured |= capturing
         self._has_pending |= pending
 
+    def commit(
+        self, question_keys: Tensor, outcome_keys: Tensor, places: Tensor, amounts: Tensor | None, *, pending: bool
+    ) -> None:
+        """Phase 2, for questions with any number of outcomes each; `amounts` are 1 if None."""
+        rows = outcome_keys.numel()
+        with torch.cuda.device_of(self.slots):
+            commit_kernel[(triton.cdiv(rows, _BLOCK),)](
+                slots_ptr=self.slots,
+                state_ptr=self.state,
+                questions_ptr=question_keys,
+                outcomes_ptr=outcome_keys,
+                places_ptr=places,
+                amounts_ptr=amounts,
+                rows=rows,
+                slot_count=self.slot_count,
+                SAMPLES=rows // len(question_keys),
+                PENDING=pending,
+                BLOCK=_BLOCK,
+            )
+
+    def _find(self, question_keys: Tensor, outcome_keys: Tensor, before: Tensor | None, places: Tensor | None) -> None:
+        """Phase 1 of adding flat keys; without `places` a mere lookup."""
+        rows = len(outcome_keys)
+        with torch.cuda.device_of(self.slots):
+            find_kernel[(triton.cdiv(rows, _BLOCK),)](
+                slots_ptr=self.slots,
+                state_ptr=self.state,
+                questions_ptr=question_keys,
+                outcomes_ptr=outcome_keys,
+                before_ptr=before,
+                places_ptr=places,
+                rows=rows,
+                slot_count=self.slot_count,
+                shift=shift_of(self.slot_count),
+                limit=limit_of(self.slot_count),
+                BLOCK=_BLOCK,
+            )
+
     def _add(
         self,
         question_keys: Tensor,
@@ -109,8 +148,8 @@ class TritonTable:
             return
         self.reserve(rows, pending=pending)
         places = torch.empty_like(outcome_keys)
-        launch_find(self.slots, self.state, question_keys, outcome_keys, before, places)
-        launch_commit(self.slots, self.state, question_keys, outcome_keys, places, amounts, samples=1, pending=pending)
+        self._find(question_keys, outcome_keys, before, places)
+        self.commit(question_keys, outcome_keys, places, amounts, pending=pending)
 
     def _grow(self, pairs: int) -> None:
         if self._captured:
@@ -122,7 +161,16 @@ class TritonTable:
         while pairs > limit_of(slot_count):
             slot_count *= 2
         grown = _new_slots(slot_count, self.slots.device)
-        launch_rehash(self.slots, grown, self.state)
+        with torch.cuda.device_of(grown):
+            rehash_kernel[(triton.cdiv(self.slot_count, _BLOCK),)](
+                old_ptr=self.slots,
+                slots_ptr=grown,
+                state_ptr=self.state,
+                old_slot_count=self.slot_count,
+                slot_count=slot_count,
+                shift=shift_of(slot_count),
+                BLOCK=_BLOCK,
+            )
         self.slots = grown
 
     def _read_state(self) -> list[int]:
@@ -145,3 +193,13 @@ def _new_slots(slot_count: int, device: torch.device) -> Tensor:
         raise MemoryError(
             f"no memory on {device} for a count table of {slot_count} slots of 32 bytes; lower capacity, or free some"
         ) from error
+
+
+def shift_of(slot_count: int) -> int:
+    """Return the shift of a hash that leaves its high bits as the slot index."""
+    return 65 - slot_count.bit_length()
+
+
+def limit_of(slot_count: int) -> int:
+    """How many pairs so many slots may hold."""
+    return slot_count // 5 * 3

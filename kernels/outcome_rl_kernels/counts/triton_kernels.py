@@ -30,10 +30,8 @@ all rows since). A launch without room, as the replay of a CUDA graph can be, co
 `state`, which the next call that synchronises anyway turns into an error.
 """
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 # Words of `state`, int64 on the device.
 SIZE = tl.constexpr(0)  # pairs
@@ -47,8 +45,6 @@ LOST = tl.constexpr(2)  # a walk found neither its key nor an empty slot: memory
 _GOLDEN_RATIO = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
 _MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9 - 2**64)
 _MIX_2 = tl.constexpr(0x94D049BB133111EB - 2**64)
-
-_BLOCK = 128  # rows a program, one a thread
 
 
 @triton.jit
@@ -74,18 +70,25 @@ def find_or_claim(
     state_ptr,
     questions_ptr,
     outcomes_ptr,
+    before_ptr,  # None: not written
+    places_ptr,  # None: a mere lookup
     row,  # int64 [BLOCK], of the batch
     valid,  # which rows there are
+    rows,  # of the batch
     slot_count,
     shift,
-    may_claim,
+    limit,
     SAMPLES: tl.constexpr,  # outcomes a question
-    CLAIMS: tl.constexpr,  # False: a mere lookup
 ):
-    """Phase 1: each row's count before the batch and where phase 2 shall add.
+    """Phase 1: return and write each row's count before the batch, and write the place where phase 2 shall add.
 
     That is the row's slot, or -1 - slot if the row claimed it, or `slot_count` where nothing is to be added.
     """
+    if places_ptr is not None:
+        # The same for all programs of a launch, as the size changes in phase 2 only.
+        has_room = tl.load(state_ptr + SIZE) + rows <= limit
+        if not has_room:
+            tl.atomic_or(state_ptr + STATUS, NO_ROOM, sem="relaxed")
     question = tl.load(questions_ptr + row // SAMPLES, mask=valid, other=0)
     outcome = tl.load(outcomes_ptr + row, mask=valid, other=0)
     # Rows that there are not take part in compare-and-swaps: each on another slot, or all would queue for one word.
@@ -96,8 +99,8 @@ def find_or_claim(
     while (tl.max(seeking.to(tl.int32), 0) > 0) & (steps_left > 0):
         count_ptr = slots_ptr + 4 * slot + 2
         word = tl.where(seeking, tl.load(count_ptr, mask=seeking, other=0), word)
-        if CLAIMS:
-            claiming = seeking & (word == 0) & may_claim
+        if places_ptr is not None:
+            claiming = seeking & (word == 0) & has_room
             if tl.max(claiming.to(tl.int32), 0) > 0:
                 # Compare-and-swap takes no mask: for the other rows it exchanges 0 for 0, which changes nothing.
                 found = tl.atomic_cas(count_ptr, tl.zeros_like(word), tl.where(claiming, -1 - row, 0), sem="relaxed")
@@ -116,17 +119,13 @@ def find_or_claim(
         steps_left -= 1
     if tl.max(seeking.to(tl.int32), 0) > 0:
         tl.atomic_or(state_ptr + STATUS, LOST, sem="relaxed")
-    place = tl.where(word == -1 - row, -1 - slot, slot)
-    return tl.maximum(word, 0), tl.where(may_claim & ~seeking, place, slot_count)
-
-
-@triton.jit
-def has_room(state_ptr, rows, limit):
-    """Whether a batch may be added; the same for all programs of a launch, as the size changes in phase 2 only."""
-    room = tl.load(state_ptr + SIZE) + rows <= limit
-    if not room:
-        tl.atomic_or(state_ptr + STATUS, NO_ROOM, sem="relaxed")
-    return room
+    before = tl.maximum(word, 0)
+    if before_ptr is not None:
+        tl.store(before_ptr + row, before, mask=valid)
+    if places_ptr is not None:
+        place = tl.where(word == -1 - row, -1 - slot, slot)
+        tl.store(places_ptr + row, tl.where(has_room & ~seeking, place, slot_count), mask=valid)
+    return before
 
 
 @triton.jit
@@ -161,13 +160,13 @@ def commit(
 
 
 @triton.jit(do_not_specialize=["rows", "slot_count", "shift", "limit"])
-def _find_kernel(
+def find_kernel(
     slots_ptr,
     state_ptr,
     questions_ptr,
     outcomes_ptr,
     before_ptr,
-    places_ptr,  # None: only look
+    places_ptr,
     rows: tl.int64,
     slot_count: tl.int64,
     shift: tl.int64,
@@ -175,31 +174,25 @@ def _find_kernel(
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    valid = row < rows
-    may_claim = False
-    if places_ptr is not None:
-        may_claim = has_room(state_ptr, rows, limit)
-    before, place = find_or_claim(
+    find_or_claim(
         slots_ptr,
         state_ptr,
         questions_ptr,
         outcomes_ptr,
+        before_ptr,
+        places_ptr,
         row,
-        valid,
+        row < rows,
+        rows,
         slot_count,
         shift,
-        may_claim,
+        limit,
         SAMPLES=1,
-        CLAIMS=places_ptr is not None,
     )
-    if before_ptr is not None:
-        tl.store(before_ptr + row, before, mask=valid)
-    if places_ptr is not None:
-        tl.store(places_ptr + row, place, mask=valid)
 
 
 @triton.jit(do_not_specialize=["rows", "slot_count"])
-def _commit_kernel(
+def commit_kernel(
     slots_ptr,
     state_ptr,
     questions_ptr,
@@ -229,7 +222,7 @@ def _commit_kernel(
 
 
 @triton.jit(do_not_specialize=["old_slot_count", "slot_count", "shift"])
-def _rehash_kernel(
+def rehash_kernel(
     old_ptr,
     slots_ptr,
     state_ptr,
@@ -259,82 +252,3 @@ def _rehash_kernel(
         steps_left -= 1
     if tl.max(seeking.to(tl.int32), 0) > 0:
         tl.atomic_or(state_ptr + STATUS, LOST, sem="relaxed")
-
-
-def launch_find(
-    slots: Tensor,
-    state: Tensor,
-    question_keys: Tensor,
-    outcome_keys: Tensor,
-    before: Tensor | None,
-    places: Tensor | None,
-) -> None:
-    """Phase 1 of adding flat keys; without `places` a mere lookup. `before` is not written if it is None."""
-    rows, slot_count = len(outcome_keys), len(slots)
-    with torch.cuda.device_of(slots):
-        _find_kernel[(triton.cdiv(rows, _BLOCK),)](
-            slots_ptr=slots,
-            state_ptr=state,
-            questions_ptr=question_keys,
-            outcomes_ptr=outcome_keys,
-            before_ptr=before,
-            places_ptr=places,
-            rows=rows,
-            slot_count=slot_count,
-            shift=shift_of(slot_count),
-            limit=limit_of(slot_count),
-            BLOCK=_BLOCK,
-        )
-
-
-def launch_commit(
-    slots: Tensor,
-    state: Tensor,
-    question_keys: Tensor,
-    outcome_keys: Tensor,
-    places: Tensor,
-    amounts: Tensor | None,
-    *,
-    samples: int,
-    pending: bool,
-) -> None:
-    """Phase 2, where each question has `samples` outcomes and `amounts` are 1 if None."""
-    rows = outcome_keys.numel()
-    with torch.cuda.device_of(slots):
-        _commit_kernel[(triton.cdiv(rows, _BLOCK),)](
-            slots_ptr=slots,
-            state_ptr=state,
-            questions_ptr=question_keys,
-            outcomes_ptr=outcome_keys,
-            places_ptr=places,
-            amounts_ptr=amounts,
-            rows=rows,
-            slot_count=len(slots),
-            SAMPLES=samples,
-            PENDING=pending,
-            BLOCK=_BLOCK,
-        )
-
-
-def launch_rehash(old: Tensor, slots: Tensor, state: Tensor) -> None:
-    """Copy all pairs of `old` into the zeroed `slots`."""
-    with torch.cuda.device_of(slots):
-        _rehash_kernel[(triton.cdiv(len(old), _BLOCK),)](
-            old_ptr=old,
-            slots_ptr=slots,
-            state_ptr=state,
-            old_slot_count=len(old),
-            slot_count=len(slots),
-            shift=shift_of(len(slots)),
-            BLOCK=_BLOCK,
-        )
-
-
-def shift_of(slot_count: int) -> int:
-    """Return the shift of a hash that leaves its high bits as the slot index."""
-    return 65 - slot_count.bit_length()
-
-
-def limit_of(slot_count: int) -> int:
-    """How many pairs so many slots may hold."""
-    return slot_count // 5 * 3

@@ -25,9 +25,6 @@ the row. Rows without that alignment (V, stride or start no multiple of 16) are 
 a row belongs to one program, and its sums have one order.
 """
 
-# The kernels are in Triton's language, which has no types.
-# mypy: disable-error-code="import-untyped,no-untyped-def,untyped-decorator"
-
 from typing import Any
 
 import torch
@@ -381,7 +378,7 @@ def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **argu
                 f"{name} must be contiguous along the vocabulary; got strides {matrix.stride()}. "
                 f"Use {name}.contiguous()"
             )
-    with torch.cuda.device_of(logits_RV):  # type: ignore[no-untyped-call]  # Triton launches on the current device
+    with torch.cuda.device_of(logits_RV):  # Triton launches on the current device
         kernel[(min(count, multiprocessors(logits_RV.device) * (1024 // threads)) if is_persistent else count,)](
             logits_ptr=logits_RV,
             rows=count,

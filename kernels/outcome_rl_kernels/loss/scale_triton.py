@@ -1,8 +1,5 @@
 """Scaling of a gradient on a GPU, in place, without a pass over it where the factor turns out to be 1."""
 
-# The kernel is in Triton's language, which has no types.
-# mypy: disable-error-code="import-untyped,no-untyped-def,untyped-decorator"
-
 import torch
 import triton
 import triton.language as tl
@@ -32,7 +29,7 @@ def scale_(values: Tensor, factor: Tensor) -> None:
     count = values.numel()
     programs = min(triton.cdiv(count, _BLOCK), _PROGRAMS * multiprocessors(values.device))
     if programs > 0:
-        with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]  # Triton launches on the current device
+        with torch.cuda.device_of(values):  # Triton launches on the current device
             _scale_kernel[(programs,)](
                 values_ptr=values, factor_ptr=factor, count=count, BLOCK=_BLOCK, num_warps=4 if torch.version.hip else 8
             )

@@ -5,9 +5,6 @@ belongs to the programs of that token, which sum in one order: no atomics, and z
 position kept.
 """
 
-# The kernels are in Triton's language, which has no types.
-# mypy: disable-error-code="import-untyped,no-untyped-def,untyped-decorator"
-
 from typing import Any
 
 import torch
@@ -95,5 +92,5 @@ def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets
 
 def _launch(kernel: Any, programs: int, table: Tensor, **arguments: Any) -> None:
     if programs > 0:
-        with torch.cuda.device_of(table):  # type: ignore[no-untyped-call]  # Triton launches on the current device
+        with torch.cuda.device_of(table):  # Triton launches on the current device
             kernel[(programs,)](width=table.shape[1], num_warps=2 if torch.version.hip else 4, **arguments)

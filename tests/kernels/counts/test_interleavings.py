@@ -17,6 +17,7 @@ from interleaving import Interleaving, interleave, mutate
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages import triton as advantages_triton
+from outcome_rl_kernels.counts import triton as counts_triton
 from outcome_rl_kernels.counts import triton_kernels
 
 pytestmark = [
@@ -81,7 +82,7 @@ def fails(scenario: Scenario, seed: int, *, in_turns: bool = True) -> bool:
 
 @pytest.fixture
 def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_kernels, "_BLOCK", 4)
+    monkeypatch.setattr(counts_triton, "_BLOCK", 4)
     monkeypatch.setattr(advantages_triton, "_THREADS", 4)
 
 
@@ -102,7 +103,7 @@ MUTANTS = {
     ),
     "rehash by load and store": (
         observe,
-        triton_kernels._rehash_kernel,
+        triton_kernels.rehash_kernel,
         REHASH,
         "found = tl.load(slot_ptr + 2); tl.store(slot_ptr + 2, count, mask=seeking & (found == 0))",
     ),
@@ -142,7 +143,7 @@ def test_a_mutant_fails_in_turns_and_not_one_after_another(
     name: str, monkeypatch: pytest.MonkeyPatch, small_programs: None
 ) -> None:
     scenario, function, old, new = MUTANTS[name]
-    monkeypatch.setattr(triton_kernels, "_BLOCK", 1)  # so that no two lanes of one program meet
+    monkeypatch.setattr(counts_triton, "_BLOCK", 1)  # so that no two lanes of one program meet
     mutate(monkeypatch, function, old, new)
     assert any(fails(scenario, seed) for seed in range(10))
     assert fails(scenario, 0, in_turns=False) == (name == "arrivals not reset")

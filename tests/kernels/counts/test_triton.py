@@ -20,10 +20,8 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 from splitmix import outcome_with_hash
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages
-from outcome_rl_kernels.counts import triton as counts_triton
 from outcome_rl_kernels.counts.reference import CountEntries
-from outcome_rl_kernels.counts.triton import TritonTable
-from outcome_rl_kernels.counts.triton_kernels import launch_commit, launch_find, limit_of
+from outcome_rl_kernels.counts.triton import TritonTable, limit_of
 
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 pytestmark = pytest.mark.gpu
@@ -124,12 +122,12 @@ def stale_loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     generator = random.Random(2)
     loads: list[int] = []
     before: dict[str, Any] = {}
-    launch_find_as_it_is = counts_triton.launch_find
+    find_as_it_is = TritonTable._find
 
-    def launch_with_snapshot(slots: torch.Tensor, *arguments: Any) -> None:
-        before.update(slots=slots, copy=slots.clone())
+    def find_with_snapshot(table: TritonTable, *arguments: Any) -> None:
+        before.update(slots=table.slots, copy=table.slots.clone())
         try:
-            launch_find_as_it_is(slots, *arguments)
+            find_as_it_is(table, *arguments)
         finally:
             before.clear()
 
@@ -146,7 +144,7 @@ def stale_loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             ptrs = interpreter.TensorHandle(moved, ptrs.dtype)
         return load_as_it_is(self, ptrs, *arguments)
 
-    monkeypatch.setattr(counts_triton, "launch_find", launch_with_snapshot)
+    monkeypatch.setattr(TritonTable, "_find", find_with_snapshot)
     monkeypatch.setattr(builder, "create_masked_load", stale_load)
     yield
     assert sum(loads) > 1000  # else the snapshot was never read and the test showed nothing
@@ -214,8 +212,8 @@ def fill(table: TritonTable, pairs: list[Pair]) -> list[int]:
     """One launch without making room before it, as the replay of a CUDA graph; returns the counts before."""
     questions, outcomes = columns(pairs)
     before, places = torch.full_like(outcomes, -9), torch.empty_like(outcomes)
-    launch_find(table.slots, table.state, questions, outcomes, before, places)
-    launch_commit(table.slots, table.state, questions, outcomes, places, None, samples=1, pending=True)
+    table._find(questions, outcomes, before, places)
+    table.commit(questions, outcomes, places, None, pending=True)
     return before.tolist()
 
 

@@ -22,7 +22,6 @@ from outcome_rl_kernels.advantages.reference import BONUS_METHODS, GroupSettings
 from outcome_rl_kernels.advantages.triton import triton_group_advantages
 from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.triton import TritonTable
-from outcome_rl_kernels.counts.triton_kernels import launch_rehash
 
 pytestmark = pytest.mark.offline
 KEYS = torch.zeros(16, dtype=torch.int64)
@@ -39,7 +38,7 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "lookup", lambda: table.lookup(KEYS, KEYS)
     yield "merge", lambda: table.add(CountEntries(KEYS, KEYS, KEYS), pending=True)
     yield "load", lambda: table.add(CountEntries(KEYS, KEYS, KEYS), pending=False)
-    yield "grow", lambda: launch_rehash(table.slots, torch.cat([table.slots, table.slots]), table.state)
+    yield "grow", lambda: table._grow(1)
     # The paper's group, a sample a thread; the largest, two a thread.
     for n in (8, 256):
         rewards, outcomes = torch.zeros(4, n), torch.zeros(4, n, dtype=torch.int64)
@@ -67,10 +66,10 @@ def test_nothing_spills_and_atomics_and_fences_are_those_of_the_protocol(target:
         is_group = kernel.kernel == "_group_advantages_kernel"
         counts = is_group and not kernel.launch.endswith(("only look", "no counts"))
         # Phase 1 claims by one compare-and-swap a sample, phase 2 adds. A lookup does neither.
-        claims = counts or (kernel.kernel in ("_find_kernel", "_rehash_kernel") and kernel.launch != "lookup")
+        claims = counts or (kernel.kernel in ("find_kernel", "rehash_kernel") and kernel.launch != "lookup")
         samples = 256 // kernel.threads if is_group and kernel.launch.startswith("256") else 1  # of a thread
         assert kernel.count(SWAP) == claims * samples, kernel
-        assert (kernel.count(ADDITION) > 0) == (counts or kernel.kernel == "_commit_kernel"), kernel
+        assert (kernel.count(ADDITION) > 0) == (counts or kernel.kernel == "commit_kernel"), kernel
         # The last program to arrive must see the claims of all: a release before its arrival, an acquire after it.
         # Between two launches nothing is needed.
         assert kernel.count(RELEASE) == kernel.count(ACQUIRE) == counts, kernel
