@@ -13,7 +13,7 @@ from torch import Tensor
 from outcome_rl_kernels import backends
 from outcome_rl_kernels.advantages import triton as advantages_triton
 from outcome_rl_kernels.counts import triton as counts_triton
-from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton, scale_triton, support_triton
+from outcome_rl_kernels.loss import chunked_head, fused, logprobs, row_kernels_triton, scale_triton, support_triton
 
 META: dict[str, Any] = {"device": "meta"}
 
@@ -41,7 +41,8 @@ def take_meta_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the public functions take tensors without data down the GPU's path; its kernels are not replaced."""
     monkeypatch.setattr(backends, "_missing", lambda impl, device: None)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # which knows no meta device
-    monkeypatch.setattr(fused, "is_traced", lambda tensor: False)
+    for module in (fused, logprobs):
+        monkeypatch.setattr(module, "is_traced", lambda tensor: False)
     monkeypatch.setattr(chunked_head, "_adds_half_products_to_float32", lambda *_: True)
 
 

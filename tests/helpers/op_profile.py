@@ -53,18 +53,9 @@ class _Catcher(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def caught_operator(call: Callable[[], Any], *, leaves: bool = False) -> tuple[Any, tuple[Any, ...]]:
-    """The last operator of `outcome_rl` that `call` reaches, and its arguments, detached.
-
-    Args:
-        leaves: what required a gradient requires one again, for operators that have a derivative of their own.
-    """
+def caught_operator(call: Callable[[], Any]) -> tuple[Any, tuple[Any, ...]]:
+    """The last operator of `outcome_rl` that `call` reaches, and its arguments, detached."""
     with _Catcher() as catcher:
         call()
     operator, arguments = catcher.calls[-1]
-    return operator, tuple(
-        argument.detach().requires_grad_(leaves and argument.requires_grad)
-        if isinstance(argument, Tensor)
-        else argument
-        for argument in arguments
-    )
+    return operator, tuple(argument.detach() if isinstance(argument, Tensor) else argument for argument in arguments)

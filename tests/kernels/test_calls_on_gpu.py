@@ -16,8 +16,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from meta_gpu import META, Launches, replace_kernels, take_meta_for_gpu
 
-from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_policy_loss, policy_loss
-from outcome_rl_kernels.loss import logprobs
+from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
 from outcome_rl_kernels.loss import support as supports
 
 pytestmark = pytest.mark.offline
@@ -109,16 +108,16 @@ def test_the_loss_from_logits_waits_for_nothing_and_copies_nothing(options: dict
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_log_probabilities_wait_once_a_pass_where_there_is_a_mask(masked: bool) -> None:
-    """The bodies of the operators: on tensors without data PyTorch does not run them."""
-    hidden, weight, bias = (leaf.detach() for leaf in operands().values())
-    mask_N = torch.empty(N, dtype=torch.bool, **META) if masked else None
-    labels_N = torch.empty(N, dtype=torch.int64, **META)
-    arguments = hidden.reshape(N, H), weight, bias, mask_N, labels_N, 1.0, None, False, "triton"
+    leaves = operands()
+    mask = torch.empty(B, T, dtype=torch.bool, **META) if masked else None
+    labels = torch.empty(B, T, dtype=torch.int64, **META)
 
     def call(ledger: Ledger) -> None:
-        values = logprobs._forward._init_fn(*arguments)
-        grads = logprobs._gradients._init_fn(*values, *arguments, True, True, True)
-        assert all(value.is_meta for value in (*values, *grads))
+        logps, entropies = linear_logprobs(**leaves, labels=labels, mask=mask, return_entropy=True)
+        assert entropies is not None
+        (logps + entropies).sum().backward()
+        assert all(value.is_meta for value in (logps, entropies))
+        assert all(leaf.grad is not None and leaf.grad.dtype == leaf.dtype for leaf in leaves.values())
 
     ledger = ledger_of(call)
     assert (ledger.waits, large_copies(ledger)) == (["nonzero"] * 2 * masked, [])
@@ -126,7 +125,7 @@ def test_log_probabilities_wait_once_a_pass_where_there_is_a_mask(masked: bool) 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_support_waits_for_nothing(masked: bool) -> None:
-    """The bodies of the operators, as above."""
+    """The bodies of the operators: on tensors without data PyTorch does not run them."""
     hidden, weight, bias = (leaf.detach() for leaf in operands().values())
     active_N = torch.empty(N, dtype=torch.bool, **META) if masked else None
     labels_N, offsets, token_ids = (torch.empty(size, dtype=torch.int64, **META) for size in (N, N + 1, 5 * N))

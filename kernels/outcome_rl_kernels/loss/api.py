@@ -13,20 +13,14 @@ from torch import Tensor
 from outcome_rl_kernels.backends import Impl, choose
 from outcome_rl_kernels.checks import FLOATS, check_shape_of, check_tensor, shape_text
 from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy_loss
-from outcome_rl_kernels.loss.inputs import (
-    LossInputs,
-    autocast,
-    check_head,
-    check_rows,
-    check_workspace,
-    denominator,
-)
-from outcome_rl_kernels.loss.reference import head_logits, loss_of_logprobs, reference_loss
+from outcome_rl_kernels.loss.inputs import LossInputs, check_head, check_rows, check_workspace, denominator
+from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
+from outcome_rl_kernels.loss.reference import loss_of_logprobs, reference_logprobs
 from outcome_rl_kernels.loss.settings import AnswerMaskMode, KLPenalty, LossAggregation, LossSettings, check_settings
-from outcome_rl_kernels.loss.support import Support, check_support, kept_logits_of_head, support_logprobs
+from outcome_rl_kernels.loss.support import Support, check_support
 from outcome_rl_kernels.loss.token_loss import contributing_tokens, metrics
 from outcome_rl_kernels.loss.token_losses import TokenLoss, TokenLossFunction
-from outcome_rl_kernels.loss.vocab_parallel import check_vocab_group, vocab_shard
+from outcome_rl_kernels.loss.vocab_parallel import vocab_shard
 
 Rows = Literal["contributing", "active", "all"]
 
@@ -179,33 +173,20 @@ def linear_policy_loss(
     """
     check_tensor("hidden", hidden, FLOATS)
     inputs = LossInputs.of(hidden, labels, advantages, mask, **options)
-    check_head(hidden, weight, bias, labels)
-    hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
+    head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
-    computed, indices = _computed(inputs, rows, hidden_NH)
-    chosen, _ = choose("linear_policy_loss", impl, hidden.device, hidden_NH.dtype)
-    shard = None
-    if vocab_group is not None:
-        check_vocab_group(vocab_group, support, chosen, hidden)
-        shard = vocab_shard(vocab_group, len(weight), weight.device)
+    computed, indices = _computed(inputs, rows)
+    chosen, _ = choose("linear_policy_loss", impl, hidden.device, head.hidden.dtype)
+    shard = vocab_shard(vocab_group, head.weight, support, chosen)
     if support is not None:
         support = check_support(support, computed.labels, computed.active, weight.shape[0])
-    if chosen == "reference":
-
-        def logits_of(rows_R: Tensor) -> Tensor:
-            logits_RV = head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
-            return logits_RV if support is None else kept_logits_of_head(logits_RV, support, computed.labels, rows_R)
-
-        result = reference_loss(logits_of, computed, weight.shape[0])
-    elif support is not None:
-        head, tokens = (hidden_NH, weight, bias), (computed.labels, computed.active)
-        values = support_logprobs(*head, *tokens, support, computed.settings.temperature, chosen)
+    if chosen == "reference" or support is not None:
+        tokens, temperature = (computed.labels, computed.active), computed.settings.temperature
+        values = unchunked_logprobs(head, *tokens, support, temperature, fp32_logits, chosen)
         result = loss_of_logprobs(*values, computed)
     else:
         result = fused_linear_policy_loss(
-            hidden_NH,
-            weight,
-            bias,
+            head,
             computed,
             indices,
             compacts=rows != "all",
@@ -252,7 +233,9 @@ def policy_loss(
     logits_NV = logits.reshape(-1, logits.shape[-1])
     chosen, _ = choose("policy_loss", impl, logits.device, logits.dtype)
     if chosen == "reference":
-        result = reference_loss(logits_NV.__getitem__, inputs, logits.shape[-1])
+        tokens, temperature = (inputs.labels, inputs.active), inputs.settings.temperature
+        values = reference_logprobs(logits_NV.__getitem__, *tokens, logits.shape[-1], temperature)
+        result = loss_of_logprobs(*values, inputs)
     else:
         result = fused_policy_loss(logits_NV, inputs, impl=chosen, inplace=inplace)
     return _output(result, inputs, inputs, labels)
@@ -352,10 +335,10 @@ class LinearPolicyLoss(PolicyLoss):
         self.options = {"rows": rows, "workspace_bytes": workspace_bytes, "fp32_logits": fp32_logits, "impl": impl}
 
 
-def _computed(inputs: LossInputs, rows: Rows | Tensor, hidden_NH: Tensor) -> tuple[LossInputs, Tensor | None]:
+def _computed(inputs: LossInputs, rows: Rows | Tensor) -> tuple[LossInputs, Tensor | None]:
     """Return the inputs with the tokens that `rows` computes as the active ones, and its indices."""
     if isinstance(rows, Tensor):
-        check_rows(rows, hidden_NH)
+        check_rows(rows, inputs.labels)
         chosen = torch.zeros_like(inputs.labels, dtype=torch.bool).index_fill(0, rows, True)
         return inputs._replace(active=chosen if inputs.active is None else chosen & inputs.active), rows
     if rows == "contributing":

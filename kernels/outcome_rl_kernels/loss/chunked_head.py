@@ -14,6 +14,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from outcome_rl_kernels.loss.inputs import Head
+
 # Every chunk reads and writes d weight. On an H200, at 790 TFLOP/s and 4.3 TB/s, that is 1.5 % of the three products of
 # 8192 bfloat16 rows.
 _GPU_CHUNK_ROWS = 8192
@@ -31,37 +33,27 @@ class LogitChunks:
     """Iterate over ranges of rows with their logits (C, V); every chunk overwrites the last one.
 
     Args:
-        hidden_RH, weight, bias: operands of one dtype.
+        head: of the rows.
         workspace_bytes: most bytes of logits at a time, at least one row's; None takes up to 2 GiB on a GPU and up to
             256 MiB on the CPU.
         fp32_logits: float32 logits from operands of half precision.
-        widest: rows of the largest shard where the vocabulary is cut, whose ranks need the same chunks; None: `weight`
-            is whole.
+        widest: rows of the largest shard of the head, as ranks with a shard each need the same chunks.
     """
 
-    def __init__(
-        self,
-        hidden_RH: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        workspace_bytes: int | None,
-        *,
-        fp32_logits: bool,
-        widest: int | None = None,
-    ) -> None:
-        self._operands = hidden_RH, weight, bias
+    def __init__(self, head: Head, workspace_bytes: int | None, *, fp32_logits: bool, widest: int) -> None:
+        self._head, weight = head, head.weight
         self._dtype = torch.float32 if fp32_logits else weight.dtype
         self._workspace: Tensor | None = None
         self._gradients: Tensor | None = None
         row_bytes = self._dtype.itemsize
         if self._dtype != weight.dtype:
             row_bytes += weight.dtype.itemsize
-        row_bytes *= weight.shape[0] if widest is None else widest
+        row_bytes *= widest
         if workspace_bytes is None:
             workspace_bytes = _CPU_WORKSPACE_BYTES
             if weight.device.type != "cpu":
                 workspace_bytes = min(_GPU_WORKSPACE_BYTES, _GPU_CHUNK_ROWS * row_bytes)
-        rows = len(hidden_RH)
+        rows = len(head.hidden)
         self._size = _chunk_size(rows, max(1, workspace_bytes // row_bytes))
         self._slices = [slice(start, min(start + self._size, rows)) for start in range(0, rows, self._size or 1)]
 
@@ -69,7 +61,7 @@ class LogitChunks:
         return len(self._slices)
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
-        hidden_RH, weight, bias = self._operands
+        hidden_RH, weight, bias = self._head
         if self._workspace is None:  # once: a caller that iterates again may still hold the last chunk
             self._workspace = weight.new_empty(self._size, weight.shape[0], dtype=self._dtype)
         for rows in self._slices:
@@ -80,7 +72,7 @@ class LogitChunks:
     def gradients_of(self, logits_CV: Tensor) -> Tensor:
         """Return room for the gradient of a chunk's logits, in the operands' dtype: the logits if they have it."""
         if self._gradients is None:
-            weight = self._operands[1]
+            weight = self._head.weight
             if logits_CV.dtype == weight.dtype:
                 return logits_CV
             # Float32 logits of half-precision operands: their gradients are operands again.
@@ -92,15 +84,14 @@ class HeadGradients:
     """Sum the gradients of hidden states, weight and bias over chunks.
 
     Args:
-        hidden_RH, weight, bias: operands of `LogitChunks`.
+        head: that of `LogitChunks`.
         wants: whether hidden states, weight and bias get a gradient; what gets none costs nothing.
         num_chunks: how often `add` will be called.
     """
 
-    def __init__(
-        self, hidden_RH: Tensor, weight: Tensor, bias: Tensor | None, wants: Sequence[bool], num_chunks: int
-    ) -> None:
-        self._hidden_RH, self._weight = hidden_RH, weight
+    def __init__(self, head: Head, wants: Sequence[bool], num_chunks: int) -> None:
+        self._head = head
+        hidden_RH, weight, bias = head
         # Contiguous whatever the operands are, as `empty_gradients` says of them.
         self._hidden_grad_RH = hidden_RH.new_empty(hidden_RH.shape) if wants[0] else None
         self._weight_grad = None
@@ -112,9 +103,9 @@ class HeadGradients:
 
     def add(self, rows: slice, grad_CV: Tensor) -> None:
         """Take the gradient of a chunk's logits, in the dtype of the operands."""
-        hidden_CH = self._hidden_RH[rows]
+        hidden_CH = self._head.hidden[rows]
         if self._hidden_grad_RH is not None:
-            torch.mm(grad_CV, self._weight, out=self._hidden_grad_RH[rows])
+            torch.mm(grad_CV, self._head.weight, out=self._hidden_grad_RH[rows])
         if self._weight_grad is not None:
             _accumulate(self._weight_grad, grad_CV.t(), hidden_CH, first=rows.start == 0)
         if self._bias_grad is not None:
@@ -125,7 +116,7 @@ class HeadGradients:
 
         Drop the logits before: a cast of the weight's gradient takes V H numbers of memory.
         """
-        weight = self._weight
+        weight = self._head.weight
         hidden_grad, weight_grad, bias_grad = (
             weight.new_empty(0) if grad is None else grad.to(weight.dtype)
             for grad in (self._hidden_grad_RH, self._weight_grad, self._bias_grad)
@@ -149,13 +140,11 @@ def spread(values: Tensor, rows_R: Tensor | None, total: int, dim: int) -> Tenso
     return values.new_zeros(shape).index_copy_(dim, rows_R, values)
 
 
-def empty_gradients(
-    hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, wants: Sequence[bool]
-) -> tuple[Tensor, ...]:
+def empty_gradients(head: Head, wants: Sequence[bool]) -> tuple[Tensor, ...]:
     """Tensors like `HeadGradients.results`, for operators without data."""
     return tuple(
-        weight.new_empty(operand.shape if operand is not None and wanted else 0)
-        for operand, wanted in zip((hidden_NH, weight, bias), wants, strict=True)
+        head.weight.new_empty(operand.shape if operand is not None and wanted else 0)
+        for operand, wanted in zip(head, wants, strict=True)
     )
 
 

@@ -35,18 +35,24 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from outcome_rl_kernels.backends import Backend
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
-from outcome_rl_kernels.loss.inputs import NUM_ARGUMENTS, SCHEMA, LogitRows, LossInputs, RowStatistics, check_labels
+from outcome_rl_kernels.loss.inputs import (
+    NUM_ARGUMENTS,
+    SCHEMA,
+    Head,
+    LogitRows,
+    LossInputs,
+    RowStatistics,
+    check_labels,
+)
 from outcome_rl_kernels.loss.row_kernels import RowKernels, joined, row_kernels
 from outcome_rl_kernels.loss.token_loss import is_default, token_loss
-from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of
+from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, whole_head
 
 Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropies (N,)
 
 
 def fused_linear_policy_loss(
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
+    head: Head,
     inputs: LossInputs,
     rows_R: Tensor | None,
     *,
@@ -54,22 +60,21 @@ def fused_linear_policy_loss(
     impl: Backend,
     workspace_bytes: int | None,
     fp32_logits: bool,
-    shard: VocabShard | None,
+    shard: VocabShard,
 ) -> Result:
     """Return the loss of the active ones of N tokens, and log-probabilities and entropies, 0 on the others.
 
     Args:
-        hidden_NH, weight, bias: of one dtype that the row kernels take.
+        head: of a dtype that the row kernels take.
         rows_R: increasing int64 indices of the tokens to compute, which hold all active ones.
         compacts: where there are no indices, find those of the active tokens; a GPU is waited for. Else all tokens are
             computed, and hidden states of inactive ones must be finite.
         workspace_bytes, fp32_logits: see `LogitChunks`.
-        shard: of the vocabulary, where `weight` and `bias` are this rank's part of them.
+        shard: of the vocabulary, which the head is.
     """
-    wants = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden_NH, weight, bias)]
+    wants = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in head]
     options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, *wants)
-    inputs, scale = _within_float16(inputs, weight.dtype)
-    head = hidden_NH, weight, bias
+    inputs, scale = _within_float16(inputs, head.weight.dtype)
     loss, values_2N = _LinearPolicyLoss.apply(*head, options, inputs, shard)  # type: ignore[no-untyped-call]
     return loss if scale is None else loss * scale, *values_2N.unbind()
 
@@ -134,13 +139,13 @@ class _LinearPolicyLoss(torch.autograd.Function):
         bias: Tensor | None,
         options: "Options",
         inputs: LossInputs,
-        shard: VocabShard | None,
+        shard: VocabShard,
     ) -> tuple[Tensor, Tensor]:
-        head = hidden_NH, weight, bias
-        if is_traced(hidden_NH) and shard is None:
+        head = Head(hidden_NH, weight, bias)
+        if is_traced(hidden_NH) and shard.group is None:
             loss, values_2N, *grads = torch.ops.outcome_rl.linear_policy_loss(*head, *options, *inputs.flat())
         else:
-            loss, values_2N, *grads = _linear_policy_loss(*head, options, inputs, shard)
+            loss, values_2N, *grads = _linear_policy_loss(head, options, inputs, shard)
         ctx.save_for_backward(*(grad if wanted else None for grad, wanted in zip(grads, options[-3:], strict=True)))
         ctx.mark_non_differentiable(values_2N)
         return loss, values_2N
@@ -213,53 +218,34 @@ class Options(NamedTuple):
     wants_bias: bool
 
 
-def _linear_policy_loss(
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    options: Options,
-    inputs: LossInputs,
-    shard: VocabShard | None = None,
-) -> tuple[Tensor, ...]:
+def _linear_policy_loss(head: Head, options: Options, inputs: LossInputs, shard: VocabShard) -> tuple[Tensor, ...]:
     """Loss, (2, N) log-probabilities and entropies, and gradients of hidden states, weight and bias."""
-    check_labels(inputs.labels, inputs.active, weight.shape[0] if shard is None else shard.vocabulary)
-    rows_R, total = options.rows_R, len(hidden_NH)
+    check_labels(inputs.labels, inputs.active, shard.vocabulary)
+    rows_R, total = options.rows_R, len(head.hidden)
     finds_rows = rows_R is None and options.compacts
     if finds_rows:
         rows_R = rows_of_mask(inputs.active)
-    hidden_RH = hidden_NH.contiguous()
+    hidden_RH = head.hidden.contiguous()
     if rows_R is not None:
-        hidden_RH, inputs = hidden_NH[rows_R], inputs.select(rows_R)
+        hidden_RH, inputs = head.hidden[rows_R], inputs.select(rows_R)
     if finds_rows:
         inputs = inputs._replace(active=None)
     elif rows_R is not None and inputs.active is not None:
         hidden_RH.masked_fill_(~inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
 
-    columns_3R, gradients = _over_chunks(hidden_RH, weight, bias, options, inputs, shard)
+    columns_3R, gradients = _over_chunks(head._replace(hidden=hidden_RH), options, inputs, shard)
     loss, values_2R = _sum(columns_3R, inputs)
     hidden_grad, weight_grad, bias_grad = gradients.results()
     if options.wants_hidden:
-        if shard is not None:
-            hidden_grad = shard.summed(hidden_grad)
-        hidden_grad = spread(hidden_grad, rows_R, total, dim=0)
+        hidden_grad = spread(shard.summed(hidden_grad), rows_R, total, dim=0)
     return loss, spread(values_2R, rows_R, total, dim=1), hidden_grad, weight_grad, bias_grad
 
 
-def _over_chunks(
-    hidden_RH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    options: Options,
-    inputs: LossInputs,
-    shard: VocabShard | None,
-) -> tuple[Tensor, HeadGradients]:
+def _over_chunks(head: Head, options: Options, inputs: LossInputs, shard: VocabShard) -> tuple[Tensor, HeadGradients]:
     """Return losses times weights, logps and entropies, (3, R), and the gradients; the logits end with the call."""
     wants, kernels = options[-3:], kernels_of(options.impl, shard)
-    widest = None if shard is None else shard.widest
-    chunks = LogitChunks(
-        hidden_RH, weight, bias, options.workspace_bytes, fp32_logits=options.fp32_logits, widest=widest
-    )
-    gradients = HeadGradients(hidden_RH, weight, bias, wants, len(chunks))
+    chunks = LogitChunks(head, options.workspace_bytes, fp32_logits=options.fp32_logits, widest=shard.widest)
+    gradients = HeadGradients(head, wants, len(chunks))
     if inputs.needs_sequences() and len(chunks) > 1:
         terms = _terms(_statistics(chunks, inputs, kernels), inputs, wants_grad=any(wants))
         for rows, logits_CV in chunks if any(wants) else ():
@@ -267,7 +253,7 @@ def _over_chunks(
             _write_gradients(logits_CV, inputs.select(rows), kernels, terms.select(rows), grad_CV)
             gradients.add(rows, grad_CV)
         return terms.columns_3R, gradients
-    parts = [hidden_RH.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
+    parts = [head.hidden.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
     for rows, logits_CV in chunks:
         room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
         chunk = inputs if len(chunks) == 1 else inputs.select(rows)
@@ -382,12 +368,12 @@ def _register(
 
 def _linear_operator(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
     options, inputs = Options._make(arguments[:-NUM_ARGUMENTS]), LossInputs.of_flat(arguments[-NUM_ARGUMENTS:])
-    return _linear_policy_loss(hidden_NH, weight, bias, options, inputs)
+    return _linear_policy_loss(Head(hidden_NH, weight, bias), options, inputs, whole_head(weight))
 
 
 def _linear_fake(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
     wants = Options._make(arguments[:-NUM_ARGUMENTS])[-3:]
-    return *_results_without_data(hidden_NH), *empty_gradients(hidden_NH, weight, bias, wants)
+    return *_results_without_data(hidden_NH), *empty_gradients(Head(hidden_NH, weight, bias), wants)
 
 
 def _logits_operator(logits_NV: Tensor, impl: Backend, wants_grad: bool, *arguments: Any) -> tuple[Tensor, ...]:

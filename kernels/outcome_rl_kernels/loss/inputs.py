@@ -235,6 +235,14 @@ SCHEMA = ", ".join(
 )
 
 
+class Head(NamedTuple):
+    """The operands of the logits `hidden @ weight.T + bias`, of one dtype."""
+
+    hidden: Tensor  # (N, H), or (R, H) of a part of the tokens
+    weight: Tensor  # (V, H)
+    bias: Tensor | None  # (V,)
+
+
 class LogitRows(NamedTuple):
     """Rows of logits and their labels."""
 
@@ -286,24 +294,25 @@ def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> 
         )
 
 
-def check_rows(rows: Tensor, hidden_NH: Tensor) -> Tensor:
-    """Return `rows` if they can be flat indices of tokens; that they rise within [0, N) is checked on the CPU only."""
-    check_tensor("rows", rows, (torch.int64,), hidden_NH.device)
+def check_rows(rows: Tensor, labels_N: Tensor) -> None:
+    """Refuse `rows` that cannot be flat indices of tokens; that they rise within [0, N) is checked on the CPU only."""
+    check_tensor("rows", rows, (torch.int64,), labels_N.device)
     if rows.dim() != 1:
         raise ValueError(f"rows must have shape (R,): increasing flat indices of tokens; got {shape_text(rows)}")
     if rows.device.type != "cpu" or torch.compiler.is_compiling() or len(rows) == 0:
-        return rows
-    if rows[0] < 0 or rows[-1] >= len(hidden_NH) or (rows.diff() <= 0).any():
+        return
+    if rows[0] < 0 or rows[-1] >= len(labels_N) or (rows.diff() <= 0).any():
         raise ValueError(
-            f"rows must be flat indices that increase within [0, {len(hidden_NH)}); got {rows}. "
+            f"rows must be flat indices that increase within [0, {len(labels_N)}); got {rows}. "
             "Use mask.flatten().nonzero()[:, 0]"
         )
-    return rows
 
 
-def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> None:
-    """Refuse `hidden` (*labels.shape, H), `weight` (V, H) and `bias` (V,) that do not fit together."""
-    check_tensor("hidden", hidden, FLOATS)
+def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Head:
+    """Return the head of `hidden` (*labels.shape, H), `weight` (V, H) and `bias` (V,) if they fit together.
+
+    Its dtype is the one in which their matmul runs: that of torch.autocast where it is on.
+    """
     check_tensor("weight", weight, FLOATS, hidden.device)
     if weight.dim() != 2:
         raise ValueError(f"weight must have shape (V, H), as lm_head.weight has; got {shape_text(weight)}")
@@ -320,13 +329,17 @@ def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tens
         check_tensor("bias", bias, FLOATS, hidden.device)
         if tuple(bias.shape) != (weight.shape[0],):
             raise ValueError(f"bias must have shape (V,) = ({weight.shape[0]},); got {shape_text(bias)}")
+    hidden_NH, kind = hidden.reshape(-1, hidden.shape[-1]), hidden.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        return Head(hidden_NH.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
     for name, value in (("hidden", hidden), ("bias", bias)):
-        if value is None or value.dtype == weight.dtype or torch.is_autocast_enabled(hidden.device.type):
-            continue
-        raise TypeError(
-            f"{name} and weight must have the same dtype; got {value.dtype} and {weight.dtype}. "
-            f"Use {name}.to(weight.dtype), or run under torch.autocast"
-        )
+        if value is not None and value.dtype != weight.dtype:
+            raise TypeError(
+                f"{name} and weight must have the same dtype; got {value.dtype} and {weight.dtype}. "
+                f"Use {name}.to(weight.dtype), or run under torch.autocast"
+            )
+    return Head(hidden_NH, weight, bias)
 
 
 def check_workspace(workspace_bytes: int | None) -> None:
@@ -337,15 +350,6 @@ def check_workspace(workspace_bytes: int | None) -> None:
         raise TypeError(f"workspace_bytes must be an int or None; got {type(workspace_bytes).__name__}")
     if workspace_bytes <= 0:
         raise ValueError(f"workspace_bytes must be > 0; got {workspace_bytes}. None chooses by the shapes")
-
-
-def autocast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the head's operands in the dtype in which their matmul runs: that of torch.autocast where it is on."""
-    kind = hidden.device.type
-    if not torch.is_autocast_enabled(kind):
-        return hidden, weight, bias
-    dtype = torch.get_autocast_dtype(kind)
-    return hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
 def _sequences(labels: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, int]:

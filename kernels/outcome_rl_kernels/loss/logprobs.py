@@ -2,24 +2,24 @@
 
 Shapes: N tokens, R of them computed, H hidden, V vocabulary. Fused, the forward pass takes one matrix product and reads
 each logit once; the backward pass takes three more, the first to have the logits back (see `chunked_head` and, for the
-gradient of a row, `fused`). A loss that is known beforehand is better off with `linear_policy_loss`: three in all. They
-are the operators `torch.ops.outcome_rl.linear_logprobs` and `linear_logprobs_backward`.
+gradient of a row, `fused`). A loss that is known beforehand is better off with `linear_policy_loss`: three in all.
+Under `torch.compile` they are the operators `torch.ops.outcome_rl.linear_logprobs` and `linear_logprobs_backward`.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.backends import Impl, choose
+from outcome_rl_kernels.backends import Backend, Impl, choose
 from outcome_rl_kernels.checks import FLOATS, check_number, check_shape_of, check_tensor
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
-from outcome_rl_kernels.loss.fused import refuse_second_derivatives
-from outcome_rl_kernels.loss.inputs import LogitRows, autocast, check_head, check_labels, check_workspace
+from outcome_rl_kernels.loss.fused import is_traced, refuse_second_derivatives
+from outcome_rl_kernels.loss.inputs import Head, LogitRows, check_head, check_labels, check_workspace
 from outcome_rl_kernels.loss.reference import head_logits, reference_logprobs
 from outcome_rl_kernels.loss.support import Support, check_support, kept_logits_of_head, support_logprobs
-from outcome_rl_kernels.loss.vocab_parallel import VocabShard, check_vocab_group, kernels_of, vocab_shard
+from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, vocab_shard, whole_head
 
 
 def linear_logprobs(
@@ -71,8 +71,7 @@ def linear_logprobs(
     if not check_number("temperature", temperature) > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}")
     check_tensor("labels", labels, (torch.int64,), hidden.device)
-    check_head(hidden, weight, bias, labels)
-    hidden_NH, weight, bias = autocast(hidden.reshape(-1, hidden.shape[-1]), weight, bias)
+    head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
     labels_N, mask_N = labels.reshape(-1), None
     if mask is not None:
@@ -80,182 +79,167 @@ def linear_logprobs(
         mask_N = check_shape_of("mask", mask, "labels", labels).reshape(-1)
     if support is not None:
         support = check_support(support, labels_N, mask_N, weight.shape[0])
-    chosen, _ = choose("linear_logprobs", impl, hidden.device, hidden_NH.dtype)
-    if vocab_group is not None:
-        check_vocab_group(vocab_group, support, chosen, hidden)
-    if chosen == "reference":
-
-        def logits_of(rows_R: Tensor) -> Tensor:
-            logits_RV = head_logits(hidden_NH[rows_R], weight, bias, fp32_logits=fp32_logits)
-            return logits_RV if support is None else kept_logits_of_head(logits_RV, support, labels_N, rows_R)
-
-        active_N = torch.ones_like(labels_N, dtype=torch.bool) if mask_N is None else mask_N
-        values = reference_logprobs(logits_of, labels_N, active_N, weight.shape[0], temperature)
-    elif support is not None:
-        found = support_logprobs(hidden_NH, weight, bias, labels_N, mask_N, support, temperature, chosen)
-        values = found[0].float(), found[1].float()
-    elif vocab_group is not None:
-        shard = vocab_shard(vocab_group, len(weight), weight.device)
-        options = temperature, workspace_bytes, fp32_logits, chosen
-        values = _ShardedLogprobs.apply(hidden_NH, weight, bias, mask_N, labels_N, options, shard)  # type: ignore[no-untyped-call]
+    chosen, _ = choose("linear_logprobs", impl, hidden.device, head.hidden.dtype)
+    shard = vocab_shard(vocab_group, head.weight, support, chosen)
+    if chosen == "reference" or support is not None:
+        values = unchunked_logprobs(head, labels_N, mask_N, support, temperature, fp32_logits, chosen)
     else:
-        values = torch.ops.outcome_rl.linear_logprobs(
-            hidden_NH, weight, bias, mask_N, labels_N, temperature, workspace_bytes, fp32_logits, chosen
-        )
-    logps, entropies = (value_N.reshape(labels.shape) for value_N in values)
+        options = _Options(temperature, workspace_bytes, fp32_logits, chosen)
+        values_2N = _LinearLogprobs.apply(*head, mask_N, labels_N, options, shard)  # type: ignore[no-untyped-call]
+        values = values_2N[0], values_2N[1]  # not unbound, whose results must not be changed in place
+    dtype = torch.promote_types(head.hidden.dtype, torch.float32)
+    logps, entropies = (value_N.to(dtype).reshape(labels.shape) for value_N in values)
     return logps, entropies if return_entropy else None
 
 
-@torch.library.custom_op("outcome_rl::linear_logprobs", mutates_args=())
-def _forward(
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    mask_N: Tensor | None,
+def unchunked_logprobs(
+    head: Head,
     labels_N: Tensor,
+    active_N: Tensor | None,
+    support: Support | None,
     temperature: float,
-    workspace_bytes: int | None,
     fp32_logits: bool,
-    impl: str,
+    impl: Backend,
 ) -> tuple[Tensor, Tensor]:
-    options = temperature, workspace_bytes, fp32_logits, impl
-    return _values(hidden_NH, weight, bias, mask_N, labels_N, options, None)
+    """Return log-probabilities and entropies of the reference, or those over a support, 0 on inactive tokens."""
+    if support is not None and impl != "reference":
+        return support_logprobs(head, labels_N, active_N, support, temperature, impl)
+
+    def logits_of(rows_R: Tensor) -> Tensor:
+        logits_RV = head_logits(head, rows_R, fp32_logits=fp32_logits)
+        return logits_RV if support is None else kept_logits_of_head(logits_RV, support, labels_N, rows_R)
+
+    return reference_logprobs(logits_of, labels_N, active_N, len(head.weight), temperature)
 
 
-_Options = tuple[float, int | None, bool, str]  # temperature, workspace_bytes, fp32_logits, impl
+class _Options(NamedTuple):
+    temperature: float
+    workspace_bytes: int | None
+    fp32_logits: bool
+    impl: str
 
 
-def _values(
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    mask_N: Tensor | None,
-    labels_N: Tensor,
-    options: _Options,
-    shard: VocabShard | None,
-) -> tuple[Tensor, Tensor]:
-    temperature, workspace_bytes, fp32_logits, impl = options
-    check_labels(labels_N, mask_N, weight.shape[0] if shard is None else shard.vocabulary)
+class _LinearLogprobs(torch.autograd.Function):
+    """Log-probabilities and entropies, (2, N); eager code runs the bodies of the operators directly."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        mask_N: Tensor | None,
+        labels_N: Tensor,
+        options: _Options,
+        shard: VocabShard,
+    ) -> Tensor:
+        ctx.save_for_backward(hidden_NH, weight, bias, mask_N, labels_N)
+        ctx.options, ctx.shard = options, shard
+        if is_traced(hidden_NH) and shard.group is None:
+            values_2N: Tensor = torch.ops.outcome_rl.linear_logprobs(
+                hidden_NH, weight, bias, mask_N, labels_N, *options
+            )
+            return values_2N
+        return _values(Head(hidden_NH, weight, bias), mask_N, labels_N, options, shard)
+
+    @staticmethod
+    def backward(ctx: Any, grads_2N: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives(grads_2N, "linear_logprobs")
+        *head, mask_N, labels_N = ctx.saved_tensors
+        wants = ctx.needs_input_grad[:3]
+        if is_traced(grads_2N) and ctx.shard.group is None:
+            columns = grads_2N, *head, mask_N, labels_N
+            grads = torch.ops.outcome_rl.linear_logprobs_backward(*columns, *ctx.options, *wants)
+        else:
+            grads = _gradients(grads_2N, Head(*head), mask_N, labels_N, ctx.options, ctx.shard, wants)
+        return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 4
+
+
+def _values(head: Head, mask_N: Tensor | None, labels_N: Tensor, options: _Options, shard: VocabShard) -> Tensor:
+    check_labels(labels_N, mask_N, shard.vocabulary)
     rows_R = rows_of_mask(mask_N)
-    hidden_RH, labels_R = hidden_NH.contiguous(), labels_N
+    hidden_RH, labels_R = head.hidden.contiguous(), labels_N
     if rows_R is not None:
-        hidden_RH, labels_R = hidden_NH[rows_R], labels_N[rows_R]
-    values_2R = hidden_NH.new_empty(2, len(labels_R), dtype=torch.float32)
-    kernels = kernels_of(impl, shard)
-    widest = None if shard is None else shard.widest
-    chunks = LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits, widest=widest)
-    for rows, logits_CV in chunks:
-        values_2R[0, rows], values_2R[1, rows], _ = kernels.row_statistics(
-            LogitRows(logits_CV, labels_R[rows], temperature)
-        )
-    values_2N = spread(values_2R, rows_R, len(labels_N), dim=1)
-    return values_2N[0].clone(), values_2N[1].clone()
+        hidden_RH, labels_R = head.hidden[rows_R], labels_N[rows_R]
+    values_2R = hidden_RH.new_empty(2, len(labels_R), dtype=torch.float32)
+    kernels = kernels_of(options.impl, shard)
+    for rows, logits_CV in _chunks(head._replace(hidden=hidden_RH), options, shard):
+        chunk = LogitRows(logits_CV, labels_R[rows], options.temperature)
+        values_2R[0, rows], values_2R[1, rows], _ = kernels.row_statistics(chunk)
+    return spread(values_2R, rows_R, len(labels_N), dim=1)
 
 
-@_forward.register_fake
-def _(hidden_NH: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    values_N = hidden_NH.new_empty(hidden_NH.shape[:1], dtype=torch.float32)  # len() would fix the length
-    return values_N, torch.empty_like(values_N)
-
-
-@torch.library.custom_op("outcome_rl::linear_logprobs_backward", mutates_args=())
 def _gradients(
-    logp_grads_N: Tensor,
-    entropy_grads_N: Tensor,
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    mask_N: Tensor | None,
-    labels_N: Tensor,
-    temperature: float,
-    workspace_bytes: int | None,
-    fp32_logits: bool,
-    impl: str,
-    wants_hidden: bool,
-    wants_weight: bool,
-    wants_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    tensors = logp_grads_N, entropy_grads_N, hidden_NH, weight, bias, mask_N, labels_N
-    options, wants = (temperature, workspace_bytes, fp32_logits, impl), (wants_hidden, wants_weight, wants_bias)
-    return _head_gradients(*tensors, options, None, wants)
-
-
-def _head_gradients(
-    logp_grads_N: Tensor,
-    entropy_grads_N: Tensor,
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
+    grads_2N: Tensor,
+    head: Head,
     mask_N: Tensor | None,
     labels_N: Tensor,
     options: _Options,
-    shard: VocabShard | None,
+    shard: VocabShard,
     wants: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    temperature, workspace_bytes, fp32_logits, impl = options
     rows_R = rows_of_mask(mask_N)
-    hidden_RH, columns = hidden_NH.contiguous(), (labels_N, logp_grads_N, entropy_grads_N)
+    hidden_RH, labels_R, grads_2R = head.hidden.contiguous(), labels_N, grads_2N
     if rows_R is not None:
-        hidden_RH, columns = hidden_NH[rows_R], (labels_N[rows_R], logp_grads_N[rows_R], entropy_grads_N[rows_R])
-    kernels = kernels_of(impl, shard)
+        hidden_RH, labels_R, grads_2R = head.hidden[rows_R], labels_N[rows_R], grads_2N[:, rows_R]
+    head = head._replace(hidden=hidden_RH)
+    kernels = kernels_of(options.impl, shard)
 
     def over_chunks() -> HeadGradients:
         """Return the gradients; the logits end with the call."""
-        labels_R, logp_grads_R, entropy_grads_R = columns
-        widest = None if shard is None else shard.widest
-        chunks = LogitChunks(hidden_RH, weight, bias, workspace_bytes, fp32_logits=fp32_logits, widest=widest)
-        gradients = HeadGradients(hidden_RH, weight, bias, wants, len(chunks))
+        chunks = _chunks(head, options, shard)
+        gradients = HeadGradients(head, wants, len(chunks))
         for rows, logits_CV in chunks:
-            grad_CV, chunk = chunks.gradients_of(logits_CV), LogitRows(logits_CV, labels_R[rows], temperature)
-            grads = logp_grads_R[rows], entropy_grads_R[rows]
-            kernels.row_gradients(chunk, kernels.row_statistics(chunk), *grads, grad_CV)
+            grad_CV, chunk = chunks.gradients_of(logits_CV), LogitRows(logits_CV, labels_R[rows], options.temperature)
+            logp_grads_C, entropy_grads_C = grads_2R[:, rows]
+            kernels.row_gradients(chunk, kernels.row_statistics(chunk), logp_grads_C, entropy_grads_C, grad_CV)
             gradients.add(rows, grad_CV)
         return gradients
 
     hidden_grad, weight_grad, bias_grad = over_chunks().results()
     if wants[0]:
-        if shard is not None:
-            hidden_grad = shard.summed(hidden_grad)
-        hidden_grad = spread(hidden_grad, rows_R, len(hidden_NH), dim=0)
+        hidden_grad = spread(shard.summed(hidden_grad), rows_R, len(labels_N), dim=0)
     return hidden_grad, weight_grad, bias_grad
 
 
-@_gradients.register_fake
-def _(
-    logp_grads_N: Tensor, entropy_grads_N: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any
-) -> tuple[Tensor, ...]:
-    return empty_gradients(hidden_NH, weight, bias, others[-3:])
+def _chunks(head: Head, options: _Options, shard: VocabShard) -> LogitChunks:
+    return LogitChunks(head, options.workspace_bytes, fp32_logits=options.fp32_logits, widest=shard.widest)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:5])
-    ctx.others = inputs[5:]
+# --- torch.library
+
+_ARGUMENTS = (
+    "Tensor hidden, Tensor weight, Tensor? bias, Tensor? mask, Tensor labels, float temperature, "
+    "SymInt? workspace_bytes, bool fp32_logits, str impl"
+)
 
 
-def _backward(ctx: Any, logp_grads_N: Tensor, entropy_grads_N: Tensor) -> tuple[Tensor | None, ...]:
-    refuse_second_derivatives(logp_grads_N, "linear_logprobs")
-    wants = ctx.needs_input_grad[:3]
-    grads = torch.ops.outcome_rl.linear_logprobs_backward(
-        logp_grads_N, entropy_grads_N, *ctx.saved_tensors, *ctx.others, *wants
-    )
-    return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 6
+@torch.library.custom_op("outcome_rl::linear_logprobs", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
+def _forward(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
+    mask_N, labels_N, *options = arguments
+    return _values(Head(hidden_NH, weight, bias), mask_N, labels_N, _Options(*options), whole_head(weight))
 
 
-_forward.register_autograd(_backward, setup_context=_setup_context)
+@_forward.register_fake
+def _(hidden_NH: Tensor, *arguments: Any) -> Tensor:
+    return hidden_NH.new_empty(2, hidden_NH.shape[0], dtype=torch.float32)  # len() would fix the length
 
 
-class _ShardedLogprobs(torch.autograd.Function):
-    """`linear_logprobs` of a shard: an operator cannot take a process group."""
+@torch.library.custom_op(
+    "outcome_rl::linear_logprobs_backward",
+    mutates_args=(),
+    schema=f"(Tensor grads, {_ARGUMENTS}, bool wants_hidden, bool wants_weight, bool wants_bias) "
+    "-> (Tensor, Tensor, Tensor)",
+)
+def _backward(
+    grads_2N: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    mask_N, labels_N, *options, wants_hidden, wants_weight, wants_bias = arguments
+    wants = wants_hidden, wants_weight, wants_bias
+    head = Head(hidden_NH, weight, bias)
+    return _gradients(grads_2N, head, mask_N, labels_N, _Options(*options), whole_head(weight), wants)
 
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(*inputs[:5])
-        ctx.others = inputs[5:]
-        return _values(*inputs)
 
-    @staticmethod
-    def backward(ctx: Any, logp_grads_N: Tensor, entropy_grads_N: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives(logp_grads_N, "linear_logprobs")
-        wants = ctx.needs_input_grad[:3]
-        grads = _head_gradients(logp_grads_N, entropy_grads_N, *ctx.saved_tensors, *ctx.others, *[wants])
-        return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 4
+@_backward.register_fake
+def _(grads_2N: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
+    return empty_gradients(Head(hidden_NH, weight, bias), arguments[-3:])

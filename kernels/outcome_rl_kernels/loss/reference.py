@@ -8,15 +8,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import LossInputs, check_labels
+from outcome_rl_kernels.loss.inputs import Head, LossInputs, check_labels
 from outcome_rl_kernels.loss.token_loss import token_loss
 
 
-def head_logits(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *, fp32_logits: bool) -> Tensor:
-    """Return `hidden @ weight.T + bias`, (N, V), with `fp32_logits` not rounded to half-precision operands' dtype."""
+def head_logits(head: Head, rows_R: Tensor, *, fp32_logits: bool) -> Tensor:
+    """Return the logits of rows, (R, V), with `fp32_logits` not rounded to half-precision operands' dtype."""
+    hidden_RH, weight, bias = head.hidden[rows_R], head.weight, head.bias
     if fp32_logits and weight.dtype.itemsize < 4:
-        hidden_NH, weight, bias = hidden_NH.float(), weight.float(), None if bias is None else bias.float()
-    return torch.nn.functional.linear(hidden_NH, weight, bias)
+        hidden_RH, weight, bias = hidden_RH.float(), weight.float(), None if bias is None else bias.float()
+    return torch.nn.functional.linear(hidden_RH, weight, bias)
 
 
 def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -35,7 +36,7 @@ def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float)
 def reference_logprobs(
     logits_of: Callable[[Tensor], Tensor],
     labels_N: Tensor,
-    active_N: Tensor,
+    active_N: Tensor | None,
     vocabulary: int,
     temperature: float,
 ) -> tuple[Tensor, Tensor]:
@@ -45,21 +46,10 @@ def reference_logprobs(
         logits_of: from indices (R,) of the active tokens to their logits (R, V).
     """
     check_labels(labels_N, active_N, vocabulary)
-    rows_R = active_N.nonzero()[:, 0]
+    rows_R = (torch.ones_like(labels_N) if active_N is None else active_N).nonzero()[:, 0]
     values_R = logps_and_entropies(logits_of(rows_R), labels_N[rows_R], temperature)
     logps_N, entropies_N = (value_R.new_zeros(len(labels_N)).index_put((rows_R,), value_R) for value_R in values_R)
     return logps_N, entropies_N
-
-
-def reference_loss(
-    logits_of: Callable[[Tensor], Tensor], inputs: LossInputs, vocabulary: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the loss, and log-probabilities and entropies as `reference_logprobs`."""
-    assert inputs.active is not None
-    temperature = inputs.settings.temperature
-    return loss_of_logprobs(
-        *reference_logprobs(logits_of, inputs.labels, inputs.active, vocabulary, temperature), inputs
-    )
 
 
 def loss_of_logprobs(logps_N: Tensor, entropies_N: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor, Tensor]:

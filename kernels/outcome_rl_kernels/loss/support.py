@@ -25,6 +25,7 @@ from outcome_rl_kernels.checks import check_tensor, shape_text
 from outcome_rl_kernels.loss import support_cpu
 from outcome_rl_kernels.loss.chunked_head import empty_gradients
 from outcome_rl_kernels.loss.fused import refuse_second_derivatives
+from outcome_rl_kernels.loss.inputs import Head
 
 
 class Support(NamedTuple):
@@ -89,22 +90,13 @@ def kept_logits_of_head(logits_RV: Tensor, support: Support, labels_N: Tensor, r
 
 
 def support_logprobs(
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels_N: Tensor,
-    active_N: Tensor | None,
-    support: Support,
-    temperature: float,
-    impl: str,
+    head: Head, labels_N: Tensor, active_N: Tensor | None, support: Support, temperature: float, impl: str
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities of the labels and entropies over the supports, (N,) float64, 0 on inactive tokens.
 
     Both are differentiable, once, in hidden states, weight and bias; see `linear_logprobs`.
     """
-    values_2N = torch.ops.outcome_rl.support_logprobs(
-        hidden_NH, weight, bias, labels_N, active_N, *support, temperature, impl
-    )[0]
+    values_2N = torch.ops.outcome_rl.support_logprobs(*head, labels_N, active_N, *support, temperature, impl)[0]
     return values_2N[0], values_2N[1]
 
 
@@ -282,7 +274,7 @@ def _(
     bias: Tensor | None,
     *others: Any,
 ) -> tuple[Tensor, ...]:
-    return empty_gradients(hidden_NH, weight, bias, others[-3:])
+    return empty_gradients(Head(hidden_NH, weight, bias), others[-3:])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

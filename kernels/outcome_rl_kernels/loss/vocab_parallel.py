@@ -27,7 +27,7 @@ from outcome_rl_kernels.loss.row_kernels import RowKernels, row_kernels
 class VocabShard(NamedTuple):
     """The rows of a head that this rank holds, in the order of the ranks."""
 
-    group: "dist.ProcessGroup"
+    group: "dist.ProcessGroup | None"  # None: the head is whole
     first: int
     size: int
     widest: int  # the largest size of a rank
@@ -35,13 +35,23 @@ class VocabShard(NamedTuple):
 
     def summed(self, partial: Tensor) -> Tensor:
         """Return the sum of a tensor over the ranks, taken in float32 and rounded once; it may overwrite the tensor."""
+        if self.group is None:
+            return partial
         total = partial.float()
         dist.all_reduce(total, group=self.group)
         return total.to(partial.dtype)
 
 
-def check_vocab_group(group: Any, support: Any, impl: str, hidden: Tensor) -> None:
-    """Refuse what a sharded vocabulary does not go with."""
+def whole_head(weight: Tensor) -> VocabShard:
+    """Return the only shard of a head that is not cut."""
+    vocabulary = weight.shape[0]
+    return VocabShard(None, 0, vocabulary, vocabulary, vocabulary)
+
+
+def vocab_shard(group: Any, weight: Tensor, support: Any, impl: str) -> VocabShard:
+    """Return the shard that `weight` is, after a refusal of what a sharded vocabulary does not go with."""
+    if group is None:
+        return whole_head(weight)
     if not isinstance(group, dist.ProcessGroup):
         raise TypeError(f"vocab_group must be a torch.distributed.ProcessGroup or None; got {type(group).__name__}")
     if support is not None:
@@ -49,14 +59,15 @@ def check_vocab_group(group: Any, support: Any, impl: str, hidden: Tensor) -> No
     if impl == "reference":
         raise ValueError(
             "vocab_group needs impl='native' (CPU; float32, bfloat16) or 'triton' (GPU; also float16); got "
-            f"impl='reference' for {hidden.dtype} on {hidden.device.type}. Gather the weight, or change the dtype"
+            f"impl='reference' for {weight.dtype} on {weight.device.type}. Gather the weight, or change the dtype"
         )
     if torch.compiler.is_compiling():
         raise ValueError("vocab_group does not work under torch.compile; call the loss outside the compiled function")
+    return _shard_of_group(group, len(weight), weight.device)
 
 
 @lru_cache(maxsize=16)
-def vocab_shard(group: "dist.ProcessGroup", size: int, device: torch.device) -> VocabShard:
+def _shard_of_group(group: "dist.ProcessGroup", size: int, device: torch.device) -> VocabShard:
     """Return the place of this rank's `size` rows; the ranks exchange their sizes at the first call alone.
 
     So the heads of a group whose sizes are equal on one rank must be equal on all: others need a group of their own.
@@ -68,9 +79,9 @@ def vocab_shard(group: "dist.ProcessGroup", size: int, device: torch.device) -> 
     return VocabShard(group, sum(found[: dist.get_rank(group)]), size, max(found), sum(found))
 
 
-def kernels_of(impl: str, shard: VocabShard | None) -> RowKernels:
+def kernels_of(impl: str, shard: VocabShard) -> RowKernels:
     """Return the row kernels of a fast implementation, for a whole head or for a shard."""
-    return row_kernels(impl) if shard is None else ShardedRowKernels(row_kernels(impl), shard)
+    return row_kernels(impl) if shard.group is None else ShardedRowKernels(row_kernels(impl), shard)
 
 
 class ShardedRowKernels:

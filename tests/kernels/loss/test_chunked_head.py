@@ -2,18 +2,18 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks
+from outcome_rl_kernels.loss.inputs import Head
 
 R, H, V = 10, 8, 37
 DTYPES = [torch.float32, torch.bfloat16]
 
 
-def operands(dtype: torch.dtype = torch.float32, rows: int = R) -> tuple[Tensor, Tensor, Tensor]:
+def operands(dtype: torch.dtype = torch.float32, rows: int = R) -> Head:
     g = torch.Generator().manual_seed(0)
     hidden, weight, bias = (torch.randn(*shape, generator=g).to(dtype) for shape in ((rows, H), (V, H), (V,)))
-    return hidden, weight, bias
+    return Head(hidden, weight, bias)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def operands(dtype: torch.dtype = torch.float32, rows: int = R) -> tuple[Tensor,
 def test_chunks_cover_the_rows_within_the_workspace(rows: int, workspace_rows: float | None, sizes: list[int]) -> None:
     workspace = None if workspace_rows is None else int(workspace_rows * V * 4)
     hidden, weight, bias = operands(rows=rows)
-    chunks = LogitChunks(hidden, weight, bias, workspace, fp32_logits=False)
+    chunks = LogitChunks(Head(hidden, weight, bias), workspace, fp32_logits=False, widest=V)
     seen = [(part.start, part.stop, logits.clone()) for part, logits in chunks]
     assert [stop - start for start, stop, _ in seen] == sizes
     assert len(chunks) == len(sizes)
@@ -45,7 +45,7 @@ def test_chunks_cover_the_rows_within_the_workspace(rows: int, workspace_rows: f
 
 def test_float32_logits_of_half_precision_need_room_for_their_gradients() -> None:
     hidden, weight, bias = operands(torch.bfloat16)
-    chunks = LogitChunks(hidden, weight, bias, 5 * V * (4 + 2), fp32_logits=True)
+    chunks = LogitChunks(Head(hidden, weight, bias), 5 * V * (4 + 2), fp32_logits=True, widest=V)
     assert len(chunks) == 2
     for part, logits in chunks:
         exact = hidden[part].double() @ weight.double().T + bias.double()
@@ -53,13 +53,13 @@ def test_float32_logits_of_half_precision_need_room_for_their_gradients() -> Non
         gradients = chunks.gradients_of(logits)
         assert gradients.dtype == torch.bfloat16
         assert gradients.shape == logits.shape
-    plain = LogitChunks(hidden, weight, bias, None, fp32_logits=False)
+    plain = LogitChunks(Head(hidden, weight, bias), None, fp32_logits=False, widest=V)
     for _, logits in plain:
         assert plain.gradients_of(logits) is logits
 
 
 def test_iterating_again_takes_the_same_room() -> None:
-    chunks = LogitChunks(*operands(), 3 * V * 4, fp32_logits=False)
+    chunks = LogitChunks(operands(), 3 * V * 4, fp32_logits=False, widest=V)
     assert len({logits.data_ptr() for _ in range(2) for _, logits in chunks}) == 1
 
 
@@ -72,7 +72,7 @@ def test_gradients_add_up(dtype: torch.dtype, chunk: int, transposed: bool) -> N
         hidden, weight = hidden.t().contiguous().t(), weight.t().contiguous().t()
     logit_grads = torch.randn(R, V, generator=torch.Generator().manual_seed(1)).to(dtype)
     parts = [slice(start, min(start + chunk, R)) for start in range(0, R, chunk)]
-    gradients = HeadGradients(hidden, weight, bias, (True, True, True), len(parts))
+    gradients = HeadGradients(Head(hidden, weight, bias), (True, True, True), len(parts))
     for part in parts:
         gradients.add(part, logit_grads[part])
     exact = logit_grads.double()
@@ -93,7 +93,7 @@ def test_the_error_of_the_weight_gradient_grows_with_its_roundings_up_to_four_ch
     hidden, weight = (torch.randn(n, hidden_size, generator=g).bfloat16() for n in (rows, vocabulary))
     grads = torch.randn(rows, vocabulary, generator=g).bfloat16()
     truth = grads.double().T @ hidden.double()
-    gradients = HeadGradients(hidden, weight, None, (False, True, False), chunks)
+    gradients = HeadGradients(Head(hidden, weight, None), (False, True, False), chunks)
     for start in range(0, rows, rows // chunks):
         part = slice(start, start + rows // chunks)
         gradients.add(part, grads[part])
@@ -111,7 +111,7 @@ def test_half_precision_is_summed_in_float32() -> None:
     hidden, weight = torch.ones(rows, 1).bfloat16(), torch.ones(1, 1).bfloat16()
     grads = torch.full((rows, 1), 1 / 256).bfloat16()
     grads[0] = 1
-    gradients = HeadGradients(hidden, weight, weight[0], (False, True, True), rows)
+    gradients = HeadGradients(Head(hidden, weight, weight[0]), (False, True, True), rows)
     for row in range(rows):
         gradients.add(slice(row, row + 1), grads[row : row + 1])
     hidden_grad, weight_grad, bias_grad = gradients.results()
@@ -122,7 +122,7 @@ def test_half_precision_is_summed_in_float32() -> None:
 def test_sums_of_chunks_are_not_rounded() -> None:
     """(1 + 1/256) - 1 is 1/256; the first sum rounded to bfloat16 would leave 0."""
     operand = torch.zeros(4, 1).bfloat16()
-    gradients = HeadGradients(operand, operand[:1], operand[0], (False, False, True), 2)
+    gradients = HeadGradients(Head(operand, operand[:1], operand[0]), (False, False, True), 2)
     gradients.add(slice(0, 2), torch.tensor([[1.0], [1 / 256]]).bfloat16())
     gradients.add(slice(2, 4), torch.tensor([[-1.0], [0.0]]).bfloat16())
     assert gradients.results()[2].item() == 1 / 256
@@ -130,6 +130,6 @@ def test_sums_of_chunks_are_not_rounded() -> None:
 
 def test_no_chunk_gives_zeros() -> None:
     hidden, weight, bias = operands(rows=0)
-    results = HeadGradients(hidden, weight, bias, (True, True, True), 0).results()
+    results = HeadGradients(Head(hidden, weight, bias), (True, True, True), 0).results()
     assert [tuple(grad.shape) for grad in results] == [(0, H), (V, H), (V,)]
     assert not any(grad.any() for grad in results)

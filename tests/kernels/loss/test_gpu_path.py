@@ -18,7 +18,8 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
 from outcome_rl_kernels.backends import triton_obstacle
 from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton
-from outcome_rl_kernels.loss.inputs import LossInputs
+from outcome_rl_kernels.loss.inputs import Head, LossInputs
+from outcome_rl_kernels.loss.vocab_parallel import whole_head
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: its own path runs there")
 
@@ -150,7 +151,8 @@ def test_the_host_waits_for_nothing_but_the_number_of_rows(
 
     def body(rows_R: Tensor | None, compacts: bool) -> tuple[Tensor, ...]:
         chosen = fused.Options(rows_R, compacts, "triton", 5000, fp32_logits, True, True, True)
-        return fused._linear_policy_loss(hidden.reshape(-1, H), weight, weight[:, 0], chosen, inputs)
+        head = Head(hidden.reshape(-1, H), weight, weight[:, 0])
+        return fused._linear_policy_loss(head, chosen, inputs, whole_head(weight))
 
     for rows_R, compacts in ((torch.arange(7, **meta), True), (None, False)):
         *_, hidden_grad, weight_grad, bias_grad = body(rows_R, compacts)

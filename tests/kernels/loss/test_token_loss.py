@@ -11,7 +11,7 @@ from loss_cases import ABSENT, SETTINGS, inputs_of, make_case
 from torch import Tensor
 
 from outcome_rl_kernels.loss.inputs import LossInputs
-from outcome_rl_kernels.loss.reference import reference_loss
+from outcome_rl_kernels.loss.reference import loss_of_logprobs, reference_logprobs
 from outcome_rl_kernels.loss.settings import LossSettings
 from outcome_rl_kernels.loss.token_loss import (
     contributing_tokens,
@@ -28,8 +28,14 @@ def vec(*values: float) -> Tensor:
     return torch.tensor(values, dtype=F64)
 
 
+def reference_loss(logits_NV: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor, Tensor]:
+    vocabulary, temperature = logits_NV.shape[1], inputs.settings.temperature
+    values = reference_logprobs(logits_NV.__getitem__, inputs.labels, inputs.active, vocabulary, temperature)
+    return loss_of_logprobs(*values, inputs)
+
+
 def loss_of(logits_NV: Tensor, inputs: LossInputs) -> Tensor:
-    return reference_loss(logits_NV.__getitem__, inputs, logits_NV.shape[1])[0]
+    return reference_loss(logits_NV, inputs)[0]
 
 
 class TestKL:
@@ -116,7 +122,7 @@ class TestPolicyLoss:
         inputs = inputs_of(
             [2], old_logps=vec(math.log(0.5), math.log(0.4)), ref_logps=self.ref, answer_mask=self.answer
         )
-        _, logps, entropies = reference_loss(self.logits.__getitem__, inputs, 2)
+        _, logps, entropies = reference_loss(self.logits, inputs)
         found = metrics(logps, entropies, inputs)
         assert found["computed_tokens"].item() == 2
         assert found["ratio_mean"].item() == pytest.approx((1.6 + 1.0) / 2)

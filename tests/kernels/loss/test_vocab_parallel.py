@@ -13,7 +13,8 @@ from vocab_shards import in_processes
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss import vocab_parallel
 from outcome_rl_kernels.loss.inputs import LogitRows
-from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of
+from outcome_rl_kernels.loss.row_kernels import row_kernels
+from outcome_rl_kernels.loss.vocab_parallel import ShardedRowKernels, VocabShard
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
 
@@ -193,16 +194,16 @@ def test_row_kernels_of_shards(impl: str, dtype: torch.dtype, monkeypatch: pytes
         kernels.row_gradients(rows, statistics, *grads, grad)
         return [statistics.logps_R, statistics.entropies_R, grad.float()]
 
-    shards = [VocabShard(None, part.start, part.stop - part.start, max(SIZES), V) for part in parts]  # type: ignore[arg-type]
+    shards = [VocabShard(None, part.start, part.stop - part.start, max(SIZES), V) for part in parts]
     while True:
         reductions.calls = 0
         found = []
         for shard, part in zip(shards, parts, strict=True):
             reductions.calls = 0
-            found.append(run(kernels_of(impl, shard), part))
+            found.append(run(ShardedRowKernels(row_kernels(impl), shard), part))
         if not reductions.finish_round():
             break
-    whole = run(kernels_of(impl, None), slice(None))
+    whole = run(row_kernels(impl), slice(None))
     tight = {"rtol": 1e-5, "atol": 1e-5}
     for logps, entropies, _ in found:
         torch.testing.assert_close(logps.to(whole[0].dtype), whole[0], **tight)
