@@ -12,6 +12,8 @@ from torch import Tensor
 from outcome_rl_kernels.loss import row_kernels_cpu
 from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs, RowStatistics
 
+LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would be NaN
+
 
 class RowKernels(Protocol):
     @property
@@ -46,6 +48,17 @@ def row_kernels(impl: str) -> RowKernels:
     from outcome_rl_kernels.loss import row_kernels_triton  # not above: triton is heavy, and on Linux only
 
     return row_kernels_triton
+
+
+def gradient_of_tokens(
+    log_p: Tensor, is_label: Tensor, logp_grads: Tensor, entropy_grads: Tensor | None, entropies: Tensor
+) -> Tensor:
+    """Return the gradient, by the logits over the temperature, of single tokens whose log-probabilities are known."""
+    log_p = log_p.clamp(min=LEAST)
+    p = log_p.exp()
+    # 1 - p cancels where the row is peaked, so it is taken from the logarithm.
+    grads = logp_grads * torch.where(is_label, -log_p.expm1(), -p)
+    return grads if entropy_grads is None else grads - entropy_grads * p * (log_p + entropies)
 
 
 def joined(parts: list[RowStatistics]) -> RowStatistics:

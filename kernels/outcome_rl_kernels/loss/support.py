@@ -26,6 +26,7 @@ from outcome_rl_kernels.loss import support_cpu
 from outcome_rl_kernels.loss.chunked_head import empty_gradients
 from outcome_rl_kernels.loss.fused import refuse_second_derivatives
 from outcome_rl_kernels.loss.inputs import Head
+from outcome_rl_kernels.loss.row_kernels import LEAST, gradient_of_tokens
 
 
 class Support(NamedTuple):
@@ -147,7 +148,7 @@ def _log_softmax(
     shifted_E = logits_E - maxima_N[rows_E]
     terms_E = shifted_E.exp()
     is_label_E = (support.token_ids == labels_N[rows_E]) & ~is_duplicate_E
-    columns_E3 = torch.stack([terms_E, terms_E * shifted_E.clamp(min=_LEAST), shifted_E.where(is_label_E, 0)], dim=1)
+    columns_E3 = torch.stack([terms_E, terms_E * shifted_E.clamp(min=LEAST), shifted_E.where(is_label_E, 0)], dim=1)
     sums_N, weighted_N, labels_shifted_N = torch.segment_reduce(
         columns_E3, "sum", lengths=lengths_N, unsafe=True
     ).unbind(dim=1)
@@ -155,9 +156,6 @@ def _log_softmax(
     holds_N = _holds_label(support, rows_E, labels_N)
     logps_N = (labels_shifted_N - log_sums_N).where(holds_N, torch.nan)
     return torch.stack([logps_N, log_sums_N - weighted_N / sums_N]), shifted_E - log_sums_N[rows_E]
-
-
-_LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would be NaN
 
 
 class SupportKernels(Protocol):
@@ -243,11 +241,8 @@ def _gradients(
     entries, kernels = _Entries(*entries_3E.unbind()), _kernels(impl)
     logp_grads_E, entropy_grads_E = (grads_2N / temperature)[:, entries.rows_E].unbind()
     at_label_E = entries.ids_E == labels_N[entries.rows_E]
-    # 1 - p cancels where the position is peaked, so it is taken from the logarithm.
-    slopes_E = torch.where(at_label_E, -log_probs_E.expm1(), -log_probs_E.exp())
-    log_p_E = log_probs_E.clamp(min=_LEAST)
-    grads_E = logp_grads_E * slopes_E - entropy_grads_E * log_p_E.exp() * (log_p_E + values_2N[1][entries.rows_E])
-    grads_E = grads_E.float()
+    entropies_E = values_2N[1][entries.rows_E]
+    grads_E = gradient_of_tokens(log_probs_E, at_label_E, logp_grads_E, entropy_grads_E, entropies_E).float()
     hidden_grad, weight_grad, bias_grad = (weight.new_empty(0) for _ in range(3))
     if wants_hidden:
         hidden_grad = kernels.segment_sums(weight.contiguous(), entries.ids_E, grads_E, offsets)

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from outcome_rl_kernels.loss.inputs import LogitRows, RowStatistics
-from outcome_rl_kernels.loss.row_kernels import RowKernels, row_kernels
+from outcome_rl_kernels.loss.row_kernels import RowKernels, gradient_of_tokens, row_kernels
 
 
 class VocabShard(NamedTuple):
@@ -133,11 +133,8 @@ class ShardedRowKernels:
             inner_R = logp_grads_R + entropy_grads_R * (log_shares_R + statistics.entropies_R - own_entropies_R)
             own_entropy_grads_R = shares_R * entropy_grads_R
         self._kernels.row_gradients(own_rows, own, shares_R * inner_R, own_entropy_grads_R, grad_RV)
-        log_p_R = (scores_R.to(totals_R.dtype) - totals_R).clamp(min=_LEAST)
-        # 1 - p cancels where the row is peaked, so it is taken from the logarithm.
-        entry_R = logp_grads_R * torch.where(is_own_R, -log_p_R.expm1(), -log_p_R.exp())
-        if entropy_grads_R is not None:
-            entry_R = entry_R - entropy_grads_R * log_p_R.exp() * (log_p_R + statistics.entropies_R)
+        log_p_R = scores_R.to(totals_R.dtype) - totals_R
+        entry_R = gradient_of_tokens(log_p_R, is_own_R, logp_grads_R, entropy_grads_R, statistics.entropies_R)
         entry_R = entry_R / rows.temperature
         if rows.active_R is not None:
             entry_R = entry_R.where(rows.active_R, 0)
@@ -155,6 +152,3 @@ class ShardedRowKernels:
         if rows.active_R is not None:
             scores_R = scores_R.where(rows.active_R, 0)  # nothing is read there, NaN included
         return rows._replace(labels_R=labels_R), is_own_R, scores_R
-
-
-_LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would be NaN
