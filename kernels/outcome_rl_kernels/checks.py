@@ -63,3 +63,8 @@ def check_shape_of(name: str, value: Tensor, other_name: str, other: Tensor) -> 
     if value.shape != other.shape:
         raise ValueError(f"{name} must have the shape of {other_name}, {shape_text(other)}; got {shape_text(value)}")
     return value
+
+
+def check_like(name: str, value: object, dtypes: tuple[torch.dtype, ...], other_name: str, other: Tensor) -> Tensor:
+    """Return `value` if it is a tensor of one of `dtypes` with the device and the shape of another argument."""
+    return check_shape_of(name, check_tensor(name, value, dtypes, other.device), other_name, other)

@@ -25,6 +25,7 @@ from outcome_rl_kernels.backends import Backend, Choice, Impl, choose
 from outcome_rl_kernels.checks import (
     FLOATS,
     check_choice,
+    check_like,
     check_number,
     check_shape_of,
     check_tensor,
@@ -148,11 +149,9 @@ def group_advantages(
             f"question_keys must have shape (B,) = ({rewards.shape[0]},), one a group; got {shape_text(question_keys)}"
         )
     if correct is not None:
-        check_tensor("correct", correct, (torch.bool,), rewards.device)
-        check_shape_of("correct", correct, "rewards", rewards)
+        check_like("correct", correct, (torch.bool,), "rewards", rewards)
     if logps is not None:
-        check_tensor("logps", logps, FLOATS, rewards.device)
-        check_shape_of("logps", logps, "rewards", rewards)
+        check_like("logps", logps, FLOATS, "rewards", rewards)
     methods = parse_bonus(bonus)
     coefs = _coefficients(coef, methods)
     check_number("baseline", baseline)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Backend, Impl, aligned, choose
-from outcome_rl_kernels.checks import check_shape_of, check_tensor
+from outcome_rl_kernels.checks import check_like, check_tensor
 from outcome_rl_kernels.counts.native import NativeTable
 from outcome_rl_kernels.counts.reference import CountEntries, CountTable, DictTable
 from outcome_rl_kernels.counts.snapshot import (
@@ -96,9 +96,7 @@ class OutcomeCounts:
     def merge(self, question_keys: Tensor, outcome_keys: Tensor, counts: Tensor) -> None:
         """Add `counts` (int64, positive, shaped like `outcome_keys`), as if observed so many times on this rank."""
         questions, outcomes = self._flat_keys(question_keys, outcome_keys)
-        check_shape_of(
-            "counts", check_tensor("counts", counts, (torch.int64,), self.device), "outcome_keys", outcome_keys
-        )
+        check_like("counts", counts, (torch.int64,), "outcome_keys", outcome_keys)
         if (counts <= 0).any():
             raise ValueError(f"counts must be positive, got {int(counts.min())}; leave out pairs that were not seen")
         entries = CountEntries(questions, outcomes, aligned(counts.reshape(-1)))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Impl, choose
-from outcome_rl_kernels.checks import FLOATS, check_shape_of, check_tensor, shape_text
+from outcome_rl_kernels.checks import FLOATS, check_like, check_tensor, shape_text
 from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy_loss
 from outcome_rl_kernels.loss.inputs import LossInputs, check_head, check_rows, check_workspace, denominator
 from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
@@ -271,8 +271,7 @@ def loss_normalizer(
         raise ValueError(f"mask must have shape (B, T); got {shape_text(mask)}")
     settings = LossSettings(answer_mask_mode=answer_mask_mode, loss_agg=loss_agg)
     if answer_mask is not None and settings.answer_mask_mode == "all":
-        check_tensor("answer_mask", answer_mask, (torch.bool,), mask.device)
-        mask = mask & ~check_shape_of("answer_mask", answer_mask, "mask", mask)
+        mask = mask & ~check_like("answer_mask", answer_mask, (torch.bool,), "mask", mask)
     return denominator(mask.sum(dim=1), settings.loss_agg, mask.shape[1] if horizon is None else horizon)
 
 

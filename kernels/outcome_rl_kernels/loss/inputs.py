@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self, get_type_hints
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import FLOATS, check_number, check_shape_of, check_tensor, shape_text
+from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor, shape_text
 from outcome_rl_kernels.loss.settings import SETTINGS, LossAggregation, LossSettings, check_settings
 from outcome_rl_kernels.loss.token_losses import exp, is_builtin, token_loss_of
 
@@ -77,28 +77,23 @@ class LossInputs(NamedTuple):
         check_tensor("labels", labels, (torch.int64,), device)
         sequence_ids, num_sequences = _sequences(labels, cu_seqlens)
 
-        def flags(name: str, value: Tensor) -> Tensor:
-            check_tensor(name, value, (torch.bool,), device)
-            return check_shape_of(name, value, "labels", labels).reshape(-1)
-
         def numbers(name: str, value: Tensor | None, *, per_sequence: bool = False) -> Tensor | None:
             if value is None:
                 return None
-            check_tensor(name, value, FLOATS, device)
-            if per_sequence and value.shape != labels.shape:
+            if per_sequence and check_tensor(name, value, FLOATS, device).shape != labels.shape:
                 value = _of_sequences(name, value, labels, num_sequences)[sequence_ids]
             else:
-                value = check_shape_of(name, value, "labels", labels).reshape(-1)
+                value = check_like(name, value, FLOATS, "labels", labels).reshape(-1)
             return value.detach().to(dtype)
 
         if mask is None:
             raise TypeError("mask must be a torch.Tensor; got None. For all tokens use torch.ones_like(labels).bool()")
-        active = flags("mask", mask)
+        active = check_like("mask", mask, (torch.bool,), "labels", labels).reshape(-1)
         flat_advantages = numbers("advantages", advantages, per_sequence=True)
         if flat_advantages is None:
             raise TypeError("advantages must be a torch.Tensor; got None. group_advantages computes them from rewards")
         if answer_mask is not None:
-            answer_mask = flags("answer_mask", answer_mask)
+            answer_mask = check_like("answer_mask", answer_mask, (torch.bool,), "labels", labels).reshape(-1)
             if chosen.answer_mask_mode == "all":
                 active = active & ~answer_mask
         inputs = cls(

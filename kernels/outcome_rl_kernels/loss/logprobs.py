@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Backend, Impl, choose
-from outcome_rl_kernels.checks import FLOATS, check_number, check_shape_of, check_tensor
+from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.fused import is_traced, refuse_second_derivatives
 from outcome_rl_kernels.loss.inputs import Head, LogitRows, check_head, check_labels, check_workspace
@@ -75,8 +75,7 @@ def linear_logprobs(
     check_workspace(workspace_bytes)
     labels_N, mask_N = labels.reshape(-1), None
     if mask is not None:
-        check_tensor("mask", mask, (torch.bool,), hidden.device)
-        mask_N = check_shape_of("mask", mask, "labels", labels).reshape(-1)
+        mask_N = check_like("mask", mask, (torch.bool,), "labels", labels).reshape(-1)
     if support is not None:
         support = check_support(support, labels_N, mask_N, weight.shape[0])
     chosen, _ = choose("linear_logprobs", impl, hidden.device, head.hidden.dtype)

@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import FLOATS, check_choice, check_number, check_shape_of, check_tensor
+from outcome_rl_kernels.checks import FLOATS, check_choice, check_like, check_number, check_tensor
 
 
 @torch.no_grad()
@@ -50,8 +50,7 @@ def rollout_weights(
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range.
     """
     check_tensor("logps", logps, FLOATS)
-    check_tensor("rollout_logps", rollout_logps, FLOATS, logps.device)
-    check_shape_of("rollout_logps", rollout_logps, "logps", logps)
+    check_like("rollout_logps", rollout_logps, FLOATS, "logps", logps)
     check_choice("level", level, ("token", "sequence"))
     check_choice("outside", outside, ("truncate", "mask"))
     if not 0 <= check_number("low", low) <= high:
@@ -60,8 +59,7 @@ def rollout_weights(
     if level == "sequence":
         if mask is None or logps.dim() != 2:
             raise ValueError("level='sequence' needs logps of shape (B, T), and a mask")
-        check_tensor("mask", mask, (torch.bool,), logps.device)
-        log_ratios = log_ratios.where(check_shape_of("mask", mask, "logps", logps), 0).sum(dim=1)
+        log_ratios = log_ratios.where(check_like("mask", mask, (torch.bool,), "logps", logps), 0).sum(dim=1)
     ratios = log_ratios.exp()
     if outside == "truncate":
         return ratios.clamp(low, high)
