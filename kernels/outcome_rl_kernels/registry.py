@@ -1,6 +1,6 @@
 """Names that users give to their own bonuses, advantage estimators and token losses."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TypeVar
 
 Entry = TypeVar("Entry")
@@ -13,23 +13,18 @@ def add_by_name(
     entry: Entry,
     *,
     taken: Collection[str] = (),
-    function_of: Callable[[Entry], object] = lambda entry: entry,
 ) -> Entry:
-    """Enter `entry` under a new name; a second definition of the same function replaces the first, as in a notebook.
+    """Enter a function, or what holds one as `function`, under a new name, which is none of `taken`.
 
-    Args:
-        registry: name to entry.
-        setting: the setting whose values these names are, for the error.
-        name: letters, digits and underscores.
-        entry: a function, or what holds one.
-        taken: names that nothing replaces.
-        function_of: from an entry to its function.
+    A second definition of the same function replaces the first, as in a notebook. `setting` is the one whose values
+    these names are.
 
     Raises:
         ValueError: the name is that of another function, is taken, or is not a name.
     """
-    known, new = (function_of(each) for each in (registry.get(name, entry), entry))
-    same = all(getattr(known, field) == getattr(new, field) for field in ("__module__", "__qualname__"))
+    known, new = (getattr(each, "function", each) for each in (registry.get(name, entry), entry))
+    # Objects that are called have no name of their own.
+    same = all(getattr(known, field, known) == getattr(new, field, new) for field in ("__module__", "__qualname__"))
     if not name.isidentifier() or name in taken or not same:
         raise ValueError(f"{setting} {name!r} must be a new name of letters, digits and underscores; choose another")
     registry[name] = entry

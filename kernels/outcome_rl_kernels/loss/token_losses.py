@@ -87,9 +87,7 @@ def register_token_loss(name: str, loss: "TokenLoss | TokenLossFunction") -> Non
     """
     if not isinstance(loss, TokenLoss) and not callable(loss):
         raise TypeError(f"loss must be a function or a TokenLoss; got {type(loss).__name__}")
-    add_by_name(
-        _BY_NAME, "token_loss", name, token_loss_of(loss), taken=_BUILTIN, function_of=lambda known: known.function
-    )
+    add_by_name(_BY_NAME, "token_loss", name, token_loss_of(loss), taken=_BUILTIN)
 
 
 def token_loss_names() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -442,6 +443,7 @@ def test_a_function_is_registered_under_a_new_name(registered: str) -> None:
     for name, loss in [(registered, sapo()), ("sapo", sapo(2.0)), ("two words", own_ppo)]:
         with pytest.raises(ValueError, match=f"token_loss '{name}' must be a new name"):
             register_token_loss(name, loss)
+    register_token_loss("partial", partial(own_ppo))  # without a name of its own
     with pytest.raises(TypeError, match="loss must be a function or a TokenLoss; got str"):
         register_token_loss("other", "ppo")  # type: ignore[arg-type]
 
