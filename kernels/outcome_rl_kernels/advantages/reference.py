@@ -99,17 +99,7 @@ class GroupSettings(NamedTuple):
 
 
 def reward_advantages(rewards_Bn: Tensor, *, scale: Scale = "std", ddof: int = 1, eps: float = 1e-6) -> Tensor:
-    """Group-normalised rewards, `(r - mean) / (std + eps)`; a group with equal rewards gets exactly 0.
-
-    Args:
-        rewards_Bn: (B, n) floating point.
-        scale: "std" divides by the group's standard deviation (GRPO), "none" does not (Dr. GRPO).
-        ddof: 1 is the sample standard deviation (verl, TRL), 0 the population one.
-        eps: added to the standard deviation.
-
-    Returns:
-        (B, n), in the dtype of the rewards.
-    """
+    """Group-normalised rewards, `(r - mean) / (std + eps)`; a group with equal rewards gets exactly 0."""
     centred_Bn = rewards_Bn - rewards_Bn.mean(dim=1, keepdim=True)
     equal_B1 = rewards_Bn.amax(dim=1, keepdim=True) == rewards_Bn.amin(dim=1, keepdim=True)
     if scale == "std":
@@ -131,15 +121,8 @@ def exploration_signal(
 ) -> Tensor:
     """Exploration signal S of one method, before its coefficient and before the all-correct rule.
 
-    Args:
-        method: see the table of this module.
-        outcome_keys_Bn: (B, n) int64 outcome classes, 0 for "no answer".
-        counts_Bn: (B, n) int64 counts before the batch; needed by the `ucb` and the registered methods only.
-        settings: `baseline`, `exponent`, and `no_answer`, whose "no_bonus" keeps malformed text from earning novelty.
-        dtype: of the result.
-
-    Returns:
-        (B, n) in `dtype`.
+    Of the settings it reads `baseline`, `exponent`, and `no_answer`, whose "no_bonus" keeps malformed text from earning
+    novelty.
     """
     n = outcome_keys_Bn.shape[1]
     if method == "none":
@@ -187,15 +170,7 @@ def exploration_bonuses(
     settings: GroupSettings,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Sum over methods of `coef * signal`, with the rule for groups whose answers are all correct.
-
-    Args:
-        outcome_keys_Bn, counts_Bn, settings, dtype: as for `exploration_signal`.
-        all_correct_B: (B,) bool, whether every sample of the group is correct.
-
-    Returns:
-        (B, n) in `dtype`, added to the reward advantages after their normalisation.
-    """
+    """Sum over methods of `coef * signal`, with the rule for groups whose answers are all correct."""
     total_Bn = torch.zeros_like(outcome_keys_Bn, dtype=dtype)
     for method, coef, zeroed in zip(settings.methods, settings.coefs, settings.zeroed, strict=True):
         signal_Bn = exploration_signal(method, outcome_keys_Bn, counts_Bn, settings, dtype)

@@ -121,11 +121,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def refuse_second_derivatives(upstream: Tensor, op: str) -> None:
-    """Raise a RuntimeError in a backward pass that is to be differentiated again, as under `create_graph=True`.
-
-    Args:
-        upstream: the gradient that the backward pass was given.
-    """
+    """Raise a RuntimeError in a backward pass, given `upstream`, that is to be differentiated itself."""
     if torch.is_grad_enabled() and not is_traced(upstream):
         raise RuntimeError(f"{op} has no second derivatives; use impl='reference' with create_graph=True")
 

@@ -259,12 +259,9 @@ class RowStatistics(NamedTuple):
 
 
 def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Tensor) -> Tensor:
-    """Return the denominator of an aggregation, 0 where nothing counts.
+    """Return the denominator of an aggregation, 0 where nothing counts, from the counted tokens of each sequence.
 
-    Args:
-        tokens_S: number of counted tokens of each sequence.
-        loss_agg: as for `linear_policy_loss`.
-        horizon: length of the longest sequence, for "seq-mean-token-sum-norm".
+    "seq-mean-token-sum-norm" also takes the length of the longest sequence, `horizon`.
     """
     if loss_agg == "token-sum":
         return tokens_S.new_ones(())

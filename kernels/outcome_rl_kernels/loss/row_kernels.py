@@ -18,7 +18,10 @@ LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would 
 class RowKernels(Protocol):
     @property
     def default_loss_rows(self) -> Callable[[LogitRows, LossInputs, Tensor | None], Tensor] | None:
-        """The default loss and its gradient in one launch, where there is a kernel for it."""
+        """The default loss in one launch, where there is a kernel for it: weighted losses, logps and entropies, (3, R).
+
+        The gradient of the sum of the losses goes to the last argument, unless that is None.
+        """
 
     def row_statistics(self, rows: LogitRows) -> RowStatistics:
         """Return the statistics of every row; each logit is read once from memory."""

@@ -314,16 +314,7 @@ def row_gradients(
 
 
 def default_loss_rows(rows: LogitRows, inputs: LossInputs, grad_RV: Tensor | None) -> Tensor:
-    """Compute the default loss of rows, and the gradient of its sum by the logits, in one launch.
-
-    Args:
-        rows: as for `row_statistics`.
-        inputs: of the same rows; `token_loss.is_default` of them.
-        grad_RV: where the gradient goes, as for `row_gradients`. None: no gradient.
-
-    Returns:
-        (3, R) float32: losses times weights, log-probabilities, entropies.
-    """
+    """As in `RowKernels`, where `token_loss.is_default(inputs)`; in float32."""
     settings = inputs.settings
     terms_3R = torch.empty(3, len(rows.logits_RV), device=rows.logits_RV.device)
     _launch(
