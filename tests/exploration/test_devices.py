@@ -100,7 +100,7 @@ def test_one_copy_there_and_one_back(
     columns: dict[str, Any], config: ExplorationConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explorer, copies = Explorer(config), []
-    explorer.counts.device, explorer.counts.impl, explorer.counts._table = META, "triton", _OnMeta()
+    explorer.counts.device, explorer.counts.impl, explorer.counts.table = META, "triton", _OnMeta()
 
     def there(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
         copies.append(device.type)

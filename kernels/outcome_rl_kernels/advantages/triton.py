@@ -87,29 +87,19 @@ def _historical_bonus(before, earns_bonus, exponent, ROOT: tl.constexpr, dtype: 
 
 
 @triton.jit
-def _signal(
-    METHOD: tl.constexpr,
-    outcome,
-    before,
-    earns_bonus,
-    outcomes_ptr,
-    baseline,
-    exponent,
-    ROOT: tl.constexpr,
-    n: tl.constexpr,
-    dtype: tl.constexpr,
-):
+def _signal(METHOD: tl.constexpr, outcome, historical, earns_bonus, outcomes_ptr, baseline, n: tl.constexpr):
     """Return the exploration signal of one method, before its coefficient and the all-correct rule."""
+    dtype: tl.constexpr = historical.dtype
     if METHOD == _NONE:
-        signal = tl.zeros(before.shape, dtype)
+        signal = tl.zeros_like(historical)
     elif METHOD == _UCB:
-        signal = _historical_bonus(before, earns_bonus, exponent, ROOT, dtype)
+        signal = historical
     elif METHOD == _UCB_CON:
-        signal = _historical_bonus(before, earns_bonus, exponent, ROOT, dtype) - _in_dtype(baseline, dtype)
+        signal = historical - _in_dtype(baseline, dtype)
     elif METHOD == _UCB_MEAN:
-        bonus = _historical_bonus(before, earns_bonus, exponent, ROOT, dtype)
-        others = tl.sum(bonus.to(tl.float64), 0).to(dtype) - bonus
-        signal = bonus - _divide(others, tl.full(others.shape, n - 1, dtype)) if n > 1 else tl.zeros_like(bonus)
+        others = tl.sum(historical.to(tl.float64), 0).to(dtype) - historical
+        others_mean = _divide(others, tl.full(others.shape, n - 1, dtype)) if n > 1 else historical
+        signal = historical - others_mean
     elif METHOD == _BATCH:
         signal = _divide((1 - _multiplicity(outcome, outcomes_ptr, n)).to(dtype), tl.full(outcome.shape, n, dtype))
     else:
@@ -189,19 +179,10 @@ def _group_advantages_kernel(
     coefs = (coef_0, coef_1, coef_2, coef_3, coef_4)
     bonus = tl.zeros_like(reward)
     earns_bonus = valid & ((outcome != _NO_ANSWER) | NO_ANSWER_COUNTS)
+    historical = _historical_bonus(before, earns_bonus, exponent, ROOT, dtype)
     for term in tl.static_range(len(METHODS)):
-        signal = _signal(
-            METHODS[term],
-            outcome,
-            before,
-            earns_bonus,
-            outcomes_ptr + group * SAMPLES,
-            baseline,
-            exponent,
-            ROOT,
-            SAMPLES,
-            dtype,
-        )
+        outcomes_of_group_ptr = outcomes_ptr + group * SAMPLES
+        signal = _signal(METHODS[term], outcome, historical, earns_bonus, outcomes_of_group_ptr, baseline, SAMPLES)
         if ZEROED[term]:
             signal = tl.where(all_correct, 0.0, signal)
         bonus += _in_dtype(coefs[term], dtype) * signal

@@ -71,9 +71,9 @@ class OutcomeCounts:
             on_cpu_only = {"reference": f"it counts on the CPU, not on '{self.device}'"}
         self.impl, self.impl_reason = choose("OutcomeCounts", impl, self.device, obstacles=on_cpu_only)
         self._capacity = _check_capacity(capacity)
-        self._table = self._new_table()
+        self.table = self._new_table()  # public for kernels that count on their way
         self._synced = 0  # digest of all that is not pending
-        self.lock = threading.RLock()  # held by every method, and by kernels that use `table`
+        self.lock = threading.RLock()  # held by every method, and by these kernels
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         """Return the counts before this call, then add one for every row.
@@ -85,13 +85,13 @@ class OutcomeCounts:
         """
         questions, outcomes = self._flat_keys(question_keys, outcome_keys)
         with self.lock:
-            return self._table.observe(questions, outcomes).reshape(outcome_keys.shape)
+            return self.table.observe(questions, outcomes).reshape(outcome_keys.shape)
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         """Return the counts, 0 for pairs never seen, as int64 in the shape of `outcome_keys`."""
         questions, outcomes = self._flat_keys(question_keys, outcome_keys)
         with self.lock:
-            return self._table.lookup(questions, outcomes).reshape(outcome_keys.shape)
+            return self.table.lookup(questions, outcomes).reshape(outcome_keys.shape)
 
     def merge(self, question_keys: Tensor, outcome_keys: Tensor, counts: Tensor) -> None:
         """Add `counts` (int64, positive, shaped like `outcome_keys`), as if observed so many times on this rank."""
@@ -101,13 +101,13 @@ class OutcomeCounts:
             raise ValueError(f"counts must be positive, got {int(counts.min())}; leave out pairs that were not seen")
         entries = CountEntries(questions, outcomes, aligned(counts.reshape(-1)))
         with self.lock:
-            check_total(self._table.total(), counts, "merge")
-            self._table.add(entries, pending=True)
+            check_total(self.table.total(), counts, "merge")
+            self.table.add(entries, pending=True)
 
     def items(self) -> CountEntries:
         """Return every pair and its count, sorted by (question key, outcome key) as signed numbers."""
         with self.lock:
-            entries = self._table.entries()
+            entries = self.table.entries()
         return sort_entries(entries)
 
     def sync(self, process_group: dist.ProcessGroup | None = None) -> None:
@@ -121,10 +121,10 @@ class OutcomeCounts:
                 the counts stay as they were.
         """
         with self.lock:  # what another thread observed in between would be forgotten as sent
-            pending = sort_entries(_to_device(self._table.entries(pending=True), "cpu"))
+            pending = sort_entries(_to_device(self.table.entries(pending=True), "cpu"))
             if process_group is not None or (dist.is_available() and dist.is_initialized()):
                 self._add_from_peers(pending, process_group)
-            self._table.clear_pending()
+            self.table.clear_pending()
             self._synced = digest(pending, self._synced)
 
     def state_dict(self) -> dict[str, Any]:
@@ -174,14 +174,9 @@ class OutcomeCounts:
         counts._replace(entries)
         return counts
 
-    @property
-    def table(self) -> CountTable:
-        """The table behind, for kernels that count on their way; they hold `lock`."""
-        return self._table
-
     def __len__(self) -> int:
         with self.lock:
-            return len(self._table)
+            return len(self.table)
 
     def __repr__(self) -> str:
         return f"OutcomeCounts({len(self)} pairs, device={self.device}, rule={self.rule!r}, impl={self.impl!r})"
@@ -197,13 +192,13 @@ class OutcomeCounts:
         table = self._new_table()
         table.add(_to_device(entries, self.device), pending=False)
         with self.lock:
-            self._table, self._synced = table, digest(entries)
+            self.table, self._synced = table, digest(entries)
 
     def _add_from_peers(self, pending: CountEntries, process_group: dist.ProcessGroup | None) -> None:
         rank = dist.get_rank(process_group)
         if rank < 0:
             raise ValueError("process_group does not contain this rank; call sync on its members only")
-        common = self._table.total() - int(pending.counts.sum())
+        common = self.table.total() - int(pending.counts.sum())
         gathered: list[Any] = [None] * dist.get_world_size(process_group)
         dist.all_gather_object(gathered, (self.rule, common, self._synced, pending), group=process_group)
         rules, commons, digests, entries_of = zip(*gathered, strict=True)
@@ -218,8 +213,8 @@ class OutcomeCounts:
         if not peers:
             return
         entries = sort_entries(CountEntries(*(torch.cat(columns) for columns in zip(*peers, strict=True))))
-        check_total(self._table.total(), entries.counts, "sync")
-        self._table.add(_to_device(entries, self.device), pending=False)
+        check_total(self.table.total(), entries.counts, "sync")
+        self.table.add(_to_device(entries, self.device), pending=False)
         self._synced = digest(entries, self._synced)
 
     def _flat_keys(self, question_keys: Tensor, outcome_keys: Tensor) -> tuple[Tensor, Tensor]:

@@ -243,7 +243,8 @@ def _over_chunks(head: Head, options: Options, inputs: LossInputs, shard: VocabS
     chunks = LogitChunks(head, options.workspace_bytes, fp32_logits=options.fp32_logits, widest=shard.widest)
     gradients = HeadGradients(head, wants, len(chunks))
     if inputs.needs_sequences() and len(chunks) > 1:
-        terms = _terms(_statistics(chunks, inputs, kernels), inputs, wants_grad=any(wants))
+        statistics = [kernels.row_statistics(_rows(logits_CV, inputs.select(rows))) for rows, logits_CV in chunks]
+        terms = _terms(joined(statistics), inputs, wants_grad=any(wants))
         for rows, logits_CV in chunks if any(wants) else ():
             grad_CV = chunks.gradients_of(logits_CV)
             _write_gradients(logits_CV, inputs.select(rows), kernels, terms.select(rows), grad_CV)
@@ -308,10 +309,6 @@ def _write_gradients(
     assert terms.logp_grads_R is not None
     grads = terms.logp_grads_R, terms.entropy_grads_R
     kernels.row_gradients(_rows(logits_RV, inputs), terms.statistics, *grads, grad_RV)
-
-
-def _statistics(chunks: LogitChunks, inputs: LossInputs, kernels: RowKernels) -> RowStatistics:
-    return joined([kernels.row_statistics(_rows(logits_CV, inputs.select(rows))) for rows, logits_CV in chunks])
 
 
 def _terms(statistics: RowStatistics, inputs: LossInputs, *, wants_grad: bool) -> _Terms:

@@ -35,7 +35,7 @@ def test_it_grows_by_doubling_and_is_never_more_than_six_tenths_full():
     sizes = set()
     for key in range(3000):
         counts.observe(torch.tensor([key]), torch.tensor([-key]))
-        slots = counts._table.slot_count
+        slots = counts.table.slot_count
         assert len(counts) <= 0.6 * slots
         sizes.add(slots)
     assert sizes == {8 << i for i in range(len(sizes))}
@@ -47,7 +47,7 @@ def test_known_keys_do_not_grow_it():
     counts.observe(torch.tensor([1]), torch.tensor([[1, 2]]))
     for _ in range(50):
         counts.observe(torch.tensor([1]), torch.tensor([[1, 2] * 10]))
-    assert counts._table.slot_count == 8
+    assert counts.table.slot_count == 8
 
 
 @pytest.mark.parametrize(("capacity", "slots"), [(1, 8), (8, 8), (9, 16), (2**20, 2**20), (2**20 + 1, 2**21)])
