@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
-from outcome_rl.outcomes.functions import OutcomeFunction
-from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher, Progress
+from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
 from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, as_text, first_field, id_of_row, read_objects
 
 GOLD_COLUMNS = ("gold", *ANSWER_COLUMNS)  # where a row has both, `answer` may be that of its sample
@@ -73,25 +72,19 @@ class Report(SampleSummary):
 
 def analyze_file(
     path: str | Path,
+    matcher: OutcomeMatcher | FunctionMatcher | None = None,
     *,
-    equivalence: Equivalence = "canonical",
-    outcome: str | OutcomeFunction = "math",
-    is_correct: str | OutcomeFunction = "",
     examples: Mapping[str, Mapping[str, Any]] | None = None,
     from_text: bool = False,
-    workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Report pass@k, best@k, diff@k and related metrics of one file of samples.
 
     Args:
         path: a file in one of the layouts of this module; "-" is standard input.
-        equivalence: rule that decides whether two answers are the same, see `OutcomeMatcher`.
-        outcome, is_correct: "math", or an outcome function and a function that tells which outcomes are correct, see
-            `FunctionMatcher`; a function or its name.
-        examples: question id -> data row for the functions; None takes the rows of the file.
+        matcher: it has seen no question yet, and its processes are stopped at the end; None is `OutcomeMatcher()`.
+        examples: question id -> data row for a `FunctionMatcher`; None takes the rows of the file.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.
-        workers: number of math-verify processes, by default one per CPU.
         progress: called as `progress(done, total)` during pairwise comparisons; never if keys decide everything.
 
     Returns:
@@ -104,12 +97,10 @@ def analyze_file(
         FileNotFoundError: the file does not exist.
         ValueError: a row is invalid (the message names file, row and field), or no question can be scored.
     """
-    matcher: OutcomeMatcher | FunctionMatcher
-    if outcome == "math":
-        matcher = OutcomeMatcher(equivalence=equivalence, workers=workers)
+    matcher = OutcomeMatcher() if matcher is None else matcher
+    if isinstance(matcher, OutcomeMatcher):
         questions = read_samples(path, from_text=from_text)
     else:
-        matcher = FunctionMatcher(outcome, is_correct or None)
         questions = read_samples(path, from_text=True, extract=str)
         if examples is not None:
             questions = [replace(question, example=examples[question.question_id]) for question in questions]

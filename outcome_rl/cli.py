@@ -59,16 +59,18 @@ class _PrintableLines(logging.Formatter):
         return printable(super().format(record))
 
 
-def analyze(files: Sequence[Path], json_out: Path | None, **settings: Any) -> None:
+def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, **settings: Any) -> None:
     """Print and write the reports of files of samples."""
     from outcome_rl.analyze import analyze_file
+    from outcome_rl.exploration.config import ExplorationConfig
 
+    config = ExplorationConfig(**settings)
     if json_out is not None and not json_out.absolute().parent.is_dir():
         raise FileNotFoundError(f"--json {json_out}: the folder {json_out.parent} does not exist.")
     reports = {}
     for file in files:
         with show_progress(file.name, "comparisons") as progress:
-            reports[str(file)] = analyze_file(file, **settings, progress=progress)
+            reports[str(file)] = analyze_file(file, config.matcher(), from_text=from_text, progress=progress)
     print_reports(reports)
     if json_out is not None:
         content = next(iter(reports.values())) if len(reports) == 1 else reports

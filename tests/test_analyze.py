@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from outcome_rl.analyze import SHOWN_DISAGREEMENTS, Question, analyze_file, read_samples
+from outcome_rl.outcomes.function_matcher import FunctionMatcher
 
 GENERATIONS = Path(__file__).resolve().parents[2] / "shared" / "data" / "generations"
 
@@ -280,9 +281,9 @@ def test_outcome_functions(tmp_path: Path) -> None:
     file = tmp_path / "samples.jsonl"
     samples = [{"text": "a b", "answer": "x"}, {"text": "c d e"}, "f"]
     file.write_text(json.dumps({"id": "q", "gold": "g h", "samples": samples, "number": 9}) + "\n")
-    by_gold = analyze_file(file, outcome="outcome_functions:length")
+    by_gold = analyze_file(file, FunctionMatcher("outcome_functions:length"))
     assert by_gold["outcome_rule"] == "function/outcome_functions:length/1"
     assert by_gold["pass_at_k"]["1"] == pytest.approx(1 / 3)  # two words, as the gold has
     assert by_gold["distinct_per_question"] == 3
-    divisors = analyze_file(file, outcome="outcome_functions:length", is_correct="outcome_functions:divides")
+    divisors = analyze_file(file, FunctionMatcher("outcome_functions:length", "outcome_functions:divides"))
     assert divisors["pass_at_k"]["1"] == pytest.approx(2 / 3)  # 3 and 1 divide 9

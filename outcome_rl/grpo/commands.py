@@ -68,7 +68,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--dtype",
         choices=["bfloat16", "float16", "float32"],
         default="bfloat16",
-        help="dtype of the weights (default: %(default)s); checkpoints are float32",
+        help="dtype of the weights (default: %(default)s); checkpoints have model.dtype",
     )
     parser = add("report", report, "write one HTML page of one or more runs")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run")
@@ -141,7 +141,6 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
 
     only_our_progress()
     settings = sampling_config(model, data, config, overrides)
-    exploration = settings.exploration
     out = out or Path("evals") / Path(model).name
     reports: dict[str, Report] = {}
     groups = [[source] for source in dict.fromkeys(settings.data.test_files)]
@@ -152,11 +151,8 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
                 sampler.fill(path, dataset, settings.rollout.val_kwargs, dataset.name, progress)
             reports[path.name] = analyze_file(
                 path,
-                equivalence=exploration.equivalence,
-                outcome=exploration.outcome,
-                is_correct=exploration.is_correct,
+                settings.exploration.matcher(),
                 examples={problem.id: problem.example for problem in dataset.problems},
-                workers=exploration.workers,
             )
     if len(reports) > 1:
         unscored = {name: why for report in reports.values() for name, why in report["unscored_questions"].items()}

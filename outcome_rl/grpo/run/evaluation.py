@@ -84,7 +84,8 @@ def evaluate(
     All processes must call it. The seed is the run's, not the step's: evaluations of a run differ by the policy alone.
 
     Returns:
-        A row of `evaluations.jsonl` without its step: `dataset`, the figures of `SampleSummary`, `time/evaluate_s`.
+        A row of `evaluations.jsonl` without its step: `dataset`, the figures of `SampleSummary`, `unresolved` comparisons,
+        `time/evaluate_s`.
     """
     start = time.perf_counter()
     n, seed = sampling.n, derive_seed(seed, "evaluate", dataset.fingerprint)
@@ -100,7 +101,8 @@ def evaluate(
     matcher.forget(ids)
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     summary = summarise(list(keys), list(correct))
-    return {"dataset": dataset.name, **summary, "time/evaluate_s": round(time.perf_counter() - start, 6)}
+    seconds = round(time.perf_counter() - start, 6)
+    return {"dataset": dataset.name, **summary, "unresolved": outcomes.unresolved, "time/evaluate_s": seconds}
 
 
 def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:

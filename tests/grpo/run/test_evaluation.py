@@ -46,6 +46,7 @@ def test_the_summary_describes_the_responses() -> None:
         summary = evaluate(engine, matcher, DATASET, sampling, 9, seed=3)
     assert summary["dataset"] == "two"
     assert summary["time/evaluate_s"] > 0
+    assert summary["unresolved"] == 0
     assert (summary["n_questions"], summary["n_samples"]) == (2, 8)
     assert summary["no_answer_rate"] == 1 / 8
     # a has c = 2 of 4: pass@1 = 1/2, pass@2 = 1 - 1/6; b has none.
