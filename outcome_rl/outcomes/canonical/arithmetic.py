@@ -31,8 +31,8 @@ class Undefined(NotUnderstood):
     """A division by zero, a pole, or a function outside of its domain."""
 
 
-@lru_cache(maxsize=1)
-def mp() -> Any:
+@lru_cache
+def mp(bits: int = BITS) -> Any:
     """Return an mpmath context of our own: its precision is set once, here, and mpmath's global one is left alone."""
     import mpmath
 
@@ -40,7 +40,7 @@ def mp() -> Any:
     for constant in (mpmath.libmp.mpf_pi, mpmath.libmp.mpf_e, mpmath.libmp.mpf_ln2, mpmath.libmp.mpf_ln10):
         constant(1 << 13)
     context = mpmath.MPContext()
-    context.prec = BITS
+    context.prec = bits
     return context
 
 
@@ -50,7 +50,7 @@ def number_key(value: Number) -> str:
         if max(value.numerator.bit_length(), value.denominator.bit_length()) <= 4000:
             return f"q:{value.numerator}/{value.denominator}"
         return f"q:{value.numerator:x}/{value.denominator:x}h"  # hexadecimal: Python refuses long decimal strings
-    if _is_complex(value):
+    if not is_real(value):
         return f"c:{number_key(simplified(value.real))},{number_key(simplified(value.imag))}"
     exact = simplified(value)
     return number_key(exact) if type(exact) is Fraction else rounded(value)
@@ -62,17 +62,22 @@ def rounded(value: Number) -> str:
         if not value:
             return "r:0"
         value = inexact(value)
-    if _is_complex(value):
+    if not is_real(value):
         return f"c:{rounded(value.real)},{rounded(value.imag)}"
+    return f"r:{first_bits(value, KEY_BITS)}"
+
+
+def first_bits(value: Number, bits: int) -> str:
+    """Return the first bits of a real number that is not exact as text."""
     import mpmath
 
-    sign, mantissa, exponent, _ = mpmath.libmp.mpf_pos(value._mpf_, KEY_BITS, "n")
-    return f"r:{'-' if sign else ''}{mantissa:x}p{exponent}"
+    sign, mantissa, exponent, _ = mpmath.libmp.mpf_pos(value._mpf_, bits, "n")
+    return f"{'-' if sign else ''}{mantissa:x}p{exponent}"
 
 
 def simplified(value: Number) -> Number:
     """Return a real number as a Fraction if it is one with a denominator below 2**96, to `ZERO_BITS`."""
-    if type(value) is Fraction or _is_complex(value):
+    if type(value) is Fraction or not is_real(value):
         return value
     sign, mantissa, exponent, count = value._mpf_
     if not mantissa:
@@ -96,7 +101,7 @@ def simplified(value: Number) -> Number:
 
 
 def is_real(value: Number) -> bool:
-    return not _is_complex(value)
+    return type(value) is not mp().mpc
 
 
 def compare(a: Number, b: Number) -> int:
@@ -106,10 +111,6 @@ def compare(a: Number, b: Number) -> int:
         return int(a > b) - int(a < b)
     difference = add(a, -b)
     return int(difference > 0) - int(difference < 0)
-
-
-def _is_complex(value: Number) -> bool:
-    return type(value) is mp().mpc
 
 
 def inexact(value: Number) -> Number:
@@ -142,7 +143,7 @@ def bounded(value: Number) -> Number:
         if bits(value) > MAX_EXACT_BITS:
             raise TooLarge("an exact number of more than 32768 bits")
         return value
-    if _is_complex(value):
+    if not is_real(value):
         real, imag = magnitude(value.real), magnitude(value.imag)
         if imag < real - ZERO_BITS:
             return bounded(value.real)
@@ -166,7 +167,7 @@ def add(a: Number, b: Number) -> Number:
     if not a or not b:
         return a or b
     a, b = inexact(a), inexact(b)
-    if _is_complex(a) or _is_complex(b):
+    if not (is_real(a) and is_real(b)):
         context = mp()
         a, b = context.mpc(a), context.mpc(b)
         real, imag = _add_reals(a.real, b.real), _add_reals(a.imag, b.imag)
@@ -246,7 +247,7 @@ def _rational_power(a: Fraction, b: Fraction) -> Number:
         return bounded(a ** int(b))
     if a < 0 and b.denominator % 2 == 0:
         value = _rational_power(-a, b)
-        angle = divide(multiply(b, mp().pi * 1), Fraction(1))
+        angle = multiply(b, mp().pi * 1)
         return bounded(mp().mpc(mp().cos(angle), mp().sin(angle)) * inexact(value))
     if b.denominator <= 64:
         roots = [_integer_root(part, b.denominator) for part in (abs(a.numerator), a.denominator)]

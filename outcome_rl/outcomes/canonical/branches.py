@@ -12,9 +12,9 @@ from functools import lru_cache, reduce
 from hashlib import blake2b
 from typing import Any
 
-from outcome_rl.outcomes.canonical.arithmetic import Number, multiply
+from outcome_rl.outcomes.canonical.arithmetic import Number, first_bits, mp, multiply
 from outcome_rl.outcomes.canonical.functions import SYMMETRIC, is_integer
-from outcome_rl.outcomes.canonical.parser import Tree, names_in, nodes
+from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, subtrees
 
 PRECISION = 192
 KEY_BITS = 48
@@ -27,20 +27,11 @@ POINTS = 2 * len(_SIZES)
 
 _JOINED = frozenset(("abs", "floor", "ceil", "max", "min", "sign", "ln", "log", "lg"))
 Value = Any
-"""An `mpf` or `mpc` of the context below."""
+"""An `mpf` or `mpc` of `mp(PRECISION)`."""
 
 
 class _NoValue(ArithmeticError):
     """A pole, a floor of a complex number, or a number too large to be worth its time."""
-
-
-@lru_cache(maxsize=1)
-def _mp() -> Any:
-    import mpmath
-
-    context = mpmath.MPContext()
-    context.prec = PRECISION
-    return context
 
 
 def has_branches(tree: Tree, constant: Callable[[Tree], Number]) -> bool:
@@ -53,7 +44,7 @@ def has_branches(tree: Tree, constant: Callable[[Tree], Number]) -> bool:
         base = tree[1]  # the square of a root is none
         if base[0] == "^" and not names_in(base[2]) and is_integer(multiply(constant(base[2]), constant(tree[2]))):
             return has_branches(base[1], constant)
-    return any(has_branches(part, constant) for part in tree[1:] if isinstance(part, tuple))
+    return any(has_branches(part, constant) for part in subtrees(tree))
 
 
 def branch_values(tree: Tree, constant: Callable[[Tree], Number], is_complex: bool) -> list[Value | None]:
@@ -75,43 +66,35 @@ def branch_key(value: Value | None) -> str:
     """Return the first 48 bits of a value as text."""
     if value is None:
         return "-"
-    context = _mp()
+    context = mp(PRECISION)
     if isinstance(value, context.mpc):
         return f"{branch_key(value.real)}i{branch_key(value.imag)}"
-    import mpmath
-
-    sign, mantissa, exponent, _ = mpmath.libmp.mpf_pos(value._mpf_, KEY_BITS, "n")
-    return f"{'-' if sign else ''}{mantissa:x}p{exponent}"
+    return first_bits(value, KEY_BITS)
 
 
 def as_branch_value(number: Number) -> Value:
     """Return an exact or a long number at this module's precision."""
-    context = _mp()
+    context = mp(PRECISION)
     if type(number) is Fraction:
         return context.mpf(number.numerator) / number.denominator
-    return +context.make_mpc(number._mpc_) if hasattr(number, "_mpc_") else +context.make_mpf(number._mpf_)
+    return +context.convert(number)
 
 
 def _value(function: Callable[[int], Value], point: int, is_complex: bool) -> Value | None:
     try:
         value = function(point)
-    except (_NoValue, ArithmeticError, ValueError):
+        if not mp(PRECISION).isfinite(value):
+            return None
+        return value if is_complex and not _is_nearly_real(value) else _real(value)
+    except (ArithmeticError, ValueError):
         return None
-    context = _mp()
-    if not context.isfinite(value):
-        return None
-    if isinstance(value, context.mpc):
-        if context.mag(value.imag) < context.mag(value.real) - _LOST_BITS:
-            return value.real
-        return value if is_complex else None
-    return value
 
 
 @lru_cache(maxsize=1024)
 def _variable(name: str) -> tuple[Value, ...]:
     """Return the values of a variable: every size with both signs, then whole and half numbers, in its own order."""
     digests = [blake2b(f"{name}:{i}".encode("utf-8", "surrogatepass"), digest_size=16).digest() for i in range(POINTS)]
-    whole = [_mp().mpf(_WHOLE[i]) for i in sorted(range(len(_WHOLE)), key=digests.__getitem__)]
+    whole = [mp(PRECISION).mpf(_WHOLE[i]) for i in sorted(range(len(_WHOLE)), key=digests.__getitem__)]
     return (
         *(_jittered(i, digests[i]) for i in sorted(range(POINTS), key=digests.__getitem__)),
         *whole,
@@ -128,7 +111,7 @@ def _compiled(tree: Tree, constant: Callable[[Tree], Number]) -> Callable[[int],
     if not names_in(tree):
         number = as_branch_value(constant(tree))
         return lambda point: number
-    parts = [_compiled(part, constant) for part in tree[1:] if isinstance(part, tuple)]
+    parts = [_compiled(part, constant) for part in subtrees(tree)]
     if operator == "^" and not names_in(tree[2]) and type(exponent := constant(tree[2])) is Fraction:
         return lambda point: _rational_power(parts[0](point), exponent)
     function = None if operator == "apply" else _OPERATORS.get(operator) or _FUNCTIONS.get(tree[1])
@@ -138,7 +121,7 @@ def _compiled(tree: Tree, constant: Callable[[Tree], Number]) -> Callable[[int],
 
 
 def _sum(*terms: Value) -> Value:
-    context = _mp()
+    context = mp(PRECISION)
     total = reduce(lambda a, b: a + b, terms)
     if total and context.mag(total) < max(context.mag(term) for term in terms if term) - _LOST_BITS:
         return context.zero
@@ -152,14 +135,14 @@ def _quotient(*operands: Value) -> Value:
 
 
 def _power(base: Value, exponent: Value) -> Value:
-    context = _mp()
+    context = mp(PRECISION)
     if not base or context.mag(exponent) + context.mag(context.log(base)) > _MAX_EXPONENT.bit_length():
         raise _NoValue
     return context.power(base, exponent)
 
 
 def _rational_power(base: Value, exponent: Fraction) -> Value:
-    context = _mp()
+    context = mp(PRECISION)
     if not base:
         if exponent <= 0:
             raise _NoValue
@@ -177,17 +160,19 @@ def _rational_power(base: Value, exponent: Fraction) -> Value:
 
 
 def _real(value: Value) -> Value:
-    context = _mp()
-    if not isinstance(value, context.mpc):
-        return value
-    if context.mag(value.imag) < context.mag(value.real) - _LOST_BITS:
-        return value.real
-    raise _NoValue
+    if not _is_nearly_real(value):
+        raise _NoValue
+    return value.real
+
+
+def _is_nearly_real(value: Value) -> bool:
+    context = mp(PRECISION)
+    return not isinstance(value, context.mpc) or context.mag(value.imag) < context.mag(value.real) - _LOST_BITS
 
 
 def _floor(value: Value) -> Value:
     """Return the floor of a real number; a number that is an integer but for rounding is that integer."""
-    context, value = _mp(), _real(value)
+    context, value = mp(PRECISION), _real(value)
     if context.mag(value) > _LOST_BITS // 2:
         raise _NoValue
     nearest = context.nint(value)
@@ -197,26 +182,26 @@ def _floor(value: Value) -> Value:
 def _logarithm(value: Value) -> Value:
     if not value:
         raise _NoValue
-    return _mp().log(value)
+    return mp(PRECISION).log(value)
 
 
 def _factorial(value: Value) -> Value:
     value = _real(value)
-    if _mp().mag(value) > 8:
+    if mp(PRECISION).mag(value) > 8:
         raise _NoValue
-    return _mp().gamma(value + 1)
+    return mp(PRECISION).gamma(value + 1)
 
 
 def _binomial(n: Value, k: Value) -> Value:
     k = _real(k)
     if k != int(k) or not 0 <= k <= 64:
         return _factorial(n) / (_factorial(k) * _factorial(n - k))
-    return reduce(lambda product, i: product * (n - i) / (i + 1), range(int(k)), _mp().one)
+    return reduce(lambda product, i: product * (n - i) / (i + 1), range(int(k)), mp(PRECISION).one)
 
 
 def _of_mpmath(name: str) -> Callable[..., Value]:
     def function(value: Value) -> Value:
-        context = _mp()
+        context = mp(PRECISION)
         if context.mag(value) > 12:
             raise _NoValue
         return getattr(context, name)(value)
@@ -235,7 +220,7 @@ def _unknown(name: str, point: int, operands: list[Value]) -> Value:
 
 def _jittered(index: int, digest: bytes) -> Value:
     """One of the sizes with a sign, and with last digits of its own."""
-    context = _mp()
+    context = mp(PRECISION)
     size = context.mpf(_SIZES[index // 2]) * (1 + context.ldexp(int.from_bytes(digest, "little"), -132))  # below 1/16
     return -size if index % 2 else size
 
@@ -253,14 +238,14 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "ceil": lambda value: -_floor(-value),
     "max": lambda *values: max(map(_real, values)),
     "min": lambda *values: min(map(_real, values)),
-    "sign": lambda value: _mp().sign(_real(value)),
+    "sign": lambda value: mp(PRECISION).sign(_real(value)),
     "ln": _logarithm,
     "log": _logarithm,
-    "lg": lambda value: _logarithm(value) / _mp().ln(10),
+    "lg": lambda value: _logarithm(value) / mp(PRECISION).ln(10),
     "factorial": _factorial,
     "binomial": _binomial,
     **{name: _of_mpmath(name) for name in ("exp", "sin", "cos", "tan", "cot", "sec", "csc")},
     **{name: _of_mpmath(name) for name in ("sinh", "cosh", "tanh", "coth", "sech", "csch")},
     **{f"arc{name}": _of_mpmath(f"a{name}") for name in ("sin", "cos", "tan", "sec", "csc", "sinh", "cosh", "tanh")},
-    "arccot": lambda value: _mp().atan(_quotient(_mp().one, value)),
+    "arccot": lambda value: mp(PRECISION).atan(_quotient(mp(PRECISION).one, value)),
 }

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import combinations
 
 from outcome_rl.outcomes.canonical.arithmetic import Number
-from outcome_rl.outcomes.canonical.parser import Tree, names_in
+from outcome_rl.outcomes.canonical.trees import Tree, names_in, subtrees
 
 Constant = Callable[[Tree], Number]
 """The value of a subtree without variables."""
@@ -26,15 +26,10 @@ def breaks(tree: Tree, constant: Constant) -> tuple[list[Tree], list[Tree]]:
     """
     zeros: list[Tree] = []
     wholes: list[Tree] = []
-    _collect(tree, constant, zeros, wholes)
-    return zeros, wholes
-
-
-def _collect(tree: Tree, constant: Constant, zeros: list[Tree], wholes: list[Tree]) -> None:
     if not names_in(tree):
-        return
+        return zeros, wholes
     name = tree[1] if tree[0] == "call" else ""
-    parts = [part for part in tree[1:] if isinstance(part, tuple)]
+    parts = subtrees(tree)
     if name in ("abs", "sign"):
         zeros += [factor for factor in _factors(parts[0], constant) if not _is_positive(factor, constant)]
     elif name in ("max", "min"):
@@ -46,7 +41,10 @@ def _collect(tree: Tree, constant: Constant, zeros: list[Tree], wholes: list[Tre
     elif _exponent(tree, constant) % 2 == 0 and tree[1][:2] == ("call", "abs"):  # the square of one is none
         parts = [tree[1][2]]
     for part in parts:
-        _collect(part, constant, zeros, wholes)
+        more_zeros, more_wholes = breaks(part, constant)
+        zeros += more_zeros
+        wholes += more_wholes
+    return zeros, wholes
 
 
 def _factors(tree: Tree, constant: Constant) -> Iterator[Tree]:

@@ -25,7 +25,7 @@ from outcome_rl.outcomes.canonical.branches import Value, as_branch_value, branc
 from outcome_rl.outcomes.canonical.breaks import breaks
 from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OF_INTEGERS, OPERATORS, SYMMETRIC, is_integer
 from outcome_rl.outcomes.canonical.lexer import TooLarge
-from outcome_rl.outcomes.canonical.parser import Tree, names_in, nodes
+from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, subtrees
 
 MAX_WORK = 12_000
 POINTS = 4
@@ -106,7 +106,7 @@ class Evaluator:
         if operator == "constant":
             context = mp()
             return context.j * 1 if tree[1] == "i" else (context.pi if tree[1] == "pi" else context.e) * 1
-        operands = [self.value(part, point) for part in tree[1:] if isinstance(part, tuple)]
+        operands = [self.value(part, point) for part in subtrees(tree)]
         if operator == "neg":
             return -operands[0]
         if operator == "apply":

@@ -24,8 +24,8 @@ from outcome_rl.outcomes.canonical.lexer import (
     NotUnderstood,
     Token,
     Tokens,
-    at_top_level,
     closing,
+    positions,
     split,
     tokenize,
     top_level,
@@ -38,7 +38,8 @@ from outcome_rl.outcomes.canonical.lhs import (
     label_of,
     without_domain,
 )
-from outcome_rl.outcomes.canonical.parser import Tree, names_in, nodes, parse_expression, with_sign, with_value
+from outcome_rl.outcomes.canonical.parser import parse_expression
+from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, with_sign, with_value
 
 _ABOUT, _CONGRUENT = r"\approx", r"\equiv"
 _FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
@@ -75,8 +76,8 @@ def mathematical_form(plain: str) -> str:
     groups = [list(split(group, (",",))) for group in split(tokens, (";", "and", "or"))]
     if len(groups) > 1 and all(len(group) > 1 and all(map(is_labelled, group)) for group in groups):
         return list_key([_combined(group, evaluator) for group in groups])
-    joints = _JOINTS.intersection(tokens[i].text for i in top_level(tokens) if tokens[i].kind != "text")
-    return _combined(list(split(tokens, tuple(_SEPARATORS))), evaluator, joints)
+    joints = frozenset(tokens[i].text for i in positions(tokens, _JOINTS))
+    return _combined(list(split(tokens, _SEPARATORS)), evaluator, joints)
 
 
 def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozenset[str] = frozenset()) -> str:
@@ -110,14 +111,14 @@ def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozen
 
 
 def _is_condition(item: Tokens) -> bool:
-    return not _ORDERS.isdisjoint(token.text for token in item) or at_top_level(item, (EQUAL, ELEMENT))
+    return not _ORDERS.isdisjoint(token.text for token in item) or bool(positions(item, (EQUAL, ELEMENT)))
 
 
 def _domain(item: Tokens) -> str:
     """Return the set of `x \\in \\mathbb{Z}`, as text; empty for the reals and for none."""
     at = next((i for i, token in enumerate(item) if token.text == ELEMENT), len(item))
     domain = "".join(token.text for token in item[at + 1 :] if token.text not in "{}")
-    return "" if domain in ("", r"\mathbb R") or domain == r"\mathbbR" else domain.replace(r"\mathbb", "")
+    return "" if domain in (r"\mathbbR", r"\mathbb R") else domain.replace(r"\mathbb", "")
 
 
 def _within(domain: str, element: Element) -> Element:
@@ -127,12 +128,9 @@ def _within(domain: str, element: Element) -> Element:
     numbers = element.numbers
     if numbers is not None and domain in _INTEGER_DOMAINS:
         if domain != "Z":  # whether N holds 0 nobody knows: where it matters, the set is one of its own
-            zero = intervals.point(Fraction(0))
-            numbers = intervals.intersection((numbers, intervals.interval(Fraction(0), True, INFINITY, False)))
-            has_zero = bool(intervals.intersection((numbers, zero)))
-            if has_zero and domain != "N":
-                numbers = intervals.intersection((numbers, intervals.complement(zero)))
-            domain = "N" if has_zero and domain == "N" else "Z"
+            zero = Fraction(0)
+            numbers = intervals.intersection((numbers, intervals.interval(zero, domain == "N", INFINITY, False)))
+            domain = "N" if intervals.intersection((numbers, intervals.point(zero))) else "Z"
         numbers = intervals.integers(numbers)
         if domain == "Z" and all(intervals.is_point(part) for part in numbers):
             return Element(set_key(numbers), element.label, numbers)
@@ -147,7 +145,7 @@ def _elements(item: Tokens, evaluator: evaluate.Evaluator) -> list[Element]:
     """Return the values of one item: two if it holds a sign `\\pm` outside of a set."""
     signs = (1, -1) if any(token.text in _SIGNS for token in _outside_of_sets(item)) else (1,)
     has_signs = any(token.text in _SIGNS for token in item)
-    return [_Reader(evaluator, pm, has_signs).statement(item) for pm in signs]
+    return [_Reader(evaluator, sign if has_signs else 0).statement(item) for sign in signs]
 
 
 def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
@@ -159,30 +157,29 @@ def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
 
 
 class _Reader:
-    """Reads statements, with `\\pm` read as one of the signs."""
+    """Reads statements, with `\\pm` read as a sign: 1 or -1, and 0 where there is none."""
 
-    def __init__(self, evaluator: evaluate.Evaluator, pm: int, has_signs: bool) -> None:
+    def __init__(self, evaluator: evaluate.Evaluator, pm: int) -> None:
         self.evaluator = evaluator
         self.pm = pm
-        self.has_signs = has_signs
 
     def parse(self, tokens: Tokens) -> Tree:
         tree = parse_expression(tokens)
-        return with_sign(tree, self.pm) if self.has_signs else tree
+        return with_sign(tree, self.pm) if self.pm else tree
 
     def statement(self, tokens: Tokens) -> Element:
         if _RELATIONS.isdisjoint(token.text for token in tokens):
             return self.value(tokens)
-        positions = [i for i in top_level(tokens) if tokens[i].text in _RELATIONS and tokens[i].kind != "text"]
-        if not positions:
+        signs = positions(tokens, _RELATIONS)
+        if not signs:
             return self.value(tokens)
-        ends = [-1, *positions, len(tokens)]
+        ends = [-1, *signs, len(tokens)]
         sides = [tokens[start + 1 : end] for start, end in pairwise(ends)]
-        operators = [tokens[i].text for i in positions]
+        operators = [tokens[i].text for i in signs]
         if _ABOUT in operators:
             cut = operators.index(_ABOUT)
             if cut > 0 or label_of(sides[0]) is None:  # `x = \sqrt2 \approx 1.41` is exactly known
-                return self.statement(tokens[: positions[cut]])
+                return self.statement(tokens[: signs[cut]])
             operators[0] = EQUAL
         if set(operators) == {EQUAL}:
             return self.equation(sides)
@@ -356,14 +353,11 @@ class _Reader:
         opening, closing = opening.replace(r"\langle", "("), closing.replace(r"\rangle", ")")
         opening, closing = "(" if ends[0] else opening, ")" if ends[-1] else closing
         key = _tuple_key(opening, (element.key for element in elements), closing)
-        low, high = (
-            end if end is not None else _point_of(element.numbers)
-            for end, element in ((ends[0], elements[0]), (ends[-1], elements[-1]))
-        )
+        numbers = [_point_of(one.numbers) if end is None else end for end, one in zip(ends, elements, strict=True)]
+        low, high = numbers[0], numbers[-1]
         if len(parts) != 2 or low is None or high is None:
             return Element(key)
-        numbers = intervals.interval(low, opening == "[", high, closing == "]")
-        return Element(key, numbers=numbers or None)
+        return Element(key, numbers=intervals.interval(low, opening == "[", high, closing == "]") or None)
 
     def set(self, inside: Tokens) -> Element:
         for i in top_level(inside):
@@ -382,10 +376,10 @@ class _Reader:
         if any(_SETS.isdisjoint(token.text for token in part) for part in parts):
             raise NotUnderstood("an operation of sets on what is none")
         elements = [self.value(part) for part in parts]
-        sets = [element.numbers for element in elements]
-        if any(one is None for one in sets):
+        sets = [element.numbers for element in elements if element.numbers is not None]
+        if len(sets) < len(elements):
             raise NotUnderstood("a union of sets with unknown ends")
-        first, *others = (one for one in sets if one is not None)
+        first, *others = sets
         for other in others:
             if sign == r"\cup":
                 first = intervals.union((first, other))

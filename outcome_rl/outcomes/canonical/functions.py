@@ -47,18 +47,12 @@ def _factorial(a: Number) -> Number:
         if a > MAX_FACTORIAL:
             raise TooLarge(f"a factorial beyond {MAX_FACTORIAL}!")
         return bounded(Fraction(factorial(int(a))))
-    return _gamma(add(a, Fraction(1)))
-
-
-def _gamma(a: Number) -> Number:
-    a = simplified(a)
-    if type(a) is Fraction and a.denominator == 1:
-        return _factorial(a - 1)
-    if not is_real(a):
+    argument = inexact(simplified(add(a, Fraction(1))))
+    if not is_real(argument):
         raise Undefined("the factorial of a complex number")
-    if magnitude(inexact(a)) > 10:
+    if magnitude(argument) > 10:
         raise TooLarge("the factorial of a number beyond 1024")
-    return bounded(mp().gamma(inexact(a)))
+    return bounded(mp().gamma(argument))
 
 
 def _binomial(n: Number, k: Number) -> Number:

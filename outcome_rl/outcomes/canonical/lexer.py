@@ -2,7 +2,7 @@ r"""Split plain LaTeX into tokens, and token lists at what stands outside of the
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical.latex import COUNTER, UNIT_WORDS, UNIT_WORDS_IN_TEXT
@@ -148,19 +148,19 @@ def top_level(tokens: Tokens) -> Iterator[int]:
         depth += token.text in OPENING
 
 
-def at_top_level(tokens: Tokens, texts: Sequence[str]) -> bool:
-    return any(tokens[i].text in texts and tokens[i].kind != "text" for i in top_level(tokens))
+def positions(tokens: Tokens, texts: Container[str]) -> list[int]:
+    """Return the positions of signs outside of all brackets."""
+    return [i for i in top_level(tokens) if tokens[i].text in texts and tokens[i].kind != "text"]
 
 
-def split(tokens: Tokens, separators: Sequence[str]) -> Iterator[Tokens]:
+def split(tokens: Tokens, separators: Collection[str]) -> Iterator[Tokens]:
     if {token.text for token in tokens}.isdisjoint(separators):
         yield trimmed(tokens)
         return
     start = 0
-    for i in top_level(tokens):
-        if tokens[i].kind != "text" and tokens[i].text in separators:
-            yield trimmed(tokens[start:i])
-            start = i + 1
+    for i in positions(tokens, separators):
+        yield trimmed(tokens[start:i])
+        start = i + 1
     yield trimmed(tokens[start:])
 
 
@@ -182,3 +182,54 @@ def closing(tokens: Tokens, opening: int) -> int:
             if depth <= 0:
                 return i
     return -1
+
+
+_END = Token("end", "")
+
+
+class TokenReader:
+    """A position in a list of tokens; every method but `peek` consumes what it returns."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = list(tokens)
+        self.position = 0
+
+    def peek(self, offset: int) -> Token:
+        """Return the token at an offset from the next one, or one of the kind "end" where there is none."""
+        at = self.position + offset
+        return self.tokens[at] if 0 <= at < len(self.tokens) else _END
+
+    @property
+    def next(self) -> Token:
+        return self.tokens[self.position] if self.position < len(self.tokens) else _END
+
+    def take(self) -> Token:
+        token = self.next
+        self.position += 1
+        return token
+
+    def accept(self, *texts: str) -> str | None:
+        kind, text = self.next
+        if text not in texts or kind in ("text", "end"):
+            return None
+        self.position += 1
+        return text
+
+    def expect(self, text: str) -> None:
+        if self.accept(text) is None:
+            raise self.refusal()
+
+    def group(self) -> list[Token]:
+        """Return the tokens of a group in braces, or the next one."""
+        if not self.accept("{"):
+            return [self.take()]
+        start, depth = self.position, 1
+        while depth:
+            if self.next is _END:
+                raise self.refusal()
+            depth += {"{": 1, "}": -1}.get(self.take().text, 0)
+        return self.tokens[start : self.position - 1]
+
+    def refusal(self) -> NotUnderstood:
+        kind, text = self.next
+        return (Words if kind in ("word", "text") else NotUnderstood)(f"{kind} {text!r}")

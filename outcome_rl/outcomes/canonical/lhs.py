@@ -1,7 +1,8 @@
 r"""Names of values: the left side of `x = 5`, `f(x) = x + 1` or `\text{Price} = 12`."""
 
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Tokens, closing, split, top_level, trimmed
-from outcome_rl.outcomes.canonical.parser import Tree, parse_expression
+from outcome_rl.outcomes.canonical.parser import parse_expression
+from outcome_rl.outcomes.canonical.trees import Tree
 
 EQUAL, ELEMENT = "=", r"\in"
 

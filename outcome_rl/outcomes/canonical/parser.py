@@ -1,19 +1,14 @@
-r"""Read plain LaTeX as an expression tree, without evaluating anything.
+r"""Read plain LaTeX as an expression tree (`trees`), without evaluating anything.
 
 A closed grammar over the output of `plain_latex`: numbers, variables with subscripts, `+ - \pm \cdot / ^ !`, fractions,
 roots, binomials, absolute values, floors, elementary functions and implicit products. Whatever is outside it raises
 `NotUnderstood`, whatever is larger than the bounds raises `TooLarge`; both bounds count tokens and nesting, never time,
 so that every machine reads a text alike.
-
-A tree is a tuple `(operator, *operands)`: `("number", Fraction)`, `("name", "x_1")`, `("constant", "pi")`,
-`("+", a, b, ...)`, `("*", a, b, ...)`, `("/", a, b)`, `("^", a, b)`, `("neg", a)`, `("pm", sign, a)`,
-`("call", "sin", a)`, `("apply", "f", a, ...)` of an unknown function.
 """
 
-from collections.abc import Iterator
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from itertools import takewhile
 
 from outcome_rl.outcomes.canonical.lexer import (
     CALLED,
@@ -23,19 +18,19 @@ from outcome_rl.outcomes.canonical.lexer import (
     Incomparable,
     NotUnderstood,
     Token,
+    TokenReader,
     Tokens,
     TooLarge,
-    Words,
     closing,
     split,
 )
+from outcome_rl.outcomes.canonical.trees import Tree, nodes, with_value
 
 MAX_TERMS = 100
 MAX_SERIES_SIZE = 2000
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
 _DECORATIONS = ("vec", "overrightarrow", "overline", "bar", "hat", "widehat", "tilde", "angle", "triangle")
 
-Tree = tuple[Any, ...]
 _ONE: Tree = ("number", Fraction(1))
 _TWO: Tree = ("number", Fraction(2))
 
@@ -54,74 +49,15 @@ def parse_expression(tokens: Tokens) -> Tree:
     return tree
 
 
-def with_sign(tree: Tree, pm: int) -> Tree:
-    """Return the tree with `\\pm` read as one of its signs."""
-    if tree[0] == "pm":
-        part = with_sign(tree[2], pm)
-        return part if tree[1] == pm else ("neg", part)
-    return tuple(with_sign(part, pm) if isinstance(part, tuple) else part for part in tree)
-
-
-def with_value(tree: Tree, name: str, value: Tree) -> Tree:
-    """Return the tree with a variable replaced."""
-    if tree == ("name", name):
-        return value
-    return tuple(with_value(part, name, value) if isinstance(part, tuple) else part for part in tree)
-
-
-def nodes(tree: Tree) -> Iterator[Tree]:
-    """Return a tree and all trees in it."""
-    yield tree
-    for part in tree[1:]:
-        if isinstance(part, tuple):
-            yield from nodes(part)
-
-
-def names_in(tree: Tree) -> frozenset[str]:
-    """Return the variables of a tree, and the unknown functions, as `f(`."""
-    if tree[0] == "name":
-        return frozenset((tree[1],))
-    unknown = (f"{tree[1]}(",) if tree[0] == "apply" else ()
-    return frozenset(unknown).union(*(names_in(part) for part in tree[1:] if isinstance(part, tuple)))
-
-
-_END = Token("end", "")
-
-
-class _Parser:
+class _Parser(TokenReader):
     """Recursive descent; every method consumes what it returns."""
 
     def __init__(self, tokens: Tokens) -> None:
-        self.tokens = list(tokens)
-        self.position = 0
+        super().__init__(tokens)
         self.depth = 0
         self.in_bars = 0
         self.in_trigonometric = 0
         self.bound: list[str] = []  # the variables of the series around
-
-    @property
-    def next(self) -> Token:
-        return self.tokens[self.position] if self.position < len(self.tokens) else _END
-
-    def take(self) -> Token:
-        token = self.next
-        self.position += 1
-        return token
-
-    def accept(self, *texts: str) -> str | None:
-        kind, text = self.next
-        if text not in texts or kind in ("text", "end"):
-            return None
-        self.position += 1
-        return text
-
-    def expect(self, text: str) -> None:
-        if self.accept(text) is None:
-            raise self.refusal()
-
-    def refusal(self) -> NotUnderstood:
-        kind, text = self.next
-        return (Words if kind in ("word", "text") else NotUnderstood)(f"{kind} {text!r}")
 
     def descend(self) -> None:
         self.depth += 1
@@ -163,9 +99,8 @@ class _Parser:
         kind, text = self.next
         if kind == "space":
             # Between two numbers; after a power it is a product, after a bare number nobody's.
-            before = self.tokens[self.position - 2] if self.position > 1 else _END
-            return before.text in ("^", "_", r"\sqrt", "]")
-        before = self.tokens[self.position - 1]
+            return self.peek(-2).text in ("^", "_", r"\sqrt", "]")
+        before = self.peek(-1)
         if before.kind == kind == "number":  # `1.2.3`
             return False
         if (before.kind == "unit" or before.text in ("%", r"\circ")) and (kind == "number" or text == r"\frac"):
@@ -219,9 +154,9 @@ class _Parser:
 
     def degrees(self) -> bool:
         """Consume the sign of degrees."""
-        ahead = [token.text for token in self.tokens[self.position : self.position + 2]]
-        self.position += 2 * (ahead == ["^", r"\circ"])
-        return ahead == ["^", r"\circ"]
+        has_sign = self.next.text == "^" and self.peek(1).text == r"\circ"
+        self.position += 2 * has_sign
+        return has_sign
 
     def ordinal(self) -> bool:
         """Consume the rest of `12^{\text{th}}`, which is 12."""
@@ -289,26 +224,22 @@ class _Parser:
     def number(self, text: str) -> Tree:
         """Parse a number or a mixed number."""
         value = ("number", _number(text))
-        before = self.tokens[self.position - 2] if self.position > 1 else _END
-        if text.isdigit() and before.kind in ("end", "symbol") and before.text not in ("^", "_", "]", "/", ")"):
+        if not text.isdigit() or self.next.text not in (" ", r"\frac"):
+            return value
+        before = self.peek(-2)
+        if before.kind in ("end", "symbol") and before.text not in ("^", "_", "]", "/", ")"):
             start, tokens = self.position, self.tokens.copy()
-            fraction = self.proper_fraction() if self.next.text in (" ", r"\frac") else None
-            if fraction is not None:
+            if (fraction := self.proper_fraction()) is not None:
                 return ("+", value, fraction)
             self.position, self.tokens = start, tokens
         return value
 
     def proper_fraction(self) -> Tree | None:
         """Parse the fraction of a mixed number: `1\\frac12`, `1 1/2`."""
-        spaced = self.accept(" ")
-        if not spaced and not self.accept(r"\frac"):
-            return None
-        top, bottom = self.integer(one_digit=not spaced), None
-        if not spaced or self.accept("/"):
-            bottom = self.integer(one_digit=not spaced)
-        if top is None or bottom is None or not 0 <= top < bottom:
-            return None
-        return ("number", Fraction(top, bottom))
+        spaced = self.accept(" ", r"\frac") == " "
+        top = self.integer(one_digit=not spaced)
+        bottom = self.integer(one_digit=not spaced) if not spaced or self.accept("/") else None
+        return None if top is None or bottom is None or top >= bottom else ("number", Fraction(top, bottom))
 
     def integer(self, one_digit: bool) -> int | None:
         braced = self.accept("{")
@@ -333,8 +264,8 @@ class _Parser:
         return self.applied(text + self.subscript())
 
     def is_derivative(self) -> bool:
-        ahead = self.tokens[self.position : self.position + 4]
-        return [token.text for token in ahead[1:3]] == ["/", "d"] and ahead[0].kind == ahead[-1].kind == "name"
+        is_quotient = self.next.kind == "name" and (self.peek(1).text, self.peek(2).text) == ("/", "d")
+        return is_quotient and self.peek(3).kind in ("name", "end")  # the end will be refused
 
     def applied(self, name: str) -> Tree:
         """Parse a variable, or an unknown function of what follows in brackets.
@@ -356,17 +287,10 @@ class _Parser:
 
     def is_bracket_of_atoms(self) -> bool:
         """Whether the bracket that opens next holds one number or variable, or several behind commas."""
-        position = self.position + 1
-        while position < len(self.tokens):
-            kind, text = self.tokens[position]
-            if kind not in ("number", "name") and text[1:] not in GREEK:
-                return False
-            position += 1
-            if self.tokens[position : position + 1] == [_COMMA]:
-                position += 1
-            else:
-                return self.tokens[position : position + 1] == [_CLOSE]
-        return False
+        inside = list(takewhile(lambda token: token != _CLOSE, self.tokens[self.position + 1 :]))
+        is_list = len(inside) % 2 == 1 and all(token == _COMMA for token in inside[1::2])
+        are_atoms = all(kind in ("number", "name") or text[1:] in GREEK for kind, text in inside[::2])
+        return is_list and are_atoms and self.peek(len(inside) + 1) == _CLOSE
 
     def arguments(self) -> list[Tree]:
         """Parse the arguments of a function, in brackets."""
@@ -385,25 +309,15 @@ class _Parser:
         while mark := self.accept("_", "'"):
             text += mark
             if mark == "_":
-                tokens = self.group() if self.accept("{") else [self.take()]
+                tokens = self.group()
                 if not tokens or tokens[0].kind not in ("number", "name", "text", "command", "word", "symbol"):
                     raise self.refusal()
                 text += "".join(token.text.replace(" ", "") for token in tokens)
         return text
 
-    def group(self) -> list[Token]:
-        """Parse the tokens up to the closing brace of a group whose opening brace was taken."""
-        start, depth = self.position, 1
-        while depth:
-            if self.next is _END:
-                raise self.refusal()
-            depth += {"{": 1, "}": -1}.get(self.take().text, 0)
-        return self.tokens[start : self.position - 1]
-
     def command(self, name: str) -> Tree:
         if name == "pi":  # `\pi(x)` counts primes
-            ahead = self.tokens[self.position : self.position + 3]
-            counts = len(ahead) == 3 and ahead[0].text == "(" and ahead[1].kind == "name" and ahead[2] == _CLOSE
+            counts = self.next.text == "(" and self.peek(1).kind == "name" and self.peek(2) == _CLOSE
             return ("apply", "pi", *self.arguments()) if counts else ("constant", "pi")
         if name in GREEK:
             return self.applied(f"\\{name}{self.subscript()}")
@@ -425,7 +339,7 @@ class _Parser:
             tree = self.closed("\\r" + name[1:])
             return ("call", name[1:], tree)
         if name in _DECORATIONS:
-            tokens = self.group() if self.accept("{") else [self.take()]
+            tokens = self.group()
             if not tokens or any(token.kind not in ("name", "command") for token in tokens):
                 raise self.refusal()
             return ("name", f"\\{name} {''.join(token.text for token in tokens)}{self.subscript()}")
@@ -495,10 +409,10 @@ class _Parser:
             raise self.refusal()
         if name == "log" and base is None and exponent is None and self.is_pair():  # `log(8, 2)`
             operand, base = self.arguments()
-            return ("/", ("call", "ln", operand), ("call", "ln", base))
-        self.in_trigonometric += name in TRIGONOMETRIC
-        operand = self.operand()
-        self.in_trigonometric -= name in TRIGONOMETRIC
+        else:
+            self.in_trigonometric += name in TRIGONOMETRIC
+            operand = self.operand()
+            self.in_trigonometric -= name in TRIGONOMETRIC
         if exponent == ("neg", _ONE) and name in TRIGONOMETRIC:
             return ("call", f"arc{name}", operand)
         call: Tree = ("call", name, operand)
@@ -517,19 +431,14 @@ class _Parser:
         A power after the bracket is one of the function: `\\cos(x)^2` is `\\cos^2 x`.
         """
         sign = self.signs()
-        if self.next.text == "(":
+        opening = self.next.text
+        if opening in ("(", "|"):
             tree = self.primary()
-            if self.degrees():
-                tree = ("*", tree, _DEGREE)
-            return _signed(sign, tree)
-        if self.next.text == "|":
-            tree = self.primary()
-            if self.next.text == "^":
+            if opening == "|" and self.next.text == "^":
                 raise Incomparable("a power behind the bars of a function's argument")
-            return _signed(sign, tree)
-        bracketed = self.next.text == "{"
+            return _signed(sign, ("*", tree, _DEGREE) if self.degrees() else tree)
         factors = [self.power()]
-        while not bracketed and self.begins_factor() and self.next.text not in ("(", "{", "|"):
+        while opening != "{" and self.begins_factor() and self.next.text not in ("(", "{", "|"):
             if self.next.text[1:] in FUNCTION_NAMES:
                 break
             self.accept(" ")

@@ -7,7 +7,8 @@ import pytest
 from outcome_rl.outcomes.canonical.branches import POINTS, branch_key, branch_values, has_branches
 from outcome_rl.outcomes.canonical.evaluate import Evaluator
 from outcome_rl.outcomes.canonical.lexer import tokenize
-from outcome_rl.outcomes.canonical.parser import Tree, parse_expression
+from outcome_rl.outcomes.canonical.parser import parse_expression
+from outcome_rl.outcomes.canonical.trees import Tree
 
 
 def constant(tree: Tree) -> object:

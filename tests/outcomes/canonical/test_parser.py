@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl.outcomes.canonical.lexer import MAX_TOKENS, NotUnderstood, TooLarge, closing, split, tokenize
-from outcome_rl.outcomes.canonical.parser import MAX_DEPTH, Tree, names_in, parse_expression
+from outcome_rl.outcomes.canonical.parser import MAX_DEPTH, parse_expression
+from outcome_rl.outcomes.canonical.trees import Tree, names_in
 
 ONE, TWO, X, Y = ("number", Fraction(1)), ("number", Fraction(2)), ("name", "x"), ("name", "y")
 
@@ -83,6 +84,12 @@ def test_long_texts_make_wide_trees_not_deep_ones(length: int) -> None:
 def test_nesting_is_bounded(unit: str) -> None:
     with pytest.raises((TooLarge, NotUnderstood)):
         read(unit * (MAX_TOKENS // 4))
+
+
+def test_a_derivative_that_ends_early_is_refused() -> None:
+    assert read("dy/dx") == ("name", "dy/dx")
+    with pytest.raises(NotUnderstood):
+        read("dy/d")
 
 
 @pytest.mark.parametrize("text", ["x" + "!^2" * 100, "x" + "^x" * 100])
