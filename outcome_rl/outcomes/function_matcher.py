@@ -4,12 +4,10 @@ It has the methods of `OutcomeMatcher`, which compares the final answers of math
 """
 
 import logging
-import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,7 +23,7 @@ from outcome_rl.outcomes.functions import (
     value_of,
 )
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
-from outcome_rl.outcomes.matcher import Outcomes, Progress
+from outcome_rl.outcomes.matcher import Matcher, Outcomes, Progress, golds_differ
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +37,21 @@ class _Question:
 
     gold: str | None = None
     gold_key: int = NO_ANSWER
-    texts: dict[int, str] = field(default_factory=dict)  # key -> text for people
+    shown: dict[int, str] = field(default_factory=dict)  # key -> text for people
+
+    def texts(self) -> dict[int, str]:
+        return dict(self.shown)
+
+    def state(self) -> list[Any]:
+        return [self.gold, self.gold_key, [*self.shown.items()]]
+
+    @classmethod
+    def from_state(cls, question_id: str, state: Sequence[Any]) -> Self:
+        gold, gold_key, shown = state
+        return cls(gold, int(gold_key), {int(key): str(text) for key, text in shown})
 
 
-class FunctionMatcher:
+class FunctionMatcher(Matcher):
     """Map responses to outcome keys and correctness by an outcome function.
 
     A response is correct if `is_correct(value, example)` says so. Without such a function the gold answer goes through
@@ -67,13 +76,9 @@ class FunctionMatcher:
         self, function: str | OutcomeFunction, is_correct: str | Callable[[Any, Example], bool] | None = None
     ) -> None:
         function = load_function(function) if isinstance(function, str) else function
-        self.rule = rule_of(function)
-        self.bad_golds: dict[str, str] = {}
-        self.doubtful_golds: dict[str, str] = {}
+        super().__init__(rule_of(function), _Question)
         self._function = function
         self._is_correct = load_function(is_correct) if isinstance(is_correct, str) else is_correct
-        self._questions: dict[str, _Question] = {}
-        self._lock = threading.Lock()
 
     def classify(
         self,
@@ -110,13 +115,12 @@ class FunctionMatcher:
             raise TypeError(f"question_ids, responses and golds must be strings; got {wrong[0]!r}. Use str()")
         with self._lock:
             rows = list(zip(question_ids, responses, strict=True))
-            new_golds = [] if golds is None else self._new_golds(question_ids, golds)
-            example_of = {row: example for row, example in zip(new_golds, examples, strict=False) if row}
-            example_of |= dict(zip(rows, examples, strict=True))
+            new_golds = {} if golds is None else self._new_golds(question_ids, golds, examples)
+            example_of = new_golds | dict(zip(rows, examples, strict=True))
             texts = [text for _, text in example_of]
             results = call(self._function, texts, [*example_of.values()], time.monotonic() + limit_s)
             found = dict(zip(example_of, results, strict=True))
-            for row in filter(None, new_golds):
+            for row in new_golds:
                 self._keep_gold(*row, found[row])
             self._log_failures({row: found[row] for row in rows if isinstance(found[row], Failure)})
             keys = [self._keep(question_id, found[question_id, response]) for question_id, response in rows]
@@ -131,72 +135,26 @@ class FunctionMatcher:
         answers = [_answer(found[row]) for row in rows]
         return Outcomes(np.array(keys, np.int64), np.array(correct, bool), answers, failed)
 
-    def forget(self, question_ids: Iterable[str]) -> None:
-        """Drop the outcomes of some questions; a later call treats them as new."""
-        with self._lock:
-            for question_id in question_ids:
-                self._questions.pop(question_id, None)
-
-    def representatives(self, question_id: str) -> dict[int, str]:
-        """Return the text of each outcome of a question that was seen, by its key."""
-        with self._lock:
-            question = self._questions.get(question_id)
-            return {} if question is None else dict(question.texts)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state needed to continue, as values that JSON can hold."""
-        with self._lock:
-            questions = {
-                question_id: [question.gold, question.gold_key, [*question.texts.items()]]
-                for question_id, question in self._questions.items()
-            }
-            bad_golds = {id_: why for id_, why in self.bad_golds.items() if id_ in questions}
-            return {"rule": self.rule, "questions": questions, "bad_golds": bad_golds}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the state by a saved one.
-
-        Raises:
-            ValueError: it was made under another rule.
-        """
-        if state.get("rule") != self.rule:
-            raise ValueError(
-                f"state must have the outcome rule {self.rule!r} of this outcome function; got {state.get('rule')!r}. "
-                "Use the function and version that the state was made with, or start without it."
-            )
-        questions = {
-            question_id: _Question(gold, int(gold_key), {int(key): str(text) for key, text in texts})
-            for question_id, (gold, gold_key, texts) in state["questions"].items()
-        }
-        bad_golds = dict(state["bad_golds"])
-        with self._lock:
-            self._questions, self.bad_golds = questions, bad_golds
-
     def close(self) -> None:
         """Stop the function's processes, if it has any; a later call starts new ones."""
         close = getattr(self._function, "close", None)
         if close is not None:
             close()
 
-    def __enter__(self) -> "FunctionMatcher":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _new_golds(self, question_ids: Sequence[str], golds: Sequence[str]) -> list[tuple[str, str] | None]:
-        """Return (question, gold) where a row brings the gold of a question, None where it is known."""
-        gold_of = {question_id: question.gold for question_id, question in self._questions.items()}
-        new: list[tuple[str, str] | None] = []
-        for question_id, gold in zip(question_ids, golds, strict=True):
-            known = gold_of.get(question_id)
-            if known is not None and known != gold:
-                raise ValueError(
-                    f"golds must agree for a question: question {question_id!r} had the gold answer {known!r} before; "
-                    f"got {gold!r}. Give different questions different ids, or fix the data."
-                )
-            new.append(None if known is not None else (question_id, gold))
-            gold_of[question_id] = gold
+    def _new_golds(
+        self, question_ids: Sequence[str], golds: Sequence[str], examples: Sequence[Example]
+    ) -> dict[tuple[str, str], Example]:
+        """Return the data rows of the golds that are not known yet, by question and gold."""
+        new: dict[tuple[str, str], Example] = {}
+        gold_of: dict[str, str] = {}
+        for question_id, gold, example in zip(question_ids, golds, examples, strict=True):
+            question = self._questions.get(question_id)
+            known = None if question is None else question.gold
+            before = gold_of.setdefault(question_id, gold) if known is None else known
+            if before != gold:
+                raise golds_differ(question_id, before, gold)
+            if known is None:
+                new.setdefault((question_id, gold), example)
         return new
 
     def _keep_gold(self, question_id: str, gold: str, found: Found | Failure) -> None:
@@ -206,13 +164,10 @@ class FunctionMatcher:
         question.gold = gold
         if isinstance(found, Found) and found.text:
             question.gold_key = hash_key(_identity(found))
-            return
-        why = found.reason if isinstance(found, Failure) else "it has no outcome"
-        self.bad_golds[question_id] = f"the gold answer {gold[:MAX_SHOWN_CHARS]!r}: {why}"
-        warnings.warn(
-            f"question {question_id!r}: {self.bad_golds[question_id]}; no response to it will count as correct.",
-            stacklevel=4,
-        )
+            self._report_gold(question_id)
+        else:
+            why = found.reason if isinstance(found, Failure) else "it has no outcome"
+            self._report_gold(question_id, bad=f"the gold answer {gold[:MAX_SHOWN_CHARS]!r}: {why}")
 
     def _keep(self, question_id: str, found: Found | Failure) -> int:
         question = self._questions.setdefault(question_id, _Question())
@@ -220,7 +175,7 @@ class FunctionMatcher:
         if not identity:
             return NO_ANSWER
         key = hash_key(identity)
-        question.texts.setdefault(key, _shown(found))
+        question.shown.setdefault(key, _shown(found))
         return key
 
     def _correct(self, found: Found | Failure, key: int, gold_key: int, example: Example) -> bool:

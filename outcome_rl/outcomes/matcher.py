@@ -10,28 +10,20 @@ contain the state, so a resumed run keeps its classes.
 """
 
 import logging
-import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcome_rl.outcomes.extraction import Answer, extract_answer
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
-from outcome_rl.outcomes.keys import (
-    NO_ANSWER,
-    OUTCOME_RULE,
-    Tag,
-    canonical_text,
-    hash_key,
-    is_open,
-)
+from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, hash_key, is_open
 from outcome_rl.outcomes.refutation import refuted
 from outcome_rl.outcomes.tolerance import within_tolerance
 
@@ -51,8 +43,8 @@ _DOUBTS = {
 }
 
 Judge = Callable[[str, str], bool]
-Equivalence = Literal["canonical", "math_verify"] | Judge
 Progress = Callable[[int, int], None]
+Equivalence = Literal["canonical", "math_verify"] | Judge
 
 
 class Outcomes(NamedTuple):
@@ -69,6 +61,84 @@ class Outcomes(NamedTuple):
     correct: NDArray[np.bool_]
     answers: list[Answer | None]
     unresolved: int
+
+
+class Matcher:
+    """Base of the matchers: keeps the outcomes of each question, saves them and forgets them."""
+
+    def __init__(self, rule: str, question_type: Any) -> None:
+        self.rule = rule
+        self.bad_golds: dict[str, str] = {}
+        self.doubtful_golds: dict[str, str] = {}
+        self._question_type = question_type
+        self._questions: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def forget(self, question_ids: Iterable[str]) -> None:
+        """Drop the outcomes of some questions; a later call treats them as new, but reports no gold answer twice.
+
+        Use it after evaluations, whose outcomes must neither affect the next evaluation nor fill checkpoints.
+        """
+        with self._lock:
+            for question_id in question_ids:
+                self._questions.pop(question_id, None)
+
+    def representatives(self, question_id: str) -> dict[int, str]:
+        """Return one text of each outcome of a question by its key; an `OutcomeMatcher` includes the gold's."""
+        with self._lock:
+            question = self._questions.get(question_id)
+            return {} if question is None else question.texts()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state needed to continue with the same outcomes, as values that JSON can hold."""
+        with self._lock:
+            questions = {question_id: question.state() for question_id, question in self._questions.items()}
+            golds = {
+                name: {question_id: why for question_id, why in reasons.items() if question_id in questions}
+                for name, reasons in (("bad_golds", self.bad_golds), ("doubtful_golds", self.doubtful_golds))
+            }
+            return {"rule": self.rule, "questions": questions, **golds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replace the outcomes of this matcher with saved ones.
+
+        Raises:
+            ValueError: if they were made under another rule, because their keys would not match new keys.
+        """
+        if state.get("rule") != self.rule:
+            raise ValueError(
+                f"state must have the outcome rule {self.rule!r} of this matcher; got {state.get('rule')!r}. Use the "
+                "equivalence or outcome function, and the version, that the state was made with, or start without it."
+            )
+        questions = {
+            question_id: self._question_type.from_state(question_id, saved)
+            for question_id, saved in state["questions"].items()
+        }
+        bad_golds, doubtful_golds = dict(state["bad_golds"]), dict(state.get("doubtful_golds", {}))
+        with self._lock:
+            self._questions, self.bad_golds, self.doubtful_golds = questions, bad_golds, doubtful_golds
+
+    def close(self) -> None:
+        """Stop the processes, if there are any; outcomes are kept, and a later call starts new processes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _report_gold(self, question_id: str, bad: str = "", doubt: str = "") -> None:
+        """Note why a gold answer is unusable or doubtful, and say so unless it was said before `forget`."""
+        known = self.bad_golds.pop(question_id, ""), self.doubtful_golds.pop(question_id, "")
+        if bad:
+            self.bad_golds[question_id] = bad
+            if bad != known[0]:
+                message = f"question {question_id!r}: {bad}; no response to it will count as correct."
+                warnings.warn(message, stacklevel=2)
+        if doubt:
+            self.doubtful_golds[question_id] = doubt
+            if doubt != known[1]:
+                logger.warning("question %r: %s.", question_id, doubt)
 
 
 class _Text(NamedTuple):
@@ -93,8 +163,34 @@ class _Question:
     founders: dict[int, _Text] = field(default_factory=dict)  # key of a class -> the text that founded it
     apart: set[str] = field(default_factory=set)  # identities of texts on which a comparison hung or failed
 
+    def found_class(self, text: _Text) -> None:
+        key = hash_key(text.identity)
+        self.key_of[text.identity] = key
+        self.founders[key] = text
 
-class OutcomeMatcher:
+    def texts(self) -> dict[int, str]:
+        return {key: text.form for key, text in self.founders.items()}
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "gold": list(self.gold),
+            "key_of": dict(self.key_of),
+            "founders": [[key, *text] for key, text in self.founders.items()],
+            "apart": sorted(self.apart),
+        }
+
+    @classmethod
+    def from_state(cls, question_id: str, state: dict[str, Any]) -> Self:
+        return cls(
+            question_id,
+            gold=_Text(*state["gold"]),
+            key_of={identity: int(key) for identity, key in state["key_of"].items()},
+            founders={int(key): _Text(*text) for key, *text in state["founders"]},
+            apart=set(state["apart"]),
+        )
+
+
+class OutcomeMatcher(Matcher):
     """Map responses to outcome keys and correctness; an answer to a question always gets the same key.
 
     Args:
@@ -138,12 +234,8 @@ class OutcomeMatcher:
         self._tolerant = gold_tolerance
         self._judge = equivalence if callable(equivalence) else None
         name = "custom" if callable(equivalence) else equivalence
-        self.rule = OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}"
-        self.bad_golds: dict[str, str] = {}
-        self.doubtful_golds: dict[str, str] = {}
+        super().__init__(OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}", _Question)
         self._pool = MathVerifyPool(workers, timeout_s)
-        self._questions: dict[str, _Question] = {}
-        self._lock = threading.Lock()
 
     def classify(
         self,
@@ -205,23 +297,21 @@ class OutcomeMatcher:
             )
         with self._lock:
             questions = [self._question(id_, gold, given=given) for id_, gold in zip(question_ids, golds, strict=True)]
-            texts = _once_each(lambda answer: None if answer is None else self._text(answer.text), answers)
-            new: dict[str, dict[str, _Text]] = {}
-            for question_id, question, text in zip(question_ids, questions, texts, strict=True):
-                if text and text.identity and text.identity not in question.key_of:
-                    seen = new.setdefault(question_id, {})
+            texts = _once_each(lambda answer: self._text("" if answer is None else answer.text), answers)
+            rows = list(zip(questions, texts, strict=True))
+            new: dict[_Question, dict[str, _Text]] = {}
+            for question, text in rows:
+                if text.identity and text.identity not in question.key_of:
+                    seen = new.setdefault(question, {})
                     seen[text.identity] = min(text, seen.get(text.identity, text))  # independent of the rows' order
             unresolved = self._decide(new, progress, limit_s)
-            rows = zip(questions, texts, strict=True)
-            keys = [q.key_of[text.identity] if text and text.identity else NO_ANSWER for q, text in rows]
+            keys = [q.key_of[text.identity] if text.identity else NO_ANSWER for q, text in rows]
             gold_keys = [q.key_of.get(q.gold.identity, NO_ANSWER) for q in questions]
         keys_N = np.array(keys, dtype=np.int64)
         correct_N = (keys_N == np.array(gold_keys, dtype=np.int64)) & (keys_N != NO_ANSWER)
         if self._tolerant:
-            rows = zip(questions, texts, strict=True)
             correct_N |= [
-                t is not None and bool(t.identity and q.gold.identity) and within_tolerance(q.gold.form, t.form)
-                for q, t in rows
+                bool(text.identity and q.gold.identity) and within_tolerance(q.gold.form, text.form) for q, text in rows
             ]
         return Outcomes(keys_N, correct_N, answers, unresolved)
 
@@ -237,47 +327,32 @@ class OutcomeMatcher:
                 f"question_ids and golds must be strings; got {question_id!r} ({type(question_id).__name__}) "
                 f"and {gold!r} ({type(gold).__name__}). Use str()."
             )
-        question = self._questions.get(question_id)
+        question: _Question | None = self._questions.get(question_id)
         if question is not None and question.gold.form == gold:
             return question
         text = self._text(gold)
         if question is None:
             question = self._questions[question_id] = _Question(question_id, text)
             if text.identity:
-                _found_class(question, text)
+                question.found_class(text)
             if given:
-                self._check_gold(question_id, gold)
+                canonical = canonical_text(gold)
+                doubts = (why for tag, why in _DOUBTS.items() if canonical.startswith(tag) and canonical != "{}")
+                doubt = next(doubts, "")
+                self._report_gold(
+                    question_id,
+                    bad="" if canonical else f"the gold answer {gold!r} is empty",
+                    doubt=doubt and f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}",
+                )
         elif question.gold.identity != text.identity:
-            raise ValueError(
-                f"golds must agree for a question: question {question_id!r} had the gold answer "
-                f"{question.gold.form!r} before; got {gold!r}. Give different questions different ids, or fix the data."
-            )
+            raise golds_differ(question_id, question.gold.form, gold)
         return question
 
-    def _check_gold(self, question_id: str, gold: str) -> None:
-        """Report a gold answer that is unusable or may be wrong, once."""
-        # A question that was forgotten may have entries of an earlier report.
-        known = self.bad_golds.pop(question_id, None), self.doubtful_golds.pop(question_id, None)
-        canonical = canonical_text(gold)
-        if not canonical:
-            self.bad_golds[question_id] = f"the gold answer {gold!r} is empty"
-            if known[0] != self.bad_golds[question_id]:
-                warnings.warn(
-                    f"question {question_id!r}: {self.bad_golds[question_id]}; no response to it will count as "
-                    "correct.",
-                    stacklevel=2,
-                )
-            return
-        doubt = next((why for tag, why in _DOUBTS.items() if canonical.startswith(tag)), None)
-        if doubt is not None and canonical != "{}":
-            self.doubtful_golds[question_id] = f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}"
-            if known[1] != self.doubtful_golds[question_id]:
-                logger.warning("question %r: %s.", question_id, self.doubtful_golds[question_id])
-
-    def _decide(self, new: dict[str, dict[str, _Text]], progress: Progress | None, limit_s: float | None) -> int:
+    def _decide(self, new: dict[_Question, dict[str, _Text]], progress: Progress | None, limit_s: float | None) -> int:
         """Assign a class to every new text of every question; return the number of comparisons without a verdict."""
-        comparisons = _Comparisons(partial(self._compare, deadline=time.monotonic() + (limit_s or math.inf)), progress)
-        order = {self._questions[question_id]: sorted(texts.values()) for question_id, texts in new.items()}
+        deadline = time.monotonic() + (limit_s or float("inf"))
+        comparisons = _Comparisons(partial(self._compare, deadline=deadline), progress)
+        order = {question: sorted(texts.values()) for question, texts in new.items()}
         if self._judge is None:  # a function of the user does not time out
             for question, texts in order.items():
                 if question.gold.is_open and any(_needs_judge(question.gold, text) for text in texts):
@@ -309,16 +384,16 @@ class OutcomeMatcher:
                 matches = (key for key in gold_first if comparisons.equal(question.founders[key], text))
                 key = next(matches, None)
                 if key is None:
-                    _found_class(question, text)
+                    question.found_class(text)
                 else:
                     question.key_of[text.identity] = key
-        if comparisons.cut:
+        if cut := comparisons.count("cut"):
             logger.warning(
                 "%d comparisons of answers had not begun after %g s, the limit of a step; they count as different.",
-                comparisons.cut,
+                cut,
                 limit_s,
             )
-        return comparisons.unresolved
+        return comparisons.count("timeout", "error", "cut")
 
     def _compare(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None, deadline: float
@@ -333,73 +408,9 @@ class OutcomeMatcher:
         judge = self._judge
         return ["cut" if time.monotonic() >= deadline else "equal" if judge(a, b) else "different" for a, b in pairs]
 
-    def forget(self, question_ids: Iterable[str]) -> None:
-        """Drop the classes of some questions; a later call treats them as new, but reports no gold answer twice.
-
-        Use it after evaluations, whose classes must neither affect the next evaluation nor fill checkpoints.
-        """
-        with self._lock:
-            for question_id in question_ids:
-                self._questions.pop(question_id, None)
-
-    def representatives(self, question_id: str) -> dict[int, str]:
-        """Return one text of each outcome class of a question, the gold's included, by the key of the class."""
-        with self._lock:
-            question = self._questions.get(question_id)
-            return {} if question is None else {key: text.form for key, text in question.founders.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state needed to continue with the same classes, as values that JSON can hold."""
-        with self._lock:
-            questions = {
-                question_id: {
-                    "gold": list(question.gold),
-                    "key_of": dict(question.key_of),
-                    "founders": [[key, *text] for key, text in question.founders.items()],
-                    "apart": sorted(question.apart),
-                }
-                for question_id, question in self._questions.items()
-            }
-            golds = {
-                name: {question_id: why for question_id, why in reasons.items() if question_id in questions}
-                for name, reasons in (("bad_golds", self.bad_golds), ("doubtful_golds", self.doubtful_golds))
-            }
-            return {"rule": self.rule, "questions": questions, **golds}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replace the classes of this matcher with saved ones.
-
-        Raises:
-            ValueError: if they were made under another rule, because their keys would not match new keys.
-        """
-        if state.get("rule") != self.rule:
-            raise ValueError(
-                f"state must have the outcome rule {self.rule!r} of this matcher; got {state.get('rule')!r}. "
-                "Use the equivalence and version that the state was made with, or start without it."
-            )
-        questions = {
-            question_id: _Question(
-                question_id,
-                gold=_Text(*saved["gold"]),
-                key_of={identity: int(key) for identity, key in saved["key_of"].items()},
-                founders={int(key): _Text(*text) for key, *text in saved["founders"]},
-                apart=set(saved["apart"]),
-            )
-            for question_id, saved in state["questions"].items()
-        }
-        bad_golds, doubtful_golds = dict(state["bad_golds"]), dict(state["doubtful_golds"])
-        with self._lock:
-            self._questions, self.bad_golds, self.doubtful_golds = questions, bad_golds, doubtful_golds
-
     def close(self) -> None:
         """Stop the math-verify processes; classes are kept, and a later call starts new processes."""
         self._pool.close()
-
-    def __enter__(self) -> "OutcomeMatcher":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class _Comparisons:
@@ -410,12 +421,14 @@ class _Comparisons:
         compare: Callable[[Sequence[tuple[str, str]], Progress | None], Iterable[Verdict]],
         progress: Progress | None,
     ) -> None:
-        self.unresolved = 0
-        self.cut = 0
         self._compare = compare
         self._progress = progress
         self._asked: dict[tuple[_Text, _Text], list[_Question]] = {}
         self._verdicts: dict[tuple[_Text, _Text], Verdict] = {}
+
+    def count(self, *verdicts: Verdict) -> int:
+        """Return the number of comparisons that ended so."""
+        return sum(verdict in verdicts for verdict in self._verdicts.values())
 
     def ask(self, question: _Question, a: _Text, b: _Text) -> bool:
         """Ask for a comparison in the next run; return whether it is needed, and neither text is set apart."""
@@ -439,9 +452,6 @@ class _Comparisons:
         verdicts = self._compare([(a.form, b.form) for a, b in self._asked], report) if self._asked else []
         for ((a, b), questions), verdict in zip(self._asked.items(), verdicts, strict=True):
             self._verdicts[a, b] = verdict
-            if verdict not in ("equal", "different"):
-                self.unresolved += 1
-                self.cut += verdict == "cut"
             for question in questions:
                 self._set_apart(question, a, b)
         self._asked.clear()
@@ -481,7 +491,9 @@ def _needs_judge(a: _Text, b: _Text) -> bool:
     return max(len(a.form), len(b.form)) <= MAX_JUDGED_CHARS
 
 
-def _found_class(question: _Question, text: _Text) -> None:
-    key = hash_key(text.identity)
-    question.key_of[text.identity] = key
-    question.founders[key] = text
+def golds_differ(question_id: str, before: str, gold: str) -> ValueError:
+    """Return the error of a question that comes with another gold answer than before."""
+    return ValueError(
+        f"golds must agree for a question: question {question_id!r} had the gold answer {before!r} before; got "
+        f"{gold!r}. Give different questions different ids, or fix the data."
+    )
