@@ -6,6 +6,7 @@ the tokenizer, so it works for byte-level, byte-fallback, Metaspace and word-lev
 end, so the search decodes only the last tokens, provided that they alone decode to the end of the text.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol
@@ -166,14 +167,9 @@ class _Tail:
 
     def count_up_to(self, position: int, low: int = 0) -> int:
         """Return the largest number of tokens whose settled text ends at or before a character position."""
-        low, high = max(low, self.cut), len(self._ids)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.settled(middle)[1] <= position:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        low = max(low, self.cut)
+        counts = range(low + 1, len(self._ids) + 1)
+        return low + bisect_right(counts, position, key=lambda count: self.settled(count)[1])
 
     def settled(self, count: int) -> tuple[int, int]:
         """Return the longest prefix of at most `count` tokens whose text later tokens do not change.

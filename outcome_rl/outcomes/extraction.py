@@ -47,18 +47,12 @@ def extract_answer(response: str) -> Answer | None:
     if not isinstance(response, str):
         raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
     skipped = max(0, len(response) - MAX_CHARS)
-    answer = _extract(response[skipped : _end_of_text(response)])
-    return answer if answer is None else answer._replace(start=answer.start + skipped, end=answer.end + skipped)
-
-
-def _extract(response: str) -> Answer | None:
-    if first_box := _BOX.search(response):
-        return _last_box(response, first_box.start())
-    for rule in _FALLBACKS:
-        answer = rule(response)
-        if answer is not None:
-            return answer
-    return None
+    text = response[skipped : _end_of_text(response)]
+    if first_box := _BOX.search(text):
+        answer = _last_box(text, first_box.start())
+    else:
+        answer = next(filter(None, (rule(text) for rule in _FALLBACKS)), None)
+    return answer and answer._replace(start=answer.start + skipped, end=answer.end + skipped)
 
 
 _SPECIAL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:eos|bos|pad|unk|(?:end|start)_of_turn)>")
@@ -243,8 +237,8 @@ def _conclusion(response: str) -> Answer | None:
 
     A line without a full stop was cut off, and has none.
     """
-    end = len(response.rstrip())
-    start = response.rfind("\n", 0, end) + 1
+    end = len(response)
+    start = response.rfind("\n") + 1
     sentences = [start, *(stop.end() for stop in _SENTENCE_END.finditer(response, start, end - 1))]
     start = next((at for at in reversed(sentences) if _CONCLUSION.match(response, at, end)), end)
     if start == end or end - start > _MAX_CONCLUSION or response[end - 1] not in _FULL_STOPS:
@@ -266,9 +260,7 @@ _LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\n]*)")
 
 def _line(response: str) -> Answer | None:
     """Read a last line `A: 42`, the form of few-shot prompts that alternate `Q:` and `A:`."""
-    end = len(response.rstrip())
-    start = response.rfind("\n", 0, end) + 1
-    last = _LINE.match(response, start, end)
+    last = _LINE.match(response, response.rfind("\n") + 1)
     return None if last is None else _answer(response, *last.span(1), "line")
 
 
@@ -279,4 +271,5 @@ def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return last
 
 
+# Rules for a text without spaces at its end.
 _FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (_tag, _hash, _phrase, _conclusion, _line)

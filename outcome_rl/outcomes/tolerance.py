@@ -50,14 +50,12 @@ def within_tolerance(gold: str, answer: str) -> bool:
 
 def _same_function(gold: str, answer: str) -> bool:
     """Whether two texts define one function, with names of its variable of their own."""
-    definitions = _FUNCTION.fullmatch(gold), _FUNCTION.fullmatch(answer)
     values = []
-    for function in definitions:
-        if function is None:
-            return False
-        variable = rf"(?<![A-Za-z\\]){function['variable']}(?![A-Za-z])"
-        values.append(canonical_text(re.sub(variable, "x", function["value"])))
-    return values[0] == values[1]
+    for text in (gold, answer):
+        if function := _FUNCTION.fullmatch(text):
+            variable = rf"(?<![A-Za-z\\]){function['variable']}(?![A-Za-z])"
+            values.append(canonical_text(re.sub(variable, "x", function["value"])))
+    return len(values) == 2 and values[0] == values[1]
 
 
 def _readings(plain: str) -> set[str]:
