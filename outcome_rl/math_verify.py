@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import math_verify
 import sympy
@@ -82,11 +82,7 @@ class Parsed(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.items)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         return self.items[index]
 
     def __eq__(self, other: object) -> bool:
@@ -364,10 +360,8 @@ def _verdicts(pairs: Sequence[tuple[Any, Any]], options: _Options, limit_s: floa
             tasks.append({"pair": sent, **options._asdict()})
     reading_s = max((sum(one.timeout_s for one in pair if isinstance(one, Parsed)) for pair in pairs), default=0)
     replies = iter(_ask("verify", tasks, limit_s + reading_s, options.raise_on_error))
-    return [_Verdict(*(next(replies) or _FAILED)) if verdict is None else verdict for verdict in decided]
-
-
-_FAILED = (False, "[failed]", "[failed]")
+    failed = (False, "[failed]", "[failed]")
+    return [_Verdict(*(next(replies) or failed)) if verdict is None else verdict for verdict in decided]
 
 
 def _ask(kind: str, tasks: list[dict[str, Any]], limit_s: float, raise_on_error: bool) -> list[Any]:
@@ -376,7 +370,7 @@ def _ask(kind: str, tasks: list[dict[str, Any]], limit_s: float, raise_on_error:
     for task, outcome in zip(tasks, _WORKERS([kind] * len(tasks), tasks, timeout_s=limit_s), strict=True):
         if isinstance(outcome, Failure):
             if raise_on_error:
-                raise _ERRORS[outcome.kind](f"math-verify: {outcome.reason}")
+                raise _ERRORS.get(outcome.kind, RuntimeError)(f"math-verify: {outcome.reason}")
             texts = [one.text for one in task.get("pair", [task.get("text")]) if isinstance(one, Parsed)]
             shown = " and ".join(repr(text)[:MAX_LOGGED_CHARS] for text in texts)
             logger.warning("math-verify: %s on %s: %s", outcome.kind, shown, outcome.reason)
@@ -390,7 +384,6 @@ def _ask(kind: str, tasks: list[dict[str, Any]], limit_s: float, raise_on_error:
 
 
 _ERRORS: dict[str, type[BaseException]] = {"timeout": TimeoutException, "memory": MemoryError}
-_ERRORS |= {"crash": RuntimeError, "error": RuntimeError}
 
 
 def _work(kind: str, task: Mapping[str, Any]) -> tuple[str, Any]:
