@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcome_rl.metrics import SampleSummary, summarise
+from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
-from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
+from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, as_text, first_field, id_of_row, read_objects
 
 GOLD_COLUMNS = ("gold", *ANSWER_COLUMNS)  # where a row has both, `answer` may be that of its sample

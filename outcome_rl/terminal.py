@@ -15,7 +15,7 @@ from outcome_rl.extras import missing_extra
 
 if TYPE_CHECKING:
     from outcome_rl.analyze import Report
-    from outcome_rl.outcomes.matcher import Progress
+    from outcome_rl.outcomes.comparisons import Progress
 
 
 # Control characters (ESC and the 8-bit ones start commands to a terminal) and what no encoding can write.

@@ -19,7 +19,8 @@ from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.hard_set import find_hard
 from outcome_rl.grpo.sample import Sampler, open_sampler, sampling_config
 from outcome_rl.grpo.types import Problem, ProblemSet
-from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
+from outcome_rl.outcomes.comparisons import Progress
+from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.terminal import only_our_progress
 from outcome_rl.toy import DialectTask
 from outcome_rl.toy.task import MEDIUM, Split

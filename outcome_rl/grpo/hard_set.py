@@ -17,8 +17,9 @@ import numpy as np
 from outcome_rl.analyze import Question, classify_samples, read_samples
 from outcome_rl.grpo.sample import Sampler
 from outcome_rl.grpo.types import ProblemSet
+from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
+from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 FIRST_ROUND = 8
 

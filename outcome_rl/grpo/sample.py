@@ -19,8 +19,8 @@ from outcome_rl.grpo.rollout.engine import RolloutEngine, choose_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run, find_model
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.types import ProblemSet
+from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction import extract_answer
-from outcome_rl.outcomes.matcher import Progress
 
 
 def sampling_config(

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.functions import (
     Example,
@@ -23,7 +24,7 @@ from outcome_rl.outcomes.functions import (
     value_of,
 )
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
-from outcome_rl.outcomes.matcher import Matcher, Outcomes, Progress, golds_differ
+from outcome_rl.outcomes.matcher import Matcher, Outcomes, golds_differ
 
 logger = logging.getLogger(__name__)
 

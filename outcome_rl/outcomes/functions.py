@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 Example = Mapping[str, Any]
@@ -78,7 +79,7 @@ def given(response: str, example: Example) -> int | None:
 def load_function(name: str) -> Callable[..., Any]:
     """Import a function that is named as "module:function" or "path.py:function".
 
-    The module may be in the current folder. The folder stays on the path: worker processes import the function again.
+    A module that is not installed may be in the current folder, which is then put on the path and stays there.
 
     Raises:
         ValueError: the name has another form, or there is no such file, module or function.
@@ -89,11 +90,8 @@ def load_function(name: str) -> Callable[..., Any]:
     file = Path(module).resolve() if module.endswith(".py") else None
     if file is not None and not file.is_file():
         raise ValueError(f"{name}: there is no file {module}; give its path from the current folder")
-    folder = os.getcwd() if file is None else str(file.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
     try:
-        found: Any = import_module(module if file is None else file.stem)
+        found: Any = _import(module, os.getcwd()) if file is None else _import(file.stem, str(file.parent))
         if file is not None and Path(found.__file__ or "").resolve() != file:
             raise ValueError(f"{name}: Python finds another module named {file.stem!r}; rename the file")
         for part in attribute.split("."):
@@ -103,6 +101,17 @@ def load_function(name: str) -> Callable[..., Any]:
     if not callable(found):
         raise ValueError(f"{name} must be a function; got {type(found).__name__}")
     return found  # type: ignore[no-any-return]
+
+
+def _import(module: str, folder: str) -> ModuleType:
+    """Import a module, from a folder only where it is nowhere else: files beside data must not become modules."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        if folder in sys.path:
+            raise
+    sys.path.append(folder)
+    return import_module(module)
 
 
 def rule_of(function: OutcomeFunction) -> str:

@@ -14,16 +14,16 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outcome_rl.outcomes.comparisons import ONE, Comparisons, Progress, Question, Text, needs_judge
 from outcome_rl.outcomes.extraction import Answer, extract_answer
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
-from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, hash_key, is_open
+from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open
 from outcome_rl.outcomes.refutation import refuted
 from outcome_rl.outcomes.tolerance import within_tolerance
 
@@ -32,10 +32,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-MAX_JUDGED_CHARS = 300
-"""Longer answers are compared by canonical text alone. The longest of 13,286 gold answers has 139 characters; longer
-texts are prose, which math-verify reads as a product of letters, for seconds."""
-
 _DOUBTS = {
     Tag.UNREAD: "no rule reads it, so math-verify compares the responses with it",
     Tag.UNIQUE: "it exceeds a bound or is ambiguous, so only the same text is correct",
@@ -43,7 +39,6 @@ _DOUBTS = {
 }
 
 Judge = Callable[[str, str], bool]
-Progress = Callable[[int, int], None]
 Equivalence = Literal["canonical", "math_verify"] | Judge
 
 
@@ -141,55 +136,6 @@ class Matcher:
                 logger.warning("question %r: %s.", question_id, doubt)
 
 
-class _Text(NamedTuple):
-    """An answer in comparisons: its identity, the form for the judge, and whether only the judge can compare it."""
-
-    identity: str
-    form: str
-    is_open: bool
-
-
-# A text is compared with this number first where there is no gold answer, or none that math-verify can read.
-_ONE = _Text("", "1", is_open=False)
-
-
-@dataclass(eq=False)
-class _Question:
-    """The gold answer of a question, and the outcome class of every text seen so far."""
-
-    id: str
-    gold: _Text
-    key_of: dict[str, int] = field(default_factory=dict)  # identity -> key of its class
-    founders: dict[int, _Text] = field(default_factory=dict)  # key of a class -> the text that founded it
-    apart: set[str] = field(default_factory=set)  # identities of texts on which a comparison hung or failed
-
-    def found_class(self, text: _Text) -> None:
-        key = hash_key(text.identity)
-        self.key_of[text.identity] = key
-        self.founders[key] = text
-
-    def texts(self) -> dict[int, str]:
-        return {key: text.form for key, text in self.founders.items()}
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "gold": list(self.gold),
-            "key_of": dict(self.key_of),
-            "founders": [[key, *text] for key, text in self.founders.items()],
-            "apart": sorted(self.apart),
-        }
-
-    @classmethod
-    def from_state(cls, question_id: str, state: dict[str, Any]) -> Self:
-        return cls(
-            question_id,
-            gold=_Text(*state["gold"]),
-            key_of={identity: int(key) for identity, key in state["key_of"].items()},
-            founders={int(key): _Text(*text) for key, *text in state["founders"]},
-            apart=set(state["apart"]),
-        )
-
-
 class OutcomeMatcher(Matcher):
     """Map responses to outcome keys and correctness; an answer to a question always gets the same key.
 
@@ -234,7 +180,7 @@ class OutcomeMatcher(Matcher):
         self._tolerant = gold_tolerance
         self._judge = equivalence if callable(equivalence) else None
         name = "custom" if callable(equivalence) else equivalence
-        super().__init__(OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}", _Question)
+        super().__init__(OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}", Question)
         self._pool = MathVerifyPool(workers, timeout_s)
 
     def classify(
@@ -252,7 +198,8 @@ class OutcomeMatcher(Matcher):
         Args:
             question_ids: N stable ids; rows with the same id belong to the same question.
             responses: N completions.
-            golds: N gold answers, the same for all rows of a question; None if there are none: nothing is correct then.
+            golds: N gold answers, the same for all rows of a question, or texts that end in them, such as GSM8K's
+                solutions. None: those of earlier calls; responses to a question without one are not correct.
             examples: not read; outcome functions read it (`FunctionMatcher`).
             progress: called as `progress(done, total)` during pairwise comparisons, the slow part; `total` grows while
                 texts are found that differ from the gold answers.
@@ -296,14 +243,20 @@ class OutcomeMatcher(Matcher):
                 f"got {len(question_ids)}, {len(answers)} and {len(golds)}."
             )
         with self._lock:
-            questions = [self._question(id_, gold, given=given) for id_, gold in zip(question_ids, golds, strict=True)]
+            final_golds = _once_each(_final_answer, golds)
+            questions = [
+                self._question(question_id, gold, given=given)
+                for question_id, gold in zip(question_ids, final_golds, strict=True)
+            ]
             texts = _once_each(lambda answer: self._text("" if answer is None else answer.text), answers)
             rows = list(zip(questions, texts, strict=True))
-            new: dict[_Question, dict[str, _Text]] = {}
+            new: dict[Question, dict[str, Text]] = {}
             for question, text in rows:
-                if text.identity and text.identity not in question.key_of:
-                    seen = new.setdefault(question, {})
-                    seen[text.identity] = min(text, seen.get(text.identity, text))  # independent of the rows' order
+                # The gold too: it may be new to a question that had none.
+                for one in (question.gold, text):
+                    if one.identity and one.identity not in question.key_of:
+                        seen = new.setdefault(question, {})
+                        seen[one.identity] = min(one, seen.get(one.identity, one))  # independent of the rows' order
             unresolved = self._decide(new, progress, limit_s)
             keys = [q.key_of[text.identity] if text.identity else NO_ANSWER for q, text in rows]
             gold_keys = [q.key_of.get(q.gold.identity, NO_ANSWER) for q in questions]
@@ -315,54 +268,59 @@ class OutcomeMatcher(Matcher):
             ]
         return Outcomes(keys_N, correct_N, answers, unresolved)
 
-    def _text(self, answer: str) -> _Text:
+    def _text(self, answer: str) -> Text:
         identity = canonical_text(answer)
         if self._canonical or not identity:
-            return _Text(identity, answer.strip(), is_open(identity))
-        return _Text(f"r:{answer.strip()}", answer.strip(), True)  # the judge compares every two texts that differ
+            return Text(identity, answer.strip(), is_open(identity))
+        return Text(f"r:{answer.strip()}", answer.strip(), True)  # the judge compares every two texts that differ
 
-    def _question(self, question_id: str, gold: str, *, given: bool) -> _Question:
+    def _question(self, question_id: str, gold: str, *, given: bool) -> Question:
+        """Return the question, with its gold answer where one was ever given."""
         if not isinstance(question_id, str) or not isinstance(gold, str):
             raise TypeError(
                 f"question_ids and golds must be strings; got {question_id!r} ({type(question_id).__name__}) "
                 f"and {gold!r} ({type(gold).__name__}). Use str()."
             )
-        question: _Question | None = self._questions.get(question_id)
-        if question is not None and question.gold.form == gold:
+        is_new = question_id not in self._questions
+        question: Question = self._questions.setdefault(question_id, Question(question_id, self._text("")))
+        if not given or question.gold.form == gold != "":
             return question
         text = self._text(gold)
-        if question is None:
-            question = self._questions[question_id] = _Question(question_id, text)
-            if text.identity:
+        if is_new or not (question.gold.identity or question_id in self.bad_golds):  # its first gold
+            question.gold = text
+            if text.identity and not question.founders:
                 question.found_class(text)
-            if given:
-                canonical = canonical_text(gold)
-                doubts = (why for tag, why in _DOUBTS.items() if canonical.startswith(tag) and canonical != "{}")
-                doubt = next(doubts, "")
-                self._report_gold(
-                    question_id,
-                    bad="" if canonical else f"the gold answer {gold!r} is empty",
-                    doubt=doubt and f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}",
-                )
+            self._check_gold(question_id, gold)
         elif question.gold.identity != text.identity:
             raise golds_differ(question_id, question.gold.form, gold)
         return question
 
-    def _decide(self, new: dict[_Question, dict[str, _Text]], progress: Progress | None, limit_s: float | None) -> int:
+    def _check_gold(self, question_id: str, gold: str) -> None:
+        """Report a gold answer that is unusable or may be wrong."""
+        canonical = canonical_text(gold)
+        doubts = (why for tag, why in _DOUBTS.items() if canonical.startswith(tag) and canonical != "{}")
+        doubt = next(doubts, "")
+        self._report_gold(
+            question_id,
+            bad="" if canonical else f"the gold answer {gold!r} is empty",
+            doubt=doubt and f"the gold answer {gold[:MAX_LOGGED_CHARS]!r}: {doubt}",
+        )
+
+    def _decide(self, new: dict[Question, dict[str, Text]], progress: Progress | None, limit_s: float | None) -> int:
         """Assign a class to every new text of every question; return the number of comparisons without a verdict."""
-        deadline = time.monotonic() + (limit_s or float("inf"))
-        comparisons = _Comparisons(partial(self._compare, deadline=deadline), progress)
+        deadline = time.monotonic() + (float("inf") if limit_s is None else limit_s)
+        comparisons = Comparisons(partial(self._compare, deadline=deadline), progress)
         order = {question: sorted(texts.values()) for question, texts in new.items()}
         if self._judge is None:  # a function of the user does not time out
             for question, texts in order.items():
-                if question.gold.is_open and any(_needs_judge(question.gold, text) for text in texts):
-                    comparisons.ask(question, _ONE, question.gold)
+                if question.gold.is_open and any(needs_judge(question.gold, text) for text in texts):
+                    comparisons.ask(question, ONE, question.gold)
             comparisons.run()
         for question, texts in order.items():
             for text in texts:
                 with_gold = question.gold.identity and comparisons.ask(question, question.gold, text)
                 if not with_gold and self._judge is None:
-                    comparisons.ask(question, _ONE, text)
+                    comparisons.ask(question, ONE, text)
         comparisons.run()
         # The other comparisons are among texts that only a judge can compare: a rule that reads a text already tells it
         # apart from every other text. One at a time for each text, so that it hangs once, not with every other text.
@@ -371,6 +329,8 @@ class OutcomeMatcher(Matcher):
             wrong = [text for text in texts if text.is_open and not comparisons.equal(question.gold, text)]
             others = [other for other in question.founders.values() if other.is_open and other != question.gold]
             waiting += [(question, iter([*others, *wrong[:i]]), text) for i, text in enumerate(wrong)]
+            if question.gold in texts:  # new to a question that had none
+                waiting.append((question, iter(question.founders.values()), question.gold))
         while waiting:
             waiting = [
                 (question, others, text)
@@ -379,10 +339,8 @@ class OutcomeMatcher(Matcher):
             ]
             comparisons.run()
         for question, texts in order.items():
-            for text in texts:
-                gold_first = sorted(question.founders, key=lambda key: (question.founders[key] != question.gold, key))
-                matches = (key for key in gold_first if comparisons.equal(question.founders[key], text))
-                key = next(matches, None)
+            for text in sorted(texts, key=lambda text: text != question.gold):
+                key = comparisons.class_of(question, text)
                 if key is None:
                     question.found_class(text)
                 else:
@@ -413,67 +371,6 @@ class OutcomeMatcher(Matcher):
         self._pool.close()
 
 
-class _Comparisons:
-    """Pairwise comparisons of one call, collected for all questions, run together, then looked up."""
-
-    def __init__(
-        self,
-        compare: Callable[[Sequence[tuple[str, str]], Progress | None], Iterable[Verdict]],
-        progress: Progress | None,
-    ) -> None:
-        self._compare = compare
-        self._progress = progress
-        self._asked: dict[tuple[_Text, _Text], list[_Question]] = {}
-        self._verdicts: dict[tuple[_Text, _Text], Verdict] = {}
-
-    def count(self, *verdicts: Verdict) -> int:
-        """Return the number of comparisons that ended so."""
-        return sum(verdict in verdicts for verdict in self._verdicts.values())
-
-    def ask(self, question: _Question, a: _Text, b: _Text) -> bool:
-        """Ask for a comparison in the next run; return whether it is needed, and neither text is set apart."""
-        if not _needs_judge(a, b) or not question.apart.isdisjoint((a.identity, b.identity)):
-            return False
-        if (a, b) not in self._verdicts:
-            self._asked.setdefault((a, b), []).append(question)
-        else:
-            self._set_apart(question, a, b)
-        return True
-
-    def run(self) -> None:
-        """Run the comparisons asked for since the last run."""
-        done = len(self._verdicts)
-        total = done + len(self._asked)
-
-        def report(judged: int, _: int) -> None:
-            if self._progress is not None:
-                self._progress(done + judged, total)
-
-        verdicts = self._compare([(a.form, b.form) for a, b in self._asked], report) if self._asked else []
-        for ((a, b), questions), verdict in zip(self._asked.items(), verdicts, strict=True):
-            self._verdicts[a, b] = verdict
-            for question in questions:
-                self._set_apart(question, a, b)
-        self._asked.clear()
-
-    def equal(self, a: _Text, b: _Text) -> bool:
-        return a.identity == b.identity or self._verdicts.get((a, b)) == "equal"
-
-    def _set_apart(self, question: _Question, a: _Text, b: _Text) -> None:
-        """Exclude the texts of a comparison that hung or failed from later ones, but not a gold answer that passed."""
-        verdict = self._verdicts[a, b]
-        if verdict in ("timeout", "error"):
-            question.apart |= {text.identity for text in (a, b) if text is b or text not in (question.gold, _ONE)}
-            logger.warning(
-                "question %r: no verdict (%s) on whether %r equals %r; they stay different outcomes, and math-verify "
-                "is not asked about the first again.",
-                question.id,
-                verdict,
-                b.form[:MAX_LOGGED_CHARS],
-                a.form[:MAX_LOGGED_CHARS],
-            )
-
-
 def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
     """Map a function over values, calling it once for equal ones: samples of one question are often identical."""
     try:
@@ -482,13 +379,10 @@ def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
         return list(map(call, values))
 
 
-def _needs_judge(a: _Text, b: _Text) -> bool:
-    """Return whether only the judge can tell if two texts are equal."""
-    if a.identity == b.identity or not (a.is_open or b.is_open):
-        return False
-    if a.identity.startswith(Tag.UNIQUE) or b.identity.startswith(Tag.UNIQUE):
-        return False
-    return max(len(a.form), len(b.form)) <= MAX_JUDGED_CHARS
+def _final_answer(gold: Any) -> Any:
+    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else what was given."""
+    answer = extract_answer(gold) if isinstance(gold, str) else None
+    return gold if answer is None else answer.text
 
 
 def golds_differ(question_id: str, before: str, gold: str) -> ValueError:

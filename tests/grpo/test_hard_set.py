@@ -17,7 +17,8 @@ from outcome_rl.grpo.hard_set import Statistics, find_hard
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.sample import Sampler
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
-from outcome_rl.outcomes.matcher import OutcomeMatcher, Progress
+from outcome_rl.outcomes.comparisons import Progress
+from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 # Question i is solved by its sample number SOLVED_AT[i], from 1; "never" is hard.
 NEVER = 10**9

@@ -83,6 +83,17 @@ def test_functions_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load_function("my_local_outcomes:one")("", {}) == 1
 
 
+def test_the_current_folder_is_searched_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies beside downloaded data must not stand in for a module that the library imports later."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    load_function("outcome_rl.math_verify:parse")
+    assert str(tmp_path) not in sys.path
+    (tmp_path / "my_last_outcomes.py").write_text("def one(response, example):\n    return 1\n")
+    assert load_function("my_last_outcomes:one")("", {}) == 1
+    assert sys.path[-1] == str(tmp_path)
+
+
 def test_functions_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "my_filed_outcomes.py").write_text("def one(response, example):\n    return 1\n")

@@ -204,8 +204,45 @@ def test_without_golds_nothing_is_correct(matcher: OutcomeMatcher) -> None:
     assert outcomes.keys.tolist() == [outcome_key("1/2"), outcome_key("1/2"), outcome_key("3"), NO_ANSWER]
     assert not outcomes.correct.any()
     assert matcher.bad_golds == {}
+
+
+ANSWERS = st.lists(st.sampled_from(["a", "A", "b", "B", "c", None]), min_size=1, max_size=6)
+
+
+@given(ANSWERS, ANSWERS, st.sampled_from("aAbB"))
+def test_a_gold_may_come_later_and_need_not_come_again(
+    before: list[str | None], after: list[str | None], gold: str
+) -> None:
+    """With a judge that is an equivalence relation, when the gold comes changes neither classes nor verdicts."""
+
+    def same(a: str, b: str) -> bool:
+        return a.lower() == b.lower()
+
+    first, late = OutcomeMatcher(same), OutcomeMatcher(same)
+    first.classify_answers(["q"], [None], [gold])
+    answered = [matcher.classify_answers(["q"] * len(before), before, None) for matcher in (first, late)]
+    assert not answered[1].correct.any()
+    late.load_state_dict(json.loads(json.dumps(late.state_dict())))
+    late.classify_answers(["q"], [None], [gold])
+    ended = [matcher.classify_answers(["q"] * len(after), after, None) for matcher in (first, late)]
+    expected = [answer is not None and same(answer, gold) for answer in after]
+    assert ended[0].correct.tolist() == ended[1].correct.tolist() == expected
+    keys = [[*a.keys.tolist(), *b.keys.tolist()] for a, b in zip(answered, ended, strict=True)]
+    assert len(set(keys[0])) == len(set(keys[1])) == len(set(zip(*keys, strict=True)))  # the same classes
     with pytest.raises(ValueError, match=r"golds must agree.*'q'.*got '3'"):
-        matcher.classify_answers(["q"], ["3"], ["3"])
+        late.classify_answers(["q"], ["3"], ["3"])
+
+
+def test_a_gold_may_be_a_solution(matcher: OutcomeMatcher) -> None:
+    """As in GSM8K's rows; another stack may give its final answer alone."""
+    solution = "48 / 2 = 24, and 48 + 24 = 72\n#### 72"
+    assert matcher.classify(["q"] * 2, [r"\boxed{72}", r"\boxed{24}"], [solution] * 2).correct.tolist() == [True, False]
+    assert matcher.classify(["q"], [r"\boxed{72.0}"], ["72"]).correct.all()
+
+
+def test_a_time_limit_of_zero_cuts_every_comparison() -> None:
+    with OutcomeMatcher() as matcher:
+        assert matcher.classify(["q"], [rf"\boxed{{{SIX}}}"], ["6"], limit_s=0).unresolved > 0
 
 
 def test_doubtful_gold_is_reported_once_and_used(

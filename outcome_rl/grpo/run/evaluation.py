@@ -84,8 +84,8 @@ def evaluate(
     All processes must call it. The seed is the run's, not the step's: evaluations of a run differ by the policy alone.
 
     Returns:
-        A row of `evaluations.jsonl` without its step: `dataset`, the figures of `SampleSummary`, `unresolved` comparisons,
-        `time/evaluate_s`.
+        A row of `evaluations.jsonl` without its step: `dataset`, the figures of `SampleSummary`, the number of
+        `unresolved` comparisons, `time/evaluate_s`.
     """
     start = time.perf_counter()
     n, seed = sampling.n, derive_seed(seed, "evaluate", dataset.fingerprint)

@@ -18,7 +18,6 @@ import torch
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.outcomes.answer_mask import decode_completion
-from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl_kernels.advantages.reference import Scale
 
 
@@ -104,7 +103,7 @@ def exploration_advantages(
         _Sample(
             question_ids[i],
             decode_completion(tokenizer, turn.ids),
-            None if golds is None else _final_answer(golds[i]) if math else golds[i],
+            None if golds is None else golds[i],
             None if correct is None else bool(correct[i]),
             0.0 if rewards is None else rewards[i],
             None if examples is None else examples[i],
@@ -180,9 +179,3 @@ def _turns(output: dict[str, Any], pad_id: int, *, last_alone: bool) -> list[_Tu
             start = next((i + 1 for i in range(end - 1, -1, -1) if not written_rows[row][i]), 0)
         turns.append(_Turn(start, ids[start:end]))
     return turns
-
-
-def _final_answer(gold: str) -> str:
-    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
-    answer = extract_answer(gold)
-    return gold if answer is None else answer.text
