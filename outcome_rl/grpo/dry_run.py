@@ -19,6 +19,7 @@ from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy, model_path
 from outcome_rl.grpo.rollout.engine import choose_engine
+from outcome_rl.grpo.run.checkpoint import find_run
 from outcome_rl.grpo.run.tracking import check_loggers
 from outcome_rl.rows import SUFFIXES
 
@@ -161,13 +162,14 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
 
 
 def refusals(config: TrainConfig) -> Iterator[str]:
-    """Yield why the run would not start here: device, engine, trackers, reward, data, model, or a prompt's length."""
+    """Yield why the run would not start here: device, engine, trackers, reward, folder, data, model, or prompts."""
     checks: tuple[Callable[[], object], ...] = (
         lambda: distributed.check(config),
         lambda: distributed.choose_device(config.model.device),
         lambda: choose_engine(config),
         lambda: check_loggers(config.trainer.logger),
         lambda: config.reward.function and RewardFunction(config.reward.function),
+        lambda: find_run(config),
         lambda: steps_per_epoch(config),
         lambda: _check_prompts(config),
     )
@@ -192,7 +194,10 @@ def _check_prompts(config: TrainConfig) -> None:
         if all(map(_is_local, sources)):
             training = sources is data.train_files
             limit = data.train_max_samples if training else data.val_max_samples
-            tokenize(load_problems(sources, data, limit, named_columns=training), tokenizer, data)
+            problems = load_problems(sources, data, limit, named_columns=training)
+            kept = len(tokenize(problems, tokenizer, data).problems)
+            if training and kept < len(problems.problems):
+                BatchOrder(kept, data.train_batch_size, shuffle=False, seed=0)
 
 
 def describe(config: TrainConfig) -> Iterator[str]:

@@ -30,7 +30,9 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.collector import Collected, Collector
 from outcome_rl.grpo.rollout.engine import DataParallelEngine, RolloutEngine, choose_engine
 from outcome_rl.grpo.run.checkpoint import (
+    CHECKPOINTS,
     check_same_run,
+    find_run,
     latest_checkpoint,
     mark_best,
     read_state,
@@ -38,7 +40,7 @@ from outcome_rl.grpo.run.checkpoint import (
 )
 from outcome_rl.grpo.run.display import Display
 from outcome_rl.grpo.run.evaluation import MACRO_VALIDATION, EvaluationPlan, best_steps, evaluate, watched_set
-from outcome_rl.grpo.run.logging import Records, has_records, set_aside
+from outcome_rl.grpo.run.logging import Records, set_aside
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals, only_run_in
 from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
 from outcome_rl.grpo.types import EngineDied, ProblemSet, Sample
@@ -88,16 +90,7 @@ class Trainer:
         open_engine = choose_engine(config)
         check_loggers(config.trainer.logger)
         reward = RewardFunction(config.reward.function) if config.reward.function else None
-        checkpoint, recorded = distributed.on_rank_zero(
-            lambda: (latest_checkpoint(self.checkpoint_root), has_records(config.run_dir))
-        )
-        if config.exploration.outcome == "given":
-            raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
-        if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
-            raise ValueError(
-                f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
-                "trainer.experiment_name"
-            )
+        checkpoint, recorded = distributed.on_rank_zero(lambda: find_run(config))
         self.explorer = self._explorer(config.trainer.initial_exploration if checkpoint is None else "")
         self._resources.callback(lambda: self.explorer.close())
         self._check_ids()
@@ -166,7 +159,7 @@ class Trainer:
 
     @property
     def checkpoint_root(self) -> Path:
-        return self.config.run_dir / "checkpoints"
+        return self.config.run_dir / CHECKPOINTS
 
     def close(self) -> None:
         """Release the run's folder, its files and its worker processes."""

@@ -213,6 +213,35 @@ def test_a_dry_run_refuses_what_the_run_refuses(
     assert "trainer:" in dry.stdout
 
 
+def assert_refused_alike(arguments: list[str], reason: str) -> None:
+    dry, run = invoke(*arguments, "--dry-run"), invoke(*arguments)
+    assert dry.exit_code == run.exit_code == 2
+    assert reason in dry.stderr
+    assert reason in run.stderr
+
+
+def test_a_dry_run_refuses_a_batch_that_a_filter_leaves_too_few_problems_for(
+    tmp_path: Path, small: MakeOverrides
+) -> None:
+    problems = [{"id": i, "problem": "D01 2 =>" if i else "D01 2 => 3 =>", "answer": "1"} for i in range(8)]
+    (tmp_path / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
+    data = [f"data.train_files={tmp_path / 'problems.jsonl'}", "data.overlong_prompts=filter"]
+    arguments = ["--config", "toy", *small(tmp_path, *data, "data.max_prompt_length=5", "data.train_batch_size=8")]
+    assert_refused_alike(arguments, "must be at most the number of training problems, 7; got 8")
+
+
+def test_a_dry_run_refuses_a_folder_that_holds_a_run(tmp_path: Path, small: MakeOverrides) -> None:
+    arguments = ["--config", "toy", *small(tmp_path, "trainer.resume_mode=disable")]
+    run_dir = load_config("toy", small(tmp_path)).run_dir
+    run_dir.mkdir(parents=True)
+    (run_dir / "metrics.jsonl").write_text('{"step": 1}\n')
+    assert_refused_alike(arguments, "already holds a run")
+
+
+def test_a_dry_run_refuses_given_outcomes(tmp_path: Path, small: MakeOverrides) -> None:
+    assert_refused_alike(["--config", "toy", *small(tmp_path, "exploration.outcome=given")], "given is for loops")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_dry_run_refuses_a_missing_gpu_and_every_other_fault_at_once(tmp_path: Path, small: MakeOverrides) -> None:
     settings = small(tmp_path, "model.device=cuda", "model.path=no/such/model")

@@ -228,6 +228,8 @@ def _check(config: TrainConfig) -> None:
             )
     if len({url.rstrip("/") for url in rollout.servers}) < len(rollout.servers):
         raise ValueError(f"rollout.servers names a server twice: {', '.join(rollout.servers)}")
+    if config.exploration.outcome == "given":
+        raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
     if rollout.n == 1:
         why = (
             "the leave-one-out mean of ucb_mean needs other samples"

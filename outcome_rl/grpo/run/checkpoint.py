@@ -27,7 +27,10 @@ from outcome_rl.files import (
     seal_folder,
     write_json,
 )
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.run.logging import has_records
 
+CHECKPOINTS = "checkpoints"  # folder in that of the run
 _NAME = re.compile(r"global_step_(\d+)")
 
 
@@ -87,7 +90,7 @@ def find_model(path: str) -> tuple[str, Path | None]:
         raise ValueError(f"{path!r} cannot be loaded: there is no such folder; give a run, a checkpoint or a model")
     folder = Path(path)
     if (folder / "config.yaml").is_file() and not (folder / "config.json").is_file():
-        newest = latest_checkpoint(folder / "checkpoints")
+        newest = latest_checkpoint(folder / CHECKPOINTS)
         if newest is None:
             raise ValueError(f"{folder} is a run without a checkpoint, so it holds no model yet")
         folder = newest
@@ -99,6 +102,21 @@ def find_model(path: str) -> tuple[str, Path | None]:
     _check(checkpoint, "model/")
     settings = checkpoint.parents[1] / "config.yaml"
     return str(folder), settings if settings.is_file() else None
+
+
+def find_run(config: TrainConfig) -> tuple[Path | None, bool]:
+    """Return the newest checkpoint in a run's folder, None if there is none, and whether there are records.
+
+    Raises:
+        ValueError: there is one or the other, and `trainer.resume_mode` forbids to continue it.
+    """
+    checkpoint, recorded = latest_checkpoint(config.run_dir / CHECKPOINTS), has_records(config.run_dir)
+    if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
+        raise ValueError(
+            f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
+            "trainer.experiment_name"
+        )
+    return checkpoint, recorded
 
 
 def latest_checkpoint(root: Path) -> Path | None:
