@@ -1,17 +1,17 @@
 """Check and time the kernels and the trainer on a GPU: `python bench/gpu.py PART`.
 
-right     losses and log-probabilities against float64; capture, no synchronisation, determinism, compile; the tests
-counts    exact counts under contention; time of a step's advantages, of counting and of growth
-fast      products, row passes, and the loss next to its peers, with its peak memory and its launches
-variants  the loss with other chunks, sums, grids and row kernels: which choices of the code pay
-driver    ten training steps with their synchronisations, and a resumed run
-all       one after another
+correctness  losses and log-probabilities against float64; capture, no synchronisation, determinism, compile; the tests
+counts       exact counts under contention; time of a step's advantages, of counting and of growth
+speed        products, row passes, and the loss compared with its peers, with its peak memory and its launches
+variants     the loss with other chunks, sums, grids and row kernels: which choices of the code pay
+trainer      ten training steps with their synchronisations, and a resumed run
+all          one after another
 
 Every part takes less than ten minutes on one H200 and runs from a checkout, without an installation: it needs torch,
-triton, numpy and safetensors, `driver` the packages of `outcome-rl train`. A check that fails does not stop the others.
-The output ends with the goals, expected and seen; a JSON file for each part holds all figures with device, versions and
-commit. `--dry` runs everything in small on the CPU, interpreted, to see that this script works: its figures mean
-nothing.
+triton, numpy and safetensors, and `trainer` needs the packages of `outcome-rl train`. A check that fails does not stop
+the others. The output ends with the goals, expected and seen; a JSON file for each part holds all figures with device,
+versions and commit. `--dry` runs everything in small on the CPU, interpreted, to see that this script works: its
+figures mean nothing.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("right", "counts", "fast", "variants", "driver")
+PARTS = ("correctness", "counts", "speed", "variants", "trainer")
 
 
 def main() -> None:

@@ -11,13 +11,13 @@ from bench.gpu import PARTS, ROOT
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 GOALS = {
-    "right": {},
+    "correctness": {},
     "counts": {
         "group_advantages of 256 x 8, no pair new": 20,
         "group_advantages of 256 x 8, one in nine pair new": 20,
         "group_advantages of 256 x 8, every pair new": 20,
     },
-    "fast": {
+    "speed": {
         "loss, all tokens": 72,
         "loss, all tokens, over the fastest peer": 1,
         "memory of the loss beyond inputs and gradients, all tokens": 2,
@@ -26,7 +26,7 @@ GOALS = {
         "memory of the loss beyond inputs and gradients, 45 % dead": 2,
     },
     "variants": {},
-    "driver": {
+    "trainer": {
         "synchronisations besides rollout/decode_loop.py, update/updater.py: _update, update/totals.py: metrics": 0
     },
 }
