@@ -91,7 +91,7 @@ def methods_block(record: dict[str, Any]) -> str:
 def smollm2_block(record: dict[str, Any]) -> str:
     """Return the results of the runs on SmolLM2, and where they ran."""
     figures = record["figures"]
-    where = f"{record['devices'][-1]}; one thread a run; {record['date']}; commit {record['commit']}"
+    where = f"{record['devices'][-1]}; one thread per run; {record['date']}; commit {record['commit']}"
     return f"{smollm2.results_table(figures)}\n{smollm2.verdicts_table(figures)}\nTrained on {where}.\n"
 
 

@@ -24,7 +24,7 @@ parser.add_argument("--bonus", default="ucb_con", help="none, ucb, ucb_mean, ucb
 arguments = parser.parse_args()
 
 # Outcomes are counted under the column "id", and compared with the column "answer".
-problems = DialectTask().problems("train")[:64]  # 16 a step: every question comes back after four
+problems = DialectTask().problems("train")[:64]  # 16 per step: every question comes back after four
 dataset = Dataset.from_list([{"id": p["id"], "prompt": p["problem"], "answer": p["answer"]} for p in problems])
 
 

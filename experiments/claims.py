@@ -5,7 +5,7 @@ judged on the splits of which the paper makes it, never on a mixture of them. Be
 effect, computed from the numbers of its tables with the standard error of their seeds.
 
 Methods: `none` is GRPO; `base` is sampling from the base policy, as often as the other method of the comparison
-samples; `@16` marks 16 samples a question and step instead of 8, as in the upper row of the paper's figure 2.
+samples; `@16` marks 16 samples per question and step instead of 8, as in the upper row of the paper's figure 2.
 """
 
 import math
@@ -26,8 +26,8 @@ class Measure(NamedTuple):
 MEASURES = {
     "solved": Measure("share of the training questions solved so far", 0.01),
     "solved early": Measure("share of the training questions solved after a seventh of the run", 0.01),
-    "answers": Measure("distinct answers a training question so far", 0.25),
-    "answers unsolved": Measure("distinct answers a training question so far, where neither run solved it", 0.25),
+    "answers": Measure("distinct answers per training question so far", 0.25),
+    "answers unsolved": Measure("distinct answers per training question so far, where neither run solved it", 0.25),
     "best pass@1": Measure("test pass@1 of the checkpoint that is best on the validation questions", 0.01),
     "best pass@32": Measure("test pass@32 of the checkpoint that is best on the validation questions", 0.01),
     "final pass@1": Measure("test pass@1 of the last checkpoint", 0.01),

@@ -209,7 +209,7 @@ def read_samples(
 def _samples(
     row: dict[str, Any], from_text: bool, extract: Callable[[str], str | None], where: str
 ) -> list[tuple[str | None, bool | None]]:
-    """Read answers and verdicts of the samples of a row."""
+    """Read the answers and verdicts of a row's samples."""
     present = [name for name in (*SEVERAL, *ONE) if name in row]
     if len(present) != 1:
         has = f"has {' and '.join(map(repr, present or row))}"

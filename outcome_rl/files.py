@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes of files and folders, their digests, and this library's rows.
+"""Files that are complete or absent: atomic writes of files and folders, their digests, and this library's rows.
 
 Contents are written under a scratch name in the same folder, forced to disk, and then renamed, so that a kill, a full
 disk or a power failure leaves the old contents or the new ones. (The kernels' count snapshots do the same in
@@ -114,7 +114,7 @@ def check_folder(folder: Path, part: str = "") -> None:
 
 
 def is_missing_folder(name: str) -> bool:
-    """Return whether a name that may be one of the hub (`NAME`, `OWNER/NAME`) is a local path, at which nothing is.
+    """Return whether a name that may be one of the hub (`NAME`, `OWNER/NAME`) is a local path that does not exist.
 
     `OWNER/NAME` is a local path if there is a folder `OWNER`.
     """
@@ -148,7 +148,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[Any]) -> None:
-    """Write a JSONL file, one value a line, atomically."""
+    """Write a JSONL file, one value per line, atomically."""
     with atomic_file(path) as scratch, scratch.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 

@@ -184,7 +184,7 @@ def accuracy_reward(
 
     Args:
         completions: N texts, or lists that begin with a message `{"content": text}`. An answer counts in a box, or in
-            LaTeX behind "final answer is" or "answer".
+            LaTeX after "final answer is" or "answer".
         solution: N gold answers.
         log_extra: called with the columns `solution`, `gold_parsed` and `answer_parsed`, the texts that were compared.
         **kwargs: not read; trainers pass the other columns.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from outcome_rl.outcomes.comparisons import Progress
 
 
-# Control characters (ESC and the 8-bit ones start commands to a terminal) and what no encoding can write.
+# Control characters (ESC and the 8-bit ones start commands to a terminal) and characters that no encoding can write.
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 

@@ -1,8 +1,9 @@
 """Verdicts on differences between methods: one rule for the studies of `experiments/` and for `outcome-rl compare`.
 
-Two methods are compared on the same units with the same seeds. A unit of replication is what a claim is to hold for
-beyond the runs at hand: a task with its base policy, or a seed where there is one task alone. Paired differences (left
-minus right) are averaged over the seeds of each unit, and their mean over the units has a Student t interval of 95 %.
+Two methods are compared on the same units with the same seeds. The units of replication are samples of the
+population that a claim generalises over: tasks with their base policies, or seeds where there is only one task. Paired
+differences (left minus right) are averaged over the seeds of each unit, and their mean over the units has a Student t
+interval of 95 %.
 
 A claim with a direction, `left > right` (+1) or `left < right` (-1), is
 

@@ -17,7 +17,7 @@ from experiments.mechanism.splits import setting
 from experiments.mechanism.training import KS, Method, Training, train
 
 CURVES = Path(__file__).parent / "results" / "language-model.json"
-# How far off counts as much in each measure: shares, and answers a question.
+# How far off counts as much in each measure: shares, and answers per question.
 SCALES = {"pass@1": 0.05, "pass@32": 0.05, "solved": 0.05, "answers": 2.0}
 GRID = {
     "own": (3.0, 4.0, 6.0, 8.0),

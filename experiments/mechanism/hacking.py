@@ -69,7 +69,7 @@ def train_to_answer(
         questions, test: training and test questions.
         runs: R runs; those of one seed see the same questions and random numbers.
         steps: gradient steps.
-        batch: questions a step, at most as many as there are.
+        batch: questions per step, at most as many as there are.
     """
     policy = Policy(slipping(table), [method.rates for method, _, _ in runs])
     R, Q, B = len(runs), len(questions.gold), min(batch, len(questions.gold))

@@ -99,7 +99,7 @@ class Policy:
     """R policies that start from one table, and their plain gradient ascent."""
 
     table: Table
-    rates: Sequence[Rates]  # one entry a run
+    rates: Sequence[Rates]  # one entry per run
 
     def __post_init__(self) -> None:
         runs = len(self.rates)

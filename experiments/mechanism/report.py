@@ -24,7 +24,7 @@ LABELS = {
 COLOURS = {"base": "#8c8c8c", "none": "#d1495b", "ucb": "#e9a03b", "ucb_con": "#0b6e99", "batch": "#4f9d69"}
 AXES = {
     "c": "coefficient c",
-    "n": "samples a step n, at equal samples in all",
+    "n": "samples per step n, at equal samples in all",
     "length": "length of the run, 1 = the paper's",
     "sharing": "sharing across rules, 1 = calibrated",
 }

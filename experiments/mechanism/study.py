@@ -42,7 +42,7 @@ class Plan:
     seeds: tuple[int, ...] = (0,)
     questions: int = 512
     batch: int = 64
-    # Samples a question of a whole run with 8 samples a step: 700 * 256 * 8 / 7500, 3840 and 996 questions.
+    # Samples per question of a whole run with 8 samples per step: 700 * 256 * 8 / 7500, 3840 and 996 questions.
     samples: tuple[tuple[Split, int], ...] = (("easy", 192), ("medium", 376), ("hard", 1440))
     dose_instances: tuple[int, ...] = tuple(range(2, 10))
 
@@ -51,7 +51,7 @@ class Plan:
 
 
 class Run(NamedTuple):
-    """Figures of one run by the names of `claims.MEASURES`, and what became of each question."""
+    """Figures of one run by the names of `claims.MEASURES`, and the results of each question."""
 
     measures: dict[str, float]
     solved: NDArray[np.bool_]

@@ -1,7 +1,7 @@
 """GRPO with outcome-based exploration on the tabular policy, all methods and seeds of a comparison in step.
 
-One step is the driver's: draw a batch of questions, sample n responses each, normalise rewards within the group, add
-the bonus of counts from before the batch, and take one on-policy gradient step. There is no KL term (the paper's
+One step is that of the trainer: draw a batch of questions, sample n responses each, normalise rewards within the group,
+add the bonus of counts from before the batch, and take one on-policy gradient step. There is no KL term (the paper's
 coefficient is 0.001), no optimizer state and no answer mask: the answer tokens follow from the operations, so there is
 no gradient through them. Runs of one seed see the same questions and the same random numbers, whatever their method.
 
@@ -65,7 +65,7 @@ class Training(NamedTuple):
 
     steps: Ints  # (E,)
     solved: Floats  # (R, E) share of the training questions solved so far
-    answers: Floats  # (R, E) distinct answers a training question so far
+    answers: Floats  # (R, E) distinct answers per training question so far
     validation: Floats  # (K, R, E) exact pass@k, k in KS
     test: Floats  # (K, R, E)
     questions_solved: NDArray[np.bool_]  # (R, Q)
@@ -95,8 +95,8 @@ def train(
         evaluation: validation and test questions; None leaves their curves empty.
         runs: R pairs of method and seed.
         steps: gradient steps.
-        batch: questions a step, at most as many as there are.
-        n: samples a question and step, at least 2.
+        batch: questions per step, at most as many as there are.
+        n: samples per question and step, at least 2.
         evaluate_at: steps to evaluate after, ascending; 0 is before training.
     """
     R, Q, B = len(runs), len(questions.gold), min(batch, len(questions.gold))

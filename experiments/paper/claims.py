@@ -30,7 +30,7 @@ from experiments.paper.runs import TEST
 
 def solved_early(run: Record) -> float:
     """Return the share of the training questions solved after `claims.EARLY` of the steps."""
-    curve = run.get("curves", run)["solved"]  # of the base policy: one entry an epoch
+    curve = run.get("curves", run)["solved"]  # of the base policy: one entry per epoch
     return float(curve[max(1, round(claims.EARLY * len(curve))) - 1])
 
 

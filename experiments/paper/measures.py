@@ -12,7 +12,7 @@ from experiments.paper.runs import TEST, VALIDATION
 Record = dict[str, Any]
 Measure = Callable[[Record], float]
 Contrast = Callable[[Record, Record], float | None]
-BASE, BASE16 = "base", "base@16"  # as many samples as the runs draw, and as those with 16 a question and step
+BASE, BASE16 = "base", "base@16"  # as many samples as the runs draw, and as those with 16 per question and step
 LAST_SHARE = 0.25  # statistics of training batches are averaged over the last quarter of the steps
 
 

@@ -140,7 +140,7 @@ class Plan:
     final_evaluations: int = 1
 
     def base_samples(self) -> dict[str, int]:
-        """Return base sampling by name -> samples a question and step: as many as its methods draw."""
+        """Return base sampling by name -> samples per question and step: as many as its methods draw."""
         return {"base": self.n} | ({"base@16": 16} if "none@16" in self.methods else {})
 
     def cells(self) -> list[Cell]:

@@ -48,7 +48,7 @@ def results_table(figures: Mapping[str, Any]) -> str:
         cells = [_spread([test[metric][k] for test in tests]) for metric, k in MEASURES]
         minutes = [run["minutes"] for run in methods.get(method, [])]
         rows.append([label(method), str(len(tests)), *cells, f"{statistics.mean(minutes):.0f}" if minutes else ""])
-    return table(["", "seeds", *(_name(*measure) for measure in MEASURES), "minutes a run"], rows)
+    return table(["", "seeds", *(_name(*measure) for measure in MEASURES), "minutes per run"], rows)
 
 
 def verdicts_table(figures: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ def add_by_name(
     *,
     taken: Collection[str] = (),
 ) -> Entry:
-    """Enter a function, or what holds one as `function`, under a new name, which is none of `taken`.
+    """Register a function, or an object that holds one as `function`, under a new name that is not in `taken`.
 
     A second definition of the same function replaces the first, as in a notebook. `setting` is the one whose values
     these names are.

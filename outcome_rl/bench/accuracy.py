@@ -17,7 +17,7 @@ TIMES_EAGER = 2.0  # what our gradients' errors may be, in errors of plain PyTor
 
 
 class Errors(TypedDict):
-    """How far a loss is from the truth."""
+    """Errors of a loss, compared with float64."""
 
     loss: float  # over the mean absolute advantage
     gradients: list[float]  # relative, in the Frobenius norm, of each input

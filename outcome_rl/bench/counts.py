@@ -324,13 +324,13 @@ def gpu_group_steps(entries: int, device: torch.device, groups: int = B, steps: 
         size = len(counts)
         device_us = gpu_us(calls, counts)
         rows.append(
-            {"entries": entries, "new pairs a step": (len(counts) - size) / steps, "triton_us": device_us} | host
+            {"entries": entries, "new pairs per step": (len(counts) - size) / steps, "triton_us": device_us} | host
         )
     return rows
 
 
 def gpu_growth(entries: int, device: torch.device) -> Row:
-    """Time the growth of a table, allocation included; the host waits for the end."""
+    """Time the growth of a table until the GPU has finished, allocation included."""
     slots = 1 << (5 * entries // 3).bit_length()
     table: Any = filled(entries, capacity=slots, device=device, impl="triton").table
     size = len(table)
@@ -395,7 +395,7 @@ def gpu_copy_rate(device: torch.device) -> float:
 def medians(
     calls: Mapping[str, Callable[[Any], Any]], rounds: int, prepare: Callable[[], Any] = lambda: None
 ) -> dict[str, float]:
-    """Return median microseconds of each call on the argument of `prepare`, without the first round."""
+    """Return the median microseconds of each call with an argument from `prepare`; the first round is dropped."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         argument = prepare()

@@ -1,4 +1,4 @@
-"""Time, peak memory and error of the policy loss, beside its peers and the floor of its matrix products.
+"""Time, peak memory and error of the policy loss, compared with its peers and the floor of its matrix products.
 
 All losses run in one process, in rounds, on the same inputs; one whose loss or gradients are not those of the
 specification in float64 is listed as failed and not timed. The floor is the time of the matrix products that no such
@@ -45,7 +45,7 @@ FLOOR = "floor"
 
 @dataclass
 class Entry:
-    """A loss in a section, with what it takes and what became of it."""
+    """A loss in a section, with its inputs and results."""
 
     peer: Peer
     inputs: tuple[Tensor, ...]
@@ -184,7 +184,7 @@ def _entry(peer: Peer, inputs: tuple[Tensor, ...], batch: Batch, device: torch.d
 
 
 def _check(entries: Sequence[Entry], inputs: Sequence[Tensor], plan: Plan, case: Case) -> None:
-    """Fill in the errors on the batch that is timed, and bar from timing what fails there or off-policy."""
+    """Fill in the errors on the batch that is timed, and exclude losses that fail here or off-policy from timing."""
     groups = [(case.batch, True), (case.batch.as_cross_entropy(), False)]
     if plan.all_modes:  # once for each dtype: it is the adapters' settings that it checks
         groups.insert(0, (case.off_policy, True))
@@ -248,7 +248,7 @@ def _products(hidden: Tensor, weight: Tensor, number: int) -> Callable[[], objec
 
 
 def _copy_of(logits: Tensor) -> Callable[[], object]:
-    """One read and one write of each logit: what a gradient costs at least."""
+    """One read and one write of each logit: the minimum cost of a gradient."""
     copy = torch.empty_like(logits)
     return lambda: copy.copy_(logits)
 

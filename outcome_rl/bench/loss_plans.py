@@ -26,7 +26,7 @@ SLOW_ON_CPU = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One section: a case, what is timed on it, and how long that may take.
+    """One section: a case, the losses that are timed on it, and their time limit.
 
     Attributes:
         seconds: for the rounds of forward and backward; checks, compilation and memory come on top.
@@ -108,7 +108,7 @@ def cpu_plans() -> list[Plan]:
 
 
 def gpu_plans() -> list[Plan]:
-    """Made for nine minutes of one H200, what matters most first."""
+    """Plan for nine minutes of one H200, the most important sections first."""
     dtype = torch.bfloat16
     llama, qwen = partial(Spec, model="Llama-3.1-8B", dtype=dtype), partial(Spec, model="Qwen2.5-1.5B", dtype=dtype)
     qwen_7b = Spec(model="Qwen2.5-7B", dtype=dtype, sequences=16, length=1024)

@@ -10,7 +10,7 @@ HEADINGS = {"forward_backward": "forward + backward", "forward": "forward", "no_
 
 
 class Model(NamedTuple):
-    """Weights that a token is multiplied by, in millions: of SmolLM2-135M and Llama-3.1-8B."""
+    """Parameters used per token, in millions: SmolLM2-135M and Llama-3.1-8B."""
 
     name: str
     body: float
@@ -62,7 +62,7 @@ class Record(TypedDict):
 def table(section: Section) -> str:
     """Every loss of a section in Markdown: times as medians with the 20th and 80th percentile, and over their floor.
 
-    Where every token meets the whole head, also what the loss makes of a whole step, over a step with ours.
+    Where every token meets the whole head, also the cost of a whole step with the loss, over a step with ours.
     """
     modes = [mode for mode in HEADINGS if mode in section["floors"]]
     models = MODELS if _computes_all(section) else ()

@@ -1,4 +1,4 @@
-"""The losses that are compared: ours, plain PyTorch, and what other libraries offer, one small adapter each.
+"""The losses that are compared: ours, plain PyTorch, and those of other libraries, one small adapter each.
 
 Every adapter computes the mean over the mask's tokens of PPO's clipped surrogate plus `beta` times k3, with epsilon
 0.2: the same number, which `accuracy` checks before anything is timed. A library that offers log-probabilities gets the
@@ -239,7 +239,7 @@ def _with_eager_loss(logps: LogProbs) -> Loss:
 
 
 def _liger_grpo(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
-    """One advantage a sequence is all it takes, so packed tokens go in as sequences of one token."""
+    """Call Liger's loss; it takes one advantage per sequence, so packed tokens become sequences of one token."""
     from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
 
     packed = batch.cu_seqlens is not None

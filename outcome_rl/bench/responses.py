@@ -1,4 +1,4 @@
-"""Responses of a pretrained model as inputs of a loss: its hidden states, its head, and what top-p kept.
+"""Responses of a pretrained model as inputs of a loss: its hidden states, its head, and the tokens that top-p kept.
 
 Random hidden states give random logits, and losses that skip small probabilities are then shown at their worst or
 best. These are the logits that training meets.

@@ -7,12 +7,12 @@ All trainers take the same model, problems, micro-batches and settings, with a K
 checkpointing. The toy policy and the random Llama are in float32; SmolLM2, which `python -m experiments.smollm2 warm`
 makes, is in bfloat16, where only this trainer keeps float32 master weights. The plain loop is the one that you would
 write with transformers and PyTorch: `model.generate`, padded sequences, log-softmax of all logits. Before any timing,
-loss and gradient norm of all trainers must agree on the same responses. Steps are timed in rounds, in another order
-each round. The learning rate is so small that no step changes the work of the next.
+loss and gradient norm of all trainers must agree on the same responses. Steps are timed in rounds, in a different
+order each round. The learning rate is so small that no step changes the work of the next.
 
 The limit of a part computes every token once, shared prefixes and padding left out: the layers at the rate at which the
 update itself runs them forward, the head at that of a plain matrix product, backward passes at twice the time of
-forward ones. A rollout also reads the weights once a token of the longest response.
+forward ones. A rollout also reads the weights once per token of the longest response.
 """
 
 import argparse
@@ -202,7 +202,7 @@ def our_update(trainer: Trainer, samples: Sequence[Sample]) -> None:
 def compare(trainer: Trainer, peers: Sequence[Peer], samples: Sequence[Sample]) -> None:
     """Print the largest relative difference of loss and gradient norm of each peer from ours, on the same responses.
 
-    Of a random model all responses are wrong, and its reference is itself: nothing but rounding would be compared. So
+    All responses of a random model are wrong, and its reference is itself: nothing but rounding would be compared. So
     every other response gets the advantage 1 here, the others -1, and the references noise of a tenth of their weights'
     deviations; to multiply the weights would change nothing, because layers are normalised.
 

@@ -60,7 +60,7 @@ def pad(samples: Sequence[Sample], token: int, device: torch.device) -> Padded:
 
 
 class Peer(ABC):
-    """A training step on the model of a trainer, by other means."""
+    """A training step on a trainer's model with a peer's implementation."""
 
     label: str
     tolerance: float  # relative difference of loss and gradient norm from ours, in float32

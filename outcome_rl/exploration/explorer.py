@@ -32,9 +32,7 @@ _FIX = "Continue from another checkpoint, or start with new counts"
 
 
 def device_of_counts(device: torch.device) -> torch.device:
-    """Return the device on which a stack that trains on `device` keeps its counts: a GPU that Triton runs on, or the
-    CPU.
-    """
+    """Return the device for the counts of a trainer on `device`: that GPU if Triton runs on it, else the CPU."""
     return device if device.type == "cuda" and triton_obstacle(device) is None else torch.device("cpu")
 
 
@@ -44,7 +42,7 @@ class Explorer:
     Args:
         config: settings; None takes the defaults.
         device: where the counts are kept and where the tensors of `Scored` are. With a GPU, `score` copies its columns
-            there once, computes there, and waits once for what the metrics need, which is then `Scored.host`.
+            there once, computes there, and waits once for the values of the metrics, then in `Scored.host`.
         process_group: processes that train together and all call `score` and `count` with the same responses. Rank zero
             compares the answers, since a comparison may time out on one rank and not on another; all ranks get the same
             result and keep the same counts. Outcome classes are on rank zero alone, so `seen`, `state_dict` and `save`
@@ -89,7 +87,7 @@ class Explorer:
         self._told_unmasked = self._told_unanswered = False
         # Number of different answers so far to each question in `solved`, in its order.
         self._answers: dict[str, int] = {}
-        self._num_counted = 0  # len(counts), which a GPU would have to be asked for
+        self._num_counted = 0  # len(counts); reading it from a GPU would synchronise
 
     def score(
         self,
@@ -187,7 +185,7 @@ class Explorer:
                 update=counts_here,
                 **self.config.group_settings(self.batches),
             )
-            # Without any answer nothing tells the samples apart: the same push on all of them would explore nothing.
+            # Without any answer nothing tells the samples apart: an equal bonus for all would not explore.
             without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (self.config.no_answer == "no_bonus")
             advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
             if counts_here and part.counts is not None:
@@ -293,14 +291,14 @@ class Explorer:
         self._answers, self._num_counted = answers, len(entries.counts)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the state into a folder, which is either whole or not there; an older one of that name is replaced.
+        """Write the state into a folder atomically; an older folder of that name is replaced.
 
         Raises:
             RuntimeError: this is not rank zero of the process group.
         """
         state = self.state_dict()
         del state["counts"]
-        # The outcome rule tells of functions, which a file cannot hold.
+        # Functions are not saved; the outcome rule identifies them.
         config = {name: value for name, value in vars(self.config).items() if not callable(value)}
         with atomic_folder(folder, replace=True) as scratch:
             self.counts.save(scratch / COUNTS_FILE)
@@ -383,7 +381,7 @@ class Explorer:
     def _named(
         self, responses: Sequence[str], outcome_keys: Tensor | Sequence[int] | None, golds: Sequence[str] | None
     ) -> Sequence[str]:
-        """Return the responses, or in their stead the names of given outcomes."""
+        """Return the responses, or the names of the given outcomes instead."""
         if (outcome_keys is None) == (self.config.outcome == "given"):
             raise ValueError(
                 "outcome_keys must be given if and only if outcome='given'; got "
@@ -457,7 +455,7 @@ class Explorer:
         self._num_counted += len(new)
 
     def _end_batch(self) -> None:
-        """Advance the schedules, and halve the counts where it is time; a count of 1 stays, so nothing is forgotten."""
+        """Advance the schedules, and halve the counts when due; a count of 1 stays, so nothing is forgotten."""
         self.batches += 1
         if self.config.halve_counts_every is not None and self.batches % self.config.halve_counts_every == 0:
             state = self.counts.state_dict()

@@ -14,7 +14,7 @@ from outcome_rl.terminal import at_least_one, only_our_progress, print_reports, 
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the commands of the driver to the parser of `outcome-rl`; each sets `run` to its function."""
+    """Add the commands of the trainer to the parser of `outcome-rl`; each sets `run` to its function."""
 
     def shared(*names: str, **options: Any) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(add_help=False)
@@ -130,9 +130,9 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
 def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, out: Path | None) -> None:
     """Sample a saved model on problems and report pass@k, best@k and diff@k.
 
-    A checkpoint is sampled by the settings that it was trained with, on the test data of its run where --data names no
-    other. `rollout.val_kwargs.n` samples a problem go to DIR/<data set>.jsonl, which `outcome-rl analyze` reads, and
-    the figures to DIR/summary.json. A call that was stopped is continued by the same call.
+    A checkpoint is sampled by the settings that it was trained with, on the test data of its run unless --data names
+    other data. `rollout.val_kwargs.n` samples per problem go to DIR/<data set>.jsonl, which `outcome-rl analyze` reads,
+    and the figures to DIR/summary.json. A call that was stopped is continued by the same call.
     """
     from outcome_rl.analyze import Report, analyze_file
     from outcome_rl.files import write_json

@@ -92,7 +92,7 @@ def check(config: TrainConfig) -> None:
     if device.type == "cuda" and _local_rank() >= torch.cuda.device_count():
         raise ValueError(
             f"process {_local_rank() + 1} of this machine has no GPU: PyTorch sees {torch.cuda.device_count()}. Start "
-            "one process a GPU (--nproc-per-node), or set model.device=cpu"
+            "one process per GPU (--nproc-per-node), or set model.device=cpu"
         )
 
 

@@ -1,4 +1,4 @@
-"""Memory and steps of a run, and what it would refuse here, for `--dry-run`, without loading weights.
+"""Memory and steps of a run, and obstacles to it here, for `--dry-run`, without loading weights.
 
 The model is built of fake tensors and passes one micro-batch; the tensors that autograd saves for the backward pass are
 summed. These are those of PyTorch's CPU kernels; GPU kernels save nearly the same.
@@ -215,7 +215,7 @@ def describe(config: TrainConfig) -> Iterator[str]:
         yield f"Steps: unknown until {', '.join(config.data.train_files)} is loaded"
     else:
         total = config.trainer.total_training_steps or config.trainer.total_epochs * steps
-        yield f"Steps: {steps} an epoch, {total} in all"
+        yield f"Steps: {steps} per epoch, {total} in all"
 
 
 def _memory_lines(estimate: Estimate, config: TrainConfig) -> Iterator[str]:

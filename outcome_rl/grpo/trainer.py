@@ -110,7 +110,7 @@ class Trainer:
             self.collector.restore_ahead(json.loads((checkpoint / AHEAD).read_text()))
 
     def _check_ids(self) -> None:
-        """Refuse counts of which this run would find none, and note where its ids come from."""
+        """Refuse counts that cover no question of this run, and note where its ids come from."""
         known, problems = self.explorer.solved, self.train_set.problems
         if known and not any(problem.id in known for problem in problems):
             raise ValueError(
@@ -325,7 +325,7 @@ class Trainer:
         return best_steps(row for row in records.rows("evaluations") if row["dataset"] == watched)
 
     def _raise_if_interrupted(self, received: Sequence[int]) -> None:
-        """Save, say so and raise if any process received a signal; all processes must call it."""
+        """If any process received a signal, save, log and raise; all processes must call it."""
         signum = distributed.all_reduce_max(received[0] if received else 0)
         if signum:
             self._save_if_new()
@@ -342,7 +342,7 @@ class Trainer:
         return (
             f"{self.config.run_dir} {origin}: {parameters:,} parameters on {self.policy.device}{processes}, "
             f"{len(self.train_set.problems)} training questions, {self.config.data.train_batch_size} x "
-            f"{self.config.rollout.n} samples a step, bonus {self.config.exploration.bonus}"
+            f"{self.config.rollout.n} samples per step, bonus {self.config.exploration.bonus}"
         )
 
     def _identity(self) -> dict[str, Any]:

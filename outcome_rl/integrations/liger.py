@@ -15,11 +15,11 @@ from outcome_rl_kernels import linear_logprobs, linear_policy_loss
 class LigerFusedLinearGRPOLoss(torch.nn.Module):
     """GRPO's loss from hidden states, by the constructor and call of Liger 0.8's class of that name.
 
-    The loss and its gradients are Liger's. Other than there: advantages may be one a token; the weight's gradient is
-    added up in float32 before it is rounded to the weight's dtype (Liger adds rounded parts, one a sequence); the
+    The loss and its gradients are Liger's. Differences from Liger: advantages may be per token; the weight's gradient
+    is summed in float32 before it is rounded to the weight's dtype (Liger adds rounded parts, one per sequence); the
     backward pass does not wait for the GPU; there are three matrix products instead of four and none for tokens without
-    a gradient. The clip metric also counts ratios that `delta` bounds, and of
-    "cispo" those of tokens with a negative advantage.
+    a gradient. The clip metric also counts ratios that `delta` bounds, and for "cispo" those of tokens with a negative
+    advantage.
 
     Args:
         beta: coefficient of the KL term (k3).
@@ -28,7 +28,7 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
         epsilon_low, epsilon_high: clip range of the ratio; of "cispo" its upper bound is `epsilon_high`, at least 1.
         loss_type: "grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", or, with
             `importance_sampling_level="sequence"` and `beta=0`, "luspo".
-        max_completion_length: what "dr_grpo" divides by, times the number of sequences.
+        max_completion_length: "dr_grpo" divides by it, times the number of sequences.
         importance_sampling_level: "token" or "sequence" (GSPO).
         temperature: divides the logits.
         delta: bound of the ratio, at least `1 + epsilon_high`; below it Liger's formula is another than the dual clip.
@@ -118,10 +118,10 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             ref_per_token_logps: (B, T); without them they are taken from the next three, where `use_ref_model`.
             old_per_token_logps: (B, T), or None on-policy.
             ref_input, ref_weight, ref_bias: hidden states and head of the reference.
-            vllm_is_ratio: (B, T), (B, 1) or (B,) weights of the policy term; a value a sequence where the ratio is the
-                sequence's, and one a token of "vespo".
-            num_items_in_batch: active tokens of the whole batch on all processes, what "dapo" divides by (times the
-                number of processes); None takes the mask's, added up over processes.
+            vllm_is_ratio: (B, T), (B, 1) or (B,) weights of the policy term; one per sequence where the ratio is the
+                sequence's, and one per token for "vespo".
+            num_items_in_batch: active tokens of the whole batch on all processes, by which "dapo" divides (times
+                the number of processes); None takes the mask's, added up over processes.
 
         Returns:
             `(loss, metrics)`, the loss differentiable in `_input`, `lin_weight` and `bias`; the metrics, 0-d and
@@ -150,9 +150,9 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
         if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and vllm_is_ratio.shape[1] == 1:
             vllm_is_ratio = vllm_is_ratio[:, 0]
         if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and self.importance_sampling_level == "sequence":
-            raise ValueError("vllm_is_ratio must be one a sequence where importance_sampling_level is 'sequence'")
+            raise ValueError("vllm_is_ratio must be per sequence where importance_sampling_level is 'sequence'")
         if vllm_is_ratio is not None and vllm_is_ratio.dim() == 1 and self.loss_type == "vespo":
-            raise ValueError("vllm_is_ratio must be one a token for loss_type='vespo', which multiplies them")
+            raise ValueError("vllm_is_ratio must be per token for loss_type='vespo', which multiplies them")
         output = linear_policy_loss(
             _input,
             lin_weight,

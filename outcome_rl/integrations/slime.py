@@ -1,6 +1,6 @@
 """Exploration in slime: a function for `--custom-reward-post-process-path`.
 
-slime loads a function by its path, so a file of the user's holds one object, and the launch command names it:
+slime loads a function by its path, so a user's file holds one object, and the launch command names it:
 
     # my_exploration.py
     from outcome_rl.integrations.slime import ExplorationRewards

@@ -57,7 +57,7 @@ def answer_mask(
         (N, T) bool, True on answer tokens, on the device of `completion_ids` (for sequences: on the CPU).
 
     Raises:
-        TypeError: the ids are no integers in rows, or an answer is no `Answer`.
+        TypeError: the ids are not rows of integers, or an answer is not an `Answer`.
         ValueError: if the number of answers differs from that of the completions, or an answer is not in its
             completion's text at its span.
     """
@@ -67,7 +67,7 @@ def answer_mask(
     for i, answer in enumerate(answers):
         if answer is not None and not isinstance(answer, Answer):
             raise TypeError(
-                f"answers[{i}] must be an Answer, which knows its place in the text, or None; got "
+                f"answers[{i}] must be an Answer, which knows its position in the text, or None; got "
                 f"{type(answer).__name__}. extract_answer(text) returns one"
             )
     device = completion_ids.device if isinstance(completion_ids, torch.Tensor) else torch.device("cpu")

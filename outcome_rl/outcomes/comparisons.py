@@ -80,7 +80,7 @@ class Comparisons:
         self._verdicts: dict[tuple[Text, Text], Verdict] = {}
 
     def count(self, *verdicts: Verdict) -> int:
-        """Return the number of comparisons that ended so."""
+        """Return the number of comparisons that ended with one of these verdicts."""
         return sum(verdict in verdicts for verdict in self._verdicts.values())
 
     def ask(self, question: Question, a: Text, b: Text) -> bool:

@@ -70,7 +70,7 @@ class FunctionMatcher(Matcher):
         rule: name and version of the function; counts made under another rule cannot be mixed with these.
 
     Raises:
-        ValueError: the function has no name of its own, or a name names none.
+        ValueError: the function is anonymous, or a given name cannot be imported.
     """
 
     def __init__(

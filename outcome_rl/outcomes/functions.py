@@ -1,4 +1,4 @@
-"""Outcome functions: any rule from a response to an outcome, in place of the final answer of mathematics.
+"""Outcome functions: any rule from a response to an outcome, instead of a final mathematical answer.
 
     def sign(response: str, example: Mapping[str, Any]) -> Hashable | None:
         return "negative" if "-" in response else "positive"
@@ -22,7 +22,7 @@ OutcomeFunction = Callable[..., Any]
 FailureKind = Literal["timeout", "crash", "memory", "error", "cut"]
 
 MAX_VALUE_CHARS = 1 << 16
-"""Longest text of an outcome; a digest does as well for more."""
+"""Maximum length of an outcome's text; use a digest for longer texts."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 

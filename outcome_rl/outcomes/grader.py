@@ -74,7 +74,7 @@ class MathVerifyPool(WorkerPool):
 
 
 def load_judge(memory_mib: str) -> Callable[[list[str]], dict[str, str]]:
-    """Load math-verify in a worker, and return the function from a pair of answers to the verdict."""
+    """Load math-verify in a worker, and return a handler that maps a pair of answers to its verdict."""
     logging.disable(logging.CRITICAL)  # math-verify logs every answer that it cannot parse
     judge("1", "1")  # loads sympy and the grammar
     limit_mib = int(memory_mib)

@@ -118,7 +118,7 @@ def _received(reply: dict[str, Any]) -> Found | Failure:
 
 
 def load_isolated(name: str) -> Callable[[list[Any]], dict[str, Any]]:
-    """Import an outcome function in a worker, and return the function from a task to the reply."""
+    """Import an outcome function in a worker, and return a handler that maps a task to its reply."""
     function = load_function(name)
     function = getattr(function, "function", function)  # where `isolated` took the name of what it isolates
     getattr(function, "outcome_prepare", int)()

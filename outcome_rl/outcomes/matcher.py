@@ -203,8 +203,8 @@ class OutcomeMatcher(Matcher):
             examples: not read; outcome functions read it (`FunctionMatcher`).
             progress: called as `progress(done, total)` during pairwise comparisons, the slow part; `total` grows while
                 texts are found that differ from the gold answers.
-            limit_s: seconds that the comparisons may take together; what has not begun then counts as different, and is
-                logged. None is no limit.
+            limit_s: seconds that the comparisons may take together; pairs that have not begun by then count as
+                different, and are logged. None is no limit.
 
         Returns:
             The `Outcomes`, one entry per row.
@@ -380,13 +380,13 @@ def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
 
 
 def _final_answer(gold: Any) -> Any:
-    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else what was given."""
+    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the value as given."""
     answer = extract_answer(gold) if isinstance(gold, str) else None
     return gold if answer is None else answer.text
 
 
 def golds_differ(question_id: str, before: str, gold: str) -> ValueError:
-    """Return the error of a question that comes with another gold answer than before."""
+    """Return the error for a question whose gold answer differs from an earlier one."""
     return ValueError(
         f"golds must agree for a question: question {question_id!r} had the gold answer {before!r} before; got "
         f"{gold!r}. Give different questions different ids, or fix the data."

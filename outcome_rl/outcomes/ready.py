@@ -120,7 +120,7 @@ def _runs(code: str, namespace: dict[str, Any]) -> bool:
 
 program = isolated(run_tests, timeout_s=10, memory_mb=1024)
 """The tests that a program passes, each process limited to 10 seconds and 1 GiB. With `is_correct` = `all_pass` a
-program is correct that passes all; it is no sandbox."""
+program that passes all of them is correct. This is not a sandbox."""
 
 
 def all_pass(passed: tuple[bool, ...], example: Mapping[str, Any]) -> bool:

@@ -32,8 +32,8 @@ def within_tolerance(gold: str, answer: str) -> bool:
     - values with and without labels: `3, 4` and `p = 3, q = 4` or `(p, q) = (3, 4)`; `16` and `|r - s| = 16`;
     - a number with and without a unit: `5` and `5\text{ apples}`;
     - degrees and radians: `\frac{\pi}{6}` and `30^\circ`;
-    - a function under two names of its variable: `f(n) = 2n` and `f(m) = 2m`;
-    - a decimal comma of a number that is no thousand: `1000.99` and `1000,99`.
+    - a function with two names for its variable: `f(n) = 2n` and `f(m) = 2m`;
+    - a decimal comma that cannot separate thousands: `1000.99` and `1000,99`.
 
     Args:
         gold: the gold answer.
@@ -49,7 +49,7 @@ def within_tolerance(gold: str, answer: str) -> bool:
 
 
 def _same_function(gold: str, answer: str) -> bool:
-    """Whether two texts define one function, with names of its variable of their own."""
+    """Whether two texts define the same function up to the variable's name."""
     values = []
     for text in (gold, answer):
         if function := _FUNCTION.fullmatch(text):

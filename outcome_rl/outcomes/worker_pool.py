@@ -33,8 +33,8 @@ class WorkerPool:
     workers). Workers end with `close`, with the interpreter, or soon after the parent is killed.
 
     Args:
-        load: "module:function" and texts: a worker calls the function with them, before time is measured, for its
-            function from a task to the reply.
+        load: "module:function" and texts: a worker calls the function with them before the time limit starts; it
+            returns a handler that maps a task to its reply.
         workers: number of processes, by default one per CPU that this process may use.
         timeout_s: time limit of a task, in seconds.
         memory_mib: address space of a worker, in MiB.

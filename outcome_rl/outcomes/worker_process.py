@@ -25,8 +25,7 @@ def serve(memory_mib: int, alarm_s: float, load: Callable[[], Callable[[Any], Ma
     Args:
         memory_mib: limit of the address space, in MiB; macOS has none that works.
         alarm_s: longest time of a task whose parent was killed, in seconds.
-        load: loads what takes long, before the parent starts to measure time, and returns the function from a task to
-            its reply.
+        load: does slow set-up before the time limit starts, and returns a handler that maps a task to its reply.
     """
     if sys.platform != "darwin":
         resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20))

@@ -94,7 +94,7 @@ def test_settings_for_one_process_are_refused(
     ("device", "rank", "message"),
     [
         ("cuda:1", 0, r"model\.device='cuda:1' is one GPU for all 2 processes; use auto"),
-        ("auto", 1, r"process 2 of this machine has no GPU: PyTorch sees 1\. Start one process a GPU"),
+        ("auto", 1, r"process 2 of this machine has no GPU: PyTorch sees 1\. Start one process per GPU"),
     ],
 )
 def test_each_process_needs_its_own_gpu(

@@ -165,7 +165,7 @@ def test_steps_are_counted_for_local_problems(tmp_path: Path, small: MakeOverrid
     path.write_text("".join(json.dumps({"id": i, "problem": "?", "answer": "1"}) + "\n" for i in range(30)))
     config = load_config("toy", [f"data.train_files={path}", "data.train_batch_size=8"])
     assert steps_per_epoch(config) == 3
-    assert list(describe(config))[-1] == "Steps: 3 an epoch, 150 in all"
+    assert list(describe(config))[-1] == "Steps: 3 per epoch, 150 in all"
 
 
 def test_dry_run_prints_settings_that_can_be_read(tmp_path: Path, small: MakeOverrides) -> None:
@@ -174,7 +174,7 @@ def test_dry_run_prints_settings_that_can_be_read(tmp_path: Path, small: MakeOve
     (tmp_path / "printed.yaml").write_text(result.stdout)
     assert load_config(tmp_path / "printed.yaml").rollout.n == 5
     assert "# Memory of one process, of 505,344 parameters:" in result.stdout
-    assert "# Steps: 2 an epoch, 6 in all" in result.stdout
+    assert "# Steps: 2 per epoch, 6 in all" in result.stdout
     assert not (tmp_path / "run").exists()
 
 
@@ -250,7 +250,7 @@ def test_a_dry_run_refuses_a_missing_gpu_and_every_other_fault_at_once(tmp_path:
     assert "model.device='cuda', but PyTorch sees no GPU" in result.stderr
     assert "model.path='no/such/model' cannot be loaded" in result.stderr
     assert "# Memory: unknown, because the configuration of model.path='no/such/model' cannot be read" in result.stdout
-    assert "# Steps: 2 an epoch" in result.stdout
+    assert "# Steps: 2 per epoch" in result.stdout
 
 
 def test_a_missing_reward_function_is_refused(small: MakeOverrides, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Ledger of a call on tensors without data (`device="meta"`): the operations that a GPU would run, and the memory held.
+"""Ledger of a call on meta tensors: the operations that a GPU would run, and the memory held.
 
 Views and allocations cost nothing. An operation reads its arguments once and writes its results once, as if no cache
-held them; an index reads no more than it returns. Tensors without data stand for those of the GPU: an operation that
+held them; an index reads no more than it returns. Meta tensors stand for those of the GPU: an operation that
 takes them together with a tensor of the CPU is refused, and what the host waits for is listed: copies between the two,
 numbers that it reads, and `nonzero`, whose result has as many rows as the GPU alone knows (here half of them). The host
 reads ones.

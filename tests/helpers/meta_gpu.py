@@ -38,7 +38,7 @@ class Launches:
 
 
 def take_meta_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the public functions take tensors without data down the GPU's path; its kernels are not replaced."""
+    """Let the public functions take meta tensors down the GPU's path; its kernels are not replaced."""
     monkeypatch.setattr(backends, "_missing", lambda impl, device: None)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # which knows no meta device
     for module in (fused, logprobs):

@@ -180,7 +180,7 @@ def test_options_that_cannot_be_expressed_raise(settings: dict[str, Any], messag
     ("settings", "changes", "message"),
     [
         ({}, {"ref_per_token_logps": None}, "needs ref_per_token_logps, or ref_input and ref_weight"),
-        ({"importance_sampling_level": "sequence"}, {"vllm_is_ratio": torch.ones(B, T)}, "must be one a sequence"),
+        ({"importance_sampling_level": "sequence"}, {"vllm_is_ratio": torch.ones(B, T)}, "must be per sequence"),
     ],
 )
 def test_inputs_that_are_missing_or_do_not_fit_raise(settings: Any, changes: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Calls of the public functions as a GPU would run them, on tensors without data.
+"""Calls of the public functions as a GPU would run them, on meta tensors.
 
 The host waits for nothing but what the documentation names, no operation or launch mixes devices, and no copy of a
 large tensor is made that the work does not need.
@@ -125,7 +125,7 @@ def test_log_probabilities_wait_once_a_pass_where_there_is_a_mask(masked: bool) 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_support_waits_for_nothing(masked: bool) -> None:
-    """The bodies of the operators: on tensors without data PyTorch does not run them."""
+    """The bodies of the operators: on meta tensors PyTorch does not run them."""
     hidden, weight, bias = (leaf.detach() for leaf in operands().values())
     active_N = torch.empty(N, dtype=torch.bool, **META) if masked else None
     labels_N, offsets, token_ids = (torch.empty(size, dtype=torch.int64, **META) for size in (N, N + 1, 5 * N))

@@ -84,7 +84,7 @@ def test_functions_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_current_folder_is_searched_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies beside downloaded data must not stand in for a module that the library imports later."""
+    """A file next to downloaded data must not stand in for a module that the library imports later."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
     load_function("outcome_rl.math_verify:parse")

@@ -141,12 +141,13 @@ def group_advantages(
     check_tensor("question_keys", question_keys, (torch.int64,), rewards.device)
     check_tensor("outcome_keys", outcome_keys, (torch.int64,), rewards.device)
     if rewards.dim() != 2 or rewards.shape[1] == 0:
-        raise ValueError(f"rewards must have shape (B, n) with n >= 1 samples a question; got {shape_text(rewards)}")
+        raise ValueError(f"rewards must have shape (B, n) with n >= 1 samples per question; got {shape_text(rewards)}")
     check_shape_of("outcome_keys", outcome_keys, "rewards", rewards)
     _check_finite(rewards)
     if question_keys.shape != rewards.shape[:1]:
         raise ValueError(
-            f"question_keys must have shape (B,) = ({rewards.shape[0]},), one a group; got {shape_text(question_keys)}"
+            f"question_keys must have shape (B,) = ({rewards.shape[0]},), one per group; "
+            f"got {shape_text(question_keys)}"
         )
     if correct is not None:
         check_like("correct", correct, (torch.bool,), "rewards", rewards)

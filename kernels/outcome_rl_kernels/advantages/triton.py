@@ -1,13 +1,13 @@
 """Group advantages in one launch on a GPU: lookup, bonuses, advantages and the update of the counts.
 
-One program a group. It finds or claims the slots of its samples (phase 1 of `counts.triton_kernels`, which has the
+One program per group. It finds or claims the slots of its samples (phase 1 of `counts.triton_kernels`, which has the
 protocol), computes their bonuses and advantages (formulas: `reference`), and announces itself. The last
 program to arrive knows that all are past phase 1 and commits the batch (phase 2): a question may therefore occur in
 several groups, and still all of them see the counts before the launch. Nobody waits. A batch of more than
 `_COMMIT_HERE` samples, too long for one program, is committed by a second launch.
 
 Every sample probes for itself: equal outcomes of a group end at the same slot, with the same count, hence the same bits
-of the bonus. Sums are taken in float64; what is left of the bonuses is computed in the dtype of the rewards, with
+of the bonus. Sums are taken in float64; the rest of the bonuses is computed in the dtype of the rewards, with
 separate multiplications and additions as the reference has them, and advantages in float64, rounded once.
 
 Shapes: B groups, n samples.

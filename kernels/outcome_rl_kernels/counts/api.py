@@ -111,7 +111,7 @@ class OutcomeCounts:
         return sort_entries(entries)
 
     def sync(self, process_group: dist.ProcessGroup | None = None) -> None:
-        """Give every rank the sum of what all ranks have added since the last call.
+        """Give every rank the sum of the counts that all ranks have added since the last call.
 
         Ranks must start from equal counts (new, or loaded from one snapshot) and all call this. Without a process group
         (none given and none initialised) this rank counts as the only one.
@@ -120,7 +120,7 @@ class OutcomeCounts:
             ValueError: this rank is not in the group, or the ranks did not start equal or have different outcome rules;
                 the counts stay as they were.
         """
-        with self.lock:  # what another thread observed in between would be forgotten as sent
+        with self.lock:  # counts from another thread in between would be dropped as if sent
             pending = sort_entries(_to_device(self.table.entries(pending=True), "cpu"))
             if process_group is not None or (dist.is_available() and dist.is_initialized()):
                 self._add_from_peers(pending, process_group)
@@ -128,7 +128,7 @@ class OutcomeCounts:
             self._synced = digest(pending, self._synced)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rule and the sorted entries; call `sync` first, what is unsynchronised is not marked as such."""
+        """Return the rule and the sorted entries; call `sync` first: the state does not mark unsynchronised counts."""
         return {"rule": self.rule, **self.items()._asdict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -206,7 +206,7 @@ class OutcomeCounts:
             raise ValueError(f"the ranks count under different outcome rules, {rules}; construct all with one rule")
         if len(set(digests)) > 1:
             raise ValueError(
-                f"the ranks did not start from equal counts: without what is new, theirs add up to {commons}, with "
+                f"the ranks did not start from equal counts: without the new counts, theirs add up to {commons}, with "
                 f"digests {digests}; load one snapshot on all ranks, or none"
             )
         peers = [entries for peer, entries in enumerate(entries_of) if peer != rank]

@@ -29,7 +29,7 @@ class CountTable(Protocol):
         """Return counts, 0 where a pair was never seen."""
 
     def add(self, entries: CountEntries, *, pending: bool) -> None:
-        """Add counts; `pending=False` keeps them out of what the next synchronisation sends."""
+        """Add counts; `pending=False` excludes them from the next synchronisation."""
 
     def entries(self, *, pending: bool = False) -> CountEntries:
         """Return every pair and its count, or every pair with a pending part and that part, in any order."""

@@ -30,7 +30,7 @@ _METADATA_KEY = "outcome_counts"
 
 
 def sort_entries(entries: CountEntries) -> CountEntries:
-    """Return the entries sorted by (question key, outcome key) as signed numbers, on the device where they are."""
+    """Return the entries sorted by (question key, outcome key) as signed numbers, on their device."""
     _check_lengths(entries, "sort_entries")
     by_outcome = entries.outcome_keys.argsort(stable=True)
     order = by_outcome[entries.question_keys[by_outcome].argsort(stable=True)]
@@ -40,7 +40,7 @@ def sort_entries(entries: CountEntries) -> CountEntries:
 def digest(entries: CountEntries, start: int = 0) -> int:
     """Return `start + sum of mix(question, outcome) * count` modulo 2**64.
 
-    The digest of a sum of counts is the sum of their digests, in any order: it is kept up to date from what is new,
+    The digest of a sum of counts is the sum of their digests, in any order: it is updated from the new counts,
     never computed over the table. Tables that differ agree by chance once in about 2**64.
     """
     questions, outcomes, counts = (column.cpu().numpy().view(np.uint64) for column in entries)

@@ -18,7 +18,7 @@ from outcome_rl_kernels.counts.triton_kernels import (
 
 _SIZE, _TOTAL, _STATUS, _LOST, _NO_ROOM = (int(word.value) for word in (SIZE, TOTAL, STATUS, LOST, NO_ROOM))
 _MIN_SLOTS = 16
-_BLOCK = 128  # rows a program, one a thread
+_BLOCK = 128  # rows per program, one per thread
 
 
 class TritonTable:

@@ -22,7 +22,7 @@ Why no interleaving of programs can go wrong:
 - The count before the batch is the positive word, or 0 for a claim: no row can see another's amount.
 - In phase 2 keys are not read, a key is written by its claimant alone, and additions commute: counts do not depend on
   the order, though slots of new pairs do.
-- No value of a key is reserved: what marks a slot is its count.
+- No value of a key is reserved: a slot is marked by its count.
 
 A walk ends after S slots at the latest. It always finds its end before, because at most 0.6 S slots are ever taken: the
 host makes room before a launch, by an upper bound of the size that costs no synchronisation (the size it last read, and
@@ -78,9 +78,9 @@ def find_or_claim(
     slot_count,
     shift,
     limit,
-    SAMPLES: tl.constexpr,  # outcomes a question
+    SAMPLES: tl.constexpr,  # outcomes per question
 ):
-    """Phase 1: return and write each row's count before the batch, and write the place where phase 2 shall add.
+    """Phase 1: return and write each row's count before the batch, and write the index at which phase 2 is to add.
 
     That is the row's slot, or -1 - slot if the row claimed it, or `slot_count` where nothing is to be added.
     """

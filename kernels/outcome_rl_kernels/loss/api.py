@@ -92,7 +92,7 @@ def linear_policy_loss(
         hidden: (B, T, H), or packed (N, H) with `cu_seqlens`; `hidden[t]` predicts `labels[t]`, so the caller shifts.
         weight: (V, H), the lm_head weight, in the dtype of `hidden`.
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
-        advantages: one a sequence, (B,), or one a token; a prompt's advantage must be repeated for its samples.
+        advantages: per sequence, (B,), or per token; a prompt's advantage must be repeated for its samples.
         mask: bool like `labels`, True on completion tokens. Nothing flows through the other rows, NaN included.
         bias: (V,) or None.
         support: (offsets (N + 1,), token_ids (E,)), both int64: the tokens that the sampler kept for each of the N
@@ -101,20 +101,20 @@ def linear_policy_loss(
             alone, and only their rows of `weight` are read: no logits of the whole vocabulary, and float32 ones
             whatever `fp32_logits` says. A token with one kept token has log-probability 0 and no gradient. None
             (default) is the whole vocabulary.
-        vocab_group: ranks among which the vocabulary is cut, as in Megatron's column-parallel head: `weight` and `bias`
-            are this rank's rows, of any number, in the order of the ranks, and all other arguments are the same on all
-            of them. So are the results; the gradient of `hidden` is summed over the ranks, those of `weight` and `bias`
-            are this rank's. Two reductions for each chunk of rows, no wait of the host after the first call. Not
-            together with `support`, `impl="reference"` or `torch.compile`. None (default): the head is whole.
+        vocab_group: ranks among which the vocabulary is sharded, as in Megatron's column-parallel head: `weight` and
+            `bias` are this rank's rows, of any number, in the order of the ranks, and all other arguments are the same
+            on all of them. So are the results; the gradient of `hidden` is summed over the ranks, those of `weight` and
+            `bias` are this rank's. Two reductions for each chunk of rows; sharding waits on the host in the first
+            call only. Not together with `support`, `impl="reference"` or `torch.compile`. None (default): not sharded.
         rows: which tokens are computed. "contributing" leaves out active tokens that cannot have a gradient, such as
             those of a group with equal rewards and no bonus where `beta` and `entropy_coef` are 0: they reach no matrix
             product, `logps` and `entropies` are 0 there, and means in `metrics` leave them out. "active" computes the
-            whole mask. On a GPU both wait once for the number of rows. Two modes spare that, as a CUDA graph needs:
+            whole mask. On a GPU both wait once for the number of rows. Two modes avoid that, as a CUDA graph requires:
             "all" computes every token, for a mask with few holes, where hidden states must be finite; increasing flat
             indices (R,) int64 compute exactly the active tokens among them.
-        workspace_bytes: most bytes of logits at a time, at least one row's. None takes up to 2 GiB on a GPU and up to
-            256 MiB on the CPU. Beyond four chunks, the gradient of a half-precision weight is summed in float32, which
-            takes 4 V H bytes.
+        workspace_bytes: maximum bytes of logits at a time, but at least one row's. None takes up to 2 GiB on a GPU and
+            up to 256 MiB on the CPU. Beyond four chunks, the gradient of a half-precision weight is summed in float32,
+            which takes 4 V H bytes.
         fp32_logits: keep the logits of half-precision operands in float32. On the CPU this makes float32 copies.
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
             on a GPU (float32, bfloat16, float16) take the gradients in the forward pass, in three matrix products and
@@ -122,7 +122,7 @@ def linear_policy_loss(
         token_loss: the policy term: "ppo" (default), "gspo", "gmpo", "cispo", "sapo", "dppo_tv", "dppo_kl", "vespo",
             "reinforce" or another registered name (`outcome_rl_kernels.loss.token_losses` has formulas and sources); or
             a function of your own, `(logps, entropies, inputs) -> losses`, or a `TokenLoss` of it.
-        bonuses: exploration bonuses, already times their coefficient, (B,) or one a token; added to the advantages.
+        bonuses: exploration bonuses, already times their coefficient, (B,) or per token; added to the advantages.
             Default None.
         answer_mask: bool like `labels`, True on the tokens of the final answer. Default None.
         answer_mask_mode: what `answer_mask` removes: "policy" (default) the policy term, "bonus" only the bonus, "all"
@@ -130,11 +130,11 @@ def linear_policy_loss(
         ref_logps: log-probabilities of the labels under the reference policy, like `labels`. Needed where `beta` is not
             0; where it is 0, the KL is measured in `metrics` and a warning says that the loss has none. Default None.
         old_logps: log-probabilities under the policy that sampled; None (default) is the on-policy step, with ratio 1.
-        rollout_weights: truncated importance weights of the rollout engine, one a sequence or a token; they multiply
+        rollout_weights: truncated importance weights of the rollout engine, per sequence or per token; they multiply
             the policy term only. Default None.
-        rollout_logps: log-probabilities by the engine that sampled; token losses of your own and `near_policy` read
-            them. Default None.
-        entropy_weights: factors of the entropy term, one a sequence or a token, for a term with another denominator
+        rollout_logps: log-probabilities by the engine that sampled; custom token losses and `near_policy`
+            read them. Default None.
+        entropy_weights: factors of the entropy term, per sequence or per token, for a term with another denominator
             than the policy term's. Default None.
         temperature: > 0, divides the logits. Default 1.
         beta: coefficient of the KL term, >= 0. Default 0.
@@ -214,8 +214,8 @@ def policy_loss(
 
     Args:
         logits: (B, T, V), or packed (N, V) with `cu_seqlens`, before the division by the temperature.
-        inplace: allows the gradient to overwrite the logits, which saves their size in memory. They are then of no
-            further use. The reference makes no use of it.
+        inplace: allows the gradient to overwrite the logits, which saves their size in memory. Do not use the
+            logits afterwards. The reference ignores this option.
         impl: as for `linear_policy_loss`.
 
     Returns:

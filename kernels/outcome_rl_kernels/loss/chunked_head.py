@@ -85,7 +85,7 @@ class HeadGradients:
 
     Args:
         head: that of `LogitChunks`.
-        wants: whether hidden states, weight and bias get a gradient; what gets none costs nothing.
+        wants: whether hidden states, weight and bias get a gradient; an operand that gets none costs nothing.
         num_chunks: how often `add` will be called.
     """
 
@@ -114,7 +114,7 @@ class HeadGradients:
     def results(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of hidden states, weight and bias in the dtype of the operands; empty where not wanted.
 
-        Drop the logits before: a cast of the weight's gradient takes V H numbers of memory.
+        Free the logits first: a cast of the weight's gradient takes V H numbers of memory.
         """
         weight = self._head.weight
         hidden_grad, weight_grad, bias_grad = (
@@ -125,7 +125,7 @@ class HeadGradients:
 
 
 def rows_of_mask(mask_N: Tensor | None) -> Tensor | None:
-    """Increasing indices of the tokens of a mask, None for all of them; a GPU is waited for to know how many."""
+    """Increasing indices of the tokens of a mask, None for all of them; this synchronises with the GPU."""
     if mask_N is None:
         return None
     rows_R = mask_N.nonzero()[:, 0]
@@ -141,7 +141,7 @@ def spread(values: Tensor, rows_R: Tensor | None, total: int, dim: int) -> Tenso
 
 
 def empty_gradients(head: Head, wants: Sequence[bool]) -> tuple[Tensor, ...]:
-    """Tensors like `HeadGradients.results`, for operators without data."""
+    """Return tensors like `HeadGradients.results`, for the operators on fake tensors."""
     return tuple(
         head.weight.new_empty(operand.shape if operand is not None and wanted else 0)
         for operand, wanted in zip(head, wants, strict=True)

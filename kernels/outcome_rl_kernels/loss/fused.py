@@ -62,15 +62,15 @@ def fused_linear_policy_loss(
     fp32_logits: bool,
     shard: VocabShard,
 ) -> Result:
-    """Return the loss of the active ones of N tokens, and log-probabilities and entropies, 0 on the others.
+    """Return the loss of the active tokens among N, with log-probabilities and entropies, 0 at the others.
 
     Args:
         head: of a dtype that the row kernels take.
         rows_R: increasing int64 indices of the tokens to compute, which hold all active ones.
-        compacts: where there are no indices, find those of the active tokens; a GPU is waited for. Else all tokens are
-            computed, and hidden states of inactive ones must be finite.
+        compacts: where there are no indices, find those of the active tokens; this synchronises with the GPU.
+            Otherwise all tokens are computed, and hidden states of inactive ones must be finite.
         workspace_bytes, fp32_logits: see `LogitChunks`.
-        shard: of the vocabulary, which the head is.
+        shard: the part of the vocabulary that the head covers.
     """
     wants = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in head]
     options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, *wants)
@@ -80,7 +80,7 @@ def fused_linear_policy_loss(
 
 
 def fused_policy_loss(logits_NV: Tensor, inputs: LossInputs, *, impl: Backend, inplace: bool) -> Result:
-    """Return the loss of the active ones of N tokens, and log-probabilities and entropies, 0 on the others.
+    """Return the loss of the active tokens among N, with log-probabilities and entropies, 0 at the others.
 
     Args:
         logits_NV: of a dtype that the row kernels take; a layout without contiguous rows costs a copy. Inactive rows
@@ -98,7 +98,7 @@ def _within_float16(inputs: LossInputs, dtype: torch.dtype) -> tuple[LossInputs,
     """Return inputs whose gradients float16 can hold, and the factor of their loss; other dtypes need none.
 
     The forward pass rounds the gradients before the loss is scaled. With weights near 1 / N, gradients of logits would
-    end below the least number of float16, 6e-8; with a largest weight of 1 / 16 only probabilities below 1e-6 do, and
+    end below float16's smallest number, 6e-8; with a largest weight of 1 / 16 only probabilities below 1e-6 do, and
     sums over a million tokens still fit. The backward pass multiplies by the factor, and a loss scale, in float32.
     """
     if dtype != torch.float16 or inputs.weights.numel() == 0:
@@ -113,7 +113,7 @@ def _within_float16(inputs: LossInputs, dtype: torch.dtype) -> tuple[LossInputs,
 
 
 def is_traced(tensor: Tensor) -> bool:
-    """Say whether calls are recorded, by a compiler, a dispatch mode or tensors without data, which need operators."""
+    """Say whether calls need the registered operators: under a compiler or dispatch mode, or for tensor subclasses."""
     return torch.compiler.is_compiling() or type(tensor) not in _PLAIN or is_in_torch_dispatch_mode()
 
 
@@ -121,7 +121,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def refuse_second_derivatives(upstream: Tensor, op: str) -> None:
-    """Raise a RuntimeError in a backward pass, given `upstream`, that is to be differentiated itself."""
+    """Raise a RuntimeError if the backward pass of gradient `upstream` is to be differentiated itself."""
     if torch.is_grad_enabled() and not is_traced(upstream):
         raise RuntimeError(f"{op} has no second derivatives; use impl='reference' with create_graph=True")
 

@@ -16,7 +16,7 @@ from outcome_rl_kernels.loss.token_losses import exp, is_builtin, token_loss_of
 
 
 class LossInputs(NamedTuple):
-    """Inputs of a loss: one value a token, (N,), or (R,) of a part of the tokens; None means that a term is absent.
+    """Inputs of a loss: one value per token, (N,), or (R,) for some of the tokens; None means that a term is absent.
 
     Floating-point columns are float32, or float64 where the loss is computed in float64.
     """
@@ -160,7 +160,7 @@ class LossInputs(NamedTuple):
         return exp(self.log_ratios(logps))
 
     def needs_sequences(self) -> bool:
-        """Say whether a token's loss depends on other tokens; on-policy no built-in's does, as every ratio is 1."""
+        """Say whether a token's loss depends on other tokens; that of a built-in does not on-policy (all ratios 1)."""
         chosen, loss = self.settings.token_loss, token_loss_of(self.settings.token_loss)
         weighed = loss.weighs_rollouts and self.rollout_weights is not None
         return loss.needs_sequences and not (self.old_logps is None and not weighed and is_builtin(chosen))
@@ -201,7 +201,7 @@ class LossInputs(NamedTuple):
         """
         if not isinstance(self.settings.token_loss, str):
             raise TypeError(
-                "torch.compile, and tensors without data, take a token loss by its name only; got "
+                "torch.compile and fake tensors accept a token loss by name only; got "
                 f"{self.settings.token_loss!r}. Give it one: register_token_loss(name, loss)"
             )
         return *self[:-1], *(getattr(self.settings, name) for name in SETTINGS)
@@ -252,7 +252,7 @@ class RowStatistics(NamedTuple):
 
     logps_R: Tensor  # float64 on the CPU, float32 on a GPU
     entropies_R: Tensor
-    others_KR: Tensor  # K numbers a row, another K for each kind of kernels
+    others_KR: Tensor  # K numbers per row; K differs between the kinds of kernels
 
     def select(self, rows: slice) -> "RowStatistics":
         return RowStatistics(self.logps_R[rows], self.entropies_R[rows], self.others_KR[:, rows])
@@ -287,7 +287,7 @@ def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> 
 
 
 def check_rows(rows: Tensor, labels_N: Tensor) -> None:
-    """Refuse `rows` that cannot be flat indices of tokens; that they rise within [0, N) is checked on the CPU only."""
+    """Check that `rows` can be flat indices of tokens; whether they increase within [0, N), on the CPU only."""
     check_tensor("rows", rows, (torch.int64,), labels_N.device)
     if rows.dim() != 1:
         raise ValueError(f"rows must have shape (R,): increasing flat indices of tokens; got {shape_text(rows)}")
@@ -370,15 +370,15 @@ def _sequences(labels: Tensor, cu_seqlens: Tensor | None) -> tuple[Tensor, int]:
 
 
 def _of_sequences(name: str, value: Tensor, labels: Tensor, num_sequences: int) -> Tensor:
-    """`value` if it is one number a sequence."""
+    """Return `value` if it has one number per sequence."""
     if tuple(value.shape) == (num_sequences,):
         return value
     repeat = ""
     if value.dim() == 1 and 0 < value.numel() < num_sequences and num_sequences % value.numel() == 0:
         n = num_sequences // value.numel()
-        repeat = f". One value per prompt? Use {name}.repeat_interleave({n}) for {n} samples a prompt"
+        repeat = f". One value per prompt? Use {name}.repeat_interleave({n}) for {n} samples per prompt"
     raise ValueError(
-        f"{name} must have shape ({num_sequences},), one a sequence, or {tuple(labels.shape)}, one a token; "
+        f"{name} must have shape ({num_sequences},), one per sequence, or {tuple(labels.shape)}, one per token; "
         f"got {shape_text(value)}{repeat}"
     )
 
@@ -388,7 +388,7 @@ def _weights(
 ) -> Tensor:
     """Return the factor of each token's loss: 1 over `normalizer`, or over the denominator of the aggregation.
 
-    With "seq-mean-token-mean" it is divided by the active tokens of the token's sequence too.
+    With "seq-mean-token-mean" it is also divided by the number of active tokens in the token's sequence.
     """
     assert inputs.active is not None
     loss_agg, dtype = inputs.settings.loss_agg, inputs.advantages.dtype

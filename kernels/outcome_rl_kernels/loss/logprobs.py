@@ -48,10 +48,10 @@ def linear_logprobs(
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
         bias: (V,) or None.
         support: the tokens that the sampler kept, as for `linear_policy_loss`; the softmax is then over them alone.
-        vocab_group: ranks among which the vocabulary is cut, as for `linear_policy_loss`.
+        vocab_group: ranks among which the vocabulary is sharded, as for `linear_policy_loss`.
         temperature: > 0, divides the logits.
-        mask: bool like `labels`; rows where it is False cost nothing and return 0. A GPU is waited for once, to know
-            how many there are.
+        mask: bool like `labels`; rows where it is False cost nothing and return 0. This synchronises with the GPU
+            once, to know how many there are.
         return_entropy: also return `-sum_v p_v log p_v` in nats.
         workspace_bytes, fp32_logits: as for `linear_policy_loss`.
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"

@@ -56,7 +56,7 @@ def row_kernels(impl: str) -> RowKernels:
 def gradient_of_tokens(
     log_p: Tensor, is_label: Tensor, logp_grads: Tensor, entropy_grads: Tensor | None, entropies: Tensor
 ) -> Tensor:
-    """Return the gradient, by the logits over the temperature, of single tokens whose log-probabilities are known."""
+    """Return the gradient with respect to logits / temperature of single tokens, from their log-probabilities."""
     log_p = log_p.clamp(min=LEAST)
     p = log_p.exp()
     # 1 - p cancels where the row is peaked, so it is taken from the logarithm.

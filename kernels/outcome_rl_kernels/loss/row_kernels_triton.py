@@ -11,18 +11,18 @@ Shapes: R rows (tokens), V vocabulary. With T the temperature:
 
 Nothing of size V is computed from a rounded log-sum-exp, and the gradient at the label, g (1 - p), is taken from
 expm1(logp), so both keep float32's precision where the row is peaked. A logit of -inf has d_v 2^d_v = 0. A logit of NaN
-or +inf makes S NaN, and with it everything of the row. A label outside [0, V), whose logit is never loaded, makes the
+or +inf makes S NaN, and with it all results of the row. A label outside [0, V), whose logit is never loaded, makes the
 row's logp, loss and gradient NaN.
 
 `default_loss_rows` reads a row from memory for the statistics and again for the gradient, which should find it in the
-L2 cache. Hints to the cache ask for that, and there is one program of 1024 threads a multiprocessor, which takes row
-after row: on an H100 or H200, 132 rows are under way, 34 MB of bfloat16 at V = 128256 against 50 MB of cache. In
-float32 they are twice as much, and the second read is from memory. So it is for every other formula, which takes
-`row_statistics`, `token_loss` and `row_gradients`.
+L2 cache. Hints to the cache ask for that, and there is one program of 1024 threads per multiprocessor, which takes
+row after row: on an H100 or H200, 132 rows are under way, 34 MB of bfloat16 at V = 128256 against 50 MB of cache. In
+float32 they are twice as much, and the second read is from memory. The same holds for every other formula,
+which uses `row_statistics`, `token_loss` and `row_gradients`.
 
 Each thread loads 16 bytes at a time and folds them into a maximum and sums of its own; threads meet only at the end of
-the row. Rows without that alignment (V, stride or start no multiple of 16) are right but slower. All is deterministic:
-a row belongs to one program, and its sums have one order.
+the row. Rows without that alignment (V, stride or start not a multiple of 16) are correct but slower. Everything is
+deterministic: a row belongs to one program, and its sums have one order.
 """
 
 from typing import Any
@@ -347,10 +347,10 @@ def multiprocessors(device: torch.device) -> int:
 
 
 def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **arguments: Any) -> None:
-    """Launch a kernel with what every one needs of the logits, and vectors made contiguous.
+    """Launch a kernel with the logit arguments that all kernels share, and vectors made contiguous.
 
     Args:
-        is_persistent: 1024 threads a multiprocessor, each program with several rows; else a program a row.
+        is_persistent: 1024 threads per multiprocessor, each program with several rows; else one program per row.
     """
     logits_RV, labels_R, temperature, active_R = rows
     count, vocabulary = logits_RV.shape

@@ -72,7 +72,7 @@ SETTINGS = tuple(field.name for field in fields(LossSettings))
 
 
 def check_settings(owner: str, settings: dict[str, Any]) -> LossSettings:
-    """Return the settings that keyword arguments of `owner` name."""
+    """Return the settings given as keyword arguments of `owner`."""
     unknown = [name for name in settings if name not in SETTINGS]
     if unknown:
         raise TypeError(f"{owner} got an unexpected keyword argument {unknown[0]!r}; it has {', '.join(SETTINGS)}")

@@ -53,13 +53,13 @@ def token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
 
 
 def _check_own(losses: object, logps: Tensor, entropies: Tensor, inputs: LossInputs) -> None:
-    """Refuse what a user's token loss must not return; whether it is finite is looked at on the CPU only."""
+    """Check the result of a user's token loss; whether it is finite is checked on the CPU only."""
     if not isinstance(losses, Tensor):
         raise TypeError(f"token_loss must return a torch.Tensor; got {type(losses).__name__}")
     if losses.shape != logps.shape or losses.dtype != logps.dtype or losses.device != logps.device:
         raise ValueError(
-            f"token_loss must return one loss a token, shape {tuple(logps.shape)} of {logps.dtype} on {logps.device}, "
-            f"as its argument logps; got shape {tuple(losses.shape)} of {losses.dtype} on {losses.device}"
+            f"token_loss must return one loss per token, shape {tuple(logps.shape)} of {logps.dtype} on {logps.device}"
+            f", as its argument logps; got shape {tuple(losses.shape)} of {losses.dtype} on {losses.device}"
         )
     if (logps.requires_grad or entropies.requires_grad) and torch.is_grad_enabled() and not losses.requires_grad:
         raise ValueError(
@@ -96,7 +96,7 @@ def contributing_tokens(inputs: LossInputs) -> Tensor | None:
 
     The others have neither a KL nor an entropy term, and their policy term is zero whatever the ratio: zero advantage,
     bonus included, zero rollout weight, or an answer token that `answer_mask_mode="policy"` drops. Where the token loss
-    needs sequences, all tokens of a sequence count as soon as one does: each has its part in the ratio. A user's own
+    needs sequences, all tokens of a sequence count as soon as one does: each contributes to the ratio. A user's own
     token loss may not be zero where the advantage is, unless it says so.
     """
     settings, chosen = inputs.settings, token_loss_of(inputs.settings.token_loss)

@@ -40,7 +40,7 @@ TokenLossFunction = Callable[[Tensor, Tensor, Any], Tensor]
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """A token loss with what the fused losses must know of it; `linear_policy_loss(..., token_loss=...)` takes one.
+    """A token loss with the properties that fused losses need; `linear_policy_loss(..., token_loss=...)` takes one.
 
     Args:
         function: `(logps, entropies, inputs) -> losses`, (R,) each, in PyTorch: log-probabilities of the labels and
@@ -230,7 +230,7 @@ def vespo(
         k_negative, lambda_negative: where it is negative.
 
     Raises:
-        ValueError: one is negative.
+        ValueError: an argument is negative.
     """
     numbers = k_positive, lambda_positive, k_negative, lambda_negative
     if not all(number >= 0 for number in numbers):
@@ -326,7 +326,7 @@ def near_policy(loss: "str | TokenLoss | TokenLossFunction", threshold: float) -
 
     Args:
         loss: the token loss.
-        threshold: of the mean, nats a token. A token whose mu is NaN counts as 0.
+        threshold: of the mean, in nats per token. A token whose mu is NaN counts as 0.
 
     Raises:
         ValueError: the threshold is NaN.

@@ -49,7 +49,7 @@ def whole_head(weight: Tensor) -> VocabShard:
 
 
 def vocab_shard(group: Any, weight: Tensor, support: Any, impl: str) -> VocabShard:
-    """Return the shard that `weight` is, after a refusal of what a sharded vocabulary does not go with."""
+    """Return the shard that `weight` is; refuse arguments that a sharded vocabulary does not support."""
     if group is None:
         return whole_head(weight)
     if not isinstance(group, dist.ProcessGroup):
@@ -68,9 +68,10 @@ def vocab_shard(group: Any, weight: Tensor, support: Any, impl: str) -> VocabSha
 
 @lru_cache(maxsize=16)
 def _shard_of_group(group: "dist.ProcessGroup", size: int, device: torch.device) -> VocabShard:
-    """Return the place of this rank's `size` rows; the ranks exchange their sizes at the first call alone.
+    """Return the vocabulary range of this rank, which has `size` rows; only the first call exchanges the sizes.
 
-    So the heads of a group whose sizes are equal on one rank must be equal on all: others need a group of their own.
+    Heads of one group that have equal sizes on one rank must therefore have equal sizes on all ranks; others need
+    their own group.
     """
     own = torch.tensor([size], device=device)
     sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]

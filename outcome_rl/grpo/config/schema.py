@@ -109,7 +109,7 @@ class RewardConfig:
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How responses are sampled."""
+    """Sampling settings."""
 
     n: int = setting(8, "Samples per prompt.", gt=0)
     temperature: float = setting(

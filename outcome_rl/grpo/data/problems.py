@@ -29,7 +29,7 @@ def load_problems(
 
     Raises:
         FileNotFoundError: a file does not exist.
-        ValueError: a row without id, problem or answer (with its number), a conversation that is no list of messages
+        ValueError: a row without id, problem or answer (with its number), a conversation that is not a list of messages
             ending with the user's, one id with two different problems or golds, or no rows at all.
     """
     problems: dict[str, Problem] = {}
@@ -68,12 +68,12 @@ def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tup
 
 
 def set_name(sources: Sequence[str]) -> str:
-    """Return the name of the problems of these sources in the records."""
+    """Return the name under which records list the problems of these sources."""
     return "+".join(Path(source.removesuffix(".gz")).stem for source in sources)
 
 
 def _rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each row of a source after its location for errors."""
+    """Yield `(location, row)` for each row of a source; the location is for error messages."""
     name, _, split = source.partition(":")
     if name == "toy":
         rows: Sequence[Any] = DialectTask().problems(cast(Any, split or "train"))

@@ -31,7 +31,7 @@ HALF_PRECISION = (torch.bfloat16, torch.float16)
 
 
 class ShardedModel:
-    """A model of which this process holds a shard.
+    """A model that is sharded over the processes; this one holds a shard.
 
     Attributes:
         meta_model: the model before sharding, without weights.

@@ -25,7 +25,7 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
         peft's wrapper, which disables and saves the adapters.
 
     Raises:
-        ValueError: peft is not installed, or an adapter is on the lm_head, of which the loss sees only the weight.
+        ValueError: peft is not installed, or an adapter is on the lm_head, which the loss would ignore.
     """
     if find_spec("peft") is None:
         raise ValueError(f"model.lora_rank > 0 needs peft: {install('peft')}, or set model.lora_rank=0")

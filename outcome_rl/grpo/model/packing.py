@@ -8,10 +8,10 @@ Everything that works on one token at a time (embedding, projections, norms) tak
 at other tokens; it gathers keys and values into sequences, each response behind its prompt. The last token of a
 response predicts nothing, so it is not in the row.
 
-Prompts with their responses are taken in lexicographic order of their tokens, in which the prefix that a sequence
-shares with any earlier one, it shares with the one just before it: the template around all prompts, the prompt of a
-group, and what its responses have in common. Sharing is exact: a hidden state depends on the tokens before it alone. In
-the loss every response keeps its own tokens.
+Sequences (a prompt with its response) are sorted by their tokens, so any prefix shared with an earlier sequence is
+shared with the previous one: the template around all prompts, the prompt of a group, and the common prefix of its
+responses. Sharing is exact: a hidden state depends only on its token and the tokens before it. In the loss every
+response keeps its own tokens.
 """
 
 from collections.abc import Sequence
@@ -179,7 +179,9 @@ def _padded(
 
 
 def _alike(lengths_S: Tensor, shared_S: Tensor) -> list[Tensor]:
-    """Split the sequences that have tokens of their own into at most two parts, for the fewest pairs of attention.
+    """Split the sequences that have tokens of their own into at most two parts.
+
+    The split minimises the number of attention pairs.
 
     The first of a group computes its prompt, the others do not.
     """

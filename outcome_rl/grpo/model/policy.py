@@ -140,7 +140,7 @@ class Policy:
 
     @property
     def layers(self) -> list[Any]:
-        """Modules of the body that compute one after another; empty if the model does not name them."""
+        """Layers of the body, in the order in which they compute; empty if the model does not mark them."""
         from transformers.modeling_layers import GradientCheckpointingLayer
 
         return [module for module in self._body.modules() if isinstance(module, GradientCheckpointingLayer)]

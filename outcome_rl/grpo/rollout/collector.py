@@ -30,13 +30,13 @@ class Collected(NamedTuple):
     batch: list[Sample]  # the samples of the groups that the update learns from
     num_batches: int  # drawn from the data
     metrics: dict[str, float]
-    rollout_s: float  # with `rollout.overlap`, the wait for what was sampled meanwhile
+    rollout_s: float  # with `rollout.overlap`, the wait for the responses sampled meanwhile
     outcomes_s: float
 
 
 @dataclass
 class Collector:
-    """Draws batches of questions in order, samples responses and scores them: all of a step before the update."""
+    """Collects the samples of an update: draws batches of questions in order, samples responses and scores them."""
 
     config: TrainConfig
     dataset: ProblemSet
@@ -125,7 +125,7 @@ class Collector:
         self._ahead = number, lambda: rollouts
 
     def wait_until_savable(self) -> bool:
-        """Wait for responses sampled ahead, in all processes; return whether they came, and a whole step is done."""
+        """Wait in all processes for responses sampled ahead; return whether they arrived and no step is unfinished."""
         try:
             self.ahead()
         except EngineDied:

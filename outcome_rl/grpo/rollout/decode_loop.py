@@ -33,8 +33,8 @@ def decode(
 
     Args:
         policy: the model and its tokenizer.
-        prompts: one a sequence; equal ones are computed once.
-        seeds: one a sequence; sampling depends on nothing else.
+        prompts: one per sequence; equal ones are computed once.
+        seeds: one per sequence; sampling depends on nothing else.
         sampling: temperature, top_k and top_p; `n` is not read.
     """
     device = policy.device
@@ -143,7 +143,7 @@ class _TokenStream:
             self.branches_S = torch.arange(len(self.branches_S), device=self.branches_S.device)
 
     def _select(self, branches: Tensor) -> None:
-        """Continue with these branches alone, each as often as it is listed."""
+        """Keep only these branches, each as often as it is listed."""
         self.cache.reorder_cache(branches)
         self.positions = self.positions[branches]
         self.mask = None if self.mask is None else self.mask[branches]

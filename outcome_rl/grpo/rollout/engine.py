@@ -43,7 +43,7 @@ class OverlappingEngine(RolloutEngine, Protocol):
     def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
         """Begin to sample what `generate` samples, with the weights as they are now.
 
-        Responses that were begun before and not fetched are waited for first.
+        First waits for responses that were begun before and not fetched.
 
         Returns:
             A function that waits for the responses; its second call returns them again.

@@ -2,7 +2,7 @@
 
 A generator draws numbers in the order of the calls, so samples depend on how a batch is split. Here every response has
 its own seed, its t-th token takes the t-th number of that seed's SplitMix64 sequence (Steele, Lea and Flood 2014), and
-the whole batch is drawn by inverting the distribution function: one uniform number a token. Samples are then the same
+the whole batch is drawn by inverting the distribution function: one uniform number per token. Samples are then the same
 however the batch is split, as far as the logits are: products of another size may round differently.
 """
 

@@ -15,7 +15,10 @@ MARK = "OUTCOME_RL_ENGINE"  # environment variable of vLLM's processes: the fold
 
 
 def start_reaper(folder: str) -> "subprocess.Popen[bytes]":
-    """Start the process; when its standard input ends, it kills what is marked with `folder`, and removes that."""
+    """Start the process.
+
+    When its standard input ends, it kills the processes marked with `folder` and deletes the folder.
+    """
     # In a session of its own, a signal to the trainer's process group does not reach it.
     return subprocess.Popen([sys.executable, "-P", __file__, folder], stdin=subprocess.PIPE, start_new_session=True)
 

@@ -1,8 +1,8 @@
 """Rollouts from vLLM servers that the user runs (`vllm serve`), on other machines too.
 
     start:    send new weights to all servers, if any -> empty prefix caches -> request each response from the server
-              with the fewest in work
-    generate: start -> wait -> check the version of the weights -> sample again what a lost server had
+              that has the fewest in progress
+    generate: start -> wait -> check the version of the weights -> sample a lost server's responses again
 
 A server that dies, hangs, or has other weights afterwards is lost for the rest of the run, and others sample its
 responses. Nothing is counted before all responses are there, so none is lost or counted twice. Every response has its
@@ -137,7 +137,7 @@ class Servers:
         """Return `call(server, index)` for every index, each from a server that has `version` afterwards.
 
         Args:
-            in_work: the most calls that a server gets at a time.
+            in_work: maximum number of concurrent calls per server.
 
         Raises:
             EngineDied: all servers are lost.

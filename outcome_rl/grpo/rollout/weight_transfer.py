@@ -4,7 +4,7 @@
     nccl    the engines have GPUs of their own
     file    no GPU: a file in shared memory, mapped by both sides; vLLM has no such backend, so it is registered here
 
-Trainer and vLLM's workers import this module; vLLM's own two backends have not run yet.
+Trainer and vLLM's workers import this module; vLLM's own two backends are untested so far.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -147,7 +147,7 @@ class FileReceiver(WeightTransferEngine):  # type: ignore[misc]
 
 
 class FileSender(TrainerWeightTransferEngine):  # type: ignore[misc]
-    """Writes the file in the trainer; it is there only while the workers read it."""
+    """Writes the file in the trainer; it exists only while the workers read it."""
 
     init_info_cls = FileTrainerInit
 

@@ -1,6 +1,6 @@
 """Comparison of methods over runs: mean and spread over seeds, paired verdicts, and RL as sampling.
 
-Runs whose settings differ by seed, model or data alone belong to one method. The method of the first run is the
+Runs whose settings differ only in seed, model or data belong to one method. The method of the first run is the
 baseline; every other method is compared with it, run by run, where model, data and seed are the same.
 """
 
@@ -29,14 +29,14 @@ WORDS = {"seen": "higher", "opposite": "lower", "no difference": "no difference"
 
 
 class Measured(NamedTuple):
-    """A run with its place among the others, and its figures."""
+    """A run with its method, task and seed, and its figures."""
 
     name: str
     method: str
     task: tuple[str, ...]
     seed: int
     figures: dict[str, float]
-    curve: dict[int, float]  # samples drawn a training question -> share of them solved, after each whole epoch
+    curve: dict[int, float]  # samples drawn per training question -> share of them solved, after each whole epoch
 
 
 def compare_runs(folders: Sequence[Path], base_solved: Mapping[str, float] | None = None) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def print_comparison(found: Mapping[str, Any]) -> None:
             [str(row["k"]), f"{row['base']:.3f}", *("" if v is None else f"{v:.3f}" for v in row["methods"].values())]
             for row in found["sampling"]
         ]
-        print_table(["samples a training question", "base policy", *methods], rows, numbers=True)
+        print_table(["samples per training question", "base policy", *methods], rows, numbers=True)
 
 
 def plot_comparison(found: Mapping[str, Any], out: Path) -> None:

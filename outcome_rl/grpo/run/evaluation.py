@@ -59,8 +59,9 @@ class EvaluationPlan:
         return self.validation if self.test_freq > 0 and step % self.test_freq == 0 else []
 
     def averages(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Average over several validation sets and over several test sets, where the rows of a step allow it and lack
-        it; by name.
+        """Return the averages over the validation sets and over the test sets, by name.
+
+        Only averages over several sets that all have a row, and only those that `rows` lacks.
         """
         done = {row["dataset"]: row for row in rows}
         averages = {}

@@ -30,7 +30,7 @@ TRAINING = {
     "Correct responses of the batch": {"outcomes/correct_rate": ""},
     "Reward, mean of the batch": {"reward/mean": ""},
     "Training questions solved so far": {"exploration/solved_fraction": ""},
-    "Distinct answers a question so far": {
+    "Distinct answers per question so far": {
         "exploration/distinct_answers": "all questions seen",
         "exploration/distinct_answers_unsolved": "not yet solved",
     },
@@ -39,7 +39,7 @@ TRAINING = {
         "outcomes/distinct_in_group_unsolved": "without",
     },
     "Token entropy (nats)": {"entropy/correct": "correct responses", "entropy/incorrect": "incorrect"},
-    "KL to the base policy (nats a token)": {"actor/kl": ""},
+    "KL to the base policy (nats per token)": {"actor/kl": ""},
     "Exploration bonus, mean size": {"exploration/bonus_abs_mean": ""},
     "Response length (tokens)": {"response/tokens_mean": ""},
 }

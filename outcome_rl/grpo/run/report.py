@@ -28,7 +28,7 @@ class Comparison(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Files of a run, as far as it has come."""
+    """Files of a run, finished or not."""
 
     name: str
     config_text: str

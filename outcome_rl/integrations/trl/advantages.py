@@ -22,7 +22,7 @@ from outcome_rl_kernels.advantages.reference import Scale
 
 
 class _Sample(NamedTuple):
-    """A completion as the other ranks need it."""
+    """The part of a completion that the other ranks need."""
 
     question_id: str
     response: str

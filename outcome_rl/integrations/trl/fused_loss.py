@@ -89,7 +89,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
     num_sequences, num_tokens = completion_ids.shape
     mask = (completion_mask * inputs.get("tool_mask", 1)).bool()
     rollout_weights = inputs.get("importance_sampling_ratio")
-    if rollout_weights is not None and rollout_weights.shape[1] == 1:  # one a sequence
+    if rollout_weights is not None and rollout_weights.shape[1] == 1:  # one per sequence
         rollout_weights = rollout_weights[:, 0]
 
     settings = settings_of(
@@ -144,7 +144,7 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
 
 
 def _entropy_coef(trainer: "GRPOTrainer") -> float:
-    """Return the coefficient of TRL's entropy bonus; the adaptive one rests while the entropy is above its target."""
+    """Return the coefficient of TRL's entropy bonus; the adaptive one is 0 while the entropy is above its target."""
     rests = trainer.use_adaptive_entropy and trainer._last_world_entropy > trainer.args.entropy_target
     return 0.0 if rests else float(trainer.entropy_coef)
 
@@ -152,7 +152,7 @@ def _entropy_coef(trainer: "GRPOTrainer") -> float:
 def _entropy_weights(
     trainer: "GRPOTrainer", mask: Tensor, normalizer: float | Tensor, loss_agg: LossAggregation
 ) -> Tensor:
-    """Return what makes the entropy term a mean over tokens, over the steps of accumulation, in any aggregation."""
+    """Return weights that average the entropy term over tokens and accumulation steps, whatever the aggregation."""
     accumulated = trainer.current_gradient_accumulation_steps if trainer.model.training else 1
     tokens = mask.sum(dim=1) if loss_agg == "seq-mean-token-mean" else torch.ones_like(mask[:, 0])
     return normalizer * tokens.clamp(min=1).float() / (mask.sum().clamp(min=1) * accumulated)

@@ -165,7 +165,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             )
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train as `GRPOTrainer.train` does; True continues from the newest checkpoint that no kill cut short."""
+        """Train as `GRPOTrainer.train` does; True continues from the newest complete checkpoint."""
         if resume_from_checkpoint is True:
             resume_from_checkpoint = _newest_checkpoint(Path(self.args.output_dir)) or True
         return super().train(resume_from_checkpoint, *args, **kwargs)

@@ -255,10 +255,10 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
 
 
 def gold_answer(row: Mapping[str, Any], *, needed: bool = True) -> str | None:
-    """Return `reward_model.ground_truth` of a row; None if it is missing or not one answer, and not `needed`.
+    """Return `reward_model.ground_truth` of a row; None if it is missing or not a single answer, unless `needed`.
 
     Raises:
-        ValueError: it is needed.
+        ValueError: it is needed, but missing or not a single answer.
     """
     gold = find(row, "reward_model.ground_truth")
     if isinstance(gold, str | Real) and not isinstance(gold, bool):

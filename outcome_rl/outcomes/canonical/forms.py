@@ -1,7 +1,7 @@
 r"""The canonical form of an answer that is mathematics: of a number, a formula, a list, a set, a relation.
 
-An answer is split at the commas, `and`, `or` and relation signs outside of its brackets; what is left between them are
-expressions, keyed by `values`. The forms meet where mathematicians take them for one thing:
+An answer is split at the commas, `and`, `or` and relation signs outside of its brackets; the parts between them are
+expressions, keyed by `evaluate`. The forms meet where mathematicians take them for one thing:
 
 - `x = 5` is 5, `f(x) = x + 1` is x + 1, an identity `2 + 2 = 4` is its side; other equations are alike up to a factor;
 - a list in any order is a set: `3, 1` is `\{1, 3\}`, and `1 \pm \sqrt2` is `1 - \sqrt2, 1 + \sqrt2`;
@@ -81,7 +81,7 @@ def mathematical_form(plain: str) -> str:
 
 
 def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozenset[str] = frozenset()) -> str:
-    """Return the form of the items of a list, as one; `joints` are the words between them."""
+    """Return one form for the items of a list; `joints` are the words between them."""
     items = [item for item in items if item]
     declared = [item for item in items if is_declaration(item)] if len(items) > 1 else []
     items = [item for item in items if item not in declared] or items  # `2k + 1, k \in \mathbb{Z}`
@@ -246,7 +246,7 @@ class _Reader:
         residue, modulus = (self.evaluator.value(self.parse(part), 0) for part in (tokens[:cut], tokens[cut + 1 :]))
         exact = type(residue) is Fraction and type(modulus) is Fraction
         if not exact or residue.denominator != 1 or modulus.denominator != 1 or modulus <= 0:
-            raise NotUnderstood("a congruence of numbers that are no integers")
+            raise NotUnderstood("a congruence of numbers that are not integers")
         return Element(f"mod:{residue % modulus}/{modulus}")
 
     def inequality(self, trees: list[Tree], operators: list[str]) -> Element:
@@ -374,7 +374,7 @@ class _Reader:
 
     def set_operation(self, parts: list[Tokens], sign: str) -> Element:
         if any(_SETS.isdisjoint(token.text for token in part) for part in parts):
-            raise NotUnderstood("an operation of sets on what is none")
+            raise NotUnderstood("a set operation on something that is not a set")
         elements = [self.value(part) for part in parts]
         sets = [element.numbers for element in elements if element.numbers is not None]
         if len(sets) < len(elements):
@@ -421,7 +421,7 @@ def _number(value: Number) -> Element:
 
 
 def _set_of(elements: Iterable[Element]) -> Element:
-    """Return the set of these values: what stands in it twice, once."""
+    """Return the set of these values, without duplicates."""
     elements = list(elements)
     points = [element.numbers for element in elements if _point_of(element.numbers) is not None]
     numbers = intervals.union(one for one in points if one is not None) if len(points) == len(elements) else None

@@ -1,6 +1,6 @@
 """Sets of real numbers as unions of disjoint intervals, with one key for each set.
 
-The ends are numbers of `arithmetic` or the floats `inf` and `-inf`; a point is an interval whose ends are one number.
+The ends are numbers of `arithmetic` or the floats `inf` and `-inf`; a point is an interval whose ends are equal.
 """
 
 from collections.abc import Iterable

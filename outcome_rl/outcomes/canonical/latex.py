@@ -1,4 +1,4 @@
-"""Remove from a LaTeX answer what does not change its meaning, and list the units.
+"""Remove the parts of a LaTeX answer that do not change its meaning, and list the units.
 
 One pass over the tokens: delimiters, sizing and fonts go, spelling variants and Unicode signs become one command, and a
 group of one token loses its braces, as TeX reads `\\frac{1}{2}` and `\\frac12`, `x^{2}` and `x^2` alike. Text groups
@@ -105,7 +105,7 @@ _OUTSIDE_OF_TEXT = re.compile(
 )
 _EMPHASIS = re.compile(r"\*\*([^*]+)\*\*|__([^_]+)__")
 
-# What sources that print LaTeX through other tools leave of `\begin{pmatrix}`, `\mbox{cm}` and `\pm\sqrt{5}`.
+# Remains of `\begin{pmatrix}`, `\mbox{cm}` and `\pm\sqrt{5}` in sources that print LaTeX through other tools.
 _LOST_BRACES = re.compile(r"\\(begin|end|mbox)([a-z]+)")
 _STRAY_PRODUCT = re.compile(r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()")
 _PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime(?![A-Za-z]))")

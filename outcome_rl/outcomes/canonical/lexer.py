@@ -1,4 +1,4 @@
-r"""Split plain LaTeX into tokens, and token lists at what stands outside of their brackets."""
+r"""Split plain LaTeX into tokens, and token lists at separators outside of their brackets."""
 
 import re
 import unicodedata

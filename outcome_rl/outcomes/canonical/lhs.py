@@ -13,7 +13,7 @@ def is_labelled(item: Tokens) -> bool:
 
 
 def is_declaration(item: Tokens) -> bool:
-    """`k \\in \\mathbb{Z}`: of what kind a variable is."""
+    """Whether the item declares the domain of a variable: `k \\in \\mathbb{Z}`."""
     at = next((i for i in top_level(item) if item[i].text == ELEMENT), None)
     return at is not None and len(item) > at + 1 and item[at + 1].text == r"\mathbb" and label_of(item[:at]) is not None
 
@@ -57,7 +57,7 @@ def _single_label(tokens: Tokens) -> str | None:
 
 
 def _segment(tree: Tree) -> str:
-    """`AB`, the name of what lies between two points; empty for anything else."""
+    """Return the name of a segment between two points, such as `AB`; empty for anything else."""
     if tree[0] == "name" and len(tree[1]) == 1 and tree[1].isupper():
         return str(tree[1])
     letters = [_segment(part) if part[0] == "name" else "" for part in tree[1:]] if tree[0] == "*" else []

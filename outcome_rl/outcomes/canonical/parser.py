@@ -268,7 +268,7 @@ class _Parser(TokenReader):
         return is_quotient and self.peek(3).kind in ("name", "end")  # the end will be refused
 
     def applied(self, name: str) -> Tree:
-        """Parse a variable, or an unknown function of what follows in brackets.
+        """Parse a variable, or an unknown function of the arguments that follow in brackets.
 
         `f(x + 1)` is no product, or f(x + 1) = f(x) + f(1) would hold for every f. Letters that usually name functions
         are functions before every bracket, as are primed ones; others before a bracket that a product would not need:

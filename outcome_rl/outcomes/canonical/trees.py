@@ -27,7 +27,7 @@ def with_value(tree: Tree, name: str, value: Tree) -> Tree:
 
 
 def subtrees(tree: Tree) -> list[Tree]:
-    """Return the trees that a tree is made of, its names and signs left out."""
+    """Return the subtrees of a tree, without its names and signs."""
     return [part for part in tree[1:] if isinstance(part, tuple)]
 
 

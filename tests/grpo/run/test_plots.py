@@ -51,7 +51,7 @@ def test_a_run_has_a_chart_of_each_metric() -> None:
     charts = training_charts([metrics(50)])
     assert list(charts) == [
         "Correct responses of the batch",
-        "Distinct answers a question so far",
+        "Distinct answers per question so far",
         "Token entropy (nats)",
         "Time of a step (s)",
     ]
@@ -177,7 +177,7 @@ def every_metric(steps: list[int], value: Callable[[int], float]) -> list[dict[s
     ]
 
 
-FEW = ("Distinct answers in a group", "KL to the base policy (nats a token)")  # the widest legend, and none
+FEW = ("Distinct answers in a group", "KL to the base policy (nats per token)")  # the widest legend, and none
 
 
 @pytest.mark.parametrize(

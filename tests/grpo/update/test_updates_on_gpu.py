@@ -1,4 +1,4 @@
-"""Steps of the driver as a GPU would run them, on tensors without data: no operation mixes devices, and the host waits
+"""Steps of the trainer as a GPU would run them, on meta tensors: no operation mixes devices, and the host waits
 for nothing but what is named here.
 """
 

@@ -125,7 +125,7 @@ B, T, H = 3, 5, 16
 
 
 def launch_nothing(kernel: Any, rows: Any, **arguments: Any) -> None:
-    """In place of a launch on tensors without data."""
+    """In place of a launch on meta tensors."""
 
 
 @pytest.mark.parametrize("adds_to_float32", [False, True])

@@ -239,7 +239,7 @@ def test_two_runs_give_the_same_bits(dtype: torch.dtype) -> None:
 
 
 def test_at_most_two_gib_beyond_inputs_and_gradients_at_the_size_of_llama() -> None:
-    """The ledger on tensors without data (test_ledger.py) says so; here the allocator does."""
+    """The ledger on meta tensors (test_ledger.py) says so; here the allocator does."""
     tokens, hidden_size, vocabulary = 16384, 4096, 128256
     if torch.cuda.mem_get_info()[0] < 8 * GIB:
         pytest.skip("needs 8 GiB of free GPU memory")

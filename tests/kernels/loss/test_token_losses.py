@@ -404,7 +404,7 @@ def test_a_loss_of_entropies_alone() -> None:
 @pytest.mark.parametrize(
     ("own", "error", "message"),
     [
-        (lambda lp, h, inputs: lp.sum(), ValueError, r"one loss a token, shape \(\d+,\) .* got shape \(\)"),
+        (lambda lp, h, inputs: lp.sum(), ValueError, r"one loss per token, shape \(\d+,\) .* got shape \(\)"),
         (lambda lp, h, inputs: lp.half(), ValueError, "got shape .* of torch.float16"),
         (lambda lp, h, inputs: lp.detach(), ValueError, "depend on its arguments logps or entropies"),
         (lambda lp, h, inputs: lp.tolist(), TypeError, "must return a torch.Tensor; got list"),
