@@ -114,7 +114,8 @@ class Explorer:
             question_ids: N stable ids of the questions, the same whenever a question comes back; an id of the data set,
                 or `outcome_rl.question_id(prompt)`.
             responses: N texts.
-            golds: N gold answers, the same for all responses to a question; None where there are none.
+            golds: N gold answers, the same for all responses to a question, or texts that end in them, such as GSM8K's
+                solutions; None where there are none.
             rewards: N finite numbers, which may hold penalties; None takes 1 for a correct response and 0 for another.
                 `adv_estimator="majority"` reads neither rewards nor golds.
             group_ids: N ids that say which responses are normalised together, each group of one question. None makes
