@@ -55,9 +55,8 @@ def test_a_function_that_is_not_there_is_refused_before_the_model_is_loaded(
     small_config: MakeConfig, tmp_path: Path
 ) -> None:
     for outcome, message in (("none.py:outcome", "there is no file none.py"), ("given", "outcome must be math")):
-        config = small_config(tmp_path, f"exploration.outcome={outcome}", f"model.path={tmp_path / 'no model'}")
         with pytest.raises(ValueError, match=message):
-            train(config)
+            train(small_config(tmp_path, f"exploration.outcome={outcome}", f"model.path={tmp_path / 'no model'}"))
 
 
 def test_a_run_of_another_function_is_not_continued(small_config: MakeConfig, tmp_path: Path) -> None:
