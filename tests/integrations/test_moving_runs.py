@@ -1,13 +1,16 @@
-"""A run moves between TRL and `outcome-rl train` with its counts: the folder `exploration/` of a checkpoint."""
+"""A run moves between TRL, verl and `outcome-rl train` with its counts: the folder `exploration/` of a checkpoint."""
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import verl_runs
 from trl_runs import make_trainer, questions
+from verl_runs import EXPLORE, QUESTIONS, Queue, put_group, together, verl_config
 
 from outcome_rl import Explorer
 from outcome_rl.grpo.config.load import load_config
@@ -22,10 +25,9 @@ def trl_run(folder: Path, steps: int) -> Any:
     return make_trainer(policy_dir(), folder, **settings)
 
 
-def driver_config(folder: Path, exploration: Path) -> TrainConfig:
-    """One step of `outcome-rl train` on the questions of the TRL runs, four responses to each of them."""
+def driver_config(folder: Path, exploration: Path, rows: Sequence[dict[str, Any]]) -> TrainConfig:
+    """One step of `outcome-rl train` on some questions, four responses to each of them."""
     folder.mkdir(exist_ok=True)
-    rows = [{"id": row["id"], "problem": row["prompt"], "answer": row["answer"]} for row in questions()]
     (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return load_config(
         "toy",
@@ -33,7 +35,7 @@ def driver_config(folder: Path, exploration: Path) -> TrainConfig:
             f"data.train_files={folder / 'problems.jsonl'}",
             "data.val_files=[]",
             "data.test_files=[]",
-            "data.train_batch_size=6",
+            f"data.train_batch_size={len(rows)}",
             "rollout.n=4",
             "trainer.total_training_steps=1",
             f"trainer.initial_exploration={exploration}",
@@ -74,7 +76,8 @@ def test_counts_move_from_trl_to_the_driver_and_back(tmp_path: Path) -> None:
     trl.train()
     of_trl = tmp_path / "trl" / "checkpoint-1" / "exploration"
 
-    config = driver_config(tmp_path / "driver", of_trl)
+    rows = [{"id": row["id"], "problem": row["prompt"], "answer": row["answer"]} for row in questions()]
+    config = driver_config(tmp_path / "driver", of_trl, rows)
     continued = Trainer(config)
     assert_equal(continued.explorer, trl.explorer)
     continued.close()
@@ -91,3 +94,34 @@ def test_counts_move_from_trl_to_the_driver_and_back(tmp_path: Path) -> None:
     for question_id in moved.solved:
         now = dict(resumed.explorer.seen(question_id))
         assert all(now[answer] >= count for answer, count in moved.seen(question_id))
+
+
+def test_counts_move_from_verl_to_the_driver_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, settings = Queue().install(monkeypatch), (EXPLORE + "bonus=ucb", EXPLORE + "id_key=extra_info.index")
+    verl = verl_runs.make_trainer(verl_config(tmp_path / "verl", *settings))
+    groups = put_group(queue, verl, "a", "q1", ["27", "5"]), put_group(queue, verl, "b", "q2", ["3", "1"])
+    verl._compute_advantage(together(*groups), {})
+    verl.global_steps = 1
+    verl._save_checkpoint()
+    of_verl = tmp_path / "verl" / "global_step_1" / "exploration"
+
+    rows = [
+        {
+            "prompt": prompt,
+            "reward_model": {"ground_truth": gold},
+            "data_source": "dialect",
+            "extra_info": {"index": index},
+        }
+        for index, (prompt, gold) in QUESTIONS.items()
+    ]
+    config = driver_config(tmp_path / "driver", of_verl, rows)
+    continued = Trainer(config)
+    assert_equal(continued.explorer, verl._outcome_explorer)
+    continued.close()
+    of_driver = drive(config)
+    moved = Explorer.load(of_driver)
+    assert num_responses(moved) == 4 + len(rows) * 4
+    assert moved.id_source == "extra_info.index with the data source"
+
+    put(of_driver, of_verl)
+    assert_equal(verl_runs.make_trainer(verl_config(tmp_path / "verl", *settings))._outcome_explorer, moved)
