@@ -281,8 +281,10 @@ class OutcomeMatcher(Matcher):
                 f"question_ids and golds must be strings; got {question_id!r} ({type(question_id).__name__}) "
                 f"and {gold!r} ({type(gold).__name__}). Use str()."
             )
-        is_new = question_id not in self._questions
-        question: Question = self._questions.setdefault(question_id, Question(question_id, self._text("")))
+        question: Question | None = self._questions.get(question_id)
+        is_new = question is None
+        if question is None:
+            question = self._questions[question_id] = Question(question_id, self._text(""))
         if not given or question.gold.form == gold != "":
             return question
         text = self._text(gold)
