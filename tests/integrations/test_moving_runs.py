@@ -55,6 +55,15 @@ def drive(config: TrainConfig) -> Path:
     return latest_checkpoint(config.run_dir / "checkpoints") / "exploration"
 
 
+def continued_by_driver(config: TrainConfig, before: Explorer) -> tuple[Path, Explorer]:
+    """Check that the trainer begins with the state of another stack; train, and return the new state and its folder."""
+    trainer = Trainer(config)
+    assert_equal(trainer.explorer, before)
+    trainer.close()
+    folder = drive(config)
+    return folder, Explorer.load(folder)
+
+
 def put(source: Path, target: Path) -> None:
     shutil.rmtree(target)
     shutil.copytree(source, target)
@@ -78,11 +87,7 @@ def test_counts_move_from_trl_to_the_driver_and_back(tmp_path: Path) -> None:
 
     rows = [{"id": row["id"], "problem": row["prompt"], "answer": row["answer"]} for row in questions()]
     config = driver_config(tmp_path / "driver", of_trl, rows)
-    continued = Trainer(config)
-    assert_equal(continued.explorer, trl.explorer)
-    continued.close()
-    of_driver = drive(config)
-    moved = Explorer.load(of_driver)
+    of_driver, moved = continued_by_driver(config, trl.explorer)
     assert num_responses(moved) == num_responses(trl.explorer) + 6 * 4
 
     put(of_driver, of_trl)
@@ -115,11 +120,7 @@ def test_counts_move_from_verl_to_the_driver_and_back(tmp_path: Path, monkeypatc
         for index, (prompt, gold) in QUESTIONS.items()
     ]
     config = driver_config(tmp_path / "driver", of_verl, rows)
-    continued = Trainer(config)
-    assert_equal(continued.explorer, verl._outcome_explorer)
-    continued.close()
-    of_driver = drive(config)
-    moved = Explorer.load(of_driver)
+    of_driver, moved = continued_by_driver(config, verl._outcome_explorer)
     assert num_responses(moved) == 4 + len(rows) * 4
     assert moved.id_source == "extra_info.index with the data source"
 
