@@ -7,8 +7,8 @@ from typing import Any
 import liger_kernel.chunked_loss as liger
 import pytest
 import torch
+from ranks import on_shards
 from torch import Tensor
-from vocab_shards import in_processes
 
 from outcome_rl.integrations.liger import LigerFusedLinearGRPOLoss
 from outcome_rl.integrations.verl.kernels import linear_cross_entropy
@@ -245,4 +245,4 @@ def equal_shards(group: Any, mine: slice) -> None:
 
 
 def test_shards_of_the_vocabulary_equal_the_whole(tmp_path: Path) -> None:
-    in_processes(equal_shards, tmp_path, (V - 20, 20))
+    on_shards(equal_shards, tmp_path, (V - 20, 20))

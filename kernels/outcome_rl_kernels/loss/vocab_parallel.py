@@ -13,8 +13,8 @@ g_r = w_r (g + e (log w_r + H - H_r)): all but one entry, that of the label they
 written after them. The gradient of the hidden states is summed over the ranks.
 """
 
-from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -63,21 +63,29 @@ def vocab_shard(group: Any, weight: Tensor, support: Any, impl: str) -> VocabSha
         )
     if torch.compiler.is_compiling():
         raise ValueError("vocab_group does not work under torch.compile; call the loss outside the compiled function")
-    return _shard_of_group(group, len(weight), weight.device)
+    size = len(weight)
+    sizes = _sizes_of_ranks(group, size, weight.device)
+    return VocabShard(group, sum(sizes[: dist.get_rank(group)]), size, max(sizes), sum(sizes))
 
 
-@lru_cache(maxsize=16)
-def _shard_of_group(group: "dist.ProcessGroup", size: int, device: torch.device) -> VocabShard:
-    """Return the vocabulary range of this rank, which has `size` rows; only the first call exchanges the sizes.
+# Weakly, because a group that is still referred to after `destroy_process_group` keeps its threads, and one of gloo's
+# can then abort the process as it exits (pytorch/pytorch#179291).
+_KNOWN_SIZES: "WeakKeyDictionary[dist.ProcessGroup, dict[tuple[int, torch.device], list[int]]]" = WeakKeyDictionary()
+
+
+def _sizes_of_ranks(group: "dist.ProcessGroup", size: int, device: torch.device) -> list[int]:
+    """Return the number of rows of each rank, of which this one has `size`; only the first call exchanges them.
 
     Heads of one group that have equal sizes on one rank must therefore have equal sizes on all ranks; others need
     their own group.
     """
-    own = torch.tensor([size], device=device)
-    sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(sizes, own, group=group)
-    found = torch.cat(sizes).tolist()
-    return VocabShard(group, sum(found[: dist.get_rank(group)]), size, max(found), sum(found))
+    known = _KNOWN_SIZES.setdefault(group, {})
+    if (size, device) not in known:
+        own = torch.tensor([size], device=device)
+        sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(sizes, own, group=group)
+        known[size, device] = torch.cat(sizes).tolist()
+    return known[size, device]
 
 
 def kernels_of(impl: str, shard: VocabShard) -> RowKernels:

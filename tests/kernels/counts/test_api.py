@@ -9,14 +9,13 @@ import json
 import os
 import struct
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ranks import on_ranks
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -409,9 +408,7 @@ def stream(step):
     return torch.randint(0, 5, (8,), generator=generator), torch.randint(-2, 3, (8, 4), generator=generator)
 
 
-def run_rank(rank, world_size, directory):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=world_size)
+def check_rank(rank, world_size, directory):
     for impl in AVAILABLE_IMPLS if NO_TRITON else [*AVAILABLE_IMPLS, "triton"]:
         counts, oracle = OutcomeCounts(capacity=1, rule="r1", impl=impl), OutcomeCounts(impl="reference")
         for step in range(STEPS):
@@ -425,7 +422,7 @@ def run_rank(rank, world_size, directory):
             counts.sync()
             assert as_dict(counts) == as_dict(oracle)
         counts.sync()  # nothing is sent twice
-        counts.save(Path(directory) / f"{impl}-{rank}")
+        counts.save(directory / f"{impl}-{rank}")
 
         # Faults are seen by every rank and change nothing.
         different_rules = OutcomeCounts(rule=f"r{rank}", impl=impl)
@@ -463,12 +460,11 @@ def run_rank(rank, world_size, directory):
         else:
             with pytest.raises(ValueError, match="does not contain this rank"):
                 counts.sync(pair)
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_ranks_end_with_the_counts_bytes_and_bonuses_of_one_process(world_size, tmp_path):
-    mp.spawn(run_rank, args=(world_size, str(tmp_path)), nprocs=world_size)
+    on_ranks(world_size, check_rank, tmp_path, world_size, tmp_path)
     alone = OutcomeCounts(rule="r1", impl="reference")
     for step in range(STEPS):
         alone.observe(*stream(step))

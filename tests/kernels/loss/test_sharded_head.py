@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from ranks import on_ranks
 from torch import Tensor
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -50,10 +50,8 @@ def alone(batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     return loss.detach(), weight.grad, hidden.grad
 
 
-def run_rank(rank: int, directory: str) -> None:
-    torch.set_num_threads(1)
+def check_rank(rank: int) -> None:
     torch.manual_seed(0)
-    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=RANKS)
     mesh = dist.init_device_mesh("cpu", (RANKS,))
     for empty_rank in (None, 1):
         batch = whole_batch()
@@ -90,8 +88,7 @@ def run_rank(rank: int, directory: str) -> None:
     assert torch.equal(output.loss, expected.loss)
     assert weight.grad is not None
     assert torch.equal(head.lm_head.weight.grad.full_tensor(), weight.grad.float())
-    dist.destroy_process_group()
 
 
 def test_two_ranks_have_the_loss_and_the_gradients_of_one_process(tmp_path: Path) -> None:
-    mp.spawn(run_rank, args=(str(tmp_path),), nprocs=RANKS)
+    on_ranks(RANKS, check_rank, tmp_path)

@@ -1,14 +1,16 @@
 """A head that is cut by its vocabulary over three processes gives what one process gives."""
 
+import gc
 import re
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import on_shards
 from torch import Tensor
-from vocab_shards import in_processes
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss import vocab_parallel
@@ -85,7 +87,7 @@ def equal_to_one_process(group: Any, mine: slice) -> None:
 
 
 def test_three_shards_equal_one_head(tmp_path: Path) -> None:
-    in_processes(equal_to_one_process, tmp_path, SIZES)
+    on_shards(equal_to_one_process, tmp_path, SIZES)
 
 
 def equal_log_probabilities(group: Any, mine: slice) -> None:
@@ -107,7 +109,7 @@ def equal_log_probabilities(group: Any, mine: slice) -> None:
 
 
 def test_log_probabilities_of_three_shards_equal_those_of_one_head(tmp_path: Path) -> None:
-    in_processes(equal_log_probabilities, tmp_path, SIZES)
+    on_shards(equal_log_probabilities, tmp_path, SIZES)
 
 
 def the_recipe(group: Any, mine: slice) -> None:
@@ -126,7 +128,7 @@ def the_recipe(group: Any, mine: slice) -> None:
 
 
 def test_the_recipe_of_the_docs(tmp_path: Path) -> None:
-    in_processes(the_recipe, tmp_path, SIZES)
+    on_shards(the_recipe, tmp_path, SIZES)
 
 
 def nothing_flows_from_masked_rows(group: Any, mine: slice) -> None:
@@ -143,7 +145,19 @@ def nothing_flows_from_masked_rows(group: Any, mine: slice) -> None:
 
 
 def test_masked_rows_and_labels_are_those_of_the_whole_vocabulary(tmp_path: Path) -> None:
-    in_processes(nothing_flows_from_masked_rows, tmp_path, SIZES)
+    on_shards(nothing_flows_from_masked_rows, tmp_path, SIZES)
+
+
+def test_a_destroyed_group_is_released() -> None:
+    """Its threads end with it; otherwise one that still holds a tensor aborts the process as it exits."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    group = weakref.ref(dist.group.WORLD)
+    try:
+        nothing_flows_from_masked_rows(dist.group.WORLD, slice(0, V))
+    finally:
+        dist.destroy_process_group()
+    gc.collect()
+    assert group() is None
 
 
 class Reductions:
@@ -225,4 +239,4 @@ def refusals(group: Any, mine: slice) -> None:
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    in_processes(refusals, tmp_path, SIZES)
+    on_shards(refusals, tmp_path, SIZES)

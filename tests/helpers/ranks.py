@@ -1,0 +1,41 @@
+"""Processes that are the ranks of one group."""
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def on_ranks(world_size: int, check: Callable[..., None], directory: Path, *args: Any) -> None:
+    """Call `check(rank, *args)` in each of `world_size` processes; raise if one of them fails.
+
+    Args:
+        world_size: Number of processes.
+        check: Function of a module.
+        directory: Folder in which the processes find one another.
+        args: Values that can be pickled.
+    """
+    mp.spawn(_run_rank, args=(world_size, check, f"file://{directory}/store", args), nprocs=world_size)
+
+
+def _run_rank(rank: int, world_size: int, check: Callable[..., None], store: str, args: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size)
+    check(rank, *args)
+    dist.barrier()  # a rank that leaves earlier breaks the connections that another one is still making
+    dist.destroy_process_group()
+    gc.collect()  # as in `distributed.process_group`: what still refers to the group keeps its threads
+
+
+def on_shards(check: Callable[[Any, slice], None], directory: Path, sizes: tuple[int, ...]) -> None:
+    """Call `check(group, rows)` on ranks of which each holds `rows` of a weight, as many as its size."""
+    on_ranks(len(sizes), _check_shard, directory, check, sizes)
+
+
+def _check_shard(rank: int, check: Callable[[Any, slice], None], sizes: tuple[int, ...]) -> None:
+    start = sum(sizes[:rank])
+    check(dist.group.WORLD, slice(start, start + sizes[rank]))
