@@ -14,6 +14,7 @@ another.
 """
 
 import gc
+import importlib
 import logging
 import os
 import pickle
@@ -108,13 +109,15 @@ def process_group(config: TrainConfig) -> Iterator[None]:
         backends += ",cuda:nccl"
     if not is_rank_zero():
         logging.getLogger("outcome_rl").setLevel(logging.ERROR)  # rank zero logs for all
+    # What refers to the group after its end keeps gloo's threads. One that releases a tensor while the interpreter ends
+    # aborts the process (pytorch/pytorch#179291), and a run that was complete would count as failed. The functions of
+    # this module hold, as a default, the group there is when they are first imported, as `torch.compile` does later.
+    importlib.import_module("torch.distributed.nn")
     dist.init_process_group(backends, timeout=TIMEOUT)
     try:
         yield
     finally:
         dist.destroy_process_group()
-        # What still refers to the group keeps gloo's threads. One that releases a tensor while the interpreter ends
-        # aborts the process (pytorch/pytorch#179291), and a run that was complete would count as failed.
         gc.collect()
 
 

@@ -1,9 +1,12 @@
 """Runs in several processes sample, learn, count and write the same as a run in one process."""
 
+import importlib
 import math
 import os
 import signal
 import socket
+import sys
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +134,11 @@ def test_two_processes_equal_one() -> None:
 def run_rank(rank: int, port: int) -> None:
     torch.set_num_threads(1)
     config = load_config("toy", CONFIG)
+    for name in [name for name in sys.modules if name.startswith("torch.distributed.nn")]:
+        del sys.modules[name]
     with as_rank(rank, RANKS, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)), distributed.process_group(config):
+        group = weakref.ref(dist.group.WORLD)
+        importlib.import_module("torch.distributed.nn.functional")
         check_calls(rank)
         policy = Policy.load(MODEL)
         check_rollouts(policy)
@@ -150,6 +157,7 @@ def run_rank(rank: int, port: int) -> None:
         bfloat16 = [Policy.load(replace(MODEL, dtype="bfloat16")) for _ in range(2)]
         check_updates(bfloat16, batch, single, rank)
         check_bad_gradient(policy, batch, config)
+    assert group() is None
 
 
 def two_policies(**settings: Any) -> list[Policy]:
