@@ -12,6 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -77,9 +78,15 @@ def first_field(
     found = ((name, find(row, name, _MISSING)) for name in names)
     name, value = next((one for one in found if one[1] is not _MISSING), ("", None))
     if value is None and not (name and nullable):
-        has = ", ".join(map(repr, row)) or "no fields"
+        has = ", ".join(map(repr, _field_names(row))) or "no fields"
         raise ValueError(f"{where}: lacks {' or '.join(map(repr, names))} (the {role}); it has {has}. {fix}")
     return name, value
+
+
+def _field_names(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the fields, and of those of structs after a dot."""
+    for name, value in row.items():
+        yield from (f"{name}.{inner}" for inner in value) if isinstance(value, Mapping) and value else [name]
 
 
 def id_of_row(row: Mapping[str, Any], names: Sequence[str], where: str, fix: str) -> tuple[str, str]:
@@ -91,25 +98,35 @@ def id_of_row(row: Mapping[str, Any], names: Sequence[str], where: str, fix: str
         ValueError: the row has none of the fields, or it is not text or a number, or empty.
     """
     name, value = first_field(row, names, "id", where, fix)
-    text = as_text(value, name, "id", where)
+    text, source = filled_text(value, name, "id", where), row.get("data_source")
+    return (text if source is None else f"{source}:{text}"), id_source(name, within_source=source is not None)
+
+
+def id_source(name: str, *, within_source: bool) -> str:
+    """Say where ids come from that a field holds, unique within its `data_source` or alone."""
+    return f"{name} with the data source" if within_source else f"the column {name!r}"
+
+
+def filled_text(value: Any, name: str, role: str, where: str) -> str:
+    """As `as_text`, for a field that must not be empty."""
+    text = as_text(value, name, role, where)
     if not text:
-        raise ValueError(f"{where}: field {name!r} (the id) is empty. Fill it in, or leave out the row")
-    source = row.get("data_source")
-    return (text, f"the column {name!r}") if source is None else (f"{source}:{text}", f"{name} with the data source")
+        raise ValueError(f"{where}: field {name!r} (the {role}) is empty. Fill it in, or leave out the row")
+    return text
 
 
 def as_text(value: Any, name: str, role: str, where: str) -> str:
-    """Return a value that is text or a JSON number as text without surrounding white space.
+    """Return a value that is text or a number, NumPy's included, as text without surrounding white space.
 
     Raises:
         ValueError: it is neither, or not finite.
     """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, bool) or not isinstance(value, str | Real):
         raise ValueError(
             f"{where}: field {name!r} (the {role}) must be text or a number; got {type(value).__name__}. Write it as "
             "text"
         )
-    if isinstance(value, float) and not math.isfinite(value):
+    if not isinstance(value, str | Integral) and not math.isfinite(value):
         raise ValueError(
             f"{where}: field {name!r} (the {role}) must be finite; got {value}. Write null if there is none"
         )

@@ -9,13 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from outcome_rl.rows import as_text, find, first_field, read_objects
+from outcome_rl.rows import as_text, find, first_field, id_of_row, read_objects
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": "\u2028 é"}}, {"id": "b", "n": 2, "inner": {"x": "[{"}}]
 
@@ -133,14 +134,32 @@ def test_the_first_field_that_is_there_is_taken() -> None:
     for names in (("gold", "answer"), ("id", "solution")):
         with pytest.raises(ValueError, match=rf"f, row 1: lacks '{names[0]}' or .* \(the role\); it has .*fix"):
             first_field(row, names, "role", "f, row 1", "fix")
+    with pytest.raises(ValueError, match=r"it has 'text', 'extra_info\.index', 'empty'\. fix"):
+        first_field({"text": "x", "extra_info": {"index": 1}, "empty": {}}, ("id",), "id", "f, row 1", "fix")
 
 
-@given(st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False))
+def test_an_id_is_unique_within_its_data_source() -> None:
+    row = {"extra_info": {"index": 7}}
+    names = ("id", "extra_info.index")
+    assert id_of_row(row, names, "f, row 1", "fix") == ("7", "the column 'extra_info.index'")
+    assert id_of_row(row | {"data_source": None}, names, "f, row 1", "fix")[0] == "7"
+    found = "gsm8k:7", "extra_info.index with the data source"
+    assert id_of_row(row | {"data_source": "gsm8k"}, names, "f, row 1", "fix") == found
+    with pytest.raises(ValueError, match=r"f, row 1: field 'id' \(the id\) is empty\. Fill it in"):
+        id_of_row({"id": " "}, names, "f, row 1", "fix")
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
+NUMPY = st.integers(-(2**63), 2**63 - 1).map(np.int64) | FINITE.map(np.float32)
+
+
+@given(st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | NUMPY)
+@example(10**400)
 def test_text_and_numbers_are_text(value: object) -> None:
     assert as_text(value, "id", "id", "f") == str(value).strip()
 
 
-@pytest.mark.parametrize("value", [None, True, [], {}, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [None, True, np.True_, [], {}, float("nan"), float("inf"), np.float32("nan")])
 def test_other_values_are_no_text(value: object) -> None:
     with pytest.raises(ValueError, match=r"f, row 1: field 'id' \(the id\) must be .*\. Write"):
         as_text(value, "id", "id", "f, row 1")

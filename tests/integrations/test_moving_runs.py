@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import verl_runs
+from datasets import Dataset
 from trl_runs import make_trainer, questions
 from verl_runs import EXPLORE, QUESTIONS, Queue, put_group, together, verl_config
 
@@ -20,9 +21,9 @@ from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.toy import policy_dir
 
 
-def trl_run(folder: Path, steps: int) -> Any:
+def trl_run(folder: Path, steps: int, data: Dataset) -> Any:
     settings: dict[str, Any] = {"max_steps": steps, "save_strategy": "steps", "save_steps": 1, "rollout_func": None}
-    return make_trainer(policy_dir(), folder, **settings)
+    return make_trainer(policy_dir(), folder, data=data, **settings)
 
 
 def driver_config(folder: Path, exploration: Path, rows: Sequence[dict[str, Any]]) -> TrainConfig:
@@ -80,21 +81,26 @@ def num_responses(explorer: Explorer) -> int:
 
 
 @pytest.mark.slow
-def test_counts_move_from_trl_to_the_driver_and_back(tmp_path: Path) -> None:
-    trl = trl_run(tmp_path / "trl", 1)
+@pytest.mark.parametrize(
+    ("columns", "id_source"), [({}, "the column 'id'"), ({"data_source": ["toy"] * 6}, "id with the data source")]
+)
+def test_counts_move_from_trl_to_the_driver_and_back(
+    columns: dict[str, list[str]], id_source: str, tmp_path: Path
+) -> None:
+    data = questions(**columns)
+    trl = trl_run(tmp_path / "trl", 1, data)
     trl.train()
     of_trl = tmp_path / "trl" / "checkpoint-1" / "exploration"
 
-    rows = [{"id": row["id"], "problem": row["prompt"], "answer": row["answer"]} for row in questions()]
-    config = driver_config(tmp_path / "driver", of_trl, rows)
+    config = driver_config(tmp_path / "driver", of_trl, data.to_list())
     of_driver, moved = continued_by_driver(config, trl.explorer)
     assert num_responses(moved) == num_responses(trl.explorer) + 6 * 4
 
     put(of_driver, of_trl)
-    resumed = trl_run(tmp_path / "trl", 2)
+    resumed = trl_run(tmp_path / "trl", 2, data)
     resumed.train(resume_from_checkpoint=str(of_trl.parent))
     assert num_responses(resumed.explorer) == num_responses(moved) + 12
-    assert resumed.explorer.id_source == "the column 'id'"
+    assert resumed.explorer.id_source == id_source
     assert {i for i, solved in moved.solved.items() if solved} <= {i for i, s in resumed.explorer.solved.items() if s}
     for question_id in moved.solved:
         now = dict(resumed.explorer.seen(question_id))

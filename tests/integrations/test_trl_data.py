@@ -92,7 +92,7 @@ def test_what_cannot_work_is_refused_before_training(make: Make, settings: dict[
 def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
     data = questions(answer=["7", None, "7", "3", "9", "5"])
     with pytest.raises(
-        ValueError, match="column 'answer' of the training data must hold text or a number in every row"
+        ValueError, match=r"field 'answer' \(the reference answer\) must be text or a number; got NoneType"
     ):
         generate(make(data=data, reward_funcs=length), 0, 1, 2)
 

@@ -219,7 +219,8 @@ def test_ids_come_from_the_data_or_from_the_prompt(tmp_path: Path) -> None:
     loaded = load_problems([str(tmp_path / "rows.jsonl")], DataConfig())
     assert loaded.problems[0].id == question_id(row, "extra_info.index")
     with pytest.raises(
-        ValueError, match=r"id_key=extra_info\.id: a row of the data has no 'id' there, but \['index'\]"
+        ValueError,
+        match=r"lacks 'extra_info\.id' \(the id\); it has .*'extra_info\.index'\. Name another entry by .*id_key",
     ):
         question_id(row, "extra_info.id")
     with pytest.raises(TypeError, match=r"prompt must be text .*set algorithm\.outcome_exploration\.id_key"):

@@ -10,7 +10,16 @@ import torch
 
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
-from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, SUFFIXES, as_text, find, first_field, id_of_row, read_objects
+from outcome_rl.rows import (
+    ANSWER_COLUMNS,
+    ID_COLUMNS,
+    SUFFIXES,
+    filled_text,
+    find,
+    first_field,
+    id_of_row,
+    read_objects,
+)
 from outcome_rl.toy import DialectTask
 
 PROMPT_COLUMNS = ("problem", "question", "prompt")
@@ -115,20 +124,15 @@ def _problem(row: Mapping[str, Any], config: DataConfig, where: str, named_colum
     def value(role: str, key: str, usual: Sequence[str]) -> tuple[str, Any]:
         return first_field(row, columns(key, usual), role, where, f"Set data.{role}_key to name the column")
 
-    def text(role: str, name: str, value: Any) -> str:
-        found = as_text(value, name, role, where)
-        if not found:
-            raise ValueError(f"{where}: field {name!r} (the {role}) is empty. Fill it in, or leave out the row")
-        return found
-
     name, prompt = value("prompt", config.prompt_key, PROMPT_COLUMNS)
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
     ids = columns(config.id_key, ID_COLUMNS)
     question_id, id_source = id_of_row(row, ids, where, "Set data.id_key to name the column")
+    answer_name, answer = value("answer", config.answer_key, ANSWER_COLUMNS)
     problem = Problem(
         id=question_id,
-        problem=text("prompt", name, messages[-1].content if messages else prompt),
-        answer=text("answer", *value("answer", config.answer_key, ANSWER_COLUMNS)),
+        problem=filled_text(messages[-1].content if messages else prompt, name, "prompt", where),
+        answer=filled_text(answer, answer_name, "answer", where),
         messages=messages,
         example=row,
     )

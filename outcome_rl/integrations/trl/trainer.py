@@ -24,7 +24,7 @@ from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.compatibility import check_hooks
 from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss
 from outcome_rl.outcomes.keys import question_id
-from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS
+from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
 
 logger = logging.getLogger(__name__)
 FOLDER = "exploration"  # in a checkpoint
@@ -88,16 +88,15 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self.correct_reward = correct_reward
         self.correct_threshold = correct_threshold
         self.fused_loss = fused_loss
-        self._id_column, self._gold_column = self._find_columns(id_key, answer_key)
-        self._id_source = "the hash of the prompt" if self._id_column is None else f"the column {self._id_column!r}"
+        self._id_column, self._gold_column, self._id_source = self._find_columns(id_key, answer_key)
         self.explorer.set_id_source(self._id_source)
         self._check_settings()
         if fused_loss:
             check_fused_loss(self)
             add_policy_loss(self.model)
 
-    def _find_columns(self, id_key: str, answer_key: str) -> tuple[str | None, str | None]:
-        """Find the columns of question ids and golds in the training data; None where there is none.
+    def _find_columns(self, id_key: str, answer_key: str) -> tuple[str | None, str | None, str]:
+        """Find the columns of ids and golds in the training data, None where there is none, and the origin of the ids.
 
         Raises:
             ValueError: a named or needed column is missing.
@@ -128,7 +127,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f"id_key must name a column of stable ids, since with {more[0]!r} a question is more than its prompt, "
                 f"and {has}"
             )
-        return id_column, gold_column
+        if id_column is None:
+            return None, gold_column, "the hash of the prompt"
+        return id_column, gold_column, id_source(id_column, within_source="data_source" in names)
 
     def _check_settings(self) -> None:
         """Refuse settings of TRL that cannot be combined with exploration.
@@ -196,8 +197,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             summed = (rewards * self.reward_weights.to(rewards)).nansum(dim=1).tolist()
         scored = exploration_advantages(
             output,
-            [question_id(row["prompt"]) if id_column is None else _cell(row, id_column) for row in inputs],
-            None if gold_column is None else [_cell(row, gold_column) for row in inputs],
+            [_id(row, id_column) for row in inputs],
+            None if gold_column is None else [_gold(row, gold_column) for row in inputs],
             explorer=self.explorer,
             tokenizer=self._tokenizer,
             num_generations=self.num_generations,
@@ -275,12 +276,15 @@ def _newest_checkpoint(folder: Path) -> str | None:
     return None
 
 
-def _cell(row: dict[str, Any], column: str) -> str:
-    """Return a row's id or gold as text."""
-    value = row.get(column)
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
-        raise ValueError(
-            f"column {column!r} of the training data must hold text or a number in every row; got {value!r} in the row "
-            f"of the prompt {str(row.get('prompt'))[:80]!r}. Name another column by id_key or answer_key"
-        )
-    return str(value)
+def _id(row: dict[str, Any], column: str | None) -> str:
+    if column is None:
+        return question_id(row["prompt"])
+    return id_of_row(row, [column], _where(row), "Name another column by id_key")[0]
+
+
+def _gold(row: dict[str, Any], column: str) -> str:
+    return filled_text(row.get(column), column, "reference answer", _where(row))
+
+
+def _where(row: dict[str, Any]) -> str:
+    return f"training data, row of the prompt {str(row.get('prompt'))[:80]!r}"

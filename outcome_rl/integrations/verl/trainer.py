@@ -21,7 +21,7 @@ from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.answer_mask import decode_completion
-from outcome_rl.rows import find
+from outcome_rl.rows import find, id_of_row, id_source
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.reference import Scale
 
@@ -106,7 +106,7 @@ def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
         explorer = Explorer(settings)
         if trainer.global_steps > 0:
             origin = f"WARNING: {saved} does not exist, so counts start empty after step {trainer.global_steps}"
-    explorer.set_id_source(f"{id_key} with the data source" if id_key else "the hash of the prompt")
+    explorer.set_id_source(id_source(id_key, within_source=True) if id_key else "the hash of the prompt")
     setattr(trainer, _EXPLORER, explorer)
     origin += _count_dropped_groups(trainer, explorer, id_key)
     print(
@@ -237,7 +237,7 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
     """Return a stable id of a row's question: data source and `id_key`, or the hash of its prompt.
 
     Raises:
-        ValueError: the row has no such key.
+        ValueError: the row has no such key, or neither text nor a number there.
         TypeError: the prompt holds something other than text, such as an image.
     """
     if not id_key:
@@ -245,13 +245,7 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
             return keys.question_id(row["raw_prompt"])
         except TypeError as error:
             raise TypeError(f"{error}, and set {SETTINGS}.id_key, for example to extra_info.index") from error
-    value: Any = row
-    for part in id_key.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            found = sorted(map(str, value)) if isinstance(value, Mapping) else value
-            raise ValueError(f"{SETTINGS}.id_key={id_key}: a row of the data has no {part!r} there, but {found!r}")
-        value = value[part]
-    return f"{row.get('data_source', '')}:{value}"
+    return id_of_row(row, [id_key], "a row of the data", f"Name another entry by {SETTINGS}.id_key")[0]
 
 
 def gold_answer(row: Mapping[str, Any], *, needed: bool = True) -> str | None:
