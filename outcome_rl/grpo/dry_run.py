@@ -20,6 +20,7 @@ from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy, model_path
 from outcome_rl.grpo.rollout.engine import choose_engine
 from outcome_rl.grpo.run.checkpoint import find_run
+from outcome_rl.grpo.run.exploration import new_explorer
 from outcome_rl.grpo.run.tracking import check_loggers
 from outcome_rl.rows import SUFFIXES
 
@@ -162,7 +163,7 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
 
 
 def refusals(config: TrainConfig) -> Iterator[str]:
-    """Yield why the run would not start here: device, engine, trackers, reward, folder, data, model, or prompts."""
+    """Yield why the run would not start here: devices, packages, folder, data, model or counts."""
     checks: tuple[Callable[[], object], ...] = (
         lambda: distributed.check(config),
         lambda: distributed.choose_device(config.model.device),
@@ -172,6 +173,7 @@ def refusals(config: TrainConfig) -> Iterator[str]:
         lambda: find_run(config),
         lambda: steps_per_epoch(config),
         lambda: _check_prompts(config),
+        lambda: _check_exploration(config),
     )
     for check in checks:
         try:
@@ -198,6 +200,13 @@ def _check_prompts(config: TrainConfig) -> None:
             kept = len(tokenize(problems, tokenizer, data).problems)
             if training and kept < len(problems.problems):
                 BatchOrder(kept, data.train_batch_size, shuffle=False, seed=0)
+
+
+def _check_exploration(config: TrainConfig) -> None:
+    """Load what a run that begins would continue to count; its questions need no download."""
+    checkpoint, _ = find_run(config)
+    if checkpoint is None and config.trainer.initial_exploration and all(map(_is_local, config.data.train_files)):
+        new_explorer(config, load_problems(config.data.train_files, config.data, config.data.train_max_samples)).close()
 
 
 def describe(config: TrainConfig) -> Iterator[str]:

@@ -11,14 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.files import write_text
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import to_yaml
@@ -40,6 +37,7 @@ from outcome_rl.grpo.run.checkpoint import (
 )
 from outcome_rl.grpo.run.display import Display
 from outcome_rl.grpo.run.evaluation import MACRO_VALIDATION, EvaluationPlan, best_steps, evaluate, watched_set
+from outcome_rl.grpo.run.exploration import load_explorer, new_explorer
 from outcome_rl.grpo.run.logging import Records, set_aside
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals, only_run_in
 from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
@@ -91,9 +89,8 @@ class Trainer:
         check_loggers(config.trainer.logger)
         reward = RewardFunction(config.reward.function) if config.reward.function else None
         checkpoint, recorded = distributed.on_rank_zero(lambda: find_run(config))
-        self.explorer = self._explorer(config.trainer.initial_exploration if checkpoint is None else "")
+        self.explorer = new_explorer(config, self.train_set) if checkpoint is None else load_explorer(config)
         self._resources.callback(lambda: self.explorer.close())
-        self._check_ids()
         saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
         self._load_model_and_data()
         self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
@@ -108,17 +105,6 @@ class Trainer:
         self.collector = Collector(config, self.train_set, self.order, self.policy, self.engine, self.explorer, reward)
         if checkpoint is not None and (checkpoint / AHEAD).exists():
             self.collector.restore_ahead(json.loads((checkpoint / AHEAD).read_text()))
-
-    def _check_ids(self) -> None:
-        """Refuse counts that cover no question of this run, and note where its ids come from."""
-        known, problems = self.explorer.solved, self.train_set.problems
-        if known and not any(problem.id in known for problem in problems):
-            raise ValueError(
-                f"trainer.initial_exploration={self.config.trainer.initial_exploration} must hold counts of questions "
-                f"in data.train_files; its {len(known)} questions have ids such as {next(iter(known))!r}, those of "
-                f"this run like {problems[0].id!r}, from {self.train_set.id_source}. Set data.id_key, or leave it out"
-            )
-        self.explorer.id_source = self.explorer.id_source or self.train_set.id_source
 
     def _load_model_and_data(self) -> None:
         config = self.config
@@ -149,13 +135,6 @@ class Trainer:
             mark_best(self.checkpoint_root, self._best(records))
         write_text(config.run_dir / "config.yaml", to_yaml(config))
         return records
-
-    def _explorer(self, folder: str | Path) -> Explorer:
-        """Make the explorer; it continues from `folder` unless that is empty."""
-        device = device_of_counts(distributed.choose_device(self.config.model.device))
-        make = partial(Explorer.load, folder) if folder else Explorer
-        group = dist.group.WORLD if distributed.world_size() > 1 else None
-        return make(self.config.exploration, device=device, process_group=group)
 
     @property
     def checkpoint_root(self) -> Path:
@@ -380,7 +359,7 @@ class Trainer:
     def _restore(self, checkpoint: Path, saved: Mapping[str, Any]) -> None:
         """Continue from a checkpoint, given its `state.json`; raise ValueError if it belongs to another run."""
         check_same_run(saved["identity"], self._identity(), checkpoint)
-        self.explorer = self._explorer(checkpoint / "exploration")
+        self.explorer = load_explorer(self.config, checkpoint / "exploration")
         self.policy.load_weights(checkpoint / "model")
         self.updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", "cpu", weights_only=True))
         self.state = RunState(**saved["run"])

@@ -9,6 +9,7 @@ import torch
 from grpo_runs import MakeOverrides, as_rank, invoke
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from outcome_rl import Explorer
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.dry_run import (
@@ -196,6 +197,7 @@ def test_only_rank_zero_prints(tmp_path: Path, small: MakeOverrides) -> None:
         (["data.max_prompt_length=4"], "longer than data.max_prompt_length = 4 tokens"),
         (["data.train_batch_size=64"], "64"),
         (["data.train_files=missing.jsonl"], "missing.jsonl"),
+        (["trainer.initial_exploration=missing"], "missing"),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_refuses(
@@ -236,6 +238,15 @@ def test_a_dry_run_refuses_a_folder_that_holds_a_run(tmp_path: Path, small: Make
     run_dir.mkdir(parents=True)
     (run_dir / "metrics.jsonl").write_text('{"step": 1}\n')
     assert_refused_alike(arguments, "already holds a run")
+
+
+def test_a_dry_run_refuses_counts_of_other_questions(tmp_path: Path, small: MakeOverrides) -> None:
+    with Explorer() as explorer:
+        explorer.score(["gsm8k:7"], [r"\boxed{1}"], ["1"])
+        explorer.save(tmp_path / "other")
+    setting = f"trainer.initial_exploration={tmp_path / 'other'}"
+    reason = "have ids such as 'gsm8k:7', those of this run like 'dialect0"
+    assert_refused_alike(["--config", "toy", *small(tmp_path, setting)], reason)
 
 
 def test_a_dry_run_refuses_given_outcomes(tmp_path: Path, small: MakeOverrides) -> None:

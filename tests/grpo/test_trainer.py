@@ -198,15 +198,6 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
         assert sample.correct == (sample.answer is not None and sample.answer.text.strip() == sample.problem.answer)
 
 
-def test_counts_of_other_questions_are_refused(small_config: MakeConfig, tmp_path: Path) -> None:
-    with Explorer() as explorer:
-        explorer.score(["gsm8k:7"], [r"\boxed{1}"], ["1"])
-        explorer.save(tmp_path / "other")
-    setting = f"trainer.initial_exploration={tmp_path / 'other'}"
-    with pytest.raises(ValueError, match=r"have ids such as 'gsm8k:7', those of this run like 'dialect0"):
-        Trainer(small_config(tmp_path, setting))
-
-
 def test_a_run_notes_where_its_ids_come_from(finished: Path) -> None:
     with Explorer.load(latest_checkpoint(finished / "checkpoints") / "exploration") as explorer:
         assert explorer.id_source == "the column 'id'"
