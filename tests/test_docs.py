@@ -100,9 +100,13 @@ def test_readme_figures_are_those_of_the_pages() -> None:
         ratio, memory = _cells("losses.md", name)[0][0].split(" x, ")
         assert f"{ratio} times" in text
         assert f"in {memory}" in text
-    decoding = json.loads((DOCS.parent / "bench" / "results" / "decoding-cpu.json").read_text())["figures"]
+    records = DOCS.parent / "bench" / "results"
+    decoding = json.loads((records / "decoding-cpu.json").read_text())["figures"]
     ours, theirs, peer = (decoding[name]["tokens_per_s"] for name in ("outcome_rl", "vLLM", "transformers"))
     assert f"sampling is {ours / theirs:.1f} times as fast as vLLM's CPU build and {ours / peer:.1f} times" in text
+    of_smollm2 = json.loads((records / "step-cpu-smollm2.json").read_text())["figures"]["smollm2"]
+    ours, theirs = (of_smollm2[name]["step"]["median_ms"] / 1000 for name in ("outcome_rl", "TRL"))
+    assert f"A GRPO step of SmolLM2-135M takes {ours:.0f} s on one CPU thread, TRL's {theirs:.0f} s" in text
     pairs, speeds = _cells("outcomes.md", "outcome_rl")
     ratios = [round(float(cell.split(", ")[1].removesuffix(" x"))) for cell in speeds]
     assert f"{min(ratios)} to {max(ratios)} times faster" in text
