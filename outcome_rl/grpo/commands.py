@@ -114,7 +114,7 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
         print(to_yaml(settings), end="")
         for line in describe(settings):
             print(printable(f"# {line}"))  # what is printed stays a file that --config reads
-        if refused := list(refusals(settings)):
+        if refused := dict.fromkeys(refusals(settings)):  # several checks may meet the same fault
             raise ValueError("the run would not start here: " + "; ".join(refused))
         return
     only_our_progress()

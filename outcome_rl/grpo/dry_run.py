@@ -203,10 +203,10 @@ def _check_prompts(config: TrainConfig) -> None:
 
 
 def _check_exploration(config: TrainConfig) -> None:
-    """Load what a run that begins would continue to count; its questions need no download."""
-    checkpoint, _ = find_run(config)
-    if checkpoint is None and config.trainer.initial_exploration and all(map(_is_local, config.data.train_files)):
-        new_explorer(config, load_problems(config.data.train_files, config.data, config.data.train_max_samples)).close()
+    """Load the counts from which a run that begins would go on, where its questions need no download."""
+    data = config.data
+    if config.trainer.initial_exploration and find_run(config)[0] is None and all(map(_is_local, data.train_files)):
+        new_explorer(config, load_problems(data.train_files, data, data.train_max_samples)).close()
 
 
 def describe(config: TrainConfig) -> Iterator[str]:

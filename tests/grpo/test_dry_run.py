@@ -218,7 +218,7 @@ def test_a_dry_run_refuses_what_the_run_refuses(
 def assert_refused_alike(arguments: list[str], reason: str) -> None:
     dry, run = invoke(*arguments, "--dry-run"), invoke(*arguments)
     assert dry.exit_code == run.exit_code == 2
-    assert reason in dry.stderr
+    assert dry.stderr.count(reason) == 1
     assert reason in run.stderr
 
 
@@ -238,6 +238,11 @@ def test_a_dry_run_refuses_a_folder_that_holds_a_run(tmp_path: Path, small: Make
     run_dir.mkdir(parents=True)
     (run_dir / "metrics.jsonl").write_text('{"step": 1}\n')
     assert_refused_alike(arguments, "already holds a run")
+
+
+def test_a_dry_run_says_once_that_a_file_is_missing(tmp_path: Path, small: MakeOverrides) -> None:
+    missing = f"data.train_files={tmp_path / 'none.jsonl'}"
+    assert_refused_alike(["--config", "toy", *small(tmp_path, missing)], "none.jsonl")
 
 
 def test_a_dry_run_refuses_counts_of_other_questions(tmp_path: Path, small: MakeOverrides) -> None:
