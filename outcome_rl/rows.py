@@ -102,8 +102,10 @@ def id_of_row(row: Mapping[str, Any], names: Sequence[str], where: str, fix: str
     return (text if source is None else f"{source}:{text}"), id_source(name, within_source=source is not None)
 
 
-def id_source(name: str, *, within_source: bool) -> str:
-    """Say where ids come from that a field holds, unique within its `data_source` or alone."""
+def id_source(name: str | None, *, within_source: bool) -> str:
+    """Say where ids come from: a field, unique within its `data_source` or alone, or no field but the prompt."""
+    if not name:
+        return "the hash of the prompt"
     return f"{name} with the data source" if within_source else f"the column {name!r}"
 
 

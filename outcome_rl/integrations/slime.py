@@ -17,6 +17,7 @@ from typing import Any
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.outcomes.keys import question_id
+from outcome_rl.rows import id_source
 
 
 class ExplorationRewards:
@@ -57,7 +58,7 @@ class ExplorationRewards:
         Raises:
             ValueError: a sample has no label although outcomes are final answers, or no entry `id_key` in its metadata.
         """
-        self.explorer.set_id_source(f"the column {self.id_key!r}" if self.id_key else "the hash of the prompt")
+        self.explorer.set_id_source(id_source(self.id_key, within_source=False))
         raw_rewards = [float(sample.get_reward_value(args)) for sample in samples]
         config = self.explorer.config
         # An outcome function can do without labels; then the rewards tell which responses are correct.

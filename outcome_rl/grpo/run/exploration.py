@@ -17,7 +17,7 @@ def new_explorer(config: TrainConfig, train_set: ProblemSet) -> Explorer:
         FileNotFoundError, ValueError: there is no such folder, or it holds counts of none of these problems.
     """
     folder = config.trainer.initial_exploration
-    explorer = load_explorer(config, Path(folder)) if folder else load_explorer(config)
+    explorer = load_explorer(config, folder)
     known, first = explorer.solved, train_set.problems[0]
     if known and not any(problem.id in known for problem in train_set.problems):
         explorer.close()
@@ -30,10 +30,10 @@ def new_explorer(config: TrainConfig, train_set: ProblemSet) -> Explorer:
     return explorer
 
 
-def load_explorer(config: TrainConfig, folder: Path | None = None) -> Explorer:
-    """Make an explorer that every process of this run shares, with what a folder holds or nothing."""
+def load_explorer(config: TrainConfig, folder: str | Path = "") -> Explorer:
+    """Make an explorer that every process of this run shares, with the contents of a folder or empty."""
     group = dist.group.WORLD if dist.is_initialized() else None
     device = device_of_counts(distributed.choose_device(config.model.device))
-    if folder is None:
+    if not folder:
         return Explorer(config.exploration, device=device, process_group=group)
     return Explorer.load(folder, config.exploration, device=device, process_group=group)

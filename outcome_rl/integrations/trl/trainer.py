@@ -127,8 +127,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f"id_key must name a column of stable ids, since with {more[0]!r} a question is more than its prompt, "
                 f"and {has}"
             )
-        if id_column is None:
-            return None, gold_column, "the hash of the prompt"
         return id_column, gold_column, id_source(id_column, within_source="data_source" in names)
 
     def _check_settings(self) -> None:

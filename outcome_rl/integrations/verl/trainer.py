@@ -106,7 +106,7 @@ def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
         explorer = Explorer(settings)
         if trainer.global_steps > 0:
             origin = f"WARNING: {saved} does not exist, so counts start empty after step {trainer.global_steps}"
-    explorer.set_id_source(id_source(id_key, within_source=True) if id_key else "the hash of the prompt")
+    explorer.set_id_source(id_source(id_key, within_source=True))
     setattr(trainer, _EXPLORER, explorer)
     origin += _count_dropped_groups(trainer, explorer, id_key)
     print(
