@@ -80,6 +80,7 @@ def _run(base: Base, folder: Path, run: Run) -> dict[str, Any]:
     assert checkpoint is not None
     problems = read_problems(base.training_file(run.cell))
     explorer = Explorer.load(checkpoint / "exploration")
+    solved = explorer.solved
     answers = [[answer for answer, _ in explorer.seen(problem.id) if answer is not None] for problem in problems]
     return {
         **run.cell._asdict(),
@@ -90,7 +91,7 @@ def _run(base: Base, folder: Path, run: Run) -> dict[str, Any]:
             {key: row[key] for key in ("step", "dataset", "pass_at_k", "diff_at_k", "no_answer_rate")}
             for row in evaluations
         ],
-        "questions_solved": [explorer.solved.get(problem.id, False) for problem in problems],
+        "questions_solved": [solved.get(problem.id, False) for problem in problems],
         "questions_distinct": [len(own) for own in answers],
     }
 

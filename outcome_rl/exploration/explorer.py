@@ -16,7 +16,8 @@ from torch import Tensor
 
 from outcome_rl.exploration.batch import from_rank_zero, group_indices, move, numbers_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.scored import Scored, mean
+from outcome_rl.exploration.questions import Questions
+from outcome_rl.exploration.scored import Scored
 from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.matcher import Outcomes
@@ -53,7 +54,8 @@ class Explorer:
         config: the settings.
         counts: `OutcomeCounts` of all responses so far.
         matcher: `OutcomeMatcher`, or for an outcome function `FunctionMatcher`, with the outcome classes so far.
-        solved: question id -> whether a correct response was ever sampled, for every question sampled so far.
+        solved: question id -> whether a correct response was ever sampled, for every question sampled so far; a
+            read-only copy.
         batches: number of calls of `score` so far, on which schedules and the halving of counts depend.
         id_source: where the question ids come from, in words; see `set_id_source`.
 
@@ -81,13 +83,15 @@ class Explorer:
         self.process_group = process_group
         self.matcher = self.config.matcher()
         self.counts = OutcomeCounts(device=device, rule=self.matcher.rule)
-        self.solved: dict[str, bool] = {}
+        self._questions = Questions()
         self.batches = 0
         self.id_source = ""
         self._told_unmasked = self._told_unanswered = False
-        # Number of different answers so far to each question in `solved`, in its order.
-        self._answers: dict[str, int] = {}
         self._num_counted = 0  # len(counts); reading it from a GPU would synchronise
+
+    @property
+    def solved(self) -> Mapping[str, bool]:
+        return self._questions.solved
 
     def score(
         self,
@@ -162,7 +166,7 @@ class Explorer:
                 verdicts.float() if given_rewards is None else given_rewards,
                 torch.from_numpy(groups),
                 order,
-                torch.tensor([self.solved.get(question_id, False) for question_id in question_ids]),
+                torch.tensor(list(map(self._questions.is_solved, question_ids))),
                 *given_logps,
             ],
             self.counts.device,
@@ -279,17 +283,19 @@ class Explorer:
             if not all(isinstance(i, str) and isinstance(yes, bool) for i, yes in solved.items()):
                 raise TypeError("solved must map question ids to booleans")
             counts.load_state_dict(state["counts"])
-            ids, answers = {question_key(question_id): question_id for question_id in solved}, dict.fromkeys(solved, 0)
+            ids = {question_key(question_id): question_id for question_id in solved}
             entries = counts.items()
             if ids.keys() != {*entries.question_keys.tolist()}:
                 raise TypeError("its counts and its solved questions belong to different runs or steps")
-            for key in entries.question_keys[entries.outcome_keys != NO_ANSWER].tolist():
-                answers[ids[key]] += 1
+            questions = Questions()
+            questions.add(solved.items())
+            answered = entries.question_keys[entries.outcome_keys != NO_ANSWER].tolist()
+            questions.add_answers(ids[key] for key in answered)
             self.matcher.load_state_dict(state["outcomes"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
-        self.counts, self.solved, self.id_source, self.batches = counts, solved, id_source, batches
-        self._answers, self._num_counted = answers, len(entries.counts)
+        self.counts, self._questions, self.id_source, self.batches = counts, questions, id_source, batches
+        self._num_counted = len(entries.counts)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the state into a folder atomically; an older folder of that name is replaced.
@@ -377,7 +383,7 @@ class Explorer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Explorer({self.config}, {len(self.solved)} questions, {self.counts})"
+        return f"Explorer({self.config}, {len(self._questions)} questions, {self.counts})"
 
     def _named(
         self, responses: Sequence[str], outcome_keys: Tensor | Sequence[int] | None, golds: Sequence[str] | None
@@ -445,14 +451,10 @@ class Explorer:
 
     def _remember(self, question_ids: Sequence[str], correct_N: Tensor, keys_N: Tensor, counts_N: Tensor) -> None:
         """Note the solved questions, and the outcomes that are new: their counts before the batch are 0."""
-        new = set()
-        columns = correct_N.tolist(), keys_N.tolist(), counts_N.tolist()
-        for question_id, correct, key, count in zip(question_ids, *columns, strict=True):
-            self.solved[question_id] = correct or self.solved.get(question_id, False)
-            self._answers.setdefault(question_id, 0)
-            if count == 0 and (question_id, key) not in new:
-                new.add((question_id, key))
-                self._answers[question_id] += key != NO_ANSWER
+        rows = zip(question_ids, keys_N.tolist(), counts_N.tolist(), strict=True)
+        new = {(question_id, key) for question_id, key, count in rows if count == 0}
+        self._questions.add(zip(question_ids, correct_N.tolist(), strict=True))
+        self._questions.add_answers(question_id for question_id, key in new if key != NO_ANSWER)
         self._num_counted += len(new)
 
     def _end_batch(self) -> None:
@@ -464,16 +466,7 @@ class Explorer:
 
     def _history(self, judged: bool) -> dict[str, float]:
         """Metrics of everything sampled so far."""
-        distinct_Q, solved_Q = np.fromiter(self._answers.values(), np.int64), np.fromiter(self.solved.values(), bool)
-        metrics = {
-            "exploration/counted_outcomes": float(self._num_counted),
-            "exploration/distinct_answers": mean(distinct_Q),
-        }
-        if judged:
-            metrics["exploration/solved_fraction"] = mean(solved_Q)
-            if not solved_Q.all():
-                metrics["exploration/distinct_answers_unsolved"] = mean(distinct_Q[~solved_Q])
-        return metrics
+        return {"exploration/counted_outcomes": float(self._num_counted), **self._questions.metrics(judged=judged)}
 
     def _check_rank_zero(self, name: str) -> None:
         if self.process_group is not None and dist.get_rank(self.process_group) != 0:

@@ -350,6 +350,19 @@ def test_wrong_arguments_are_refused_and_nothing_is_counted(change: dict[str, An
     assert explorer.solved == {}
 
 
+def test_solved_questions_cannot_be_changed_from_outside() -> None:
+    explorer = Explorer()
+    explorer.score(["q"], [text(1)], ["2"])
+    with pytest.raises(TypeError):
+        explorer.solved["x"] = False  # type: ignore[index]
+    before = explorer.solved
+    scored = explorer.score(["q", "r"], [text(2), text(3)], ["2", "1"])
+    assert before == {"q": False}
+    assert explorer.solved == {"q": True, "r": False}
+    assert scored.metrics["exploration/distinct_answers"] == 1.5
+    assert scored.metrics["exploration/distinct_answers_unsolved"] == 1
+
+
 def test_questions_are_counted_under_their_key() -> None:
     explorer = Explorer()
     explorer.score(["q"], [text(1)], ["1"])

@@ -65,7 +65,6 @@ def main(folder: Path) -> None:
     steps = [columns(explorer.score(**batch(step))) for step in range(3)]
     errors = []
     if group is not None:
-        explorer.solved = dict(explorer.solved)
         other_gold = {**batch(0), "golds": ["11" for _ in batch(0)["golds"]]}
         other_texts = {**batch(0), "responses": [text.replace("1", str(rank)) for text in batch(0)["responses"]]}
         errors = [
@@ -80,7 +79,7 @@ def main(folder: Path) -> None:
     ended = {
         "steps": steps,
         "counts": [column.tolist() for column in explorer.counts.items()],
-        "solved": explorer.solved,
+        "solved": dict(explorer.solved),
         "errors": errors,
     }
     torch.save(ended, folder / f"{world_size}-{rank}.pt")

@@ -1,0 +1,66 @@
+"""The questions sampled so far: whether each was ever solved, and how many different answers it got."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass
+class Question:
+    """State of a question over all batches."""
+
+    solved: bool = False  # whether a correct response was ever sampled
+    answers: int = 0  # different answers so far; "no answer" is none
+
+
+class Questions:
+    """Question id -> its state, with the sums that the metrics of every step read."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Question] = {}
+        self._solved = self._answers = self._answers_solved = 0  # sums over all questions, and over solved ones
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def is_solved(self, question_id: str) -> bool:
+        """Return whether a correct response was ever sampled; False for a question never sampled."""
+        question = self._of.get(question_id)
+        return question is not None and question.solved
+
+    @property
+    def solved(self) -> Mapping[str, bool]:
+        """A read-only copy: question id -> whether a correct response was ever sampled."""
+        return MappingProxyType({question_id: question.solved for question_id, question in self._of.items()})
+
+    def add(self, rows: Iterable[tuple[str, bool]]) -> None:
+        """Note sampled responses, as pairs of a question's id and whether the response is correct."""
+        for question_id, correct in rows:
+            question = self._of.get(question_id)
+            if question is None:
+                question = self._of[question_id] = Question()
+            if correct and not question.solved:
+                question.solved = True
+                self._solved += 1
+                self._answers_solved += question.answers
+
+    def add_answers(self, question_ids: Iterable[str]) -> None:
+        """Note answers that are new, by the ids of their questions, which `add` has seen."""
+        for question_id in question_ids:
+            question = self._of[question_id]
+            question.answers += 1
+            self._answers += 1
+            self._answers_solved += question.solved
+
+    def metrics(self, *, judged: bool) -> dict[str, float]:
+        """Return metrics of everything sampled so far; `judged` says whether correctness is known."""
+        total, unsolved = len(self._of), len(self._of) - self._solved
+        metrics = {"exploration/distinct_answers": self._answers / total}
+        if judged:
+            metrics["exploration/solved_fraction"] = self._solved / total
+            if unsolved:
+                metrics["exploration/distinct_answers_unsolved"] = (self._answers - self._answers_solved) / unsolved
+        return metrics
