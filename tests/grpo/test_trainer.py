@@ -313,6 +313,14 @@ def test_two_sets_of_one_name_are_refused(small_config: MakeConfig, tmp_path: Pa
         Trainer(small_config(tmp_path, sets, "data.val_max_samples=-1"))
 
 
+@pytest.mark.parametrize("loss_mode", ["vespo", "token_losses:doubled"])
+def test_any_token_loss_trains(loss_mode: str, small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config(tmp_path, f"actor.loss_mode={loss_mode}", "trainer.total_training_steps=1")
+    train(config)
+    (row,) = rows(config.run_dir, "metrics")
+    assert row["actor/grad_norm"] > 0
+
+
 @pytest.mark.parametrize("mode", ["policy", "none"])
 def test_a_mask_that_leaves_nothing_to_learn_from_is_named_once(
     mode: str,

@@ -82,7 +82,7 @@ def check_settings(owner: str, settings: dict[str, Any]) -> LossSettings:
 def _check_token_loss(value: object) -> None:
     if isinstance(value, str):
         check_choice("token_loss", value, token_loss_names())
-    elif not isinstance(value, TokenLoss) and not callable(value):
+    elif not callable(value):
         raise TypeError(
             f"token_loss must be a name, a function (logps, entropies, inputs) -> losses, or a TokenLoss; got "
             f"{type(value).__name__}"

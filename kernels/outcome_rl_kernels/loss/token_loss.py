@@ -37,7 +37,7 @@ def token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
         TypeError, ValueError: the user's own token loss returns something else than such losses.
     """
     settings, chosen = inputs.settings, token_loss_of(inputs.settings.token_loss)
-    losses = chosen.function(logps, entropies, inputs)
+    losses = chosen(logps, entropies, inputs)
     if not is_builtin(settings.token_loss):
         _check_own(losses, logps, entropies, inputs)
     if inputs.rollout_weights is not None and not chosen.weighs_rollouts:

@@ -66,6 +66,9 @@ class TokenLoss:
     ratios: Callable[[Tensor, Any], Tensor] | None = None
     clipped: Callable[[Tensor, Any], Tensor] | None = None
 
+    def __call__(self, logps: Tensor, entropies: Tensor, inputs: Any) -> Tensor:
+        return self.function(logps, entropies, inputs)
+
 
 def token_loss_of(chosen: "str | TokenLoss | TokenLossFunction") -> TokenLoss:
     """Return the token loss that a setting names or is."""
@@ -85,7 +88,7 @@ def register_token_loss(name: str, loss: "TokenLoss | TokenLossFunction") -> Non
         TypeError: the loss is no function.
         ValueError: the name is taken, or is not a name.
     """
-    if not isinstance(loss, TokenLoss) and not callable(loss):
+    if not callable(loss):
         raise TypeError(f"loss must be a function or a TokenLoss; got {type(loss).__name__}")
     add_by_name(_BY_NAME, "token_loss", name, token_loss_of(loss), taken=_BUILTIN)
 
@@ -308,12 +311,12 @@ def top_entropy(loss: "str | TokenLoss | TokenLossFunction", share: float) -> To
 
     def selected(logps: Tensor, entropies: Tensor, inputs: "LossInputs") -> Tensor:
         if len(entropies) == 0:  # without a quantile
-            return inner.function(logps, entropies, inputs)
+            return inner(logps, entropies, inputs)
         levels = entropies.detach()
         if inputs.active is not None:
             levels = levels.where(inputs.active, torch.nan)
         low = levels < levels.nanquantile(1 - share)
-        return inner.function(logps, entropies, inputs).masked_fill(low, 0.0)
+        return inner(logps, entropies, inputs).masked_fill(low, 0.0)
 
     return replace(inner, function=selected, needs_sequences=True, scales_with_advantage=False)
 
@@ -336,7 +339,7 @@ def near_policy(loss: "str | TokenLoss | TokenLossFunction", threshold: float) -
         raise ValueError("threshold must be a number; got NaN")
 
     def kept(logps: Tensor, entropies: Tensor, inputs: "LossInputs") -> Tensor:
-        losses = inner.function(logps, entropies, inputs)
+        losses = inner(logps, entropies, inputs)
         sampler = inputs.old_logps if inputs.rollout_logps is None else inputs.rollout_logps
         distances = torch.zeros_like(logps) if sampler is None else (sampler - logps.detach()).nan_to_num(nan=0.0)
         left = inputs.mean_by_sequence(distances) > threshold

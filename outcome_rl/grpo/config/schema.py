@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.outcomes.functions import load_function
 from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels.loss.settings import KLPenalty, LossAggregation
+from outcome_rl_kernels.loss.token_losses import TokenLossFunction, token_loss_names
 
 # The length of a run affects its results only through a schedule of the learning rate that depends on it.
 _LENGTH = ("trainer.total_training_steps", "trainer.total_epochs")
 _SCHEDULES_WITHOUT_LENGTH = ("constant", "constant_with_warmup")
+_VERL_LOSS_MODES = {"vanilla": "ppo", "geo_mean": "gmpo"}  # the other names are verl's, too
 
 
 @dataclass(frozen=True)
@@ -234,9 +237,10 @@ class ActorConfig:
     ref_param_offload: bool = setting(
         False, "Keep the reference policy in main memory while it is not used.", affects_results=False
     )
-    loss_mode: Literal["vanilla", "gspo", "geo_mean", "cispo", "sapo", "dppo_tv", "dppo_kl"] = setting(
+    loss_mode: str = setting(
         "vanilla",
-        "Token loss, under verl's names: vanilla is PPO's, geo_mean GMPO's; docs/math.md has the formulas.",
+        "Token loss, under verl's names: vanilla (PPO), gspo, geo_mean (GMPO), cispo and the others of docs/math.md; "
+        "your own by register_token_loss, or module:function.",
     )
     clip_ratio_low: float = setting(0.2, "The ratio is clipped at 1 minus this.", ge=0, le=1)
     clip_ratio_high: float = setting(
@@ -253,6 +257,26 @@ class ActorConfig:
     entropy_coeff: float = setting(0.0, "Coefficient of the entropy bonus.")
     grad_clip: float = setting(1.0, "Largest norm of the gradient.", gt=0)
     optim: OptimConfig = field(default_factory=OptimConfig)
+
+    def __post_init__(self) -> None:
+        self.token_loss()
+
+    def token_loss(self) -> str | TokenLossFunction:
+        """Return the token loss that `loss_mode` names, as `linear_policy_loss` takes it.
+
+        Raises:
+            ValueError: there is no such loss.
+        """
+        if ":" in self.loss_mode:
+            try:
+                return load_function(self.loss_mode)
+            except ValueError as error:
+                raise ValueError(f"loss_mode: {error}") from error
+        name = _VERL_LOSS_MODES.get(self.loss_mode, self.loss_mode)
+        if name not in token_loss_names():
+            known = ", ".join(map(repr, (*_VERL_LOSS_MODES, *token_loss_names())))
+            raise ValueError(f"loss_mode must be module:function or one of {known}; got {self.loss_mode!r}")
+        return name
 
 
 @dataclass(frozen=True)
@@ -371,7 +395,7 @@ class TrainConfig:
             "epsilon_low": actor.clip_ratio_low,
             "epsilon_high": actor.clip_ratio_high,
             "delta": actor.clip_ratio_c,
-            "token_loss": {"vanilla": "ppo", "geo_mean": "gmpo"}.get(actor.loss_mode, actor.loss_mode),
+            "token_loss": actor.token_loss(),
             "loss_agg": actor.loss_agg_mode,
             "entropy_coef": actor.entropy_coeff,
         }

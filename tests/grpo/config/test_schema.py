@@ -5,12 +5,13 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args
 
 import pytest
+from token_losses import doubled, doubled_of_sequences
 
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.tracking import _TRACKERS
 from outcome_rl.settings import settings_of
-from outcome_rl_kernels import LinearPolicyLoss
+from outcome_rl_kernels import LinearPolicyLoss, register_token_loss
 
 SETTINGS = {one.name: one for one in settings_of(TrainConfig)}
 NUMBERS = [one for one in SETTINGS.values() if one.range]
@@ -73,6 +74,28 @@ def test_the_settings_of_the_loss_are_its_arguments() -> None:
     assert (config.loss_settings["beta"], config.loss_settings["temperature"]) == (0.5, 0.7)
     assert config.loss_settings["token_loss"] == "gspo"
     LinearPolicyLoss(**config.loss_settings)
+
+
+@pytest.mark.parametrize(
+    ("loss_mode", "token_loss"),
+    [
+        ("vanilla", "ppo"),
+        ("geo_mean", "gmpo"),
+        ("vespo", "vespo"),
+        ("reinforce", "reinforce"),
+        ("token_losses:doubled", doubled),
+        ("token_losses:doubled_of_sequences", doubled_of_sequences),
+    ],
+)
+def test_the_loss_mode_names_any_token_loss(loss_mode: str, token_loss: object) -> None:
+    settings = load_config("toy", [f"actor.loss_mode={loss_mode}"]).loss_settings
+    assert settings["token_loss"] == token_loss
+    LinearPolicyLoss(**settings)
+
+
+def test_a_registered_token_loss_is_a_loss_mode() -> None:
+    register_token_loss("doubled", doubled)
+    assert load_config("toy", ["actor.loss_mode=doubled"]).loss_settings["token_loss"] == "doubled"
 
 
 def test_loggers_are_the_trackers_and_the_console() -> None:

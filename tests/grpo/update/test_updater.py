@@ -324,6 +324,19 @@ def test_a_restored_updater_continues_bit_for_bit(
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("name", ["doubled", "doubled_of_sequences"])
+def test_a_token_loss_may_be_named_by_its_module(
+    name: str, base: Policy, grouped: list[Sample], make_config: MakeConfig
+) -> None:
+    """The gradient is that of the built-in loss, times 2."""
+    modes = "reinforce", f"token_losses:{name}"
+    settings = (make_config("actor.grad_clip=1e9", "actor.kl_loss_coef=0", f"actor.loss_mode={mode}") for mode in modes)
+    (one, _), (two, _) = (stepped(base, config, grouped, steps=1) for config in settings)
+    for once, twice in zip(one.model.parameters(), two.model.parameters(), strict=True):
+        assert once.grad is not None
+        torch.testing.assert_close(2 * once.grad, twice.grad)
+
+
 @pytest.mark.parametrize("loss_mode", ["vanilla", "gspo"])
 def test_several_updates_are_clipped_around_the_policy_that_sampled(
     loss_mode: str, base: Policy, grouped: list[Sample], make_config: MakeConfig
