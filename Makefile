@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PEERS  := $(VENV)/.peers
+BASELINES := $(VENV)/.baselines
 SITE   := $(VENV)/.site
 VLLM   := .venv-vllm
 INTEGRATIONS := .venv-integrations
@@ -80,10 +80,10 @@ $(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integr
 check-native: install ## Run the tests of the C++ under ASan, UBSan and TSan, two minutes; needs GCC with its sanitizers
 	.ci/check-native $(BIN)/python
 
-bench: install $(PEERS) ## Time the loss next to its peers, and host latencies; ARGS="--rounds 5" is quicker
+bench: install $(BASELINES) ## Time the loss, other libraries' losses, and host latencies; ARGS="--rounds 5" is quicker
 	$(BIN)/python -m pytest bench --benchmark-columns=median,iqr,rounds --benchmark-group-by=group
 	$(BIN)/outcome-rl bench loss --out bench/results $(ARGS)
-	$(BIN)/outcome-rl bench counts --out bench/results
+	$(BIN)/python -m bench.counts --out bench/results
 
 pages: install ## Write the tables and plots of docs/ from the records and the settings
 	$(BIN)/python -m bench.pages
@@ -97,9 +97,9 @@ $(SITE): $(READY)
 	@touch $@
 
 # Without their dependencies, which are installed or listed beside them: they must not move a pinned version.
-$(PEERS): $(READY) bench/peers.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement bench/peers.txt
-	@touch $(PEERS)
+$(BASELINES): $(READY) bench/baselines.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement bench/baselines.txt
+	@touch $(BASELINES)
 
 lint: install ## Check style, types and the floors of imports
 	$(BIN)/ruff check .

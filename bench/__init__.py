@@ -1,1 +1,1 @@
-"""Committed benchmark records, the pages written from them, and host latencies; not installed."""
+"""Benchmarks of a checkout, their committed results, and the pages written from them; not installed."""

@@ -2,7 +2,7 @@
 
 correctness  losses and log-probabilities against float64; capture, no synchronisation, determinism, compile; the tests
 counts       exact counts under contention; time of a step's advantages, of counting and of growth
-speed        products, row passes, and the loss compared with its peers, with its peak memory and its launches
+speed        products, row passes, and the loss compared with its baselines, with its peak memory and its launches
 variants     the loss with other chunks, sums, grids and row kernels: which choices of the code pay
 trainer      ten training steps with their synchronisations, and a resumed run
 all          one after another
@@ -37,7 +37,7 @@ def main() -> None:
     if options.dry:
         os.environ |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}  # read when torch and triton are imported
     from bench.gpu_parts.report import DRY, Report
-    from outcome_rl.bench.record import commit, write_result
+    from outcome_rl.bench.result_file import commit, write_result
 
     if options.dry != DRY:
         parser.error("this PyTorch finds no GPU; --dry runs everything in small on the CPU")

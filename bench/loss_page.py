@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from outcome_rl.bench.baselines import BASELINES, OURS
 from outcome_rl.bench.loss_report import Record, Row, Section, number, of_floor, table
-from outcome_rl.bench.peers import OURS, PEERS
 
 RECORDS = ("loss-cpu", "loss-cuda")
 # Sections of the two summary tables in docs/losses.md; the first are plotted.
@@ -98,7 +98,7 @@ def _panel(axes: Axes, name: str, section: Section) -> None:
     if of_ours:
         axes.plot(*zip(*of_ours, strict=True), "o-", color="#0b6e99", label=f"{OURS}, by workspace")
     # A library keeps its mark in every panel; unfilled, so that two at one place are both seen.
-    marks = {peer.name: (f"C{i % 10}", "s^vD<>P*Xp"[i % 10]) for i, peer in enumerate(PEERS[1:], start=1)}
+    marks = {baseline.name: (f"C{i % 10}", "s^vD<>P*Xp"[i % 10]) for i, baseline in enumerate(BASELINES[1:], start=1)}
     for label, point in points.items():
         if label in marks:
             colour, marker = marks[label]

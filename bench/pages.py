@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import decoding, loss_page, math_verify_suite, vllm_step
+from bench import decoding, loss_page, math_verify_suite, outcomes, step, vllm_step
 from experiments.bandits import sweeps
 from experiments.paper import frontier, methods
 from experiments.paper.measures import Results
 from experiments.smollm2 import record as smollm2
-from outcome_rl.bench import outcomes, step
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -111,10 +110,10 @@ def generated_block(record: dict[str, Any]) -> str:
 
 def earlier_block(loop: dict[str, Any], parts: dict[str, Any]) -> str:
     """Return the figures of the two benchmarks before this one: a whole step, and training and rollout apart."""
-    lines = ["| compared with | measurement | outcome_rl | peer | ratio |", "|---|---|---:|---:|---:|"]
+    lines = ["| compared with | measurement | outcome_rl | baseline | ratio |", "|---|---|---:|---:|---:|"]
 
-    def add(peer: str, name: str, ours: float, theirs: float) -> None:
-        lines.append(f"| {peer} | {name} | {ours:.0f} ms | {theirs:.0f} ms | {theirs / ours:.2f} |")
+    def add(baseline: str, name: str, ours: float, theirs: float) -> None:
+        lines.append(f"| {baseline} | {name} | {ours:.0f} ms | {theirs:.0f} ms | {theirs / ours:.2f} |")
 
     steps = loop["figures"]["steps"]
     add("plain loop", "toy, whole step, one thread", steps["outcome_rl"]["median_ms"], steps["plain"]["median_ms"])

@@ -9,11 +9,9 @@ import json
 import logging
 import warnings
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.bench import BENCHMARKS
 from outcome_rl.grpo.commands import add_commands
 from outcome_rl.terminal import (
     at_least_one,
@@ -91,9 +89,11 @@ def env(as_json: bool) -> None:
     print(*environment["devices"], sep="\n")
 
 
-def bench(name: str, argv: Sequence[str]) -> None:
-    """Run a benchmark; its options are its own."""
-    import_module(f"outcome_rl.bench.{name}").main(argv)
+def bench_loss(argv: Sequence[str]) -> None:
+    """Measure the policy loss; the options belong to the benchmark."""
+    from outcome_rl.bench import loss
+
+    loss.main(argv)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -159,9 +159,12 @@ def _add_analyze(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("bench", help="measure a part of the library on this machine")
     benchmarks = parser.add_subparsers(required=True, metavar="NAME")
-    for name, description in BENCHMARKS.items():
-        one = benchmarks.add_parser(name, help=description, add_help=False)
-        one.set_defaults(run=bench, name=name, argv=[])
+    loss = benchmarks.add_parser(
+        "loss",
+        help="time, memory and error of the policy loss, compared with other libraries and with its matrix products",
+        add_help=False,
+    )
+    loss.set_defaults(run=bench_loss, argv=[])
 
 
 if __name__ == "__main__":

@@ -260,7 +260,7 @@ def test_file_without_usable_golds_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(not GENERATIONS.is_dir(), reason="the published generations are not beside this checkout")
 @pytest.mark.parametrize("name", ["math500_3models", "nemo_math50x3", "dc_aime2024"])
 def test_pass_at_1_agrees_with_published_verdicts(name: str, tmp_path: Path) -> None:
-    from outcome_rl.bench.outcomes import RULES
+    from bench.outcomes import RULES
 
     rows = [json.loads(line) for line in (GENERATIONS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
     # Where a rule of docs/outcomes.md differs from math-verify, its verdicts are not what we report.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bench.gpu_parts.report import DEVICE, DRY, GOAL, VOCABULARIES, Figures, Report, require
 from outcome_rl.bench.cases import Spec, make_case
-from outcome_rl.bench.record import ROOT
+from outcome_rl.bench.result_file import ROOT
 from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
 
 SETTINGS: dict[str, Figures] = {

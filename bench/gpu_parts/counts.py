@@ -4,8 +4,8 @@ from functools import partial
 
 import torch
 
+from bench import counts as counts_bench
 from bench.gpu_parts.report import DEVICE, DRY, Figures, Report, require
-from outcome_rl.bench import counts as counts_bench
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 
 

@@ -1,4 +1,4 @@
-"""Time and memory of the loss on a GPU: its products, its row passes, and the whole compared with its peers."""
+"""Time and memory of the loss on a GPU: its products, its row passes, and the whole compared with its baselines."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,11 +9,11 @@ from torch import Tensor
 from bench.gpu_parts.report import DEAD, DEVICE, DRY, GOAL, Figures, Report, release, require
 from outcome_rl.bench import loss as loss_bench
 from outcome_rl.bench.accuracy import gradients
+from outcome_rl.bench.baselines import BASELINES, OURS, ours
 from outcome_rl.bench.cases import MODELS, make_case
 from outcome_rl.bench.loss_plans import SLOW, Plan
 from outcome_rl.bench.loss_report import Section, table
 from outcome_rl.bench.measure import interleaved_times
-from outcome_rl.bench.peers import OURS, PEERS, ours
 from outcome_rl_kernels.loss import row_kernels_triton
 from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs
 
@@ -85,10 +85,10 @@ def registers() -> list[int]:
     return sorted({kernel.n_regs for kernel in kernels if getattr(kernel, "n_regs", None)})
 
 
-def loss_next_to_its_peers(report: Report) -> dict[str, Section]:
-    """Check, time and measure the loss and its installed peers, with all tokens and with 45 % of them dead."""
+def loss_next_to_its_baselines(report: Report) -> dict[str, Section]:
+    """Check, time and measure the loss and its installed baselines, with all tokens and with 45 % of them dead."""
     found = {}
-    left_out = tuple(peer.name for peer in PEERS[2:]) if DRY else SLOW
+    left_out = tuple(baseline.name for baseline in BASELINES[2:]) if DRY else SLOW
     for name, spec, most_ms in (("all tokens", GOAL, 72.0), ("45 % dead", DEAD, 42.0)):
         plan = Plan(name=name, spec=spec, seconds=0.1 if DRY else 45, without=left_out)
         section = loss_bench.run(plan, DEVICE, 2 if DRY else 20, plan.seconds)
@@ -97,13 +97,13 @@ def loss_next_to_its_peers(report: Report) -> dict[str, Section]:
         rows = {row["name"]: row for row in section["rows"]}
         require(rows[OURS]["obstacle"] is None, f"{name}: {rows[OURS]['obstacle']}")
         medians = {
-            peer: row["times"]["forward_backward"]["median_ms"]
-            for peer, row in rows.items()
+            baseline: row["times"]["forward_backward"]["median_ms"]
+            for baseline, row in rows.items()
             if row["carries_coefficients"] and row["obstacle"] is None
         }
         own = medians.pop(OURS)
         report.at_most(f"loss, {name}", most_ms, own, "ms")
-        report.at_most(f"loss, {name}, over the fastest peer", 1.0, own / min(medians.values()), "times")
+        report.at_most(f"loss, {name}, over the fastest baseline", 1.0, own / min(medians.values()), "times")
         case, peak = section["case"], rows[OURS]["peak_mib"]
         gradient_bytes = (case["rows"] + case["vocabulary"]) * case["hidden"] * spec.dtype.itemsize
         extra = None if peak is None else peak / 1024 - gradient_bytes / 2**30
@@ -125,4 +125,4 @@ def launches(report: Report) -> Figures:
     return {key: {"ms": ms, "times": n} for key, ms, n in sorted(rows, key=lambda row: -row[1])[:20] if DRY or ms > 0}
 
 
-CHECKS = (products, row_passes, loss_next_to_its_peers, launches)
+CHECKS = (products, row_passes, loss_next_to_its_baselines, launches)

@@ -50,7 +50,7 @@ def check(seeds: int) -> bool:
 def run(seeds: int, folder: Path) -> None:
     """Print the figures, and write bandits.json and bandits.png into `folder`."""
     from experiments.bandits.plots import plot
-    from outcome_rl.bench.record import write_result  # loads torch, which the checks do without
+    from outcome_rl.bench.result_file import write_result  # loads torch, which the checks do without
 
     panels = sweep(seeds, progress=lambda title: print(f"{title}: done", file=sys.stderr, flush=True))
     written, picture = write_result(folder, "bandits", {"seeds": seeds}, panels), folder / "bandits.png"

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from experiments.paper.figures import COLOURS, draw_curve, finish_axes, save_small
 from experiments.paper.measures import BASE
 from experiments.paper.tables import label, table
-from outcome_rl.bench.record import write_result
+from outcome_rl.bench.result_file import write_result
 from outcome_rl.grpo.run.compare import WORDS, compare_runs, margin
 from outcome_rl.grpo.run.report import Run, read_run
 from outcome_rl.verdicts import Case, judge

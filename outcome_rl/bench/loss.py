@@ -1,9 +1,9 @@
-"""Time, peak memory and error of the policy loss, compared with its peers and the floor of its matrix products.
+"""Time, peak memory and error of the policy loss, compared with other libraries and the floor of its matrix products.
 
 All losses run in one process, in rounds, on the same inputs; one whose loss or gradients are not those of the
 specification in float64 is listed as failed and not timed. The floor is the time of the matrix products that no such
 loss can do without: three for forward and backward (logits, gradient of the hidden states, gradient of the weight), one
-without gradient; for losses from logits, a copy of the logits. The record is written after every section.
+without gradient; for losses from logits, a copy of the logits. The result file is written after every section.
 
 "0.1B step" and "8B step" are whole steps of SmolLM2-135M and Llama-3.1-8B over steps with our loss, by arithmetic: one
 product with every weight to sample a token, three to learn from it, the head's three as slow as the loss.
@@ -23,22 +23,22 @@ from torch import Tensor
 
 from outcome_rl.bench import loss_report, responses
 from outcome_rl.bench.accuracy import Errors, Truth, gradients, objection, truth_of
+from outcome_rl.bench.baselines import (
+    BASELINES,
+    EAGER,
+    LOGITS_BASELINES,
+    OURS,
+    SUPPORT_BASELINES,
+    Baseline,
+    baseline_versions,
+    ours,
+    own_token_loss,
+)
 from outcome_rl.bench.cases import Batch, Case, Spec, make_case
 from outcome_rl.bench.loss_plans import Plan, cpu_plans, gpu_plans
 from outcome_rl.bench.loss_report import Row, Section
 from outcome_rl.bench.measure import Times, interleaved_times, peak_mib
-from outcome_rl.bench.peers import (
-    EAGER,
-    LOGITS_PEERS,
-    OURS,
-    PEERS,
-    SUPPORT_PEERS,
-    Peer,
-    ours,
-    own_token_loss,
-    peer_versions,
-)
-from outcome_rl.bench.record import add_out, write_result
+from outcome_rl.bench.result_file import add_out, write_result
 
 FLOOR = "floor"
 
@@ -47,7 +47,7 @@ FLOOR = "floor"
 class Entry:
     """A loss in a section, with its inputs and results."""
 
-    peer: Peer
+    baseline: Baseline
     inputs: tuple[Tensor, ...]
     batch: Batch
     row: Row
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch._dynamo.config.recompile_limit = 64  # else the eighth shape is run uncompiled under the name of the compiled
     rounds = options.rounds or (30 if device.type == "cuda" else 15)
     limit = options.time_limit or (480.0 if device.type == "cuda" else float("inf"))
-    config = {"rounds": rounds, "peers": peer_versions()}
+    config = {"rounds": rounds, "baselines": baseline_versions()}
     part = "-".join(re.findall(r"[a-z0-9]+", options.sections.lower()))
     name = f"loss-{device.type}" + (f"-{part}" if part else "")
     start = time.monotonic()
@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         "--sections",
         default="",
         metavar="TEXT",
-        help="only sections with TEXT in their name; their record has TEXT in its name",
+        help="only sections with TEXT in their name; their result file has TEXT in its name",
     )
     parser.add_argument("--rounds", type=int, help="rounds of each measurement, at most (30 on a GPU, 15 on the CPU)")
     parser.add_argument(
@@ -118,7 +118,7 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
     inputs: tuple[Tensor, ...] = (case.hidden, case.weight)
     if plan.from_logits:
         inputs = (case.hidden @ case.weight.t(),)
-    entries = [_entry(peer, inputs, case.batch, device) for peer in _peers(plan, case)]
+    entries = [_entry(baseline, inputs, case.batch, device) for baseline in _baselines(plan, case)]
     _check(entries, inputs, plan, case)
     runners = {entry.row["name"]: entry for entry in entries if entry.runs}
 
@@ -132,7 +132,7 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
 
     floors: dict[str, Times] = {}
     active_NH = case.hidden[case.batch.mask_N]
-    calls = {name: partial(gradients, e.peer.loss, e.inputs, e.batch) for name, e in runners.items()}
+    calls = {name: partial(gradients, e.baseline.loss, e.inputs, e.batch) for name, e in runners.items()}
     floor = _copy_of(inputs[0]) if plan.from_logits else _products(active_NH, case.weight, 3)
     time_all("forward_backward", {FLOOR: floor, **calls}, 1.0)
     for name, call in calls.items():
@@ -140,13 +140,13 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
         _collect(device)
     if plan.all_modes:
         floor = _products(active_NH, case.weight, 1)
-        whole = {name: entry for name, entry in runners.items() if entry.peer in PEERS}
-        forward = {name: partial(_forward, e.peer.loss, e.inputs, e.batch) for name, e in whole.items()}
+        whole = {name: entry for name, entry in runners.items() if entry.baseline in BASELINES}
+        forward = {name: partial(_forward, e.baseline.loss, e.inputs, e.batch) for name, e in whole.items()}
         time_all("forward", {FLOOR: floor, **forward}, 0.5)
         logps = {
-            name: partial(torch.no_grad()(e.peer.logps), *e.inputs, e.batch)
+            name: partial(torch.no_grad()(e.baseline.logps), *e.inputs, e.batch)
             for name, e in whole.items()
-            if e.peer.logps is not None
+            if e.baseline.logps is not None
         }
         time_all("no_grad", {FLOOR: floor, **logps}, 0.3)
     return Section(
@@ -157,30 +157,34 @@ def run(plan: Plan, device: torch.device, rounds: int, seconds: float) -> Sectio
     )
 
 
-def _peers(plan: Plan, case: Case) -> list[Peer]:
-    compared = SUPPORT_PEERS if plan.spec.has_support else LOGITS_PEERS if plan.from_logits else PEERS
-    peers = [peer for peer in compared if peer.name not in plan.without]
+def _baselines(plan: Plan, case: Case) -> list[Baseline]:
+    compared = SUPPORT_BASELINES if plan.spec.has_support else LOGITS_BASELINES if plan.from_logits else BASELINES
+    baselines = [baseline for baseline in compared if baseline.name not in plan.without]
     logits_bytes = len(case.hidden) * len(case.weight) * case.hidden.element_size()
     bounded = [
-        Peer(f"{OURS}, workspace {share:g} of the logits", partial(ours, workspace_bytes=int(share * logits_bytes)))
+        Baseline(f"{OURS}, workspace {share:g} of the logits", partial(ours, workspace_bytes=int(share * logits_bytes)))
         for share in plan.workspaces
     ]
-    own = [Peer(f"{OURS}, token loss of your own", partial(ours, token_loss=own_token_loss))] if plan.all_modes else []
-    return [*peers[:1], *own, *bounded, *peers[1:]]
+    own = (
+        [Baseline(f"{OURS}, token loss of your own", partial(ours, token_loss=own_token_loss))]
+        if plan.all_modes
+        else []
+    )
+    return [*baselines[:1], *own, *bounded, *baselines[1:]]
 
 
-def _entry(peer: Peer, inputs: tuple[Tensor, ...], batch: Batch, device: torch.device) -> Entry:
+def _entry(baseline: Baseline, inputs: tuple[Tensor, ...], batch: Batch, device: torch.device) -> Entry:
     row = Row(
-        name=peer.name,
-        carries_coefficients=peer.carries_coefficients,
-        obstacle=peer.obstacle(device),
+        name=baseline.name,
+        carries_coefficients=baseline.carries_coefficients,
+        obstacle=baseline.obstacle(device),
         errors=None,
         times={},
         peak_mib=None,
     )
     if len(inputs) == 1 and row["obstacle"] is None:
-        inputs = (peer.prepare(*inputs, batch),)
-    return Entry(peer, inputs, batch if peer.carries_coefficients else batch.as_cross_entropy(), row)
+        inputs = (baseline.prepare(*inputs, batch),)
+    return Entry(baseline, inputs, batch if baseline.carries_coefficients else batch.as_cross_entropy(), row)
 
 
 def _check(entries: Sequence[Entry], inputs: Sequence[Tensor], plan: Plan, case: Case) -> None:
@@ -191,7 +195,7 @@ def _check(entries: Sequence[Entry], inputs: Sequence[Tensor], plan: Plan, case:
     for batch, policy in groups:
         # Plain PyTorch first: its errors are the measure of ours.
         group = sorted(
-            (e for e in entries if e.peer.carries_coefficients is policy), key=lambda e: e.peer.name != EAGER
+            (e for e in entries if e.baseline.carries_coefficients is policy), key=lambda e: e.baseline.name != EAGER
         )
         if not any(entry.runs for entry in group):
             continue
@@ -200,13 +204,15 @@ def _check(entries: Sequence[Entry], inputs: Sequence[Tensor], plan: Plan, case:
         for entry in group:
             if entry.runs:
                 row = entry.row
-                row["errors"], row["obstacle"] = attempt(entry.peer, entry.inputs, batch, truth, eager, plan.spec.dtype)
-                eager = row["errors"] if entry.peer.name == EAGER else eager
+                row["errors"], row["obstacle"] = attempt(
+                    entry.baseline, entry.inputs, batch, truth, eager, plan.spec.dtype
+                )
+                eager = row["errors"] if entry.baseline.name == EAGER else eager
                 _collect(case.hidden.device)
 
 
 def attempt(
-    peer: Peer, inputs: Sequence[Tensor], batch: Batch, truth: Truth, eager: Errors | None, dtype: torch.dtype
+    baseline: Baseline, inputs: Sequence[Tensor], batch: Batch, truth: Truth, eager: Errors | None, dtype: torch.dtype
 ) -> tuple[Errors | None, str | None]:
     """Return the errors of a loss, and why it must not be timed, if it must not.
 
@@ -214,18 +220,18 @@ def attempt(
     """
     try:
         logps_R = None
-        if peer.logps is not None:
+        if baseline.logps is not None:
             with torch.no_grad():
-                logps_R = peer.logps(*inputs, batch)[batch.mask_N]
+                logps_R = baseline.logps(*inputs, batch)[batch.mask_N]
         copies = [tensor.clone() for tensor in inputs] if len(inputs) == 1 else inputs  # some write over logits
-        loss, grads = gradients(peer.loss, copies, batch)
+        loss, grads = gradients(baseline.loss, copies, batch)
         shaped = [_like(grad, true) for grad, true in zip(grads, truth.gradients, strict=True)]
         errors = truth.errors_of(loss, shaped, logps_R)
     except torch.OutOfMemoryError:
         return None, "out of memory"
     except Exception as error:  # noqa: BLE001
         return None, f"failed: {type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
-    found = objection(errors, eager if peer.name.startswith(OURS) else None, dtype)
+    found = objection(errors, eager if baseline.name.startswith(OURS) else None, dtype)
     return errors, None if found is None else f"failed: {found}"
 
 

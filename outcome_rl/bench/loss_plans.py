@@ -6,8 +6,8 @@ from typing import Literal
 
 import torch
 
+from outcome_rl.bench.baselines import COMPILED
 from outcome_rl.bench.cases import Spec
-from outcome_rl.bench.peers import COMPILED
 
 WORKSPACES = (1.0, 0.5, 0.25, 0.125)
 KEPT = (1, 8, 16, 64)
@@ -33,7 +33,7 @@ class Plan:
         workspaces: bounds on our logits that are timed as well, as shares of all logits.
         all_modes: also time the forward pass alone, and log-probabilities without gradient.
         from_logits: compare the losses that take logits.
-        without: names of peers to leave out.
+        without: names of baselines to leave out.
     """
 
     name: str

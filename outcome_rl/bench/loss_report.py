@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple, TypedDict
 
 from outcome_rl.bench.accuracy import Errors
+from outcome_rl.bench.baselines import OURS
 from outcome_rl.bench.measure import Times
-from outcome_rl.bench.peers import OURS
 
 HEADINGS = {"forward_backward": "forward + backward", "forward": "forward", "no_grad": "log-probs, no gradient"}
 

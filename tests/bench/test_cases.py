@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from outcome_rl.bench import cases, responses
+from outcome_rl.bench.baselines import BASELINES
 from outcome_rl.bench.cases import Spec, make_case, only_kept
-from outcome_rl.bench.peers import PEERS
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
 
@@ -75,7 +75,7 @@ def test_cross_entropy_is_the_same_batch_with_unit_advantages() -> None:
     plain = case.batch.as_cross_entropy()
     assert (plain.advantages == 1).all()
     assert plain.labels is case.batch.labels
-    loss = PEERS[1].loss(case.hidden, case.weight, plain)  # each ratio is 1: the loss is -1 wherever the mask is
+    loss = BASELINES[1].loss(case.hidden, case.weight, plain)  # each ratio is 1: the loss is -1 wherever the mask is
     torch.testing.assert_close(loss, torch.tensor(-1.0))
 
 

@@ -19,10 +19,10 @@ GOALS = {
     },
     "speed": {
         "loss, all tokens": 72,
-        "loss, all tokens, over the fastest peer": 1,
+        "loss, all tokens, over the fastest baseline": 1,
         "memory of the loss beyond inputs and gradients, all tokens": 2,
         "loss, 45 % dead": 42,
-        "loss, 45 % dead, over the fastest peer": 1,
+        "loss, 45 % dead, over the fastest baseline": 1,
         "memory of the loss beyond inputs and gradients, 45 % dead": 2,
     },
     "variants": {},

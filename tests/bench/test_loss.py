@@ -9,16 +9,16 @@ import torch
 
 from bench import loss_page
 from outcome_rl.bench import cases, loss, loss_report
+from outcome_rl.bench.baselines import BASELINES, COMPILED, LOGITS_BASELINES, SUPPORT_BASELINES, Baseline
 from outcome_rl.bench.cases import Spec
 from outcome_rl.bench.loss_plans import Plan, cpu_plans, gpu_plans
 from outcome_rl.bench.loss_report import Record
-from outcome_rl.bench.peers import COMPILED, LOGITS_PEERS, PEERS, SUPPORT_PEERS, Peer
 
 SPEC = Spec(model="tiny", dtype=torch.float32, sequences=2, length=8)
 
 
 def wrong(hidden: torch.Tensor, weight: torch.Tensor, batch: cases.Batch) -> torch.Tensor:
-    return 2 * PEERS[1].loss(hidden, weight, batch)
+    return 2 * BASELINES[1].loss(hidden, weight, batch)
 
 
 def absent(device: torch.device) -> str:
@@ -29,10 +29,12 @@ def absent(device: torch.device) -> str:
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(cases.MODELS, "tiny", (32, 257))
     monkeypatch.chdir(tmp_path)
-    peers = [*PEERS[:2], Peer("wrong", wrong), Peer("absent", wrong, obstacle=absent)]
-    monkeypatch.setattr(loss, "PEERS", peers)
-    monkeypatch.setattr(loss, "SUPPORT_PEERS", [peer for peer in SUPPORT_PEERS if peer.name != COMPILED])
-    monkeypatch.setattr(loss, "LOGITS_PEERS", LOGITS_PEERS[:2])
+    baselines = [*BASELINES[:2], Baseline("wrong", wrong), Baseline("absent", wrong, obstacle=absent)]
+    monkeypatch.setattr(loss, "BASELINES", baselines)
+    monkeypatch.setattr(
+        loss, "SUPPORT_BASELINES", [baseline for baseline in SUPPORT_BASELINES if baseline.name != COMPILED]
+    )
+    monkeypatch.setattr(loss, "LOGITS_BASELINES", LOGITS_BASELINES[:2])
     plans = [
         Plan(name="main", spec=SPEC, seconds=1, workspaces=(1.0, 0.25), all_modes=True),
         Plan(name="from logits", spec=SPEC, seconds=1, from_logits=True),
@@ -52,7 +54,7 @@ def test_a_run_leaves_a_record_with_every_loss_timed_or_explained(capsys: pytest
     content = measured()
     assert set(content) == set(Record.__annotations__)
     assert content["config"]["rounds"] == 2
-    assert set(content["config"]["peers"]) == {"trl", "liger_kernel", "cut_cross_entropy", "verl"}
+    assert set(content["config"]["baselines"]) == {"trl", "liger_kernel", "cut_cross_entropy", "verl"}
     main, from_logits, *supports = content["figures"]["sections"].values()
     rows = {row["name"]: row for row in main["rows"]}
     assert list(rows) == [

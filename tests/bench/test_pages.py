@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import loss_page, pages
-from outcome_rl.bench import step
+from bench import loss_page, pages, step
 
 BEGIN, END = "<!-- some: written by make pages -->", "<!-- end of some -->"
 

@@ -1,4 +1,4 @@
-"""The benchmark of a whole step: peers that do the same work, and figures that follow from the measurements."""
+"""The benchmark of a whole step: baselines that do the same work, and figures that follow from the measurements."""
 
 import json
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from outcome_rl.bench import step, step_peers
-from outcome_rl.bench.step import compare, main, measure, table, with_answers
-from outcome_rl.bench.step_peers import PARTS, PlainLoop, pad
+from bench import step, step_baselines
+from bench.step import compare, main, measure, table, with_answers
+from bench.step_baselines import PARTS, PlainLoop, pad
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def without_trl(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Leave TRL out (tests/integrations has its test), and keep PyTorch's threads."""
-    monkeypatch.setattr(step_peers, "find_spec", lambda name: None)
+    monkeypatch.setattr(step_baselines, "find_spec", lambda name: None)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""TRL as a peer of the benchmark of a whole step: the same loss and gradients on the same responses."""
+"""TRL as a baseline of the benchmark of a whole step: the same loss and gradients on the same responses."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from outcome_rl.bench.step import compare, measure
-from outcome_rl.bench.step_peers import PARTS, TrlLoop, installed_peers
+from bench.step import compare, measure
+from bench.step_baselines import PARTS, TrlLoop, installed_baselines
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.trainer import Trainer
 
@@ -34,9 +34,9 @@ def test_trl_learns_the_same_and_makes_whole_steps(tmp_path: Path) -> None:
     trainer = Trainer(load_config("toy", [*SMALL, f"trainer.default_local_dir={tmp_path}"]))
     try:
         samples = trainer.train_step()[0].samples
-        peer = TrlLoop(trainer)
-        compare(trainer, [peer], samples)
-        seconds, tokens = peer.step()
+        baseline = TrlLoop(trainer)
+        compare(trainer, [baseline], samples)
+        seconds, tokens = baseline.step()
     finally:
         trainer.close()
     assert set(seconds) == set(PARTS)
@@ -44,6 +44,6 @@ def test_trl_learns_the_same_and_makes_whole_steps(tmp_path: Path) -> None:
 
 
 def test_trl_is_measured_where_it_is_installed() -> None:
-    assert TrlLoop in installed_peers()
-    figures = measure("toy", SMALL, installed_peers(), rounds=1)
+    assert TrlLoop in installed_baselines()
+    figures = measure("toy", SMALL, installed_baselines(), rounds=1)
     assert list(figures) == ["outcome_rl", "plain loop", "TRL"]

@@ -372,7 +372,7 @@ def test_agrees_with_published_verdicts(file: str, matcher: OutcomeMatcher) -> N
         for answer, gold, verdict, correct in zip(answers, golds, verdicts, outcomes.correct, strict=True)
         if bool(verdict) != correct
     ]
-    from outcome_rl.bench.outcomes import RULES as rules  # it imports sympy, which the other tests do without
+    from bench.outcomes import RULES as rules  # it imports sympy, which the other tests do without
 
     unexplained = [texts for texts in differ if not any(re.search(sign, texts) for sign in rules.values())]
     assert len(unexplained) <= 0.005 * len(rows), unexplained

@@ -1,4 +1,4 @@
-"""Benchmark records: JSON files with the figures, and with all that is needed to read or repeat them."""
+"""Result files of benchmarks: measurements in JSON, and everything that is needed to read or repeat them."""
 
 import argparse
 import hashlib
@@ -18,7 +18,11 @@ ROOT = PACKAGES[0].parent
 def add_out(parser: argparse.ArgumentParser) -> None:
     """Add the option `--out`, which all benchmarks have."""
     parser.add_argument(
-        "--out", type=Path, default=Path("outcome-rl-bench"), metavar="DIR", help="folder of the record (%(default)s)"
+        "--out",
+        type=Path,
+        default=Path("outcome-rl-bench"),
+        metavar="DIR",
+        help="folder of the result file (%(default)s)",
     )
 
 
@@ -27,7 +31,7 @@ def write_result(folder: Path, name: str, config: dict[str, Any], figures: Any) 
 
     Args:
         folder: made if it does not exist.
-        name: of the benchmark; an earlier record of that name is replaced.
+        name: of the benchmark; an earlier file of that name is replaced.
         config: settings of the benchmark.
         figures: measurements; plain JSON, like `config`.
     """
@@ -46,7 +50,7 @@ def write_result(folder: Path, name: str, config: dict[str, Any], figures: Any) 
 
 
 def commit() -> str:
-    """Return the checkout's commit, and whether files besides records differ from it; else a digest of the code."""
+    """Return the checkout's commit, and whether files besides results differ from it; else a digest of the code."""
     head = _git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None
     if head is None:
         return f"sources-{_digest()}"

@@ -1,6 +1,6 @@
 """Compare outcome keys with other graders: accuracy, agreement with published verdicts, throughput, time of a step.
 
-    outcome-rl bench outcomes --data FOLDER
+    python -m bench.outcomes --data FOLDER
 
 The data are labelled pairs of answers (pairs/pairs_tests.jsonl) and model generations (generations/*.jsonl). Throughput
 is that of one process; all graders take the same rows in turns, and start every round with empty caches.
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from sympy.core.cache import clear_cache
 
+from bench.graders import BASELINES
 from outcome_rl import OutcomeMatcher, equivalent, extract_answer
-from outcome_rl.bench.graders import PEERS
-from outcome_rl.bench.record import add_out, write_result
+from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 
@@ -46,7 +46,7 @@ RULES = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="outcome-rl bench outcomes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.outcomes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--data", type=Path, required=True, metavar="FOLDER", help="pairs/pairs_tests.jsonl and generations/*.jsonl"
@@ -94,7 +94,7 @@ def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
             verdicts[name] = matcher.classify_answers(ids, predictions, golds).correct
     verdicts[KEYS] = np.array([equivalent(a, b) for a, b in zip(golds, predictions, strict=True)])
     verdicts["math-verify, as published with the pairs"] = np.array([bool(row["math_verify_0_9_0"]) for row in rows])
-    for name, grade in PEERS.items():
+    for name, grade in BASELINES.items():
         verdicts[name] = np.array([grade(a, b) for a, b in zip(golds, predictions, strict=True)])
     return {
         name: {
@@ -153,7 +153,7 @@ def measure_throughput(path: Path, rows: int, rounds: int) -> dict[str, dict[str
     """Measure answers per second; ours with every cache empty, and again on answers it has seen."""
     timed = [row for row in samples(path) if row[1] is not None][:rows]
     ids, answers, golds, _ = zip(*timed, strict=True)
-    rates: dict[str, list[float]] = {OURS: [], f"{OURS}, answers seen before": [], **{name: [] for name in PEERS}}
+    rates: dict[str, list[float]] = {OURS: [], f"{OURS}, answers seen before": [], **{name: [] for name in BASELINES}}
     with OutcomeMatcher() as matcher:
         matcher.classify_answers(["q"], [r"\sum_{k=1}^n k"], [r"\sin x"])  # loads modules and workers
         for round_number in range(rounds):
@@ -163,7 +163,7 @@ def measure_throughput(path: Path, rows: int, rounds: int) -> dict[str, dict[str
                 start = time.perf_counter()
                 matcher.classify_answers([f"{round_number} {name} {i}" for i in ids], answers, golds)
                 rates[name].append(len(timed) / (time.perf_counter() - start))
-            for name, grade in PEERS.items():
+            for name, grade in BASELINES.items():
                 clear_cache()
                 start = time.perf_counter()
                 for answer, gold in zip(answers, golds, strict=True):
@@ -226,3 +226,7 @@ def tables(figures: dict[str, Any]) -> dict[str, str]:
         step.append(f"| {name} | {row['distinct_answers']} | {row['first_ms']:.0f} ms | {row['again_ms']:.0f} ms |")
     columns = {"pairs": pairs, "generations": files, "throughput": speed, "step": step}
     return {name: "\n".join(rows) for name, rows in columns.items()}
+
+
+if __name__ == "__main__":
+    main()

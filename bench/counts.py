@@ -1,6 +1,6 @@
 """Time the count table and group_advantages, compared with a dictionary, numpy, and copies between GPU and host.
 
-    outcome-rl bench counts [--quick]
+    python -m bench.counts [--quick]
 
 Every variant is compared with the dictionary, or with the reference, before it is timed. Variants take turns in every
 round; times are medians over the rounds, in microseconds. The GPU part runs if there is a GPU.
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outcome_rl.bench.measure import time_ms
-from outcome_rl.bench.record import add_out, write_result
+from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.backends import Impl
 from outcome_rl_kernels.splitmix import mix64
@@ -46,9 +46,9 @@ SETTINGS: dict[str, Any] = {"bonus": "ucb_con", "coef": 0.2, "baseline": 0.5}
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="outcome-rl bench counts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.counts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="small tables, few rounds, no record: does it run?")
+    parser.add_argument("--quick", action="store_true", help="small tables, few rounds, no result file: does it run?")
     add_out(parser)
     options = parser.parse_args(argv)
     quick = options.quick
@@ -95,7 +95,7 @@ def filled(entries: int, **kwargs: Any) -> OutcomeCounts:
     return counts
 
 
-# --- peers ---
+# --- baselines ---
 
 
 class DictTable:
@@ -167,19 +167,19 @@ def observe(tables: Iterable[int], batches: Iterable[int], rounds: int) -> list[
     results = []
     for entries in tables:
         keys = keys_of(np.arange(entries, dtype=np.uint64))
-        peers: dict[str, Any] = {"native": filled(entries, impl="native"), "numpy": NumpyTable(keys)}
+        baselines: dict[str, Any] = {"native": filled(entries, impl="native"), "numpy": NumpyTable(keys)}
         if entries <= 10**6:  # ten million tuples are gigabytes
-            peers["dict"] = DictTable(keys)
-        results += [observe_batches(entries, peers, rows, rounds if rows < 10**5 else 3) for rows in batches]
+            baselines["dict"] = DictTable(keys)
+        results += [observe_batches(entries, baselines, rows, rounds if rows < 10**5 else 3) for rows in batches]
     return results
 
 
-def observe_batches(entries: int, peers: dict[str, Any], rows: int, rounds: int) -> Row:
+def observe_batches(entries: int, baselines: dict[str, Any], rows: int, rounds: int) -> Row:
     check = batch(entries, rows, 0)
-    before = [torch.as_tensor(table.observe(*check)) for table in peers.values()]
+    before = [torch.as_tensor(table.observe(*check)) for table in baselines.values()]
     if not all(torch.equal(other, before[0]) for other in before):
         raise RuntimeError("the tables disagree; not timed")
-    calls = {name: partial(_observe, table) for name, table in peers.items()}
+    calls = {name: partial(_observe, table) for name, table in baselines.items()}
     seeds = itertools.count(1)
     times = medians(calls, rounds, prepare=lambda: batch(entries, rows, next(seeds)))
     return {"entries": entries, "rows": rows} | against_first(times)
@@ -414,3 +414,7 @@ def against_first(times: dict[str, float]) -> Row:
     first, *others = times
     ratios = {f"{name}/{first}": times[name] / times[first] for name in others}
     return {f"{name}_us": value for name, value in times.items()} | ratios
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
-"""Peers of a whole training step: the loop that one would write with transformers and PyTorch, and TRL's GRPOTrainer.
+"""Baselines of a training step: the loop that one would write with transformers and PyTorch, and TRL's GRPOTrainer.
 
-A peer samples, computes the reference and updates on the prompts, the settings and the weights of a `Trainer`. Outcomes
-and advantages are those of this library for all. Peers pad their batches; this library packs them.
+A baseline samples, computes the reference and updates on the prompts, the settings and the weights of a `Trainer`. All
+take outcomes and advantages from this library. Baselines pad their batches; this library packs them.
 """
 
 import tempfile
@@ -59,8 +59,8 @@ def pad(samples: Sequence[Sample], token: int, device: torch.device) -> Padded:
     return Padded(*(column.to(device) for column in columns))
 
 
-class Peer(ABC):
-    """A training step on a trainer's model with a peer's implementation."""
+class Baseline(ABC):
+    """A training step on a trainer's model with a baseline's implementation."""
 
     label: str
     tolerance: float  # relative difference of loss and gradient norm from ours, in float32
@@ -117,7 +117,7 @@ class Peer(ABC):
         return time.perf_counter()
 
 
-class PlainLoop(Peer):
+class PlainLoop(Baseline):
     """`model.generate`, whole sequences through policy and reference, log-softmax and gather of all logits, AdamW."""
 
     label = "plain loop"
@@ -180,7 +180,7 @@ class PlainLoop(Peer):
         return found
 
 
-class TrlLoop(Peer):
+class TrlLoop(Baseline):
     """TRL's GRPOTrainer on batches that are given to it: its generation, reference, loss and training step."""
 
     label = "TRL"
@@ -266,8 +266,8 @@ class TrlLoop(Peer):
         return torch.stack(losses).sum().item(), norm.item()
 
 
-def installed_peers() -> list[type[Peer]]:
-    """Return the peers that can run here."""
+def installed_baselines() -> list[type[Baseline]]:
+    """Return the baselines that can run here."""
     return [PlainLoop, TrlLoop] if find_spec("trl") is not None else [PlainLoop]
 
 

@@ -1,4 +1,4 @@
-"""Other graders of answers, reimplemented from their published rules, for `outcome-rl bench outcomes`.
+"""Other graders of answers, reimplemented from their published rules, for `python -m bench.outcomes`.
 
 - `hendrycks`: string rules of the MATH dataset (hendrycks/math, modeling/math_equivalence.py), which verl's
   verl/utils/reward_score/math_reward.py uses: normalise both texts, compare strings.
@@ -146,4 +146,8 @@ def math_verify(gold: str, prediction: str) -> bool:
     return bool(verify(golds, parse(f"\\boxed{{{prediction}}}", (ExprExtractionConfig(), LatexExtractionConfig()))))
 
 
-PEERS: dict[str, Grader] = {"math-verify": math_verify, "verl (Hendrycks' strings)": hendrycks, "Qwen2.5-Math": qwen}
+BASELINES: dict[str, Grader] = {
+    "math-verify": math_verify,
+    "verl (Hendrycks' strings)": hendrycks,
+    "Qwen2.5-Math": qwen,
+}

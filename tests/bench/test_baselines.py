@@ -11,9 +11,9 @@ from packaging.requirements import Requirement
 
 from outcome_rl.bench import cases
 from outcome_rl.bench.accuracy import gradients, objection, truth_of
+from outcome_rl.bench.baselines import BASELINES, LOGITS_BASELINES, Baseline
 from outcome_rl.bench.cases import Spec, make_case
 from outcome_rl.bench.loss import attempt
-from outcome_rl.bench.peers import LOGITS_PEERS, PEERS, Peer
 
 CPU = torch.device("cpu")
 F32 = torch.float32
@@ -27,43 +27,45 @@ def tiny_and_uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def runnable(peers: list[Peer]) -> list[object]:
-    """The peers, those that cannot run here marked as skipped with their reason."""
+def runnable(baselines: list[Baseline]) -> list[object]:
+    """The baselines, those that cannot run here marked as skipped with their reason."""
     return [
-        pytest.param(peer, id=peer.name, marks=pytest.mark.skipif(why is not None, reason=f"{peer.name}: {why}"))
-        for peer in peers
-        for why in [peer.obstacle(CPU)]
+        pytest.param(
+            baseline, id=baseline.name, marks=pytest.mark.skipif(why is not None, reason=f"{baseline.name}: {why}")
+        )
+        for baseline in baselines
+        for why in [baseline.obstacle(CPU)]
     ]
 
 
 @pytest.mark.parametrize(("layout", "beta"), [("packed", 0.0), ("padded", 0.1)])
-@pytest.mark.parametrize("peer", runnable(PEERS))
-def test_a_peer_computes_the_same_loss(peer: Peer, layout: str, beta: float) -> None:
+@pytest.mark.parametrize("baseline", runnable(BASELINES))
+def test_a_baseline_computes_the_same_loss(baseline: Baseline, layout: str, beta: float) -> None:
     spec = Spec(model="tiny", dtype=F32, tokens=300, scale=0.1, layout=layout, dead=0.2, beta=beta)  # type: ignore[arg-type]
     case = make_case(spec, CPU)
     inputs = (case.hidden, case.weight)
-    for batch in (case.batch, case.off_policy) if peer.carries_coefficients else (case.batch.as_cross_entropy(),):
+    for batch in (case.batch, case.off_policy) if baseline.carries_coefficients else (case.batch.as_cross_entropy(),):
         truth = truth_of(inputs, batch)
-        truth = truth if peer.carries_coefficients else truth.as_cross_entropy()
-        errors, why = attempt(peer, inputs, batch, truth, None, F32)
+        truth = truth if baseline.carries_coefficients else truth.as_cross_entropy()
+        errors, why = attempt(baseline, inputs, batch, truth, None, F32)
         assert why is None
         assert errors is not None
         assert max(errors["gradients"]) < 1e-5
 
 
-@pytest.mark.parametrize("peer", runnable(LOGITS_PEERS))
-def test_a_peer_computes_the_same_loss_from_logits(peer: Peer) -> None:
+@pytest.mark.parametrize("baseline", runnable(LOGITS_BASELINES))
+def test_a_baseline_computes_the_same_loss_from_logits(baseline: Baseline) -> None:
     case = make_case(Spec(model="tiny", dtype=F32, sequences=4, length=16), CPU)
     logits = case.hidden @ case.weight.t()
     before = logits.clone()
     for batch in (case.batch, case.off_policy):
-        _, why = attempt(peer, (peer.prepare(logits, batch),), batch, truth_of((logits,), batch), None, F32)
+        _, why = attempt(baseline, (baseline.prepare(logits, batch),), batch, truth_of((logits,), batch), None, F32)
         assert why is None
     assert torch.equal(logits, before)
 
 
-def wrong(change: Callable[..., torch.Tensor]) -> Peer:
-    return Peer("wrong", lambda hidden, weight, batch: change(PEERS[1].loss, hidden, weight, batch))
+def wrong(change: Callable[..., torch.Tensor]) -> Baseline:
+    return Baseline("wrong", lambda hidden, weight, batch: change(BASELINES[1].loss, hidden, weight, batch))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def wrong(change: Callable[..., torch.Tensor]) -> Peer:
 def test_the_check_refuses_a_wrong_loss(change: Callable[..., torch.Tensor]) -> None:
     case = make_case(Spec(model="tiny", dtype=F32, tokens=300, scale=0.1, layout="padded"), CPU)
     inputs, batch = (case.hidden, case.weight), case.off_policy
-    assert attempt(PEERS[1], inputs, batch, truth_of(inputs, batch), None, F32)[1] is None
+    assert attempt(BASELINES[1], inputs, batch, truth_of(inputs, batch), None, F32)[1] is None
     why = attempt(wrong(change), inputs, batch, truth_of(inputs, batch), None, F32)[1]
     assert why is not None
     assert why.startswith("failed: ")
@@ -91,8 +93,8 @@ def test_the_check_refuses_a_wrong_loss(change: Callable[..., torch.Tensor]) -> 
 def test_log_probabilities_are_checked_as_well() -> None:
     case = make_case(Spec(model="tiny", dtype=F32, sequences=2, length=8), CPU)
     inputs = (case.hidden, case.weight)
-    peer = replace(PEERS[1], logps=lambda h, w, batch: (h @ w.t()).log_softmax(-1).max(dim=-1).values)
-    why = attempt(peer, inputs, case.batch, truth_of(inputs, case.batch), None, F32)[1]
+    baseline = replace(BASELINES[1], logps=lambda h, w, batch: (h @ w.t()).log_softmax(-1).max(dim=-1).values)
+    why = attempt(baseline, inputs, case.batch, truth_of(inputs, case.batch), None, F32)[1]
     assert why is not None
     assert "log-probabilities" in why
 
@@ -104,7 +106,7 @@ def test_what_a_library_raises_is_its_row() -> None:
     case = make_case(Spec(model="tiny", dtype=F32, sequences=2, length=8), CPU)
     inputs = (case.hidden, case.weight)
     truth = truth_of(inputs, case.batch)
-    assert attempt(Peer("broken", broken), inputs, case.batch, truth, None, F32) == (
+    assert attempt(Baseline("broken", broken), inputs, case.batch, truth, None, F32) == (
         None,
         "failed: RuntimeError: no kernel image",
     )
@@ -113,7 +115,7 @@ def test_what_a_library_raises_is_its_row() -> None:
 def test_ours_is_held_to_twice_the_error_of_plain_pytorch_and_others_are_not() -> None:
     case = make_case(Spec(model="tiny", dtype=F32, sequences=2, length=8), CPU)
     truth = truth_of((case.hidden, case.weight), case.batch)
-    eager = truth.errors_of(*gradients(PEERS[1].loss, (case.hidden, case.weight), case.batch), None)
+    eager = truth.errors_of(*gradients(BASELINES[1].loss, (case.hidden, case.weight), case.batch), None)
     three_times = eager | {"gradients": [3 * error for error in eager["gradients"]]}
     assert objection(three_times, None, F32) is None
     assert "gradient 1" in (objection(three_times, eager, F32) or "")
@@ -122,18 +124,18 @@ def test_ours_is_held_to_twice_the_error_of_plain_pytorch_and_others_are_not() -
 
 def test_absent_libraries_and_devices_are_obstacles_not_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    obstacles = {peer.name: peer.obstacle(CPU) for peer in PEERS}
+    obstacles = {baseline.name: baseline.obstacle(CPU) for baseline in BASELINES}
     assert obstacles["outcome_rl"] is None
     assert obstacles["plain PyTorch"] is None
     assert obstacles["TRL chunked log-probs"] == obstacles["Liger GRPO"] == obstacles["CCE"] == "not installed"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert {peer.name: peer.obstacle(CPU) for peer in PEERS}["verl, Triton"] == "needs a GPU"
+    assert {baseline.name: baseline.obstacle(CPU) for baseline in BASELINES}["verl, Triton"] == "needs a GPU"
 
 
-def test_the_pinned_peers_are_those_that_the_extra_allows() -> None:
+def test_the_pinned_baselines_are_those_that_the_extra_allows() -> None:
     root = Path(__file__).resolve().parents[2]
-    extra = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]["peers"]
-    lines = (root / "bench" / "peers.txt").read_text().splitlines()
+    extra = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]["baselines"]
+    lines = (root / "bench" / "baselines.txt").read_text().splitlines()
     pins = {pin.name: pin for pin in (Requirement(line.partition("#")[0]) for line in lines if line[:1] != "#")}
     for allowed in map(Requirement, extra):
         (pinned,) = pins[allowed.name].specifier

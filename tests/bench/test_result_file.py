@@ -1,4 +1,4 @@
-"""A record names the code that it measured."""
+"""A result file names the code that it measured."""
 
 import json
 import subprocess
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from outcome_rl.bench import record
+from outcome_rl.bench import result_file
 
 
-def test_a_record_has_what_is_needed_to_read_it(tmp_path: Path) -> None:
-    path = record.write_result(tmp_path / "results", "some", {"rounds": 3}, {"a": 1.5})
+def test_a_result_file_has_what_is_needed_to_read_it(tmp_path: Path) -> None:
+    path = result_file.write_result(tmp_path / "results", "some", {"rounds": 3}, {"a": 1.5})
     content = json.loads(path.read_text())
     assert path == tmp_path / "results" / "some.json"
     assert (content["config"], content["figures"]) == ({"rounds": 3}, {"a": 1.5})
@@ -20,7 +20,7 @@ def test_a_record_has_what_is_needed_to_read_it(tmp_path: Path) -> None:
     assert content["date"]
 
 
-def test_the_commit_of_a_checkout_tells_of_changes_but_not_of_new_records(
+def test_the_commit_of_a_checkout_tells_of_changes_but_not_of_new_result_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def git(*command: str) -> str:
@@ -35,22 +35,22 @@ def test_the_commit_of_a_checkout_tells_of_changes_but_not_of_new_records(
     git("init", "--quiet")
     git("add", ".")
     git("commit", "--quiet", "--message", "first")
-    monkeypatch.setattr(record, "ROOT", tmp_path)
+    monkeypatch.setattr(result_file, "ROOT", tmp_path)
     head = git("rev-parse", "HEAD").strip()
     (tmp_path / "bench" / "results" / "a.json").write_text("[]")
-    assert record.commit() == head
+    assert result_file.commit() == head
     (tmp_path / "code.py").write_text("x = 2\n")
-    assert record.commit() == f"{head} with uncommitted changes"
+    assert result_file.commit() == f"{head} with uncommitted changes"
 
 
 def test_without_git_a_digest_names_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "a.py").write_text("x = 1\n")
-    monkeypatch.setattr(record, "ROOT", tmp_path)
-    monkeypatch.setattr(record, "PACKAGES", (package,))
-    first = record.commit()
+    monkeypatch.setattr(result_file, "ROOT", tmp_path)
+    monkeypatch.setattr(result_file, "PACKAGES", (package,))
+    first = result_file.commit()
     assert first.startswith("sources-")
-    assert record.commit() == first
+    assert result_file.commit() == first
     (package / "a.py").write_text("x = 2\n")
-    assert record.commit() != first
+    assert result_file.commit() != first

@@ -1,7 +1,7 @@
 """Time a whole training step and its parts, compared with a plain loop and with TRL's GRPOTrainer.
 
-    outcome-rl bench step
-    outcome-rl bench step --models toy --threads 1 --rounds 20
+    python -m bench.step
+    python -m bench.step --models toy --threads 1 --rounds 20
 
 All trainers take the same model, problems, micro-batches and settings, with a KL term, AdamW and no gradient
 checkpointing. The toy policy and the random Llama are in float32; SmolLM2, which `python -m experiments.smollm2 warm`
@@ -28,9 +28,9 @@ from typing import Any
 
 import torch
 
+from bench.step_baselines import INSTALL_TRL, PARTS, Baseline, TrlLoop, installed_baselines
 from outcome_rl.bench.measure import interleaved_times, peak_mib, time_ms
-from outcome_rl.bench.record import add_out, write_result
-from outcome_rl.bench.step_peers import INSTALL_TRL, PARTS, Peer, TrlLoop, installed_peers
+from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl.files import write_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
@@ -74,14 +74,14 @@ DEFAULT_MODELS = ["toy", "llama-100m"]
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the benchmark from a command line."""
     parser = argparse.ArgumentParser(
-        prog="outcome-rl bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--models",
         nargs="+",
         choices=list(MODELS),
         default=DEFAULT_MODELS,
-        help="others than toy and llama-100m have a record of their own",
+        help="others than toy and llama-100m have a result file of their own",
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
     parser.add_argument("--threads", type=at_least_one, help="CPU threads of PyTorch (its own default)")
@@ -92,24 +92,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = [f"model.device={options.device}", *options.set]
     if options.threads:
         settings.append(f"trainer.num_threads={options.threads}")
-    peers = installed_peers()
-    if TrlLoop not in peers:
+    baselines = installed_baselines()
+    if TrlLoop not in baselines:
         print(f"TRL is left out: {INSTALL_TRL}", file=sys.stderr)
-    figures = {name: measure(name, settings, peers, options.rounds) for name in options.models}
+    figures = {name: measure(name, settings, baselines, options.rounds) for name in options.models}
     print(table(figures))
     config = {"rounds": options.rounds, "settings": settings, "models": {name: MODELS[name] for name in options.models}}
     chosen = "" if options.models == DEFAULT_MODELS else f"-{'-'.join(options.models)}"
     print(f"wrote {write_result(options.out, f'step-{options.device}{chosen}', config, figures)}", file=sys.stderr)
 
 
-def measure(name: str, settings: Sequence[str], peers: Sequence[type[Peer]], rounds: int) -> dict[str, dict[str, Any]]:
+def measure(
+    name: str, settings: Sequence[str], baselines: Sequence[type[Baseline]], rounds: int
+) -> dict[str, dict[str, Any]]:
     """Compare all trainers on a model, then time them; see `figures_of` for the figures of each."""
-    compare_in_float32(name, settings, peers)
-    with opened(name, settings, peers) as (trainer, others, samples):
+    compare_in_float32(name, settings, baselines)
+    with opened(name, settings, baselines) as (trainer, others, samples):
         steps: dict[str, Callable[[], tuple[dict[str, float], int]]] = {OURS: partial(our_step, trainer)}
-        steps |= {label: peer.step for label, peer in others.items()}
+        steps |= {label: baseline.step for label, baseline in others.items()}
         updates: dict[str, Callable[[], object]] = {OURS: partial(our_update, trainer, samples)}
-        updates |= {label: partial(peer.train, samples) for label, peer in others.items()}
+        updates |= {label: partial(baseline.train, samples) for label, baseline in others.items()}
         figures = figures_of(steps, updates, trainer.policy.device, rounds)
         scored = [sample.rollout for sample in samples]
         if name == "llama-100m":
@@ -122,22 +124,22 @@ def measure(name: str, settings: Sequence[str], peers: Sequence[type[Peer]], rou
         return figures
 
 
-def compare_in_float32(name: str, settings: Sequence[str], peers: Sequence[type[Peer]]) -> None:
-    """Compare all trainers, without the rounding of bfloat16, which moved a peer's gradient norm by 6 %."""
-    with opened(name, [*settings, "model.dtype=float32"], peers) as (trainer, others, samples):
+def compare_in_float32(name: str, settings: Sequence[str], baselines: Sequence[type[Baseline]]) -> None:
+    """Compare all trainers, without the rounding of bfloat16, which moved a baseline's gradient norm by 6 %."""
+    with opened(name, [*settings, "model.dtype=float32"], baselines) as (trainer, others, samples):
         compare(trainer, list(others.values()), samples)
 
 
 @contextmanager
 def opened(
-    name: str, settings: Sequence[str], peers: Sequence[type[Peer]]
-) -> Iterator[tuple[Trainer, dict[str, Peer], Sequence[Sample]]]:
-    """Yield our trainer on a model, its peers by their names, and the responses of a step."""
+    name: str, settings: Sequence[str], baselines: Sequence[type[Baseline]]
+) -> Iterator[tuple[Trainer, dict[str, Baseline], Sequence[Sample]]]:
+    """Yield our trainer on a model, its baselines by their names, and the responses of a step."""
     with TemporaryDirectory() as folder, ExitStack() as stack:
         overrides = [*MODELS[name], *model_inputs(name, Path(folder)), "actor.optim.lr=1e-12", *settings]
         trainer = Trainer(load_config("toy", [*overrides, f"trainer.default_local_dir={folder}/runs"]))
         stack.callback(trainer.close)
-        others = {peer.label: peer(trainer) for peer in peers}
+        others = {baseline.label: baseline(trainer) for baseline in baselines}
         trainer.state = RunState()
         yield trainer, others, trainer.train_step()[0].samples
 
@@ -208,13 +210,13 @@ def our_step(trainer: Trainer) -> tuple[dict[str, float], int]:
 
 
 def our_update(trainer: Trainer, samples: Sequence[Sample]) -> None:
-    """Update on given samples, and drop the gradients as the peers do."""
+    """Update on given samples, and drop the gradients as the baselines do."""
     trainer.updater.step(samples)
     trainer.updater.optimizer.zero_grad(set_to_none=True)
 
 
-def compare(trainer: Trainer, peers: Sequence[Peer], samples: Sequence[Sample]) -> None:
-    """Print the largest relative difference of loss and gradient norm of each peer from ours, on the same responses.
+def compare(trainer: Trainer, baselines: Sequence[Baseline], samples: Sequence[Sample]) -> None:
+    """Print the largest relative difference of loss and gradient norm of each baseline from ours, on equal responses.
 
     All responses of a random model are wrong, and its reference is itself: nothing but rounding would be compared. So
     every other response gets the advantage 1 here, the others -1, and the references noise of a tenth of their weights'
@@ -234,13 +236,15 @@ def compare(trainer: Trainer, peers: Sequence[Peer], samples: Sequence[Sample]) 
     metrics = trainer.updater.step(samples)
     trainer.updater.optimizer.zero_grad(set_to_none=True)
     ours = (metrics["actor/loss"], metrics["actor/grad_norm"])
-    for peer in peers:
-        peer.reference.load_state_dict(moved)
-        theirs = peer.train(samples)
+    for baseline in baselines:
+        baseline.reference.load_state_dict(moved)
+        theirs = baseline.train(samples)
         error = max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(theirs, ours, strict=True))
-        print(f"{peer.label}: loss and gradient norm differ by {error:.1e}", file=sys.stderr, flush=True)
-        if not error <= peer.tolerance:
-            raise ArithmeticError(f"loss and gradient norm of {peer.label} are {theirs}, ours are {ours}: not timed")
+        print(f"{baseline.label}: loss and gradient norm differ by {error:.1e}", file=sys.stderr, flush=True)
+        if not error <= baseline.tolerance:
+            raise ArithmeticError(
+                f"loss and gradient norm of {baseline.label} are {theirs}, ours are {ours}: not timed"
+            )
 
 
 def with_answers(policy: Policy, samples: Sequence[Sample]) -> list[Rollout]:

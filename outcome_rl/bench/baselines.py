@@ -3,7 +3,7 @@
 Every adapter computes the mean over the mask's tokens of PPO's clipped surrogate plus `beta` times k3, with epsilon
 0.2: the same number, which `accuracy` checks before anything is timed. A library that offers log-probabilities gets the
 rest of the loss in plain PyTorch. Nothing here is needed to use outcome_rl: a library that is absent is a row
-that says so. The versions that the adapters were written against are in bench/peers.txt.
+that says so. The versions that the adapters were written against are in bench/baselines.txt.
 """
 
 import importlib.util
@@ -50,7 +50,7 @@ def _needs(module: str, *, cuda: bool = False) -> Callable[[torch.device], str |
 
 
 @dataclass(frozen=True)
-class Peer:
+class Baseline:
     """One of the compared losses.
 
     Attributes:
@@ -69,7 +69,7 @@ class Peer:
     carries_coefficients: bool = True
 
 
-def peer_versions() -> dict[str, str]:
+def baseline_versions() -> dict[str, str]:
     """Versions of the libraries whose losses are compared, "not installed" where absent."""
     return versions_of({name: name for name in ("trl", "liger_kernel", "cut_cross_entropy", "verl")})
 
@@ -300,18 +300,18 @@ def _needs_linear_cross_entropy(device: torch.device) -> str | None:
     return None if hasattr(functional, "linear_cross_entropy") else "needs PyTorch 2.13"
 
 
-PEERS = [
-    Peer(OURS, ours, _our_logps),
-    Peer(EAGER, _eager, _eager_logps),
-    Peer(COMPILED, lambda *inputs: _compiled(_eager)(*inputs), lambda *inputs: _compiled(_eager_logps)(*inputs)),
-    Peer("TRL selective log-softmax", _with_eager_loss(_trl_selective), _trl_selective, _needs("trl")),
-    Peer("TRL chunked log-probs", _with_eager_loss(_trl_chunked), _trl_chunked, _needs("trl")),
-    Peer("Liger GRPO", _liger_grpo, obstacle=_needs("liger_kernel")),
-    Peer("Liger scaled cross-entropy", _with_eager_loss(_liger_scaled), _liger_scaled, _needs("liger_kernel")),
-    Peer("CCE", _with_eager_loss(_cce), _cce, _needs("cut_cross_entropy")),
-    Peer("verl, torch", _with_eager_loss(_verl_torch), _verl_torch, _needs("verl")),
-    Peer("verl, Triton", _with_eager_loss(_verl_triton), _verl_triton, _needs("verl", cuda=True)),
-    Peer(
+BASELINES = [
+    Baseline(OURS, ours, _our_logps),
+    Baseline(EAGER, _eager, _eager_logps),
+    Baseline(COMPILED, lambda *inputs: _compiled(_eager)(*inputs), lambda *inputs: _compiled(_eager_logps)(*inputs)),
+    Baseline("TRL selective log-softmax", _with_eager_loss(_trl_selective), _trl_selective, _needs("trl")),
+    Baseline("TRL chunked log-probs", _with_eager_loss(_trl_chunked), _trl_chunked, _needs("trl")),
+    Baseline("Liger GRPO", _liger_grpo, obstacle=_needs("liger_kernel")),
+    Baseline("Liger scaled cross-entropy", _with_eager_loss(_liger_scaled), _liger_scaled, _needs("liger_kernel")),
+    Baseline("CCE", _with_eager_loss(_cce), _cce, _needs("cut_cross_entropy")),
+    Baseline("verl, torch", _with_eager_loss(_verl_torch), _verl_torch, _needs("verl")),
+    Baseline("verl, Triton", _with_eager_loss(_verl_triton), _verl_triton, _needs("verl", cuda=True)),
+    Baseline(
         "PyTorch linear_cross_entropy",
         _torch_cross_entropy,
         obstacle=_needs_linear_cross_entropy,
@@ -320,12 +320,12 @@ PEERS = [
 ]
 
 # Over the tokens that truncated sampling kept, the others mask the logits of the whole vocabulary.
-SUPPORT_PEERS = [*PEERS[:3], Peer(f"{OURS}, policy_loss of masked logits", _ours_from_masked_logits)]
+SUPPORT_BASELINES = [*BASELINES[:3], Baseline(f"{OURS}, policy_loss of masked logits", _ours_from_masked_logits)]
 
-LOGITS_PEERS = [
-    Peer(OURS, _ours_from_logits),
-    Peer(EAGER, _eager_from_logits),
-    Peer(COMPILED, lambda *inputs: _compiled(_eager_from_logits)(*inputs)),
-    Peer("TRL selective log-softmax", _trl_from_logits, obstacle=_needs("trl")),
-    Peer("Liger GRPO", _liger_grpo_from_logits, obstacle=_needs("liger_kernel", cuda=True), prepare=_liger_logits),
+LOGITS_BASELINES = [
+    Baseline(OURS, _ours_from_logits),
+    Baseline(EAGER, _eager_from_logits),
+    Baseline(COMPILED, lambda *inputs: _compiled(_eager_from_logits)(*inputs)),
+    Baseline("TRL selective log-softmax", _trl_from_logits, obstacle=_needs("trl")),
+    Baseline("Liger GRPO", _liger_grpo_from_logits, obstacle=_needs("liger_kernel", cuda=True), prepare=_liger_logits),
 ]
