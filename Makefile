@@ -110,4 +110,4 @@ lint: install ## Check style, types and the floors of imports
 clean: ## Remove what make and the builds left; runs/ stays
 	rm -rf $(VENV) $(VLLM) $(INTEGRATIONS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find kernels outcome_rl tests -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -f kernels/outcome_rl_kernels/_native.so
+	rm -f kernels/outcome_rl_kernels/_native.so*

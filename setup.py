@@ -29,6 +29,7 @@ class CMakeBuild(build_ext):
         # A library of an earlier build must not pass for the result of this one.
         for stale in [*self.get_outputs(), *self.get_output_mapping().values()]:
             Path(stale).unlink(missing_ok=True)
+            Path(f"{stale}.sha256").unlink(missing_ok=True)
         super().run()
 
     def build_extension(self, ext: Extension) -> None:

@@ -67,6 +67,20 @@ def check_packages(source, wheel, names):
     return zipfile.ZipFile(wheel).read(f"{info}/WHEEL").decode()
 
 
+def obstacle_of(folder):
+    """What keeps the package in this folder, and no other, from its native library; "None" if nothing does."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+        "from outcome_rl_kernels import backends\n"
+        "print(backends.__file__); print(backends.native_obstacle())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    module, obstacle = ran.stdout.splitlines()
+    assert module == str(folder / "outcome_rl_kernels/backends.py")
+    return obstacle
+
+
 @needs_toolchain
 def test_with_a_compiler_the_wheel_is_native_and_runs(source, tmp_path):
     done, wheel, names = build_wheel(source, OUTCOME_RL_NATIVE="1")
@@ -79,14 +93,9 @@ def test_with_a_compiler_the_wheel_is_native_and_runs(source, tmp_path):
 
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
-    code = (
-        f"import sys; sys.path.insert(0, {str(installed)!r})\n"
-        "from outcome_rl_kernels import backends\n"
-        "print(backends.__file__, backends.native_obstacle())"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == f"{installed / 'outcome_rl_kernels/backends.py'} None"
+    assert obstacle_of(installed) == "None"
+    (installed / f"{LIBRARY}.sha256").write_text("0" * 64)
+    assert "_native.so was built from other sources" in obstacle_of(installed)
 
     code = f"import sys; sys.path.insert(0, {str(installed)!r})\n{core_only.USE_THE_CORE}"
     ran = subprocess.run([sys.executable, core_only.__file__, code], cwd=tmp_path, capture_output=True, text=True)
@@ -151,6 +160,11 @@ def test_an_editable_installation_has_the_library_beside_the_code(source):
         done = subprocess.run([sys.executable, "-c", code], cwd=source, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert library.is_file() == present
+        if present:
+            assert obstacle_of(source / "kernels") == "None"
+            with (source / "kernels/csrc/count_table.cpp").open("a") as file:
+                file.write("// changed after the library was built\n")
+            assert "_native.so was built from other sources" in obstacle_of(source / "kernels")
 
 
 def test_the_sdist_holds_what_the_native_build_needs(source):

@@ -1,7 +1,6 @@
 // The exported functions are plain C, called by ctypes, so no exception may leave them. Arrays are contiguous, aligned to
 // their elements and checked by the caller. One thread at a time may use a table.
-// A change of any signature or of its meaning raises the number in abi_version.cpp, together with ABI_VERSION in
-// backends.py.
+// A library whose sources are not those of the checkout, or of the wheel, is refused when it is loaded (sources.cpp).
 
 #pragma once
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -161,9 +162,12 @@ template <class Pass>
 void by_kind(int32_t kind, const void* logits, void* gradients, Pass pass) {
     const auto* wide = static_cast<const float*>(logits);
     const auto* half = static_cast<const Bfloat16*>(logits);
-    if (kind == 0) pass(wide, static_cast<float*>(gradients));
-    if (kind == 1) pass(half, static_cast<Bfloat16*>(gradients));
-    if (kind == 2) pass(wide, static_cast<Bfloat16*>(gradients));
+    switch (kind) {
+        case 0: return pass(wide, static_cast<float*>(gradients));
+        case 1: return pass(half, static_cast<Bfloat16*>(gradients));
+        case 2: return pass(wide, static_cast<Bfloat16*>(gradients));
+        default: std::abort();  // writing nothing would pass for a result
+    }
 }
 
 }  // namespace

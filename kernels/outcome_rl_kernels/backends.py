@@ -4,7 +4,7 @@ Every op takes `impl`: "reference" is plain PyTorch, "native" C++ on the CPU, "t
 of the device where it can run, else the reference; an explicit choice that cannot run raises.
 
 The native library is optional: C++ behind a plain C interface, built by CMake, shipped next to this file and loaded on
-first use. `OUTCOME_RL_NATIVE=0` switches it off.
+first use, unless it was built from other sources. `OUTCOME_RL_NATIVE=0` switches it off.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Mapping
 from functools import cache
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -39,8 +40,8 @@ _DTYPES: dict[str, _Dtypes] = {
     "OutcomeCounts": {},
 }
 
-ABI_VERSION = 8  # raised together with the one in csrc/abi_version.cpp whenever an exported function changes
 _PATH = Path(__file__).with_name("_native.so")
+_SOURCES = Path(__file__).parents[2] / "kernels" / "csrc"  # in a checkout
 _REBUILD = "To build it, install a C++17 compiler and reinstall with OUTCOME_RL_NATIVE=1 set, which shows why it fails"
 _POINTER, _INT64, _INT32, _FLOAT, _BOOL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float, ctypes.c_bool
 _LOGIT_ROWS = (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _INT64, _FLOAT)
@@ -194,12 +195,27 @@ def _load(path: Path, kind: type[ctypes.CDLL]) -> ctypes.CDLL | str:
         return f"this installation was built without it (no {path.name} next to {Path(__file__).name}). {_REBUILD}"
     try:
         library = kind(str(path))
-        version = library.outcome_rl_abi_version()
+        built_from = library.outcome_rl_sources
     except (OSError, AttributeError) as error:
         return f"{path.name} cannot be loaded: {error}. {_REBUILD}"
-    if version != ABI_VERSION:
-        return f"{path.name} has interface version {version}, this code needs {ABI_VERSION}. {_REBUILD}"
+    built_from.restype = ctypes.c_char_p
+    found, expected = built_from().decode(), _sources_digest(path)
+    if found != expected:
+        return (
+            f"{path.name} was built from other sources than those of this code (digest {found[:12]} in place of "
+            f"{expected[:12]}). {_REBUILD}"
+        )
     for name, (result, *arguments) in _FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
+
+
+def _sources_digest(path: Path) -> str:
+    """Return the digest of the C++ sources of a checkout, as CMakeLists.txt computes it; elsewhere the recorded one."""
+    if not _SOURCES.is_dir():
+        record = path.with_name(f"{path.name}.sha256")
+        return record.read_text(encoding="ascii").strip() if record.is_file() else "not recorded"
+    files = sorted(file for file in _SOURCES.iterdir() if file.suffix in (".cpp", ".h"))
+    lines = (f"{file.name} {sha256(file.read_bytes()).hexdigest()}\n" for file in files)
+    return sha256("".join(lines).encode()).hexdigest()

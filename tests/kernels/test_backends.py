@@ -1,6 +1,7 @@
 """Which implementation runs, why another cannot, and how the native library is found or refused."""
 
 import _ctypes
+import shutil
 
 import pytest
 import torch
@@ -124,12 +125,38 @@ def test_another_library_is_explained(monkeypatch, fresh_load):
     monkeypatch.setattr(backends, "_PATH", type(backends._PATH)(_ctypes.__file__))
     reason = native_obstacle()
     assert reason is not None
-    assert "outcome_rl_abi_version" in reason
+    assert "outcome_rl_sources" in reason
+
+
+@pytest.fixture
+def altered(tmp_path):
+    """The C++ sources with one comment more."""
+    folder = tmp_path / "csrc"
+    shutil.copytree(backends._SOURCES, folder)
+    with (folder / "count_table.h").open("a") as file:
+        file.write("// another line\n")
+    return folder
 
 
 @needs_native
-def test_a_library_of_another_interface_version_is_refused(monkeypatch, fresh_load):
-    monkeypatch.setattr(backends, "ABI_VERSION", backends.ABI_VERSION + 1)
+def test_a_library_of_other_sources_is_refused(monkeypatch, altered, fresh_load):
+    assert native_obstacle() is None
+    backends._load.cache_clear()
+    monkeypatch.setattr(backends, "_SOURCES", altered)
     reason = native_obstacle()
     assert reason is not None
-    assert f"interface version {backends.ABI_VERSION - 1}, this code needs {backends.ABI_VERSION}" in reason
+    assert "_native.so was built from other sources" in reason
+    assert OutcomeCounts().impl == "reference"
+
+
+@needs_native
+@pytest.mark.parametrize(("record", "refused"), [(None, True), ("0" * 64, True), ("", False)])
+def test_without_sources_the_recorded_digest_counts(monkeypatch, tmp_path, fresh_load, record, refused):
+    installed = tmp_path / "_native.so"
+    shutil.copy(backends._PATH, installed)
+    if record is not None:
+        digest = record or backends._sources_digest(backends._PATH)
+        installed.with_name("_native.so.sha256").write_text(digest)
+    monkeypatch.setattr(backends, "_PATH", installed)
+    monkeypatch.setattr(backends, "_SOURCES", tmp_path / "csrc")
+    assert (native_obstacle() is not None) == refused
