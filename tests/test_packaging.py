@@ -68,7 +68,7 @@ def check_packages(source, wheel, names):
 
 
 def obstacle_of(folder):
-    """What keeps the package in this folder, and no other, from its native library; "None" if nothing does."""
+    """Return why the package in this folder cannot use its native library; "None" if it can."""
     code = (
         f"import sys; sys.path.insert(0, {str(folder)!r})\n"
         "from outcome_rl_kernels import backends\n"
