@@ -22,10 +22,11 @@ from math_verify import ExprExtractionConfig, LatexExtractionConfig, LatexNormal
 from math_verify.errors import TimeoutException
 
 from outcome_rl.outcomes.extraction import extract_answer
-from outcome_rl.outcomes.functions import Failure, value_of
+from outcome_rl.outcomes.functions import describe
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS
-from outcome_rl.outcomes.isolated import isolated
 from outcome_rl.outcomes.keys import canonical_text
+from outcome_rl.outcomes.worker_pool import WorkerPool
+from outcome_rl.outcomes.worker_process import Handler
 from outcome_rl.process_memory import peak_mib
 
 __all__ = [
@@ -367,23 +368,41 @@ def _verdicts(pairs: Sequence[tuple[Any, Any]], options: _Options, limit_s: floa
 def _ask(kind: str, tasks: list[dict[str, Any]], limit_s: float, raise_on_error: bool) -> list[Any]:
     """Return the replies of the workers; None for a failure, which is logged."""
     replies: list[Any] = []
-    for task, outcome in zip(tasks, _WORKERS([kind] * len(tasks), tasks, timeout_s=limit_s), strict=True):
-        if isinstance(outcome, Failure):
+    sent = [_dumps((kind, task)) for task in tasks]
+    for task, reply in zip(tasks, _WORKERS.ask(sent, timeout_s=limit_s), strict=True):
+        if reply["verdict"] != "value":
+            kind_of_failure, reason = reply["verdict"], reply.get("reason") or reply["error"]
             if raise_on_error:
-                raise _ERRORS.get(outcome.kind, RuntimeError)(f"math-verify: {outcome.reason}")
+                raise _ERRORS.get(kind_of_failure, RuntimeError)(f"math-verify: {reason}")
             texts = [one.text for one in task.get("pair", [task.get("text")]) if isinstance(one, Parsed)]
             shown = " and ".join(repr(text)[:MAX_LOGGED_CHARS] for text in texts)
-            logger.warning("math-verify: %s on %s: %s", outcome.kind, shown, outcome.reason)
+            logger.warning("math-verify: %s on %s: %s", kind_of_failure, shown, reason)
             replies.append(None)
         else:
-            raised, reply = value_of(outcome.text)
-            if raised:
-                raise _loads(raised)
-            replies.append(reply)
+            if reply["raised"]:
+                raise _loads(reply["raised"])
+            replies.append(reply["reply"])
     return replies
 
 
 _ERRORS: dict[str, type[BaseException]] = {"timeout": TimeoutException, "memory": MemoryError}
+
+
+def load_work() -> Handler:
+    """Load math-verify and its grammar in a worker, and return a handler of its tasks."""
+    logging.disable(logging.CRITICAL)  # math-verify logs every text that it cannot read
+    math_verify.verify(math_verify.parse("$1$", parsing_timeout=None), sympy.Integer(2), timeout_seconds=None)
+
+    def work(sent: str, limit_s: float) -> dict[str, Any]:
+        try:
+            raised, reply = _work(*_loads(sent))
+        except MemoryError:
+            return {"verdict": "memory", "reason": "its memory limit was reached"}  # and its worker is replaced
+        except BaseException as error:  # noqa: BLE001 - the failure is logged, and the worker goes on
+            return {"verdict": "error", "error": describe(error)}
+        return {"verdict": "value", "raised": raised, "reply": reply}
+
+    return work
 
 
 def _work(kind: str, task: Mapping[str, Any]) -> tuple[str, Any]:
@@ -421,14 +440,7 @@ def _read_once(text: str, config: Any, fallback: str, mode: str, raise_on_error:
     return items
 
 
-def _prepare() -> None:
-    """Load the grammar before time is measured."""
-    logging.disable(logging.CRITICAL)  # math-verify logs every text that it cannot read
-    math_verify.verify(math_verify.parse("$1$", parsing_timeout=None), sympy.Integer(2), timeout_seconds=None)
-
-
-_work.outcome_prepare = _prepare  # type: ignore[attr-defined]
-_WORKERS = isolated(_work, timeout_s=3 * LIMIT_S, memory_mb=MEMORY_MIB)
+_WORKERS = WorkerPool(("outcome_rl.math_verify:load_work",), workers=None, timeout_s=3 * LIMIT_S, memory_mib=MEMORY_MIB)
 
 
 def _dumps(value: Any) -> str:

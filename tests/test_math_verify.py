@@ -37,11 +37,11 @@ def theirs(gold: str, response: str, **options: Any) -> bool:
 
 @pytest.fixture
 def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(kinds: list[str], tasks: list[Any], timeout_s: float) -> list[Any]:
+    def refuse(tasks: list[Any], timeout_s: float) -> list[Any]:
         assert not tasks, "the keys decide"
         return []
 
-    monkeypatch.setattr(drop_in, "_WORKERS", refuse)
+    monkeypatch.setattr(drop_in._WORKERS, "ask", refuse)
 
 
 @pytest.mark.parametrize("name", ["parse", "verify"])
@@ -217,10 +217,10 @@ def test_accuracy_reward() -> None:
 
 
 def test_a_hanging_response_is_wrong_and_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(kinds: list[str], tasks: list[Any], timeout_s: float) -> list[Any]:
-        return [drop_in.Failure("timeout", "killed")] * len(tasks)
+    def killed(tasks: list[Any], timeout_s: float) -> list[Any]:
+        return [{"verdict": "timeout", "reason": "killed"}] * len(tasks)
 
-    monkeypatch.setattr(drop_in, "_WORKERS", killed)
+    monkeypatch.setattr(drop_in._WORKERS, "ask", killed)
     assert accuracy_reward([r"\boxed{9^{9^{9}}}", r"\boxed{7}"], ["7", "7"]) == [0.0, 1.0]
 
 

@@ -24,6 +24,7 @@ FailureKind = Literal["timeout", "crash", "memory", "error", "cut"]
 MAX_VALUE_CHARS = 1 << 16
 """Maximum length of an outcome's text; use a digest for longer texts."""
 
+_to_json = json.JSONEncoder().encode  # not json.dumps, which a function may have replaced
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -182,7 +183,7 @@ def found(result: Any, length: int) -> Found:
     if value is None:
         return Found("")
     _check(value)
-    text = json.dumps(value)
+    text = _to_json(value)
     if len(text) > MAX_VALUE_CHARS:
         raise ValueError(f"an outcome may have {MAX_VALUE_CHARS} characters; got {len(text)}. Return a digest of it")
     return Found(text, start, end)

@@ -59,7 +59,8 @@ class MathVerifyPool(WorkerPool):
         with self._turn():
             verdicts: dict[Pair, Verdict] = {key: self._cache[key] for key in keys if key in self._cache}
             todo = [key for key in dict.fromkeys(keys) if key not in verdicts]
-            for judged, (pair, reply) in enumerate(self._answer(todo, deadline), start=1):
+            for judged, (i, reply) in enumerate(self._answer(todo, deadline), start=1):
+                pair = todo[i]
                 verdicts[pair] = reply["verdict"]
                 if "reason" in reply:
                     a, b = (text[:MAX_LOGGED_CHARS] for text in pair)
@@ -73,13 +74,13 @@ class MathVerifyPool(WorkerPool):
         return [verdicts[key] for key in keys]
 
 
-def load_judge(memory_mib: str) -> Callable[[list[str]], dict[str, str]]:
+def load_judge(memory_mib: str) -> Callable[[list[str], float], dict[str, str]]:
     """Load math-verify in a worker, and return a handler that maps a pair of answers to its verdict."""
     logging.disable(logging.CRITICAL)  # math-verify logs every answer that it cannot parse
     judge("1", "1")  # loads sympy and the grammar
     limit_mib = int(memory_mib)
 
-    def verdict(pair: list[str]) -> dict[str, str]:
+    def verdict(pair: list[str], limit_s: float) -> dict[str, str]:
         a, b = pair
         equal = judge(a, b) or judge(b, a)
         used_mib = peak_mib()

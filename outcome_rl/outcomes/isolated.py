@@ -17,13 +17,20 @@ from outcome_rl.outcomes.functions import (
     Failure,
     FailureKind,
     Found,
+    Outcome,
     describe,
     found,
     load_function,
     rule_of,
+    value_of,
 )
+from outcome_rl.outcomes.own_process import in_own_process
 from outcome_rl.outcomes.worker_pool import WorkerPool
+from outcome_rl.outcomes.worker_process import Handler
 
+_GRACE_S = 5.0  # a worker ends a function at the limit; after so much longer the worker itself is ended
+
+MAX_REASON_CHARS = 400
 _KINDS: dict[str, FailureKind] = {"timeout": "timeout", "error": "crash", "memory": "memory", "raised": "error"}
 
 
@@ -46,15 +53,15 @@ class Isolated(WorkerPool):
         self.function = function
         self.outcome_version: str = getattr(function, "outcome_version", "1")
         self.__module__, self.__qualname__ = function.__module__, function.__qualname__
-        load = ("outcome_rl.outcomes.isolated:load_isolated", f"{function.__module__}:{function.__qualname__}")
-        super().__init__(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mb)
+        name = f"{function.__module__}:{function.__qualname__}"
+        load = ("outcome_rl.outcomes.isolated:load_isolated", name)
+        super().__init__(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mb, grace_s=_GRACE_S)
 
     def __call__(
         self,
         responses: Sequence[str],
         examples: Sequence[Example],
         deadline: float = float("inf"),
-        timeout_s: float | None = None,
     ) -> list[Found | Failure]:
         """Return the outcome of each response; those that have not begun at the deadline are cut.
 
@@ -62,18 +69,13 @@ class Isolated(WorkerPool):
             responses: N texts.
             examples: their data rows.
             deadline: time, by `time.monotonic()`.
-            timeout_s: shorter time limit of a response, in seconds.
 
         Raises:
             TypeError: an example cannot be sent to another process.
             RuntimeError: the workers do not start, because the module cannot be imported, for example.
         """
-        outcomes: list[Found | Failure] = [Failure("crash", "")] * len(responses)
-        with self._turn():
-            rows = zip(responses, examples, strict=True)
-            for (i, _), reply in self._answer([(i, _sent(*row)) for i, row in enumerate(rows)], deadline, timeout_s):
-                outcomes[i] = _received(reply)
-        return outcomes
+        tasks = [_sent(*row) for row in zip(responses, examples, strict=True)]
+        return list(map(_received, self.ask(tasks, deadline), responses))
 
 
 def isolated(
@@ -84,8 +86,9 @@ def isolated(
 ) -> Isolated:
     """Run an outcome function in killable processes: a timeout, a crash or too much memory is an outcome of its own.
 
-    Each process imports the function by its name, without the environment variables of the run. Processes start at the
-    first response and are replaced when they die.
+    Worker processes import the function by its name, without the environment variables of the run. They start at the
+    first response, and fork a process for each one: whatever a call does to its process, other responses keep their
+    outcomes. Load what is slow at the top of the module; what a call loads is gone at the next one.
 
     Args:
         function: `(response, example) -> outcome`, at the top of a module that can be imported; examples must be
@@ -109,27 +112,32 @@ def _sent(response: str, example: Example) -> str:
         ) from error
 
 
-def _received(reply: dict[str, Any]) -> Found | Failure:
-    if reply["verdict"] == "value":
-        return Found(*reply["found"])
-    if reply["verdict"] == "cut":
+def _received(reply: Mapping[str, Any], response: str) -> Found | Failure:
+    """Return the outcome in a reply, which the function may have written itself."""
+    verdict: Any = reply.get("verdict")
+    if verdict == "cut":
         return Failure("cut", "the time limit of the step")
-    return Failure(_KINDS[reply["verdict"]], reply.get("reason") or reply["error"])
+    try:
+        if verdict == "value":
+            text, start, end = reply["found"]
+            return found(Outcome(value_of(text), start, end), len(response)) if text else Found("")
+        return Failure(_KINDS[verdict], str(reply.get("reason") or reply["error"])[:MAX_REASON_CHARS])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return Failure("crash", "its process replied with no outcome")
 
 
-def load_isolated(name: str) -> Callable[[list[Any]], dict[str, Any]]:
-    """Import an outcome function in a worker, and return a handler that maps a task to its reply."""
+def load_isolated(name: str) -> Handler:
+    """Import an outcome function in a worker, and return a handler that runs it in a process for each task."""
     function = load_function(name)
     function = getattr(function, "function", function)  # where `isolated` took the name of what it isolates
-    getattr(function, "outcome_prepare", int)()
 
-    def reply(task: list[Any]) -> dict[str, Any]:
-        response, example = pickle.loads(base64.b64decode(task[1]))
+    def reply(task: str) -> dict[str, Any]:
+        response, example = pickle.loads(base64.b64decode(task))
         try:
             return {"verdict": "value", "found": found(function(response, example), len(response))}
         except MemoryError:
-            return {"verdict": "memory", "reason": "its memory limit was reached"}  # and its worker is replaced
-        except BaseException as error:  # noqa: BLE001 - SystemExit too: the outcome is logged, and the worker goes on
+            return {"verdict": "memory", "error": "its memory limit was reached"}
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: the outcome is logged
             return {"verdict": "raised", "error": describe(error)}
 
-    return reply
+    return in_own_process(reply)

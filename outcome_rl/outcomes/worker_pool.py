@@ -2,9 +2,11 @@
 
 A process boundary is the only bound that holds for code that may loop, fill the memory or end its process. Each worker
 is a plain subprocess of `worker_process`; the parent measures the time of a task and kills the worker at the limit.
-Tasks and replies are JSON lines. A reply with a "reason" is a failure, and its worker is replaced.
+Tasks and replies are JSON lines with the number of the task, so that no task gets the reply to another. A reply with a
+"reason" is a failure, and its worker is replaced.
 """
 
+import itertools
 import json
 import os
 import selectors
@@ -34,19 +36,23 @@ class WorkerPool:
 
     Args:
         load: "module:function" and texts: a worker calls the function with them before the time limit starts; it
-            returns a handler that maps a task to its reply.
+            returns a handler that maps a task and its time limit to its reply.
         workers: number of processes, by default one per CPU that this process may use.
         timeout_s: time limit of a task, in seconds.
         memory_mib: address space of a worker, in MiB.
+        grace_s: seconds by which a handler that keeps the time limit itself may exceed it.
 
     Raises:
         ValueError: if a number is not positive.
     """
 
-    def __init__(self, load: Sequence[str], *, workers: int | None, timeout_s: float, memory_mib: int) -> None:
+    def __init__(
+        self, load: Sequence[str], *, workers: int | None, timeout_s: float, memory_mib: int, grace_s: float = 0.0
+    ) -> None:
         self.workers = usable_cores() if workers is None else workers
         self.timeout_s = timeout_s
         self.memory_mib = memory_mib
+        self.grace_s = grace_s
         for name in ("workers", "timeout_s", "memory_mib"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)!r}.")
@@ -87,29 +93,44 @@ class WorkerPool:
                 _kill_all(self._pool, self._pid)
                 raise
 
-    def _answer(
-        self, tasks: Iterable[Any], deadline: float = float("inf"), timeout_s: float | None = None
-    ) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Yield every task with its reply, in the order of completion.
+    def ask(
+        self, tasks: Sequence[Any], deadline: float = float("inf"), timeout_s: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the replies to tasks, which JSON can hold.
 
-        A task whose worker was killed at the time limit gets the verdict "timeout", one whose worker died "error", both
-        with a reason. One that has not begun at the `deadline`, by `time.monotonic()`, gets "cut".
+        A task whose worker was killed at the time limit gets the verdict "timeout", one whose worker died or did not
+        answer in one line of JSON "error", both with a reason. One that has not begun at the `deadline`, by
+        `time.monotonic()`, gets "cut".
+
+        Args:
+            tasks: N tasks.
+            deadline: time after which no task begins.
+            timeout_s: time limit of a task, in seconds; None takes that of the pool.
 
         Raises:
             RuntimeError: if the workers do not start.
         """
-        waiting = deque(tasks)
+        with self._turn():
+            replies = dict(self._answer(tasks, deadline, timeout_s))
+        return [replies[i] for i in range(len(tasks))]
+
+    def _answer(
+        self, tasks: Iterable[Any], deadline: float = float("inf"), timeout_s: float | None = None
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the index of every task with its reply, in the order of completion; see `ask`."""
+        waiting = deque(enumerate(tasks))
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         while waiting or any(worker.task is not None for worker in self._pool):
             if waiting and time.monotonic() >= deadline:
-                yield from ((task, {"verdict": "cut"}) for task in waiting)
+                yield from ((i, {"verdict": "cut"}) for i, _ in waiting)
                 waiting.clear()
                 continue
             busy = sum(worker.task is not None for worker in self._pool)
             while len(self._pool) < min(self.workers, busy + len(waiting)):
                 self._pool.append(_Worker(self._command))
             for worker in self._pool:
-                if waiting and worker.ready and worker.task is None and worker.send(waiting[0], limit_s):
+                idle = worker.ready and worker.task is None
+                if waiting and idle and worker.send(*waiting[0], limit_s, self.grace_s):
                     waiting.popleft()
             for worker, reply in _replies(self._pool):
                 task, was_ready = worker.task, worker.ready
@@ -151,17 +172,20 @@ class _Worker:
         assert self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.ready = False
-        self.task: Any = None
+        self.task: int | None = None  # index of the task that it is doing
+        self._id = 0  # number of that task among all that this worker got
         self.deadline = time.monotonic() + START_TIMEOUT_S
         self._buffer = b""
 
-    def send(self, task: Any, timeout_s: float) -> bool:
+    def send(self, index: int, task: Any, limit_s: float, grace_s: float) -> bool:
         """Send a task; return False if the process has died."""
+        self._id = next(_IDS)
+        message = json.dumps({"id": self._id, "task": task, "limit_s": limit_s})
         try:
-            self.stdin.write(json.dumps(task).encode() + b"\n")
+            self.stdin.write(message.encode() + b"\n")
         except BrokenPipeError:
             return False
-        self.task, self.deadline = task, time.monotonic() + timeout_s
+        self.task, self.deadline = index, time.monotonic() + limit_s + grace_s
         return True
 
     def receive(self) -> dict[str, Any] | None:
@@ -172,10 +196,18 @@ class _Worker:
         self._buffer += chunk
         if len(self._buffer) > MAX_REPLY_BYTES:
             return {"verdict": "error", "reason": f"its reply has more than {MAX_REPLY_BYTES} bytes"}
-        if not self._buffer.endswith(b"\n"):
+        line, end, rest = self._buffer.partition(b"\n")
+        if not end:
             return None
-        reply: dict[str, Any] = json.loads(self._buffer)
         self._buffer = b""
+        try:
+            reply = json.loads(line)
+        except (ValueError, RecursionError):
+            reply = None
+        if not self.ready and reply == {"ready": True} and not rest:
+            return {"ready": True}
+        if self.task is None or rest or not isinstance(reply, dict) or reply.pop("id", None) != self._id:
+            return {"verdict": "error", "reason": "the worker wrote something other than the reply to its task"}
         return reply
 
     def kill(self) -> None:
@@ -185,6 +217,9 @@ class _Worker:
         self.process.wait()
         self.stdin.close()
         self.stdout.close()
+
+
+_IDS = itertools.count(1)
 
 
 def _replies(pool: list[_Worker]) -> list[tuple[_Worker, dict[str, Any]]]:

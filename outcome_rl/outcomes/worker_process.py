@@ -1,6 +1,7 @@
 """A worker process of `worker_pool`: limits, streams, one reply for each task.
 
 The pool runs it as `python -m outcome_rl.outcomes.worker_process MEMORY_MIB ALARM_S MODULE:LOADER [ARGUMENT ...]`.
+A task is a JSON line `{"id": ..., "task": ..., "limit_s": ...}`, and its reply a JSON line with the same id.
 A worker may be killed at any moment, and it ends with its parent: it exits when its input closes or its parent is gone,
 and during a task the kernel's alarm ends it (a Python signal handler would wait for a long big-integer operation).
 """
@@ -18,32 +19,55 @@ from typing import Any
 
 PARENT_POLL_S = 2.0
 
+Handler = Callable[[Any, float], Mapping[str, Any]]
+"""Maps a task and its time limit in seconds to its reply."""
 
-def serve(memory_mib: int, alarm_s: float, load: Callable[[], Callable[[Any], Mapping[str, Any]]]) -> None:
+_to_json = json.JSONEncoder().encode  # not json.dumps, which a task may have replaced
+
+PRIVATE: list[int] = []
+"""Descriptors of this worker's pipes to the pool, which a child process of the worker must close."""
+
+
+def serve(memory_mib: int, alarm_s: float, load: Callable[[], Handler]) -> None:
     """Answer tasks until the input ends.
 
     Args:
         memory_mib: limit of the address space, in MiB; macOS has none that works.
         alarm_s: longest time of a task whose parent was killed, in seconds.
-        load: does slow set-up before the time limit starts, and returns a handler that maps a task to its reply.
+        load: does slow set-up before the time limit starts, and returns the handler.
     """
     if sys.platform != "darwin":
         resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a parent that is gone reads no reply: end without a traceback
     # The pipes carry tasks and replies only: other input is empty, and other output goes to stderr.
-    tasks = os.dup(sys.stdin.fileno())
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    tasks, replies = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
+    PRIVATE.extend((tasks, replies))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    answer = load()
-    replies.write(json.dumps({"ready": True}) + "\n")
-    for line in _lines(tasks, os.getppid()):
-        signal.setitimer(signal.ITIMER_REAL, alarm_s)
-        reply = answer(json.loads(line))
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        replies.write(json.dumps(reply) + "\n")
+    worker, parent = os.getpid(), os.getppid()
+    try:
+        answer = load()
+        write_line(replies, {"ready": True})
+        for line in _lines(tasks, parent):
+            message = json.loads(line)
+            signal.setitimer(signal.ITIMER_REAL, alarm_s)
+            reply = answer(message["task"], message["limit_s"])
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if os.getpid() != worker:
+                break
+            write_line(replies, {**reply, "id": message["id"]})
+    finally:
+        if os.getpid() != worker:  # a process that a task forked must not answer too
+            os._exit(1)
+
+
+def write_line(fd: int, value: Any) -> None:
+    """Write a value as one line of JSON."""
+    rest = memoryview(_to_json(value).encode() + b"\n")
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def _lines(fd: int, parent: int) -> Iterator[bytes]:
@@ -60,5 +84,9 @@ def _lines(fd: int, parent: int) -> Iterator[bytes]:
 
 
 if __name__ == "__main__":
+    # Not this module's own `serve`: a handler that imports this module by its name must find the same `PRIVATE`.
+    from outcome_rl.outcomes import worker_process
+
     module, _, loader = sys.argv[3].partition(":")
-    serve(int(sys.argv[1]), float(sys.argv[2]), partial(getattr(import_module(module), loader), *sys.argv[4:]))
+    load = partial(getattr(import_module(module), loader), *sys.argv[4:])
+    worker_process.serve(int(sys.argv[1]), float(sys.argv[2]), load)

@@ -30,7 +30,8 @@ def fake_worker(tmp_path: Path, body: str) -> list[str]:
         "import json, os, sys, time\n"
         "print(json.dumps({'ready': True}), flush=True)\n"
         "for line in sys.stdin:\n"
-        "    a, b = json.loads(line)\n" + textwrap.indent(textwrap.dedent(body), "    ")
+        "    message = json.loads(line)\n"
+        "    number, (a, b) = message['id'], message['task']\n" + textwrap.indent(textwrap.dedent(body), "    ")
     )
     return [sys.executable, str(script)]
 
@@ -101,7 +102,7 @@ def test_dying_worker_is_an_error_and_replaced(tmp_path: Path, death: str) -> No
         f"""
         if a == "die":
             {death}
-        print(json.dumps({{"verdict": "equal"}}), flush=True)
+        print(json.dumps({{"id": number, "verdict": "equal"}}), flush=True)
         """,
     )
     with pool:
@@ -123,7 +124,7 @@ def test_failures_are_not_cached(tmp_path: Path) -> None:
         if not os.path.exists({str(marker)!r}):
             open({str(marker)!r}, "w")
             os._exit(1)
-        print(json.dumps({{"verdict": "equal"}}), flush=True)
+        print(json.dumps({{"id": number, "verdict": "equal"}}), flush=True)
         """,
     )
     with pool:
@@ -136,12 +137,31 @@ def test_partial_replies_are_joined(tmp_path: Path) -> None:
     pool._command = fake_worker(
         tmp_path,
         """
-        for piece in ('{"verd', 'ict": "eq', 'ual"}', chr(10)):
+        for piece in ('{"verd', 'ict": "eq', f'ual", "id": {number}', '}', chr(10)):
             sys.stdout.write(piece); sys.stdout.flush(); time.sleep(0.02)
         """,
     )
     with pool:
         assert pool.compare([("a", "b"), ("c", "d")]) == ["equal", "equal"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        'json.dumps({"verdict": "equal", "id": number - 1})',
+        'json.dumps({"verdict": "equal"})',
+        'json.dumps([number])',
+        '"no JSON"',
+        '"[" * 10**5',
+        'json.dumps({"verdict": "equal", "id": number}) + chr(10) + json.dumps({"verdict": "equal", "id": number})',
+    ],
+)  # fmt: skip
+def test_only_one_line_with_the_number_of_the_task_is_its_reply(tmp_path: Path, wrong: str) -> None:
+    pool = MathVerifyPool(workers=1, timeout_s=10)
+    right = 'json.dumps({"verdict": "equal", "id": number})'
+    pool._command = fake_worker(tmp_path, f'print({wrong} if a == "bad" else {right}, flush=True)')
+    with pool:
+        assert pool.compare([("a", "b"), ("bad", "x"), ("c", "d"), ("e", "f")]) == ["equal", "error", "equal", "equal"]
 
 
 def test_idle_death_loses_no_pair(pool: MathVerifyPool) -> None:

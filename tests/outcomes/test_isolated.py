@@ -4,8 +4,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import misbehaviour
 import outcome_functions
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from outcome_rl import isolated
 from outcome_rl.outcomes.functions import Failure, Found, call
@@ -33,6 +36,35 @@ def test_hostile_responses_fail_alone(obey: Isolated) -> None:
         "exit": "crash",
         "huge": "error",
     }
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(sorted(misbehaviour.DEEDS)), max_size=3),
+        min_size=3,
+        max_size=8,
+    )
+)
+def test_no_behaviour_changes_the_outcome_of_another_response(deeds_of: list[list[str]]) -> None:
+    """One worker, so that every response follows another in the same process."""
+    responses = [f"answer {i}" for i in range(len(deeds_of))]
+    results = call(misbehaviour.misbehave_isolated, responses, [{"deeds": deeds} for deeds in deeds_of])
+    for response, deeds, result in zip(responses, deeds_of, results, strict=True):
+        if not deeds:
+            assert result == Found(f'"{response}"')
+        elif isinstance(result, Found):
+            assert result.text in (f'"{response}"', '"forged"')
+
+
+@pytest.mark.parametrize("deed", sorted(misbehaviour.DEEDS))
+def test_every_behaviour_leaves_its_neighbours_alone(deed: str) -> None:
+    rows: list[dict[str, list[str]]] = [{"deeds": []}, {"deeds": [deed]}, {"deeds": []}, {"deeds": []}]
+    responses = ["a", "b", "c", "d"]
+    results = call(misbehaviour.misbehave_isolated, responses, rows)
+    assert [result for response, result in zip(responses, results, strict=True) if response != "b"] == [
+        Found('"a"'), Found('"c"'), Found('"d"')
+    ]  # fmt: skip
 
 
 def test_spans_and_examples_pass_the_process_boundary() -> None:

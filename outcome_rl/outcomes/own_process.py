@@ -1,0 +1,99 @@
+"""One task in a process of its own, forked from a worker of `worker_pool`.
+
+Whatever a task does to its process (threads, patched modules, closed descriptors, a fork that goes on, a crash) ends
+with that process, so that the next task finds the worker as it was loaded. A fork costs about a millisecond; the import
+of the modules is paid once for each worker.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from outcome_rl.outcomes import worker_process
+
+MAX_REPLY_BYTES = 1 << 20
+_POLL_S = 0.02  # how late the end of a child that does not reply is noticed
+_PR_SET_PDEATHSIG = 1
+
+
+def in_own_process(answer: Callable[[Any], Mapping[str, Any]]) -> worker_process.Handler:
+    """Return a handler that forks the worker for every task.
+
+    Args:
+        answer: maps a task to its reply, in the forked process.
+
+    Returns:
+        The handler. Its reply is that of `answer`, or has the verdict "timeout" (killed at the limit) or "error" (the
+        process ended without one line of JSON), and the error in words.
+    """
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before the fork
+
+    def reply(task: Any, limit_s: float) -> Mapping[str, Any]:
+        deadline = time.monotonic() + limit_s
+        alarm_s = signal.getitimer(signal.ITIMER_REAL)[0]  # the worker's, which a fork does not inherit
+        reader, writer = os.pipe()
+        worker, child = os.getpid(), os.fork()
+        if child == 0:
+            try:
+                os.setpgid(0, 0)
+                if libc is not None:
+                    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                signal.setitimer(signal.ITIMER_REAL, alarm_s)
+                for fd in (reader, *worker_process.PRIVATE):
+                    os.close(fd)
+                if os.getppid() == worker:
+                    _answer_once(answer, task, writer)
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with suppress(OSError):
+            os.setpgid(child, child)  # in both processes, since either may run first
+        try:
+            return _reply_of(child, reader, deadline)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)  # processes that the task started, too
+            with suppress(ChildProcessError):  # it was waited for
+                os.waitpid(child, 0)
+            os.close(reader)
+
+    return reply
+
+
+def _answer_once(answer: Callable[[Any], Mapping[str, Any]], task: Any, writer: int) -> None:
+    own = os.getpid()
+    reply = answer(task)
+    if os.getpid() == own:  # not a fork that came back from the task
+        worker_process.write_line(writer, reply)
+
+
+def _reply_of(child: int, reader: int, deadline: float) -> Mapping[str, Any]:
+    """Read all that a child process writes until it ends: one line of JSON."""
+    content, ended = b"", False
+    while True:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return {"verdict": "timeout", "error": "killed after the time limit"}
+        if select.select([reader], [], [], min(left_s, _POLL_S))[0]:
+            chunk = os.read(reader, 1 << 16)
+            content += chunk
+            if len(content) > MAX_REPLY_BYTES:
+                return {"verdict": "error", "error": f"its reply has more than {MAX_REPLY_BYTES} bytes"}
+            if not chunk:  # no process has the pipe any more
+                break
+        elif ended:
+            break
+        else:
+            ended = os.waitpid(child, os.WNOHANG)[0] == child
+    with suppress(ValueError, RecursionError):
+        reply = json.loads(content)  # refuses a second line
+        if isinstance(reply, dict):
+            return reply
+    return {"verdict": "error", "error": "its process ended without a reply of one line"}
