@@ -1,36 +1,47 @@
 r"""Values and keys of expression trees.
 
-Variables stand for fixed pseudo-random numbers near 1 and -1, derived from their names. Two analytic formulas have one
-key if they agree at `POINTS` such points; others have to agree at those of `branches` as well. Work is counted in units
-of about a microsecond and bounded by `MAX_WORK`, before it is done and never by the clock.
+Variables stand for fixed pseudo-random numbers near 1 and -1, derived from their names. Two analytic formulas are equal
+everywhere if they agree at `POINTS` such points. Absolute values, floors, roots, logarithms and inverse functions join
+several analytic functions, which no set of points tells apart for certain. So each of them stands for an unknown number
+that is known only by its operand (`_Unknowns`): two formulas have one key if they agree **whatever these numbers are**,
+and then they agree everywhere. Work is counted in units of about a microsecond and bounded by `MAX_WORK`, before it is
+done and never by the clock.
 """
 
+from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache, reduce
 from hashlib import blake2b
 
 from outcome_rl.outcomes.canonical.arithmetic import (
     Number,
-    Undefined,
+    add,
     bits,
     bounded,
+    compare,
     divide,
+    inexact,
     is_real,
     mp,
+    multiply,
     number_key,
+    power,
     rounded,
+    simplified,
 )
-from outcome_rl.outcomes.canonical.branches import POINTS as BRANCH_POINTS
-from outcome_rl.outcomes.canonical.branches import Value, as_branch_value, branch_key, branch_values, has_branches
-from outcome_rl.outcomes.canonical.breaks import breaks
 from outcome_rl.outcomes.canonical.functions import FUNCTIONS, OF_INTEGERS, OPERATORS, SYMMETRIC, is_integer
 from outcome_rl.outcomes.canonical.lexer import TooLarge
 from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, subtrees
 
 MAX_WORK = 12_000
 POINTS = 4
-UNDEFINED = "undefined"
+MAX_TURNS = 1 << 12
+_MAX_EXPONENT_BITS = 20
+_HALF = Fraction(1, 2)
 _I: Tree = ("constant", "i")
+_PI: Tree = ("constant", "pi")
+_ONE: Tree = ("number", Fraction(1))
 
 
 class Evaluator:
@@ -41,63 +52,27 @@ class Evaluator:
 
     def __init__(self) -> None:
         self._work = 0
+        self._vectors: dict[Tree, list[Number]] = {}
 
     def key(self, tree: Tree) -> str:
         """Return the key of an expression: of its value if it has no variables or is constant, else of the function."""
         if not names_in(tree):
             return number_key(self.value(tree, 0))
-        is_complex = _I in nodes(tree)
-        keys = [self._rounded(tree, point, point == 0 or is_complex) for point in range(POINTS)]
-        if not self.has_branches(tree):
-            if keys[0] == UNDEFINED:
-                raise Undefined("no value where a formula without branches has one")
-            return number_key(self.value(tree, 0)) if len(set(keys)) == 1 else function_key("f", keys)
-        further, breaks = self.further_values(tree), self.break_keys(tree)
-        if set(keys) == {UNDEFINED} and not any(value is not None for value in further):
-            raise Undefined("no value at any point")
-        if len(set(keys)) == 1 and keys[0] != UNDEFINED and not breaks:
-            value = self.value(tree, 0)
-            if {branch_key(one) for one in further} == {branch_key(as_branch_value(value))}:
-                return number_key(value)
-        return function_key("f", keys + [branch_key(value) for value in further] + breaks)
+        keys = list(map(rounded, self.values(tree)))
+        return number_key(self.value(tree, 0)) if len(set(keys)) == 1 else function_key("f", keys)
+
+    def ratio_key(self, tag: str, tree: Tree, scale: Number) -> str:
+        """Return the key of a function over a number."""
+        return function_key(tag, [rounded(divide(value, scale)) for value in self.values(tree)])
 
     def values(self, tree: Tree) -> list[Number]:
-        """Return the values at the points near 1."""
-        return [self.value(tree, point) for point in range(POINTS)]
-
-    def further_values(self, tree: Tree) -> list[Value | None]:
-        """Return the values at points of all sizes, for a formula that they may tell from others; else none."""
-        if not self.has_branches(tree):
-            return []
-        self._spend(3 * BRANCH_POINTS * len(list(nodes(tree))))
-        return branch_values(tree, self._constant, _I in nodes(tree))
-
-    def break_keys(self, tree: Tree) -> list[str]:
-        """Return the keys of the functions at whose zeros and whole values a formula breaks."""
-        zeros, wholes = breaks(tree, self._constant)
-        distinct = {self._ratio_key(zero): zero for zero in zeros}
-        keys = {self._ratio_key(("*", *distinct.values()))} if zeros else set()
-        near = [[self._rounded(whole, point, is_complex=True) for point in range(POINTS)] for whole in wholes]
-        return sorted(keys.union(map(";".join, near)))
-
-    def _ratio_key(self, tree: Tree) -> str:
-        """Return the key of a function up to a factor."""
-        try:
-            values = self.values(tree)
-        except Undefined:
-            return self.key(tree)
-        if not values[0]:
-            return UNDEFINED
-        return ";".join(rounded(divide(value, values[0])) for value in values[1:])
-
-    def has_branches(self, tree: Tree) -> bool:
-        return has_branches(tree, self._constant)
-
-    def _constant(self, tree: Tree) -> Number:
-        return self.value(tree, 0)
+        """Return the values at all points."""
+        if tree not in self._vectors:
+            self._vectors[tree] = [self.value(tree, point) for point in range(POINTS)]
+        return self._vectors[tree]
 
     def value(self, tree: Tree, point: int) -> Number:
-        """Return the value at one of the points near 1."""
+        """Return the value at one of the points."""
         operator = tree[0]
         if operator == "number":
             return bounded(tree[1])
@@ -106,43 +81,256 @@ class Evaluator:
         if operator == "constant":
             context = mp()
             return context.j * 1 if tree[1] == "i" else (context.pi if tree[1] == "pi" else context.e) * 1
+        if operator == "call":
+            return self._call(tree[1], tree[2:], point)
+        if operator == "^":
+            return self._power(tree[1], tree[2], point)
+        if operator == "*":
+            return self._product(tree, point)
+        if operator == "/":
+            return self._work_on("*", [self.value(tree[1], point), self._inverse(tree[2], point)])
         operands = [self.value(part, point) for part in subtrees(tree)]
         if operator == "neg":
             return -operands[0]
         if operator == "apply":
-            return self._unknown(tree[1], [rounded(operand) for operand in operands], point)
-        if operator == "call":
-            return self._call(tree[1], operands, point)
+            return self._unknown(tree[1], list(map(rounded, operands)), point)
+        return self._work_on(operator, operands)
+
+    def _work_on(self, operator: str, operands: list[Number]) -> Number:
         work, function = OPERATORS[operator]
         exact = all(type(operand) is Fraction for operand in operands)
         self._spend((2 + sum(map(bits, operands)) // 16 if exact else work) * (len(operands) - 1))
         return reduce(function, operands)
 
-    def _call(self, name: str, operands: list[Number], point: int) -> Number:
-        if name in OF_INTEGERS and not all(map(is_integer, operands)):
-            keys = [rounded(operand) for operand in operands]
+    def _product(self, tree: Tree, point: int) -> Number:
+        if not any(map(_is_joined, tree[1:])):
+            return self._work_on("*", [self.value(part, point) for part in tree[1:]])
+        times = Counter(tree[1:])
+        return self._work_on("*", [self._rational_power(part, Fraction(times[part]), point) for part in times])
+
+    def _inverse(self, tree: Tree, point: int) -> Number:
+        """Return 1 over a value; of a root as a power, so that `1/\\sqrt x` is `\\sqrt x/x`."""
+        if tree[0] in ("*", "^") and any(map(_is_joined, (tree, *tree[1:]))):
+            return self._rational_power(tree, Fraction(-1), point)
+        return self._work_on("/", [Fraction(1), self.value(tree, point)])
+
+    def _call(self, name: str, operands: tuple[Tree, ...], point: int) -> Number:
+        if name in _JOINED and any(map(names_in, operands)):
+            return self._joined(name, operands, point)
+        values = [self.value(operand, point) for operand in operands]
+        if name in OF_INTEGERS and not all(map(is_integer, values)):
+            keys = list(map(rounded, values))
             return self._unknown(name, sorted(keys) if name in SYMMETRIC else keys, point)
+        return self._apply(name, values)
+
+    def _apply(self, name: str, values: list[Number]) -> Number:
         work, function = FUNCTIONS[name]
         self._spend(work)
-        return function(*operands)
+        return function(*values)
 
     def _unknown(self, name: str, operands: list[str], point: int) -> Number:
         """Return an unknown number that depends on the operands: f(x) of an unknown f."""
         self._spend(30)
         return variable(f"{name}({';'.join(operands)})", point)
 
-    def _rounded(self, tree: Tree, point: int, is_complex: bool) -> str:
-        """Return the key at a point; where a root leaves the reals, at negative points, its branch says nothing."""
-        try:
-            value = self.value(tree, point)
-        except Undefined:
-            return UNDEFINED
-        return rounded(value) if is_real(value) or is_complex else UNDEFINED
-
     def _spend(self, work: int) -> None:
         self._work += work
         if self._work > MAX_WORK:
             raise TooLarge("more work than a formula needs")
+
+    # Functions that join several analytic ones. Each rule that rewrites one holds for all real numbers for which the
+    # text as it stands has a value; whatever has no rule is an unknown number.
+
+    def _joined(self, name: str, operands: tuple[Tree, ...], point: int) -> Number:
+        tree = operands[0]
+        if name in ("max", "min"):
+            return self._extreme(name, operands, point)
+        if name in _OTHER_FUNCTIONS:  # arccos u = pi/2 - arcsin u
+            return self.value(_OTHER_FUNCTIONS[name](tree), point)
+        if name == "lg":
+            return divide(self._logarithm(tree, point), self._apply("ln", [Fraction(10)]))
+        if name in ("ln", "log"):
+            return self._logarithm(tree, point)
+        if self._is_constant(tree):
+            return self._apply(name, [self.value(tree, point)])
+        if name == "abs":
+            return self._absolute(tree, point)
+        if name == "sign":
+            if tree[0] in ("*", "/"):
+                return self._work_on("*", [self._joined("sign", (part,), point) for part in tree[1:]])
+            first = self.values(tree)[0]
+            return self._apply("sign", [first]) * self._unknown("sign", self._profile(tree, first), point)
+        if name == "floor":
+            return self._floor(tree, point)
+        return self._inverse_function(name, tree, point)
+
+    def _is_constant(self, tree: Tree) -> bool:
+        return not names_in(tree) or len(set(map(rounded, self.values(tree)))) == 1
+
+    def _profile(self, tree: Tree, scale: Number = _ONE[1]) -> list[str]:
+        """Return what a function is known by: its values, over a number."""
+        return [rounded(divide(value, scale)) for value in self.values(tree)]
+
+    def _absolute(self, tree: Tree, point: int) -> Number:
+        """|u|, of products factor by factor; of anything else an unknown number, the same for u and -3u up to 3."""
+        if tree[0] == "neg":
+            return self._joined("abs", tree[1:], point)
+        if tree[0] == "*":
+            return self._work_on("*", [self._joined("abs", (part,), point) for part in tree[1:]])
+        if tree[0] == "/":
+            return divide(self._joined("abs", (tree[1],), point), self._joined("abs", (tree[2],), point))
+        if self._is_nonnegative(tree):
+            return self.value(tree, point)
+        exponent = self._exponent(tree)
+        if exponent is not None and _I not in nodes(tree):
+            return self._rational_power(("call", "abs", tree[1]), exponent, point)
+        first = self.values(tree)[0]
+        return multiply(abs(first), self._unknown("abs", self._profile(tree, first), point))
+
+    def _floor(self, tree: Tree, point: int) -> Number:
+        """floor(u): an unknown number and the whole part of the constant term; floor(x + 5/2) = floor(x + 1/2) + 2."""
+        whole = self._apply("floor", [self._constant_term(tree)])
+        rest: Tree = ("+", tree, ("number", -whole))
+        return add(whole, self._unknown("floor", self._profile(rest), point))
+
+    def _constant_term(self, tree: Tree) -> Number:
+        if tree[0] == "+":
+            return reduce(add, map(self._constant_term, tree[1:]))
+        if tree[0] == "neg":
+            return -self._constant_term(tree[1])
+        return _ZERO if names_in(tree) else self.value(tree, 0)
+
+    def _extreme(self, name: str, operands: tuple[Tree, ...], point: int) -> Number:
+        """max(a, b) = (a + b + |a - b|)/2, in an order that does not depend on the text's."""
+        sign = Fraction(1 if name == "max" else -1)
+        first, *others = sorted(operands, key=self._profile)
+        for other in others:
+            gap: Tree = ("call", "abs", ("+", first, ("neg", other)))
+            first = ("*", ("number", _HALF), ("+", first, other, ("*", ("number", sign), gap)))
+        return self.value(first, point)
+
+    def _inverse_function(self, name: str, tree: Tree, point: int) -> Number:
+        """One of the numbers at which the function has this value: sin(arcsin u) = u, but no arcsin(sin u)."""
+        first = self.values(tree)[0]
+        is_odd = name != "arccosh"
+        sign = -1 if is_odd and (compare(first.real, _ZERO) if first.real else compare(first.imag, _ZERO)) < 0 else 1
+        principal = self._apply(name, [sign * self.value(tree, point)])
+        turns = self._turns(name, self._profile(tree, Fraction(sign)), point)
+        if name == "arcsin" and turns % 2:
+            principal = -principal
+        period = mp().pi * (1 if name in ("arcsin", "arctan") else 2 * mp().j)
+        return sign * (inexact(principal) + turns * period)
+
+    def _turns(self, name: str, profile: list[str], point: int) -> int:
+        """Return an unknown number of periods."""
+        self._spend(30)
+        digest = blake2b(f"{point}:{name}({';'.join(profile)})".encode(), digest_size=8).digest()
+        return 1 + int.from_bytes(digest, "little") % MAX_TURNS
+
+    def _logarithm(self, tree: Tree, point: int) -> Number:
+        """ln u: any of the logarithms of u, so that e^{ln u} = u, but ln x + ln y is not ln(xy)."""
+        if self._is_constant(tree):
+            return self._apply("ln", [self.value(tree, point)])
+        is_real_formula = _I not in nodes(tree)
+        if tree[:2] == ("call", "exp") and is_real_formula:
+            return self.value(tree[2], point)
+        if tree[0] == "^" and is_real_formula:
+            exponent = self._exponent(tree)
+            base = ("call", "abs", tree[1]) if exponent is not None and exponent.numerator % 2 == 0 else tree[1]
+            return multiply(self._logarithm(base, point), self.value(tree[2], point))
+        scale = abs(self.values(tree)[0])
+        profile = self._profile(tree, scale)
+        value = mp().ln(inexact(divide(self.value(tree, point), scale)))
+        turns = 2 * mp().pi * mp().j * self._turns("ln", profile, point)
+        self._spend(120)
+        return self._apply("ln", [scale]) + value + turns
+
+    def _exponent(self, tree: Tree) -> Fraction | None:
+        """Return the rational exponent of a power; None of anything else."""
+        if tree[0] != "^" or names_in(tree[2]):
+            return None
+        exponent = simplified(self.value(tree[2], 0))
+        return exponent if type(exponent) is Fraction else None
+
+    def _power(self, base: Tree, exponent: Tree, point: int) -> Number:
+        rational = self._exponent(("^", base, exponent))
+        if rational is not None and names_in(base):
+            return self._rational_power(base, rational, point)
+        if not names_in(base) or self._is_constant(base):
+            self._spend(OPERATORS["^"][0])
+            return power(self.value(base, point), self.value(exponent, point))
+        logarithm = multiply(self.value(exponent, point), self._logarithm(base, point))
+        if mp().mag(inexact(logarithm)) > _MAX_EXPONENT_BITS:
+            raise TooLarge("a power beyond 2**(2**20)")
+        self._spend(OPERATORS["^"][0])
+        return bounded(mp().exp(inexact(logarithm)))
+
+    def _rational_power(self, base: Tree, exponent: Fraction, point: int) -> Number:
+        """u^r of a function u: of powers, products and absolute values by the rules that hold for all real numbers."""
+        if exponent == 1:
+            return self.value(base, point)
+        if base[0] in ("*", "/") and exponent.denominator == 1:
+            factors = [self._rational_power(part, exponent, point) for part in base[1 : 2 if base[0] == "/" else None]]
+            if base[0] == "/":
+                factors.append(self._rational_power(base[2], -exponent, point))
+            return self._work_on("*", factors)
+        if base[0] == "*" and len(set(base[1:])) == 1:
+            base = ("^", base[1], ("number", Fraction(len(base) - 1)))
+        inner = self._exponent(base)
+        if inner is not None and _I not in nodes(base):
+            is_absolute = inner.numerator % 2 == 0 and exponent.denominator % 2 == 0  # the root of a square
+            root = ("call", "abs", base[1]) if is_absolute else base[1]
+            if inner * exponent == 0:
+                return Fraction(1)
+            return self._rational_power(root, inner * exponent, point)
+        if base[:2] == ("call", "abs") and exponent.numerator % 2 == 0 and _I not in nodes(base):
+            return self._rational_power(base[2], exponent, point)
+        if exponent.denominator == 1 or self._is_constant(base):
+            return self._raised(self.value(base, point), exponent)
+        return self._root(base, exponent, point)
+
+    def _raised(self, value: Number, exponent: Fraction) -> Number:
+        return self._work_on("^", [value, exponent])
+
+    def _root(self, base: Tree, exponent: Fraction, point: int) -> Number:
+        """u^(k + p/q), as u^k and the p-th power of the q-th root of u over its first value: an unknown number."""
+        first = self.values(base)[0]
+        scale = first if exponent.denominator % 2 and is_real(first) else abs(first)
+        whole = exponent.numerator // exponent.denominator
+        part = exponent - whole
+        root = self._unknown(f"root {part.denominator}", self._profile(base, scale), point)
+        factors = [self._raised(scale, part), self._raised(root, Fraction(part.numerator))]
+        if whole:
+            factors.append(self._raised(self.value(base, point), Fraction(whole)))
+        return self._work_on("*", factors)
+
+    def _is_nonnegative(self, tree: Tree) -> bool:
+        """Whether a formula of real numbers is seen to take no negative value."""
+        if not names_in(tree):
+            value = self.value(tree, 0)
+            return is_real(value) and value >= 0
+        if tree[0] in ("+", "*", "/"):
+            return all(map(self._is_nonnegative, tree[1:]))
+        exponent = self._exponent(tree)
+        if exponent is not None and _I not in nodes(tree):
+            return exponent.numerator % 2 == 0 or exponent.denominator % 2 == 0 or self._is_nonnegative(tree[1])
+        return tree[0] == "call" and tree[1] in ("abs", "exp", "cosh") and _I not in nodes(tree)
+
+
+_ZERO = Fraction(0)
+_ARCS = tuple(f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh"))
+_JOINED = frozenset(("abs", "sign", "floor", "ceil", "max", "min", "ln", "log", "lg", *_ARCS))
+_OTHER_FUNCTIONS: dict[str, Callable[[Tree], Tree]] = {
+    "ceil": lambda u: ("neg", ("call", "floor", ("neg", u))),
+    "arccos": lambda u: ("+", ("*", ("number", _HALF), _PI), ("neg", ("call", "arcsin", u))),
+    "arcsec": lambda u: ("call", "arccos", ("/", _ONE, u)),
+    "arccsc": lambda u: ("call", "arcsin", ("/", _ONE, u)),
+    "arccot": lambda u: ("call", "arctan", ("/", _ONE, u)),
+}
+
+
+def _is_joined(tree: object) -> bool:
+    return isinstance(tree, tuple) and (tree[0] == "^" or tree[:2] == ("call", "abs"))
 
 
 def function_key(tag: str, keys: list[str]) -> str:
@@ -154,9 +342,8 @@ def function_key(tag: str, keys: list[str]) -> str:
 def variable(name: str, point: int) -> Number:
     """Return the value of a variable at a point.
 
-    Its size lies in (0.93, 0.99): there x^2000 + 1 still differs from x^2001 + 1, and arcsin x, ln(1 - x) and
-    sqrt(1 - x^2) are real. All variables are positive at point 0 and negative at 1; at 2 and 3 neighbours in the
-    alphabet differ in sign, so that |ab| is not ab.
+    Its size lies in (0.93, 0.99): there x^2000 + 1 still differs from x^2001 + 1. All variables are positive at point 0
+    and negative at 1.
     """
     digest = blake2b(f"{point}:{name}".encode("utf-8", "surrogatepass"), digest_size=64).digest()
     context = mp()

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from outcome_rl.outcomes.canonical import arithmetic, evaluate, intervals, quadratic
 from outcome_rl.outcomes.canonical.arithmetic import Number
-from outcome_rl.outcomes.canonical.branches import as_branch_value, branch_key
 from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, list_key, set_key
 from outcome_rl.outcomes.canonical.lexer import (
     Incomparable,
@@ -203,7 +202,7 @@ class _Reader:
         difference = ("+", left, ("neg", right))
         names = names_in(difference)
         at = self.evaluator.values(difference)
-        if not any(at) and not any(self.evaluator.further_values(difference)):
+        if not any(at):
             return self.expression(left)
         if not names or not all(at):
             raise NotUnderstood("an equation that does not hold, or only sometimes")
@@ -214,32 +213,7 @@ class _Reader:
             if others is not None:
                 solutions = intervals.complement(others)
                 return Element(set_key(solutions), min(names), solutions)
-        elif names == {"x", "y"} and (line := self.solved_for_y(left, right)) is not None:
-            return line
-        return Element(self.ratio_key("eq", difference, at, at[0]))
-
-    def ratio_key(self, tag: str, tree: Tree, at: list[Number], scale: Number) -> str:
-        """Return the key of a function, whose values near 1 are known, over a number."""
-        keys = [arithmetic.rounded(arithmetic.divide(value, scale)) for value in at]
-        if self.evaluator.has_branches(tree):
-            unit = as_branch_value(scale)
-            keys += [branch_key(value and value / unit) for value in self.evaluator.further_values(tree)]
-            keys += self.evaluator.break_keys(tree)
-        return evaluate.function_key(tag, keys)
-
-    def solved_for_y(self, left: Tree, right: Tree) -> Element | None:
-        """`y = 2x + 1` for `2x - y + 1 = 0`: an equation in x and y that is linear in y is the value of y."""
-        difference = ("+", left, ("neg", right))
-        if self.evaluator.has_branches(difference):
-            return None
-        rest = with_value(difference, "y", _ZERO)
-        slope = ("/", ("+", difference, ("neg", rest)), ("name", "y"))
-        if len({arithmetic.rounded(value) for value in self.evaluator.values(slope)}) > 1:
-            return None
-        number = arithmetic.simplified(self.evaluator.value(slope, 0))
-        if type(number) is not Fraction or not number:
-            return None
-        return self.expression(("neg", ("/", rest, ("number", number))))._replace(label="y")
+        return Element(self.evaluator.ratio_key("eq", difference, at[0]))
 
     def congruence(self, tokens: Tokens) -> Element:
         cut = next((i for i, token in enumerate(tokens) if token.text in (r"\pmod", r"\bmod", r"\mod")), 0)
@@ -270,7 +244,7 @@ class _Reader:
         if not all(at) or not all(map(arithmetic.is_real, at)):
             raise NotUnderstood("an inequality that is not between real numbers")
         scale = at[0] if operators[0] == r"\neq" else abs(at[0])
-        return Element(self.ratio_key(_TAGS[operators[0]], difference, at, scale))
+        return Element(self.evaluator.ratio_key(_TAGS[operators[0]], difference, scale))
 
     def solve(self, left: Tree, operator: str, right: Tree) -> RealSet | None:
         """Return the real solutions of a linear or quadratic relation in one variable, or in an absolute value."""
@@ -294,7 +268,7 @@ class _Reader:
     def quadratic(self, tree: Tree) -> tuple[Number, Number, Number] | None:
         """Return the coefficients of a linear or quadratic function of one variable."""
         names = names_in(tree)
-        if len(names) != 1 or self.evaluator.has_branches(tree):
+        if len(names) != 1:
             return None
         x = [evaluate.variable(min(names), point) for point in range(evaluate.POINTS)]
         function = quadratic.coefficients(x, self.evaluator.values(tree))
@@ -411,9 +385,6 @@ class _Reader:
 
 _SETS = frozenset(("(", "[", r"\{", r"\mathbb", r"\emptyset"))
 _INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
-
-
-_ZERO: Tree = ("number", Fraction(0))
 
 
 def _number(value: Number) -> Element:

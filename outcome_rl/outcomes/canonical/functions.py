@@ -26,6 +26,7 @@ from outcome_rl.outcomes.canonical.lexer import TooLarge
 
 MAX_FACTORIAL = 3000
 MIN_MAGNITUDE = 64
+MAX_IMAGINARY_MAGNITUDE = 6
 
 
 def _floor(a: Number) -> Number:
@@ -115,6 +116,8 @@ def _analytic(name: str, max_magnitude: int) -> Callable[[Number], Number]:
 
     def function(a: Number) -> Number:
         a = inexact(a)
+        if not is_real(a) and mp().mag(a.imag) > MAX_IMAGINARY_MAGNITUDE:
+            raise Undefined(f"the {name} of a number so far from the reals that it is near a limit")
         if a and not -MIN_MAGNITUDE < mp().mag(a) <= max_magnitude:
             raise TooLarge(f"the {name} of a number beyond 2**{max_magnitude} or below 2**-{MIN_MAGNITUDE}")
         value = getattr(mp(), name)(a)

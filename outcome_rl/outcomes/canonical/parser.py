@@ -447,7 +447,7 @@ class _Parser(TokenReader):
 
 
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
-_ARITIES = {"max": (1, 99), "min": (1, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2)}
+_ARITIES = {"max": (2, 99), "min": (2, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2)}
 _COMMA, _CLOSE = Token("symbol", ","), Token("symbol", ")")
 _DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
 _VECTORS = (r"\vec", r"\overrightarrow", r"\hat")
