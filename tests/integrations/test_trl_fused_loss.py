@@ -11,25 +11,51 @@ from trl_runs import Gradients, generate, losses, make_trainer, questions
 from outcome_rl import ExplorationConfig
 from outcome_rl.toy import policy_dir
 
+# AdamW would make a step of the rounding of a gradient that is nearly zero, so the second step would compare noise.
+SETTINGS = {"use_bias_correction_kl": False, "optim": "sgd", "learning_rate": 0.3}
+# TRL's pass and ours round log-probabilities differently, and old ones are always TRL's. A sequence's ratio sums up to
+# 17 of them, each with 2**-23 of about 10 nats, and VESPO takes it to the third power.
+OLD_LOGPS = 1e-4
 
-def run(policy: Path, folder: Path, *, fused_loss: bool, **settings: Any) -> tuple[Any, list[dict[str, torch.Tensor]]]:
+
+def run(
+    policy: Path, folder: Path, *, fused_loss: bool, exact: bool = False, **settings: Any
+) -> tuple[Any, list[dict[str, torch.Tensor]]]:
     trainer, gradients = make_trainer(policy, folder, fused_loss=fused_loss, **settings), Gradients()
+    if exact:
+        for model in filter(None, (trainer.model, getattr(trainer, "ref_model", None))):
+            model.double()
     trainer.add_callback(gradients)
     trainer.train()
     return trainer, gradients.of_steps
 
 
-def assert_same(policy: Path, folder: Path, tolerance: float = 1e-3, **settings: Any) -> None:
-    settings = {"use_bias_correction_kl": False} | settings
+def distance(gradients: list[dict[str, torch.Tensor]], exact: list[dict[str, torch.Tensor]]) -> float:
+    """The largest difference of gradients, relative to the largest entry of each tensor.
+
+    An entry is a sum over tokens, which may nearly cancel; its rounding follows the size of the terms.
+    """
+    found = 0.0
+    for ours, theirs in zip(gradients, exact, strict=True):
+        assert ours.keys() == theirs.keys()
+        least = 1e-3 * max(gradient.abs().max() for gradient in theirs.values())
+        assert least > 1e-7  # there is something to compare
+        for name, gradient in theirs.items():
+            scale = max(gradient.abs().max(), least)
+            found = max(found, float((ours[name] - gradient).abs().max() / scale))
+    return found
+
+
+def assert_same(policy: Path, folder: Path, rounding: float | None = None, **settings: Any) -> None:
+    """Ours has TRL's losses, metrics and gradients but for rounding: TRL's own, measured in float64, unless given."""
+    settings = SETTINGS | settings
     theirs, their_gradients = run(policy, folder / "theirs", fused_loss=False, **settings)
     ours, our_gradients = run(policy, folder / "ours", fused_loss=True, **settings)
     assert losses(ours) == pytest.approx(losses(theirs), rel=1e-4, abs=1e-6)
-    for expected, found in zip(their_gradients, our_gradients, strict=True):
-        assert expected.keys() == found.keys()
-        assert max(gradient.abs().max() for gradient in expected.values()) > 1e-4
-        for name, gradient in expected.items():
-            bounds = {"rtol": tolerance, "atol": 2e-3 * tolerance}
-            torch.testing.assert_close(found[name], gradient, **bounds, msg=lambda m, n=name: f"{n}: {m}")
+    if rounding is None:
+        _, exact = run(policy, folder / "exact", fused_loss=False, exact=True, **settings)
+        rounding = distance(their_gradients, exact)
+    assert distance(our_gradients, their_gradients) <= 2 * rounding + OLD_LOGPS
     for expected_row, row in zip(theirs.state.log_history, ours.state.log_history, strict=True):
         assert expected_row.keys() == row.keys()
         for name, value in expected_row.items():
@@ -50,7 +76,6 @@ def test_it_is_trls_loss(policy: Path, tmp_path: Path, loss_type: str) -> None:
         epsilon_high=1.03 if loss_type == "cispo" else 0.03,
         delta=1.05,
         use_bias_correction_kl=loss_type in ("dapo", "sapo"),
-        learning_rate=0.03,
         temperature=0.7,
         gradient_accumulation_steps=2,
         per_device_train_batch_size=4,
@@ -67,12 +92,11 @@ def test_with_the_ratio_of_sequences(policy: Path, tmp_path: Path, loss_type: st
         importance_sampling_level="sequence",
         num_iterations=2,
         epsilon=0.003,
-        learning_rate=0.03,
     )
 
 
 def test_on_the_tokens_of_highest_entropy(policy: Path, tmp_path: Path) -> None:
-    assert_same(policy, tmp_path, top_entropy_quantile=0.4, beta=0.05, num_iterations=2, learning_rate=0.03)
+    assert_same(policy, tmp_path, top_entropy_quantile=0.4, beta=0.05, num_iterations=2)
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"])
@@ -87,7 +111,6 @@ def test_with_trls_entropy_bonus(policy: Path, tmp_path: Path, loss_type: str, a
         entropy_coef=0.3,
         gradient_accumulation_steps=2,
         per_device_train_batch_size=4,
-        learning_rate=0.03,
         epsilon_high=3.0 if loss_type == "cispo" else 0.2,
         **(controlled if adaptive else {}),
     )
@@ -152,13 +175,13 @@ def test_with_trls_off_policy_mask(policy: Path, tmp_path: Path, loss_type: str,
 
 
 def test_with_a_head_that_is_tied_to_the_embedding(tmp_path: Path) -> None:
-    assert_same(policy_dir(), tmp_path, learning_rate=1e-4)
+    assert_same(policy_dir(), tmp_path)
 
 
 @pytest.mark.parametrize("settings", [{"model_init_kwargs": {"dtype": "bfloat16"}}, {"bf16": True}], ids=str)
 def test_with_a_head_in_float32(policy: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
-    """The body is in bfloat16, as loaded or by autocast; losses differ by the rounding of float32 alone."""
-    assert_same(policy, tmp_path, tolerance=1e-2, cast_lm_head_to_fp32=True, max_steps=1, **settings)
+    """The body is in bfloat16, as loaded or by autocast; the gradient enters it rounded to bfloat16."""
+    assert_same(policy, tmp_path, rounding=2**-8, cast_lm_head_to_fp32=True, max_steps=1, **settings)
 
 
 def test_it_trains_an_adapter(policy: Path, tmp_path: Path) -> None:
