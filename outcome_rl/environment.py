@@ -31,13 +31,17 @@ class Environment(TypedDict):
 
 def describe_environment() -> Environment:
     """Collect versions (`"not installed"` where missing), devices and implementations of this installation."""
+    import torch
+
     from outcome_rl_kernels import implementations
+    from outcome_rl_kernels.dtypes import preferred_dtype
 
     versions = package_versions()
     grader = ("canonical keys + math-verify", "keys are read off the text; killable processes compare the rest")
     if versions["math-verify"] == "not installed":
         grader = ("canonical keys", "math-verify is not installed: answers that keys do not settle raise an error")
-    chosen = {**implementations(), "outcome grader": grader}
+    dtype, why = preferred_dtype(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    chosen = {**implementations(), "outcome grader": grader, "model.dtype=auto": (str(dtype)[6:], why)}
     return Environment(
         versions=versions,
         devices=_devices(),

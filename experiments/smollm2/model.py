@@ -85,7 +85,7 @@ def check_model(folder: Path) -> None:
     Raises:
         ValueError: it has another size, or its answer is wrong.
     """
-    policy = Policy.load(ModelConfig(path=str(folder), dtype="bfloat16", device="cpu"))
+    policy = Policy.load(ModelConfig(path=str(folder), device="cpu"))
     found = sum(parameter.numel() for parameter in policy.model.parameters())
     if found != PARAMETERS:
         raise ValueError(f"{folder} holds {found:,} parameters; expected {PARAMETERS:,}. Remove it and start again")

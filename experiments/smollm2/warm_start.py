@@ -32,7 +32,7 @@ def warm_start(base: Path, folder: Path, steps: int) -> None:
         steps: optimizer steps of 24 demonstrations.
     """
     config = TrainConfig(
-        model=ModelConfig(path=str(base), dtype="bfloat16", device="cpu"),
+        model=ModelConfig(path=str(base), device="cpu"),
         actor=ActorConfig(
             loss_mode="cispo",  # its value is the negative log-likelihood, because the ratio is 1
             kl_loss_coef=0.0,
@@ -44,13 +44,13 @@ def warm_start(base: Path, folder: Path, steps: int) -> None:
         exploration=ExplorationConfig(answer_mask_mode="none"),
     )
     policy = Policy.load(config.model)
+    print(f"warm start: {steps} steps of {BATCH_SIZE} demonstrations in {str(policy.dtype).removeprefix('torch.')}")
     updater = Updater(policy, config, steps)
     source, start = questions("warm"), time.perf_counter()
     for step in range(1, steps + 1):
         metrics = updater.step(_demonstrations(policy.tokenizer, list(islice(source, BATCH_SIZE)), config.data))
-        if step % 5 == 0 or step == steps:
-            seconds = time.perf_counter() - start
-            print(f"step {step}/{steps}: loss {metrics['actor/loss']:.4f}, {seconds:.0f} s", flush=True)
+        seconds = time.perf_counter() - start
+        print(f"step {step}/{steps}: loss {metrics['actor/loss']:.4f}, {seconds:.0f} s", flush=True)
     policy.save(folder)
 
 

@@ -184,7 +184,7 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     only_our_progress()
     with atomic_folder(out) as scratch:
         path, _ = find_model(model)
-        policy = Policy.load(ModelConfig(path=path, device="cpu"))
+        policy = Policy.load(ModelConfig(path=path, device="cpu", dtype="float32"))
         policy.model.to(getattr(torch, dtype))
         policy.save(scratch)
     num_parameters = sum(parameter.numel() for parameter in policy.model.parameters())

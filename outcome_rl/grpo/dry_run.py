@@ -6,6 +6,7 @@ summed. These are those of PyTorch's CPU kernels; GPU kernels save nearly the sa
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
+from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy, model_path
 from outcome_rl.grpo.rollout.engine import choose_engine
@@ -63,6 +65,7 @@ def estimate_memory(config: TrainConfig) -> Estimate:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    config = replace(config, model=with_dtype(config.model))
     dtype = getattr(torch, config.model.dtype)
     path = model_path(config.model)
     shape = AutoConfig.from_pretrained(path, trust_remote_code=config.model.trust_remote_code)

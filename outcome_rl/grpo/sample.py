@@ -14,6 +14,7 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import derive_seed, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
+from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, choose_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run, find_model
@@ -114,6 +115,9 @@ def open_sampler(
     Raises:
         FileNotFoundError, ValueError: bad data, model or settings, or `out` holds other samples.
     """
+    record = out / "settings.json"
+    recorded = json.loads(record.read_text()) if record.exists() else None
+    config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
     open_engine = choose_engine(config)
     # A run names the columns of its training data.
     sets = [load_problems(group, config.data, config.data.val_max_samples, named_columns=False) for group in groups]
@@ -124,9 +128,8 @@ def open_sampler(
     identity = {name: value for name, value in config.identity.items() if name.startswith(depends)}
     identity |= {f"problems of {one.name}": one.fingerprint[:16] for one in sets} | more
     with only_run_in(out):
-        record = out / "settings.json"
-        if record.exists():
-            check_same_run(json.loads(record.read_text()), identity, out, "choose another --out")
+        if recorded is not None:
+            check_same_run(recorded, identity, out, "choose another --out")
         else:
             write_json(record, identity)
         policy = Policy.load(config.model)

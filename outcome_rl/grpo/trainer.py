@@ -23,6 +23,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
+from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.collector import Collected, Collector
 from outcome_rl.grpo.rollout.engine import DataParallelEngine, RolloutEngine, choose_engine
@@ -85,13 +86,14 @@ class Trainer:
 
     def _load(self) -> None:
         config = self.config
+        checkpoint, recorded = distributed.on_rank_zero(lambda: find_run(config))
+        saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
+        self.config = config = self._with_dtype(saved)
         open_engine = choose_engine(config)
         check_loggers(config.trainer.logger)
         reward = RewardFunction(config.reward.function) if config.reward.function else None
-        checkpoint, recorded = distributed.on_rank_zero(lambda: find_run(config))
         self.explorer = new_explorer(config, self.train_set) if checkpoint is None else load_explorer(config)
         self._resources.callback(lambda: self.explorer.close())
-        saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
         self._load_model_and_data()
         self.updater = Updater(self.policy, config, self.total_steps)  # its reference is the initial policy
         self.state = RunState()
@@ -105,6 +107,11 @@ class Trainer:
         self.collector = Collector(config, self.train_set, self.order, self.policy, self.engine, self.explorer, reward)
         if checkpoint is not None and (checkpoint / AHEAD).exists():
             self.collector.restore_ahead(json.loads((checkpoint / AHEAD).read_text()))
+
+    def _with_dtype(self, saved: Mapping[str, Any]) -> TrainConfig:
+        """Return the configuration with the data type that rank zero chooses, for all processes."""
+        before = saved.get("identity", {}).get("model.dtype")
+        return replace(self.config, model=distributed.on_rank_zero(lambda: with_dtype(self.config.model, before)))
 
     def _load_model_and_data(self) -> None:
         config = self.config
@@ -319,7 +326,8 @@ class Trainer:
         parameters = sum(parameter.numel() for parameter in self.policy.model.parameters())
         processes = f" in {distributed.world_size()} processes" if distributed.world_size() > 1 else ""
         return (
-            f"{self.config.run_dir} {origin}: {parameters:,} parameters on {self.policy.device}{processes}, "
+            f"{self.config.run_dir} {origin}: {parameters:,} parameters in {self.config.model.dtype} on "
+            f"{self.policy.device}{processes}, "
             f"{len(self.train_set.problems)} training questions, {self.config.data.train_batch_size} x "
             f"{self.config.rollout.n} samples per step, bonus {self.config.exploration.bonus}"
         )

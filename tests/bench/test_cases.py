@@ -82,7 +82,7 @@ def test_cross_entropy_is_the_same_batch_with_unit_advantages() -> None:
 @pytest.fixture
 def pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
     """The toy policy, with a chat template, in the place of the pretrained model."""
-    policy = Policy.load(ModelConfig(path="toy", device="cpu"))
+    policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
     policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
     policy.save(tmp_path)
     monkeypatch.setattr(responses, "FOLDER", tmp_path)

@@ -93,7 +93,7 @@ def test_padding_keeps_tokens_and_leaves_out_answers() -> None:
 
 
 def test_a_random_models_responses_are_given_answers() -> None:
-    policy = Policy.load(ModelConfig(path="toy", device="cpu"))
+    policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
     drawn = [sample([5, 6, 7], response) for response in ([11] * 9, [12] * 7, [13] * 9, [14])]
     answered = with_answers(policy, drawn)
     assert [len(rollout.token_ids) for rollout in answered] == [9, 7, 9, 1]

@@ -55,13 +55,13 @@ def small_config(small: Callable[..., list[str]]) -> Callable[..., TrainConfig]:
 @pytest.fixture(scope="session")
 def shared_policy() -> Policy:
     """The toy policy, for tests that do not change it."""
-    return Policy.load(ModelConfig(path="toy", device="cpu"))
+    return Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
 
 
 @pytest.fixture
 def policy() -> Policy:
     """A fresh copy of the toy policy, to be trained."""
-    return Policy.load(ModelConfig(path="toy", device="cpu"))
+    return Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ from outcome_rl.grpo.update.updater import Updater
 needs_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
 RANKS = 2
 CONFIG = ["model.device=cpu", "actor.kl_loss_coef=0.1", "actor.optim.lr=1e-2", "actor.ppo_epochs=2", "rollout.n=2"]
-MODEL = ModelConfig(path="toy", device="cpu")
+MODEL = ModelConfig(path="toy", device="cpu", dtype="float32")
 
 
 # Without processes: shards and refusals.
@@ -261,7 +261,7 @@ def test_a_run_in_two_processes_equals_one(alone: Path, small: MakeOverrides, sp
     status, out, err = Process(tmp_path / "run", small(tmp_path, *split), RANKS).finish()
     assert status == 0, err
     assert_equal_run(tmp_path / "run", alone)
-    assert f"parameters on cpu in {RANKS} processes" in out
+    assert f"parameters in float32 on cpu in {RANKS} processes" in out
     assert out.count("step 6/6") == out.count("base against step 6") == 1  # the first process alone speaks
     assert (tmp_path / "run" / "report.html").exists()
 

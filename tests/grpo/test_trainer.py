@@ -92,8 +92,10 @@ def test_no_best_checkpoint_without_validation_data(small_config: MakeConfig, tm
 
 
 def test_the_saved_model_loads(finished: Path) -> None:
-    policy = Policy.load(ModelConfig(path=str(finished / "checkpoints" / "global_step_6" / "model"), device="cpu"))
-    base = Policy.load(ModelConfig(path="toy", device="cpu"))
+    policy = Policy.load(
+        ModelConfig(path=str(finished / "checkpoints" / "global_step_6" / "model"), device="cpu", dtype="float32")
+    )
+    base = Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
     assert not torch.equal(policy.head_weight, base.head_weight)
     assert policy.tokenizer("D01 1")["input_ids"] == base.tokenizer("D01 1")["input_ids"]
 

@@ -36,7 +36,7 @@ def test_tensors_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_tied_weight_is_sent_once() -> None:
-    policy = Policy.load(ModelConfig(path="toy", device="cpu"))
+    policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
     source = PolicyWeights(policy.published_weights, policy.device)
     sent = dict(source)
     assert sum(tensor.numel() for tensor in sent.values()) == sum(x.numel() for x in policy.model.parameters())

@@ -14,6 +14,8 @@ from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels.loss.settings import KLPenalty, LossAggregation
 from outcome_rl_kernels.loss.token_losses import TokenLossFunction, token_loss_names
 
+DType = Literal["auto", "float32", "bfloat16"]
+
 # The length of a run affects its results only through a schedule of the learning rate that depends on it.
 _LENGTH = ("trainer.total_training_steps", "trainer.total_epochs")
 _SCHEDULES_WITHOUT_LENGTH = ("constant", "constant_with_warmup")
@@ -25,10 +27,11 @@ class ModelConfig:
     """The policy; its initial weights are also the reference of the KL term."""
 
     path: str = setting("", 'Folder or hub name of a causal language model, or "toy" for the policy of this package.')
-    dtype: Literal["float32", "bfloat16"] = setting(
-        "float32",
-        "Data type of weights, arithmetic and the saved model. With bfloat16 the optimizer keeps float32 master "
-        "weights, because a step of 1e-6 would be lost in rounding.",
+    dtype: DType = setting(
+        "auto",
+        'Data type of weights, arithmetic and the saved model; "auto" is bfloat16 where the device multiplies it fast, '
+        "else float32. With bfloat16 the optimizer keeps float32 master weights, because a step of 1e-6 would be lost "
+        "in rounding.",
     )
     device: str = setting("auto", 'PyTorch device; "auto" takes a GPU if there is one.', affects_results=False)
     trust_remote_code: bool = setting(False, "Allow the model to run code from the hub.")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from outcome_rl.files import is_missing_folder
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
+from outcome_rl.grpo.model.dtype import warn_if_slow, with_dtype
 from outcome_rl.grpo.model.fsdp import ShardedModel, shard_like
 from outcome_rl.grpo.model.lora import add_adapters, load_adapters, merged_state_dict
 from outcome_rl.grpo.model.packed_attention import NAME as PACKED
@@ -52,12 +53,14 @@ class Policy:
 
         path = model_path(config)
         device = choose_device(config.device)
+        dtype = with_dtype(config).dtype
+        warn_if_slow(dtype, device)
         try:
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
             model, _ = _load_whole(
                 AutoModelForCausalLM,
                 path,
-                dtype=getattr(torch, config.dtype),
+                dtype=getattr(torch, dtype),
                 trust_remote_code=config.trust_remote_code,
             )
         except (OSError, ValueError) as error:

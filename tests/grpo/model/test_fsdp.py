@@ -54,7 +54,7 @@ CONFIG = [
     "actor.ppo_epochs=2",
     "rollout.n=2",
 ]
-MODEL = ModelConfig(path="toy", device="cpu")
+MODEL = ModelConfig(path="toy", device="cpu", dtype="float32")
 
 
 @pytest.mark.slow
@@ -238,7 +238,7 @@ def check_mixed_dtypes(policy: Policy) -> None:
 def test_a_run_in_two_processes_equals_one(alone: Path, small: MakeOverrides, split: list[str], tmp_path: Path) -> None:
     status, out, err = Process(tmp_path / "run", small(tmp_path, *split, FSDP2), RANKS).finish()
     assert status == 0, err
-    assert f"parameters on cpu in {RANKS} processes" in out
+    assert f"parameters in float32 on cpu in {RANKS} processes" in out
     assert_equal_run(tmp_path / "run", alone)
     places = [latest_checkpoint(folder / "checkpoints") for folder in (tmp_path / "run", alone)]
     saved, wanted = (place / "model" for place in places if place is not None)

@@ -17,7 +17,7 @@ from outcome_rl.grpo.types import Sample
 from outcome_rl.grpo.update.updater import Updater
 
 LORA = ("model.lora_rank=4", "model.lora_alpha=8", "actor.optim.lr=1e-2")
-SETTINGS = ModelConfig(path="toy", device="cpu", lora_rank=4, lora_alpha=8)
+SETTINGS = ModelConfig(path="toy", device="cpu", lora_rank=4, lora_alpha=8, dtype="float32")
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_restored_adapters_continue_bit_for_bit(batch: list[Sample], small_confi
 
 
 def test_an_adapter_on_the_head_is_refused() -> None:
-    config = ModelConfig(path="toy", device="cpu", lora_rank=4, target_modules=["q_proj", "lm_head"])
+    config = ModelConfig(path="toy", device="cpu", lora_rank=4, target_modules=["q_proj", "lm_head"], dtype="float32")
     with pytest.raises(ValueError, match=r"model\.target_modules=.* puts an adapter on the lm_head"):
         Policy.load(config)
 

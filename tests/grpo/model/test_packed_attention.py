@@ -44,7 +44,7 @@ def load(tmp_path: Path, shared_policy: Policy) -> Load:
             nn.init.normal_(parameter, std=0.3)
         model.save_pretrained(tmp_path)
         shared_policy.tokenizer.save_pretrained(tmp_path)
-        return Policy.load(ModelConfig(path=str(tmp_path), device="cpu", **settings))
+        return Policy.load(ModelConfig(path=str(tmp_path), device="cpu", dtype="float32", **settings))
 
     return load
 

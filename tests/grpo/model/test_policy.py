@@ -81,12 +81,12 @@ def test_hidden_times_head_is_logits(
 def test_logits_that_are_processed_after_the_head_are_refused(config: PreTrainedConfig, saved: Saved) -> None:
     # Random weights give logits near 0, where a soft cap is invisible: the check must not depend on them.
     with pytest.raises(ValueError, match=r"ForCausalLM changes its logits after the lm_head.*policy_loss"):
-        Policy.load(ModelConfig(path=str(saved(config)), device="cpu"))
+        Policy.load(ModelConfig(path=str(saved(config)), device="cpu", dtype="float32"))
 
 
 def test_the_same_architecture_without_a_cap_is_accepted(saved: Saved) -> None:
     config = Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=None)
-    assert Policy.load(ModelConfig(path=str(saved(config)), device="cpu")).head_bias is None
+    assert Policy.load(ModelConfig(path=str(saved(config)), device="cpu", dtype="float32")).head_bias is None
 
 
 def test_a_model_without_a_head_is_refused(shared_policy: Policy) -> None:
@@ -97,7 +97,11 @@ def test_a_model_without_a_head_is_refused(shared_policy: Policy) -> None:
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 def test_hidden_does_not_see_padding(positions: str, shared_policy: Policy, saved: Saved) -> None:
     # Rotary attention sees distances alone; learned embeddings need the right position of every token.
-    policy = shared_policy if positions == "rotary" else Policy.load(ModelConfig(path=str(saved(GPT2)), device="cpu"))
+    policy = (
+        shared_policy
+        if positions == "rotary"
+        else Policy.load(ModelConfig(path=str(saved(GPT2)), device="cpu", dtype="float32"))
+    )
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, 70, (3, 12), generator=generator)
     with torch.no_grad():
@@ -143,7 +147,7 @@ def test_weights_stored_in_half_precision_are_trained_in_full(
 ) -> None:
     copy.deepcopy(shared_policy.model).to(stored).save_pretrained(tmp_path)
     shared_policy.tokenizer.save_pretrained(tmp_path)
-    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
+    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", dtype="float32"))
     assert policy.head_weight.dtype == torch.float32
     assert torch.equal(policy.head_weight, shared_policy.head_weight.to(stored).float())
 
@@ -162,21 +166,23 @@ def with_generation(shared_policy: Policy, tmp_path: Path) -> Callable[..., Path
 
 def test_a_temperature_with_greedy_decoding_can_be_saved(with_generation: Callable[..., Path], tmp_path: Path) -> None:
     path = with_generation(do_sample=False, temperature=0.6, top_p=0.9)
-    policy = Policy.load(ModelConfig(path=str(path), device="cpu"))
+    policy = Policy.load(ModelConfig(path=str(path), device="cpu", dtype="float32"))
     policy.save(tmp_path / "saved")
     saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
     assert (saved["do_sample"], saved["temperature"], saved["top_p"]) == (True, 0.6, 0.9)
 
 
 def test_valid_generation_settings_stay_as_they_are(with_generation: Callable[..., Path], tmp_path: Path) -> None:
-    Policy.load(ModelConfig(path=str(with_generation(do_sample=False)), device="cpu")).save(tmp_path / "saved")
+    Policy.load(ModelConfig(path=str(with_generation(do_sample=False)), device="cpu", dtype="float32")).save(
+        tmp_path / "saved"
+    )
     assert not json.loads((tmp_path / "saved" / "generation_config.json").read_text()).get("do_sample")
 
 
 def test_generation_settings_that_cannot_be_saved_are_refused_at_once(with_generation: Callable[..., Path]) -> None:
     path = with_generation(length_penalty=0.5)
     with pytest.raises(ValueError, match=r"(?s)correct or remove its generation_config\.json.*length_penalty"):
-        Policy.load(ModelConfig(path=str(path), device="cpu"))
+        Policy.load(ModelConfig(path=str(path), device="cpu", dtype="float32"))
 
 
 def test_save_and_load_are_exact(policy: Policy, tmp_path: Path) -> None:
@@ -184,7 +190,7 @@ def test_save_and_load_are_exact(policy: Policy, tmp_path: Path) -> None:
         for parameter in policy.model.parameters():
             parameter.mul_(1.1)
     policy.save(tmp_path)
-    fresh = Policy.load(ModelConfig(path="toy", device="cpu"))
+    fresh = Policy.load(ModelConfig(path="toy", device="cpu", dtype="float32"))
     weight = fresh.head_weight  # loading must keep the tensors that an optimizer holds
     fresh.load_weights(tmp_path)
     assert fresh.head_weight is weight
@@ -217,7 +223,7 @@ def test_weights_that_are_not_whole_are_refused(
     policy.save(tmp_path)
     rewritten(tmp_path, change)
     with pytest.raises(ValueError, match=rf"model\.path='{tmp_path}' cannot be loaded: .*{named}"):
-        Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
+        Policy.load(ModelConfig(path=str(tmp_path), device="cpu", dtype="float32"))
     with pytest.raises(ValueError, match=named):
         policy.load_weights(tmp_path)
 
@@ -234,7 +240,7 @@ def test_damaged_weights_are_refused(policy: Policy, tmp_path: Path, content: by
     policy.save(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(ValueError, match=r"cannot be loaded: its weights are damaged"):
-        Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
+        Policy.load(ModelConfig(path=str(tmp_path), device="cpu", dtype="float32"))
 
 
 def test_weights_are_loaded_without_a_configuration(policy: Policy, tmp_path: Path) -> None:

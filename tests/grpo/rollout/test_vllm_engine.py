@@ -71,7 +71,7 @@ def test_weights_are_handed_over_as_published(dtype: str, tmp_path: Path) -> Non
 
 def test_adapters_are_handed_over_merged(tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    policy = Policy.load(ModelConfig(path="toy", device="cpu", lora_rank=2))
+    policy = Policy.load(ModelConfig(path="toy", device="cpu", lora_rank=2, dtype="float32"))
     with torch.no_grad():
         for parameter in policy.model.parameters():
             if parameter.requires_grad:

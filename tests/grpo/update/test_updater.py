@@ -408,7 +408,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory(batch: list[Sample], 
     found: list[Any] = []
     saved = []
     for on in (False, True):
-        policy = Policy.load(ModelConfig(path="toy", device="cpu", enable_gradient_checkpointing=on))
+        policy = Policy.load(ModelConfig(path="toy", device="cpu", enable_gradient_checkpointing=on, dtype="float32"))
         updater = Updater(policy, make_config(ALL), total_steps=2)
         kept = 0
 
