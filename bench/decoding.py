@@ -42,7 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    policy = Policy.load(ModelConfig(path=options.model, device=options.device, dtype="bfloat16"))
+    policy = Policy.load(ModelConfig(path=options.model, device=options.device))
     chats = [[{"role": "user", "content": row["problem"]}] for row in problems("train", options.prompts)]
     prompts = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
     engines: dict[str, Callable[[], int]] = {
@@ -118,7 +118,7 @@ def _vllm(policy: Policy, model: str, prompts: list[list[int]], samples: int, to
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from vllm import LLM, SamplingParams
 
-    engine = LLM(model=model, dtype="bfloat16", max_model_len=max(map(len, prompts)) + tokens)
+    engine = LLM(model=model, dtype=policy.dtype, max_model_len=max(map(len, prompts)) + tokens)
     sampling = SamplingParams(
         n=samples, temperature=1.0, max_tokens=tokens, stop_token_ids=policy.end_token_ids, detokenize=False
     )

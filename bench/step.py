@@ -5,10 +5,11 @@
 
 All trainers take the same model, problems, micro-batches and settings, with a KL term, AdamW and no gradient
 checkpointing. The toy policy and the random Llama are in float32; SmolLM2, which `python -m experiments.smollm2 warm`
-makes, is in bfloat16, where only this trainer keeps float32 master weights. The plain loop is the one that you would
-write with transformers and PyTorch: `model.generate`, padded sequences, log-softmax of all logits. Before any timing,
-loss and gradient norm of all trainers must agree on the same responses, in float32. Steps are timed in rounds, in a
-different order each round. The learning rate is so small that no step changes the work of the next.
+makes, is in bfloat16 where the device multiplies it fast; only this trainer then keeps float32 master weights. The
+plain loop is the one that you would write with transformers and PyTorch: `model.generate`, padded sequences,
+log-softmax of all logits. Before any timing, loss and gradient norm of all trainers must agree on the same responses,
+in float32. Steps are timed in rounds, in a different order each round. The learning rate is so small that no step
+changes the work of the next.
 
 The limit of a part computes every token once, shared prefixes and padding left out: the layers at the rate at which the
 update itself runs them forward, the head at that of a plain matrix product, backward passes at twice the time of
@@ -53,7 +54,7 @@ MODELS = {
     ),
     "smollm2": (
         "model.path=models/smollm2-135m-arithmetic",
-        "model.dtype=bfloat16",
+        "model.dtype=auto",
         "data.train_files=models/smollm2-135m-arithmetic/train.jsonl",
         "data.val_files=[]",
         "data.test_files=[]",

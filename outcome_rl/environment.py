@@ -65,7 +65,10 @@ def versions_of(modules: Mapping[str, str]) -> dict[str, str]:
 def _devices() -> list[str]:
     import torch
 
-    devices = [f"cpu: {_cpu_name()}, {usable_cores()} cores usable, torch uses {torch.get_num_threads()} threads"]
+    from outcome_rl_kernels.dtypes import bfloat16_products
+
+    threads = f"{usable_cores()} cores usable, torch uses {torch.get_num_threads()} threads"
+    devices = [f"cpu: {_cpu_name()}, {threads}; {bfloat16_products('cpu').reason}"]
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
         devices.append(

@@ -8,6 +8,7 @@ import torch
 
 from outcome_rl.bench.baselines import COMPILED
 from outcome_rl.bench.cases import Spec
+from outcome_rl_kernels.dtypes import preferred_dtype
 
 WORKSPACES = (1.0, 0.5, 0.25, 0.125)
 KEPT = (1, 8, 16, 64)
@@ -52,8 +53,9 @@ def cpu_plans() -> list[Plan]:
         ("packed", 0.45),
         ("padded", 0.2),
     )
+    preferred, _ = preferred_dtype(torch.device("cpu"))
     first, others = [], []
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in dict.fromkeys((torch.float32, preferred)):  # bfloat16 takes minutes where it is slow
         name = str(dtype).removeprefix("torch.")
         square = partial(Spec, model="small", dtype=dtype, sequences=8, length=64)
         rl = partial(Spec, model="small", dtype=dtype, tokens=512, scale=0.1, beta=0.0)
@@ -81,10 +83,10 @@ def cpu_plans() -> list[Plan]:
                     spec=square(model="SmolLM2-135M", kept=kept),
                     seconds=15,
                 )
-                for kept in (KEPT if dtype == torch.bfloat16 else KEPT[2:3])
+                for kept in (KEPT if dtype == preferred else KEPT[2:3])
             ),
         ]
-    real = partial(Spec, model="SmolLM2-135M", dtype=torch.bfloat16, sequences=8, length=64, layout="packed")
+    real = partial(Spec, model="SmolLM2-135M", dtype=preferred, sequences=8, length=64, layout="packed")
     others += [
         *(
             Plan(

@@ -51,7 +51,7 @@ def sample_responses(
     from outcome_rl.grpo.model.policy import Policy
     from outcome_rl.grpo.rollout.decode_loop import decode
 
-    policy = Policy.load(ModelConfig(path=str(FOLDER), device=device.type, dtype="bfloat16"))
+    policy = Policy.load(ModelConfig(path=str(FOLDER), device=device.type))
     prompts = [
         policy.tokenizer.apply_chat_template(
             [{"role": "user", "content": QUESTIONS[index % len(QUESTIONS)]}],
