@@ -208,12 +208,14 @@ class Explorer:
             bonuses_N,
             groups_N,
             outcomes.answers,
+            [],
             self.config.answer_mask_mode,
             judged,
             outcomes.unresolved,
             {},
         )
         self._remember(question_ids, scored.host.correct, scored.host.keys, scored.host.counts)
+        scored.solved.extend(self.solved[question_id] for question_id in question_ids)
         self._end_batch()
         self._tell_unmasked(outcomes)
         self._tell_unanswered(outcomes)

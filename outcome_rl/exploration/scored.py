@@ -32,6 +32,7 @@ class Scored:
     bonuses: Tensor  # (N,), exploration part, times its coefficient
     groups: Tensor  # (N,) int64, index of the group, in order of appearance
     answers: list[Answer | None]  # N final answers with their character spans
+    solved: list[bool]  # N, whether the response's question was answered correctly so far, this batch included
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
     judged: bool  # whether correctness is known, from golds or verdicts
     unresolved: int  # comparisons that timed out, failed or were cut, or responses on which the function failed
@@ -58,6 +59,8 @@ class Scored:
         | `outcomes/distinct_in_group` | different answers in a group, mean over groups |
         | `outcomes/distinct_in_group_solved` * | the same over groups with a correct response, if there are any |
         | `outcomes/distinct_in_group_unsolved` * | the same over groups without one, if there are any |
+        | `outcomes/distinct_in_group_once_solved` * | the same over groups of questions ever solved, if there are any |
+        | `outcomes/distinct_in_group_never_solved` * | the same over questions never solved so far, if there are any |
         | `outcomes/no_answer_rate` | responses without an answer / responses |
         | `outcomes/unresolved` | comparisons and outcome functions that timed out, failed or were cut |
         | `exploration/bonus_mean` | bonus times coefficient, mean over responses |
@@ -93,7 +96,13 @@ class Scored:
                 "outcomes/all_correct_groups": mean(num_correct == sizes),
                 "outcomes/all_wrong_groups": mean(num_correct == 0),
             }
-            for name, chosen in (("solved", num_correct > 0), ("unsolved", num_correct == 0)):
+            once_solved = np.bincount(group_index[np.array(self.solved, dtype=bool)], minlength=len(sizes)) > 0
+            for name, chosen in (
+                ("solved", num_correct > 0),
+                ("unsolved", num_correct == 0),
+                ("once_solved", once_solved),
+                ("never_solved", ~once_solved),
+            ):
                 if chosen.any():
                     metrics[f"outcomes/distinct_in_group_{name}"] = mean(distinct[chosen])
         return metrics | self.history
@@ -139,7 +148,8 @@ class Scored:
         """Return some of the responses, in the given order; `metrics` are then those of the selection."""
         index = torch.as_tensor(rows, dtype=torch.int64)
         columns: dict[str, Any] = {name: getattr(self, name)[index.to(self.keys.device)] for name in _COLUMNS}
-        return replace(self, answers=[self.answers[row] for row in index.tolist()], **columns)
+        answers, solved = ([each[row] for row in index.tolist()] for each in (self.answers, self.solved))
+        return replace(self, answers=answers, solved=solved, **columns)
 
     @classmethod
     def join(cls, parts: Sequence["Scored"]) -> "Scored":
@@ -150,6 +160,7 @@ class Scored:
         return replace(
             parts[-1],
             answers=[answer for part in parts for answer in part.answers],
+            solved=[solved for part in parts for solved in part.solved],
             judged=all(part.judged for part in parts),
             unresolved=sum(part.unresolved for part in parts),
             **columns,

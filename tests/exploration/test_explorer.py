@@ -235,6 +235,8 @@ EXPECTED = {
     "outcomes/distinct_in_group": (2 + 2 + 1) / 3,
     "outcomes/distinct_in_group_solved": (2 + 1) / 2,
     "outcomes/distinct_in_group_unsolved": 2,
+    "outcomes/distinct_in_group_once_solved": (2 + 1) / 2,
+    "outcomes/distinct_in_group_never_solved": 2,
     "outcomes/no_answer_rate": 3 / 12,
     "outcomes/unresolved": 0,
     # ucb with c = 0.5, nothing seen before but answer 5 of b, once: nine answers, one of them with N = 1.
@@ -261,11 +263,26 @@ def test_a_group_that_does_not_occur_has_no_metric() -> None:
     right = Explorer().score(["q"], [text(1)], ["1"]).metrics
     assert EXPECTED.keys() - right.keys() == {
         "outcomes/distinct_in_group_unsolved",
+        "outcomes/distinct_in_group_never_solved",
         "exploration/distinct_answers_unsolved",
     }
     wrong = Explorer().score(["q"], [text(None)], ["1"]).metrics
-    assert EXPECTED.keys() - wrong.keys() == {"outcomes/distinct_in_group_solved"}
+    assert EXPECTED.keys() - wrong.keys() == {
+        "outcomes/distinct_in_group_solved",
+        "outcomes/distinct_in_group_once_solved",
+    }
     assert wrong["outcomes/distinct_in_group"] == wrong["exploration/distinct_answers"] == 0
+
+
+def test_history_splits_groups_otherwise_than_the_batch() -> None:
+    explorer = Explorer()
+    explorer.count(["a"], [text(1)], ["1"])
+    scored = explorer.score(["a"] * 3 + ["b"] * 3, [text(a) for a in (2, 3, 4, 5, 5, 0)], ["1"] * 3 + ["9"] * 3)
+    assert scored.solved == [True] * 3 + [False] * 3
+    assert scored.metrics["outcomes/distinct_in_group_unsolved"] == (3 + 1) / 2
+    assert scored.metrics["outcomes/distinct_in_group_once_solved"] == 3
+    assert scored.metrics["outcomes/distinct_in_group_never_solved"] == 1
+    assert scored.select([4, 1]).solved == [False, True]
 
 
 def test_the_docstring_defines_every_metric() -> None:
