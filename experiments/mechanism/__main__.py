@@ -11,6 +11,7 @@ import typer
 
 from experiments.mechanism.calibration import calibrate
 from experiments.mechanism.hacking import run_hacking
+from experiments.mechanism.matched import write_result
 from experiments.mechanism.report import write_report
 from experiments.mechanism.study import (
     COEF,
@@ -56,6 +57,9 @@ def mechanism(
     calibration: Annotated[
         bool, typer.Option("--calibrate", help="Fit the learning rates to GRPO's curves instead, and print the best.")
     ] = False,
+    matched: Annotated[
+        bool, typer.Option("--matched", help="Only fit and run the model at the settings of the language-model study.")
+    ] = False,
     report: Annotated[bool, typer.Option("--report", help="Only write the report of the folder's record.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the record, the report and the figure.")] = RESULTS,
 ) -> None:
@@ -64,6 +68,9 @@ def mechanism(
         for fit in calibrate()[:10]:
             deviations = ", ".join(f"{name} {value:.2f}" for name, value in fit.by_measure.items())
             print(f"error {fit.error:.3f} ({deviations}): {fit.rates}")
+        return
+    if matched:
+        print(f"wrote {write_result(out / 'matched.json')}")
         return
     record = out / "mechanism.json"
     if not report:

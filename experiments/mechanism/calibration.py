@@ -35,20 +35,34 @@ class Fit(NamedTuple):
     by_measure: dict[str, float]
 
 
-def calibrate(grid: Mapping[str, Sequence[float]] = GRID) -> list[Fit]:
-    """Fit every choice of rates in the grid; best first."""
-    target = json.loads(CURVES.read_text())
+def calibrate(
+    grid: Mapping[str, Sequence[float]] = GRID,
+    target: Mapping[str, Any] | None = None,
+    beta: float | None = None,
+    seeds: Sequence[int] = SEEDS,
+    **questions_of_splits: int,
+) -> list[Fit]:
+    """Fit every choice of rates in the grid; best first.
+
+    Args:
+        grid: values of each rate.
+        target: curves of the language model; None is `CURVES`.
+        beta: of `Method`.
+        seeds: of the runs of each choice.
+        questions_of_splits: arguments of `setting`.
+    """
+    target = json.loads(CURVES.read_text()) if target is None else target
     choices = [Rates(*rates) for rates in product(*(grid[name] for name in Rates._fields))]
     squares: list[dict[str, list[float]]] = [{name: [] for name in SCALES} for _ in choices]
     for cell in target["cells"]:
-        table, questions, evaluation = setting(cell["instance"], cell["split"])
+        table, questions, evaluation = setting(cell["instance"], cell["split"], **questions_of_splits)
         for start in range(0, len(choices), 10):
             chosen = choices[start : start + 10]
-            runs = [(Method(rates), seed) for rates in chosen for seed in SEEDS]
+            runs = [(Method(rates, beta=beta), seed) for rates in chosen for seed in seeds]
             seen = train(table, questions, evaluation, runs, steps=max(target["steps"]), evaluate_at=target["steps"])
             for i in range(len(runs)):
                 for name, deviations in _deviations(seen, i, cell):
-                    squares[start + i // len(SEEDS)][name] += (deviations**2).tolist()
+                    squares[start + i // len(seeds)][name] += (deviations**2).tolist()
     fits = []
     for rates, values in zip(choices, squares, strict=True):
         by_measure = {name: float(np.sqrt(np.mean(each))) for name, each in values.items()}

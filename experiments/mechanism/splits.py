@@ -30,13 +30,14 @@ class Setting(NamedTuple):
 
 
 @cache
-def setting(instance: int, split: Split, questions: int = 512) -> Setting:
+def setting(instance: int, split: Split, questions: int = 512, validation: int = 256, test: int = 512) -> Setting:
     """Make the training questions of a split and the test questions of a rule table.
 
     Args:
         instance: number of the rule table, >= 0.
         split: easy, medium or hard.
         questions: training questions; of hard ones there are fewer, at most 128.
+        validation, test: questions of the evaluation, the first of those that the language-model study has.
 
     Raises:
         ValueError: the base policy leaves fewer than two hard questions, or the split has fewer than asked for.
@@ -57,7 +58,9 @@ def setting(instance: int, split: Split, questions: int = 512) -> Setting:
     return Setting(
         table,
         chosen,
-        Evaluation(read_questions(task.problems("validation", 256)), read_questions(task.problems("test", 512))),
+        Evaluation(
+            read_questions(task.problems("validation", validation)), read_questions(task.problems("test", test))
+        ),
     )
 
 

@@ -29,7 +29,6 @@ RATES = Rates(own=4.0, shared=1.0, sharpness=0.01)
 OTHER_RATES = (Rates(own=6.0, shared=0.0, sharpness=0.01), Rates(own=3.0, shared=1.0, sharpness=0.015))
 COEF = 0.2
 BASELINES: dict[Split, float] = {"easy": 1.0, "medium": 0.5, "hard": 0.5}
-EVALUATIONS = 14  # evenly over a run, so that the second is the early checkpoint of `claims.EARLY`
 BONUSES = ("none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive")
 N = 8
 
@@ -45,6 +44,10 @@ class Plan:
     # Samples per question of a whole run with 8 samples per step: 700 * 256 * 8 / 7500, 3840 and 996 questions.
     samples: tuple[tuple[Split, int], ...] = (("easy", 192), ("medium", 376), ("hard", 1440))
     dose_instances: tuple[int, ...] = tuple(range(2, 10))
+    evaluations: int = 14  # evenly over a run, so that one is near the early checkpoint of `claims.EARLY`
+    final_evaluations: int = 1  # final figures are means over this many evaluations, the last ones
+    validation_questions: int = 256
+    test_questions: int = 512
 
     def steps(self, split: Split, questions: int, n: int = N) -> int:
         return dict(self.samples)[split] * questions // (n * min(self.batch, questions))
@@ -76,11 +79,11 @@ def run_claims(plan: Plan, rates: Rates = RATES, progress: Progress = lambda tex
         for split in SPLITS:
             methods = {name: method(name, split, rates=rates) for name in BONUSES}
             base = method("base")
-            runs |= _runs(plan, instance, split, methods | {"base": base})
+            runs |= run_methods(plan, instance, split, methods | {"base": base})
             if split != "hard":
                 sampling = {"none@16": methods["none"], "base@16": base}
                 # Twice the samples in as many steps.
-                runs |= _runs(plan, instance, split, sampling, n=2 * N, length=2.0)
+                runs |= run_methods(plan, instance, split, sampling, n=2 * N, length=2.0)
         progress(f"claims: rule table {instance}")
     return runs
 
@@ -167,7 +170,7 @@ def run_points(
         methods = {f"{i}": point.method for i, point in batch.items()}
         found: Runs = {}
         for instance in plan.dose_instances:
-            found |= _runs(plan, instance, "medium", methods, n=n, length=length, shares=shares)
+            found |= run_methods(plan, instance, "medium", methods, n=n, length=length, shares=shares)
         for i, point in batch.items():
             entry: dict[str, Any] = {"study": point.study, "name": point.name, "value": point.value}
             for measure in POINT_MEASURES:
@@ -180,7 +183,7 @@ def run_points(
     return [recorded[i] for i in sorted(recorded)]
 
 
-def _runs(
+def run_methods(
     plan: Plan,
     instance: int,
     split: Split,
@@ -190,14 +193,14 @@ def _runs(
     length: float = 1.0,
     shares: bool = True,
 ) -> Runs:
-    """Train each method with each seed, all together."""
-    table, questions, exams = setting(instance, split, plan.questions)
+    """Train each method with each seed, all together, on one rule table and split."""
+    table, questions, exams = setting(instance, split, plan.questions, plan.validation_questions, plan.test_questions)
     evaluation: Evaluation | None = exams
     steps = round(length * plan.steps(split, len(questions.gold), n))
     if not shares:
         # Test questions have no row in a table of training questions: only what happens in training can be seen.
         (table, questions), evaluation = without_sharing(table, questions), None
-    checkpoints = sorted({round(steps * i / EVALUATIONS) for i in range(EVALUATIONS + 1)})
+    checkpoints = sorted({round(steps * i / plan.evaluations) for i in range(plan.evaluations + 1)})
     chosen = [(name, seed) for name in methods for seed in plan.seeds]
     training = train(
         table,
@@ -209,26 +212,31 @@ def _runs(
         n=n,
         evaluate_at=checkpoints,
     )
-    return {(instance, seed, split, name): _run(training, i) for i, (name, seed) in enumerate(chosen)}
+    return {
+        (instance, seed, split, name): _run(training, i, plan.final_evaluations)
+        for i, (name, seed) in enumerate(chosen)
+    }
 
 
-def _run(training: Training, i: int) -> Run:
+def _run(training: Training, i: int, last: int) -> Run:
     early = int(np.abs(training.steps - claims.EARLY * training.steps[-1]).argmin())
     test = {k: training.test[KS.index(k), i] for k in (1, 32)}
     # The untrained policy is no checkpoint; of equals argmax takes the earliest.
     best = {k: test[k][1 + int(training.validation[KS.index(k), i, 1:].argmax())] for k in (1, 32)}
+    final = {k: curve[-last:].mean() for k, curve in test.items()}
     measures = {
         "solved": training.solved[i, -1],
         "solved early": training.solved[i, early],
         "answers": training.answers[i, -1],
         "best pass@1": best[1],
         "best pass@32": best[32],
-        "final pass@1": test[1][-1],
-        "final pass@32": test[32][-1],
-        "late pass@32": test[32][-1] - test[32][early],
+        "final pass@1": final[1],
+        "final pass@32": final[32],
+        "late pass@32": final[32] - test[32][early],
         "entropy incorrect": training.entropy_incorrect[i],
         "entropy gap": training.entropy_incorrect[i] - training.entropy_correct[i],
         "group answers unsolved": training.group_answers_unsolved[i],
+        "group answers failed": training.group_answers_failed[i],
         "group answers": training.group_answers[i],
     }
     return Run(
@@ -242,7 +250,9 @@ def _difference(runs: Runs, row: claims.Row, split: str, instance: int, seed: in
     if "-" in split:
         one, other = (_difference(runs, row, part, instance, seed) for part in split.split("-"))
         return None if one is None or other is None else one - other
-    left = runs[instance, seed, split, row.claim.left]
+    left = runs.get((instance, seed, split, row.claim.left))
+    if left is None:
+        return None  # the study leaves this split or method out
     if row.claim.right == claims.NOTHING:
         return left.measures[row.measure]
     right = runs[instance, seed, split, row.claim.right]

@@ -2,10 +2,11 @@
 
 One step is that of the trainer: draw a batch of questions, sample n responses each, normalise rewards within the group,
 add the bonus of counts from before the batch, and take one on-policy gradient step. There is no KL term (the paper's
-coefficient is 0.001), no optimizer state and no answer mask: the answer tokens follow from the operations, so there is
+coefficient is 0.001) and no answer mask: the answer tokens follow from the operations, so there is
 no gradient through them. Runs of one seed see the same questions and the same random numbers, whatever their method.
 
-The signals are those of `outcome_rl_kernels.advantages.reference`, for many runs at once; a test compares the two.
+The signals of bonuses and GRPO's advantages are those of the library, for many runs at once; a test compares the two.
+Other advantage estimators are the library's own.
 
 Shapes: R runs, B questions of a step, n samples of each, Q questions in all, E evaluations.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from experiments.mechanism.policy import (
@@ -30,11 +32,14 @@ from experiments.mechanism.policy import (
     token_entropy,
 )
 from outcome_rl.toy.task import MODULUS
+from outcome_rl_kernels.advantages.api import group_advantages
 
 SIGNALS = ("ucb", "ucb_mean", "ucb_con", "batch", "batch_positive")
 KS = (1, 2, 4, 8, 16, 32)
 LATE = 0.75  # statistics of batches are averaged over the steps after this share of the run
 EPS = 1e-6  # of the normalisation
+GRPO = "grpo"
+UNIT = 0.05  # norm of GRPO's first gradients; steps that are divided by their norm are multiplied by it
 
 
 STILL = Rates(0.0, 0.0, 0.0)
@@ -47,6 +52,10 @@ class Method:
     rates: Rates
     coefs: Mapping[str, float] = field(default_factory=dict)  # of SIGNALS; those left out are 0
     baseline: float = 0.5
+    estimator: str = GRPO  # as `exploration.adv_estimator`
+    # As Adam's second beta, of the norm of the whole gradient: steps then do not depend on the scale of the advantages.
+    # None is plain gradient ascent.
+    beta: float | None = None
     # Ablations: count the batch before its bonus, forget counts by a factor each step, no bonus for correct responses.
     counts_after: bool = False
     decay: float = 1.0
@@ -70,10 +79,11 @@ class Training(NamedTuple):
     test: Floats  # (K, R, E)
     questions_solved: NDArray[np.bool_]  # (R, Q)
     questions_answers: Ints  # (R, Q)
-    entropy_correct: Floats  # (R,) the last four over the last quarter of the run; NaN where there is no such response
+    entropy_correct: Floats  # (R,) the last five over the last quarter of the run; NaN where there is no such response
     entropy_incorrect: Floats
     group_answers: Floats
-    group_answers_unsolved: Floats
+    group_answers_unsolved: Floats  # of questions that were never solved so far
+    group_answers_failed: Floats  # of groups without a correct sample
 
 
 def train(
@@ -107,12 +117,14 @@ def train(
     counts_after, only_incorrect = (
         column([getattr(method, name) for method in methods]) for name in ("counts_after", "only_incorrect")
     )
+    estimators = [method.estimator for method in methods]
     decay = np.array([method.decay for method in methods])[:, None, None]
     streams = {seed: np.random.default_rng([seed, 17]) for _, seed in runs}
     row_of_seed = {seed: i for i, seed in enumerate(streams)}
     seed_R = np.array([row_of_seed[seed] for _, seed in runs])
     run_R11 = np.arange(R)[:, None, None]
 
+    sizes = _Norms([method.beta for method in methods])
     seen = np.zeros((R, Q, MODULUS))  # times each answer was sampled, with decay
     ever = np.zeros((R, Q, MODULUS), bool)
     solved = np.zeros((R, Q), bool)
@@ -145,11 +157,11 @@ def train(
         counts = np.where(counts_after, seen[place], before) if counts_after.any() else before
         repeats = repeats_in_group(answers)
         signal = bonuses(counts, repeats, correct, coefs, baseline)
-        weights = reward_advantages(correct) + np.where(only_incorrect * correct, 0.0, signal)
+        weights = advantages(correct, answers, estimators) + np.where(only_incorrect * correct, 0.0, signal)
         solved[run_R11[:, :, 0], asked] |= correct.any(axis=2)
         if step >= LATE * steps:
             late.add(probabilities, contexts, correct, answers, solved[run_R11[:, :, 0], asked])
-        policy.ascend(logit_gradient(probabilities, contexts, operations, weights))
+        policy.ascend(sizes.scaled(logit_gradient(probabilities, contexts, operations, weights)))
     at_steps = [step for step in evaluate_at if step <= steps]
     solved_E, answers_E, validation, test = (np.stack(curve, axis=-1) for curve in zip(*curves, strict=True))
     return Training(
@@ -162,6 +174,20 @@ def reward_advantages(correct: NDArray[np.bool_]) -> Floats:
     n = correct.shape[2]
     right = correct.sum(axis=2, keepdims=True)
     return np.asarray((correct - right / n) / (np.sqrt(right * (n - right) / (n * (n - 1))) + EPS))
+
+
+def advantages(correct: NDArray[np.bool_], answers: Ints, estimators: Sequence[str]) -> Floats:
+    """Return the reward part (R, B, n) of the advantages, by the estimator of each run."""
+    found = reward_advantages(correct)
+    for name in sorted({*estimators} - {GRPO}):
+        chosen = np.array([estimator == name for estimator in estimators])
+        rewards, keys = (
+            torch.from_numpy(each[chosen].reshape(-1, correct.shape[2])) for each in (correct * 1.0, answers + 1)
+        )
+        groups = torch.arange(len(rewards))
+        estimated = group_advantages(rewards, groups, keys, bonus="none", adv_estimator=name).advantages
+        found[chosen] = estimated.numpy().reshape(-1, *correct.shape[1:])
+    return found
 
 
 def bonuses(
@@ -199,12 +225,29 @@ def logit_gradient(probabilities: Floats, contexts: Ints, operations: Sequence[I
     return np.asarray((gradient.reshape(R, C, O) - mass.reshape(R, C, 1) * probabilities) / samples)
 
 
+class _Norms:
+    """Running mean of the squared norms of each run's gradients."""
+
+    def __init__(self, betas: Sequence[float | None]) -> None:
+        self.plain = np.array([beta is None for beta in betas])[:, None, None]
+        self.betas = column([beta or 0.0 for beta in betas])
+        self.squares = np.zeros_like(self.betas)
+        self.steps = 0
+
+    def scaled(self, gradient: Floats) -> Floats:
+        """Return the gradient (R, C, O) divided by the running norm, times `UNIT`; plain runs keep theirs."""
+        self.steps += 1
+        self.squares += (1 - self.betas) * ((gradient**2).sum(axis=(1, 2), keepdims=True) - self.squares)
+        norms = np.sqrt(self.squares / (1 - self.betas**self.steps))
+        return np.asarray(gradient * np.where(self.plain, 1.0, UNIT / np.maximum(norms, 1e-12)))
+
+
 class _Late:
     """Sums over the last quarter of a run: of entropies over responses, of distinct answers over groups."""
 
     def __init__(self, runs: int) -> None:
-        self.sums = np.zeros((4, runs))
-        self.sizes = np.zeros((4, runs))
+        self.sums = np.zeros((5, runs))
+        self.sizes = np.zeros((5, runs))
 
     def add(
         self,
@@ -221,7 +264,13 @@ class _Late:
         distinct = 1 + (ordered[:, :, 1:] != ordered[:, :, :-1]).sum(axis=2)
         everywhere = np.ones_like(entropy)
         for i, (values, weights) in enumerate(
-            ((entropy, right), (entropy, correct.shape[2] - right), (distinct, everywhere), (distinct, ~solved))
+            (
+                (entropy, right),
+                (entropy, correct.shape[2] - right),
+                (distinct, everywhere),
+                (distinct, ~solved),
+                (distinct, right == 0),
+            )
         ):
             self.sums[i] += (values * weights).sum(axis=1)
             self.sizes[i] += weights.sum(axis=1)

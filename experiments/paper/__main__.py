@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seeds", type=at_least_one, help="number of the plan's seeds to run; a later call can add more (all)"
     )
+    parser.add_argument("--tables", type=at_least_one, help="the same for the plan's rule tables (all)")
     options = parser.parse_args(argv)
     folder = options.out or Path("runs") / f"paper-{options.plan}"
     with errors_on_one_line():
@@ -41,14 +42,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             report(folder)
             return 0
         try:
-            reproduce(options.plan, folder, options.processes, options.seeds)
+            reproduce(options.plan, folder, options.processes, options.seeds, options.tables)
         except Interrupted as interruption:
             print(f"{interruption}; the same command continues it", file=sys.stderr)
             return 128 + interruption.signum
     return 0
 
 
-def reproduce(plan_name: str, folder: Path, processes: int | None, seeds: int | None = None) -> None:
+def reproduce(
+    plan_name: str, folder: Path, processes: int | None, seeds: int | None = None, tables: int | None = None
+) -> None:
     """Run the part of a plan that is not done yet, and write records and report of the cells that are complete.
 
     Args:
@@ -56,6 +59,7 @@ def reproduce(plan_name: str, folder: Path, processes: int | None, seeds: int | 
         folder: all files of the plan are below it.
         processes: trainings at a time; None is one per core.
         seeds: number of the plan's seeds to run, from the first; None is all of them. A later call may add others.
+        tables: the same for the rule tables.
 
     Raises:
         ChildProcessError: a run failed.
@@ -63,7 +67,7 @@ def reproduce(plan_name: str, folder: Path, processes: int | None, seeds: int | 
         ValueError: the folder holds another plan's runs, or a hard split is too small.
     """
     plan, start = PLANS[plan_name], time.monotonic()
-    plan = replace(plan, seeds=plan.seeds[:seeds])
+    plan = replace(plan, seeds=plan.seeds[:seeds], instances=plan.instances[:tables])
     base = Base(plan, folder)
     error: Exception | None = None
     try:

@@ -56,7 +56,8 @@ MEASURES: dict[str, Measure] = {
     "late pass@32": late_change,
     "entropy incorrect": late("entropy_incorrect"),
     "entropy gap": entropy_gap,
-    "group answers unsolved": late("group_unsolved"),
+    "group answers unsolved": late("group_never_solved"),
+    "group answers failed": late("group_unsolved"),
     "group answers": late("group_all"),
 }
 

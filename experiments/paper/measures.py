@@ -96,10 +96,10 @@ def distinct_on(run: Record, chosen: list[bool]) -> float:
 
 
 def late(curve: str) -> Measure:
-    """Return the measure of a curve's mean over the last quarter of training."""
+    """Return the measure of a curve's mean over the last quarter of training; NaN for runs without the curve."""
 
     def mean(run: Record) -> float:
-        values = run["curves"][curve]
+        values = run["curves"].get(curve, [None])
         late_values = [value for value in values[-max(1, round(LAST_SHARE * len(values))) :] if value is not None]
         return statistics.mean(late_values) if late_values else math.nan
 

@@ -62,6 +62,12 @@ ESTIMATORS = {
         ("majority", "TTRL: majority vote, no gold answers", "majority", ()),
     )
 }
+# An estimator and a bonus together. Of c = .2 and 1 the tabular model predicts the higher sum of pass@1 and pass@32 for
+# .2, on the rule tables of `CONFIRM` (`doses` of results/grid/predictions.json).
+SUMS = {
+    f"{name}+batch": Method(f"{ESTIMATORS[name].label} + Batch", "batch", settings=ESTIMATORS[name].settings)
+    for name in ("maxrl", "pass_at_k", "pkpo")
+}
 # The paper's runs of RL as sampling: twice the samples of the other runs, compared with as many of the base policy.
 SAMPLING = {"none@16": Method("GRPO, n = 16", "none", settings=("rollout.n=16",))}
 # One setting changed at a time, on the medium split of the strong policies.
@@ -81,7 +87,7 @@ ABLATIONS = {
     "batch-c-1": Method("Batch, c = 1", "batch", (1.0,)),
     "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("exploration.equivalence=math_verify",)),
 }
-ALL = METHODS | ESTIMATORS | SAMPLING | ABLATIONS
+ALL = METHODS | ESTIMATORS | SUMS | SAMPLING | ABLATIONS
 ABLATION_SPLIT, ABLATION_POLICY = "medium", "strong"
 
 
@@ -268,6 +274,29 @@ HARD = replace(
     hard_questions=128,
     final_evaluations=1,
 )
+# Estimators and bonuses, on rule tables that no other study has seen, for which the tabular model has predicted the
+# differences (experiments/paper/grid.py). The settings are those of `CONFIRM`.
+GRID = replace(
+    CONFIRM,
+    name="grid",
+    instances=tuple(range(100, 116)),
+    methods=(
+        *("none", "ucb_con", "ucb_con-c-1", "batch", "batch-c-1", "batch_positive"),
+        *("maxrl", "pass_at_k", "pkpo", *SUMS),
+    ),
+    seeds=(0,),
+)
+# RL as sampling, three times as long as in `CONFIRM`: the paper's first finding.
+SAMPLING_LONG = replace(
+    CONFIRM,
+    name="sampling",
+    instances=tuple(range(100, 110)),
+    methods=("none@16",),
+    seeds=(0,),
+    steps=3 * CONFIRM.steps,
+    test_freq=CONFIRM.steps,
+    final_evaluations=1,
+)
 # A test of the machinery, far too small for the claims.
 SMOKE = Plan(
     name="smoke",
@@ -289,12 +318,14 @@ SMOKE = Plan(
     hard_questions=4,
     hard_samples=4,
 )
-PLANS = {plan.name: plan for plan in (QUICK, FULL, CONFIRM, HARD, TOY, METHODS_TABLE, SMOKE)}
+PLANS = {plan.name: plan for plan in (QUICK, FULL, CONFIRM, HARD, GRID, SAMPLING_LONG, TOY, METHODS_TABLE, SMOKE)}
 HELP = {
     "quick": "two splits, four methods, two seeds; minutes on two cores",
     "full": "every split, method and ablation; a night on a CPU",
     "confirm": "the study that decides: ten rule tables; three hours on two cores",
     "hard": "three methods on hard questions of ten rule tables; an hour on two cores",
+    "grid": "estimators and bonuses, predicted beforehand: sixteen rule tables; eight hours on one core",
+    "sampling": "GRPO with n = 16, three times as long: ten rule tables; three hours on one core",
     "toy": "the figure of README.md; an hour on two cores",
     "methods": "the table of docs/methods.md; half an hour on two cores",
     "smoke": "a test of the machinery",

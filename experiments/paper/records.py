@@ -23,6 +23,8 @@ CURVES = {
     "entropy_all": "entropy/all",
     "group_solved": "outcomes/distinct_in_group_solved",
     "group_unsolved": "outcomes/distinct_in_group_unsolved",
+    "group_once_solved": "outcomes/distinct_in_group_once_solved",
+    "group_never_solved": "outcomes/distinct_in_group_never_solved",
     "group_all": "outcomes/distinct_in_group",
     "no_answer": "outcomes/no_answer_rate",
 }

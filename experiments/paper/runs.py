@@ -132,12 +132,14 @@ def prepare(plan: Plan, base: Base, processes: int) -> None:
 
 
 def check_same_plan(plan: Plan, folder: Path) -> None:
-    """Refuse the folder of another plan, whose data and runs would be mixed with this one's; seeds may differ.
+    """Refuse the folder of another plan, whose data and runs would be mixed with this one's.
+
+    Seeds and rule tables may differ: a later call may add others.
 
     Raises:
         ValueError: the folder has another plan.
     """
-    path, text = folder / "plan.json", json.dumps({**asdict(plan), "seeds": None}, indent=2) + "\n"
+    path, text = folder / "plan.json", json.dumps({**asdict(plan), "seeds": None, "instances": None}, indent=2) + "\n"
     if path.exists() and path.read_text() != text:
         raise ValueError(f"{folder} holds the runs of another plan (see {path}); choose another --out")
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,14 +29,14 @@ OVERVIEW: dict[str, Measure] = {
     **TEST_COLUMNS,
     "training questions solved": solved,
     "entropy, incorrect": late("entropy_incorrect"),
-    "answers per group, unsolved": late("group_unsolved"),
+    "answers per group, all wrong": late("group_unsolved"),
 }
 LAST_QUARTER: dict[str, Measure] = {
     "entropy, correct": late("entropy_correct"),
     "entropy, incorrect": late("entropy_incorrect"),
     "entropy, all": late("entropy_all"),
-    "answers per group, solved": late("group_solved"),
-    "answers per group, unsolved": late("group_unsolved"),
+    "answers per group, one right": late("group_solved"),
+    "answers per group, all wrong": late("group_unsolved"),
     "answers per group, all": late("group_all"),
     "no answer": late("no_answer"),
 }

@@ -38,7 +38,7 @@ def records(figure: Figure = noise, plan: Plan = PLAN) -> dict[str, Any]:
     def one(run: Run) -> dict[str, Any]:
         curves = ("solved", "distinct", "distinct_unsolved", "no_answer")
         splits = [f"{kind}_{part}" for kind in ("entropy", "group") for part in ("correct", "incorrect", "all")]
-        names = [*curves, *splits, "group_solved", "group_unsolved"]
+        names = [*curves, *splits, "group_solved", "group_unsolved", "group_never_solved"]
         return {
             **run.cell._asdict(),
             "method": run.method,
