@@ -37,7 +37,8 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.packing import PackingPlan, pack, to_device
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.trainer import RunState, Trainer
+from outcome_rl.grpo.parts import RunState, build
+from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.grpo.types import Rollout, Sample
 from outcome_rl.terminal import at_least_one
 from outcome_rl.toy import DialectTask
@@ -113,10 +114,10 @@ def measure(
         steps |= {label: baseline.step for label, baseline in others.items()}
         updates: dict[str, Callable[[], object]] = {OURS: partial(our_update, trainer, samples)}
         updates |= {label: partial(baseline.train, samples) for label, baseline in others.items()}
-        figures = figures_of(steps, updates, trainer.policy.device, rounds)
+        figures = figures_of(steps, updates, trainer.parts.policy.device, rounds)
         scored = [sample.rollout for sample in samples]
         if name == "llama-100m":
-            scored = with_answers(trainer.policy, samples)
+            scored = with_answers(trainer.parts.policy, samples)
         ours = figures[OURS]
         ours["outcomes_ms"] = outcomes_ms(trainer, scored, rounds)
         whole_ms = ours["step"]["median_ms"] - ours["parts_ms"]["outcomes"] + ours["outcomes_ms"]
@@ -138,10 +139,10 @@ def opened(
     """Yield our trainer on a model, its baselines by their names, and the responses of a step."""
     with TemporaryDirectory() as folder, ExitStack() as stack:
         overrides = [*MODELS[name], *model_inputs(name, Path(folder)), "actor.optim.lr=1e-12", *settings]
-        trainer = Trainer(load_config("toy", [*overrides, f"trainer.default_local_dir={folder}/runs"]))
-        stack.callback(trainer.close)
+        trainer = Trainer(build(load_config("toy", [*overrides, f"trainer.default_local_dir={folder}/runs"])))
+        stack.callback(trainer.parts.close)
         others = {baseline.label: baseline(trainer) for baseline in baselines}
-        trainer.state = RunState()
+        trainer.parts.state = RunState()
         yield trainer, others, trainer.train_step()[0].samples
 
 
@@ -179,7 +180,7 @@ def figures_of(
 
 def limit_ms(trainer: Trainer, samples: Sequence[Sample]) -> dict[str, float]:
     """Return the least milliseconds of rollout, reference and update, as the module's description defines them."""
-    policy, device = trainer.policy, trainer.policy.device
+    policy, device = trainer.parts.policy, trainer.parts.policy.device
     rollouts = [sample.rollout for sample in samples]
     plan = PackingPlan.of(rollouts, share_prefixes=True)
     rows = sorted(range(len(rollouts)), key=plan.ranks.__getitem__)
@@ -204,16 +205,16 @@ def limit_ms(trainer: Trainer, samples: Sequence[Sample]) -> dict[str, float]:
 
 def our_step(trainer: Trainer) -> tuple[dict[str, float], int]:
     """Make the first step of a trainer, again at every call; return seconds of its parts and sampled tokens."""
-    trainer.state = RunState()
+    trainer.parts.state = RunState()
     collected, row = trainer.train_step()
-    trainer.updater.optimizer.zero_grad(set_to_none=True)
+    trainer.parts.updater.optimizer.zero_grad(set_to_none=True)
     return {part: row[f"time/{part}_s"] for part in PARTS}, sum(len(one.rollout.token_ids) for one in collected.samples)
 
 
 def our_update(trainer: Trainer, samples: Sequence[Sample]) -> None:
     """Update on given samples, and drop the gradients as the baselines do."""
-    trainer.updater.step(samples)
-    trainer.updater.optimizer.zero_grad(set_to_none=True)
+    trainer.parts.updater.step(samples)
+    trainer.parts.updater.optimizer.zero_grad(set_to_none=True)
 
 
 def compare(trainer: Trainer, baselines: Sequence[Baseline], samples: Sequence[Sample]) -> None:
@@ -226,16 +227,16 @@ def compare(trainer: Trainer, baselines: Sequence[Baseline], samples: Sequence[S
     Raises:
         ArithmeticError: a difference is beyond rounding, so that the trainers do not do the same work.
     """
-    assert trainer.updater.reference is not None
+    assert trainer.parts.updater.reference is not None
     samples = [replace(sample, advantage=1.0 if row % 2 else -1.0) for row, sample in enumerate(samples)]
-    noise = torch.Generator(trainer.policy.device).manual_seed(0)
+    noise = torch.Generator(trainer.parts.policy.device).manual_seed(0)
     moved = {
         name: weight + 0.1 * weight.float().std(correction=0) * torch.empty_like(weight).normal_(generator=noise)
-        for name, weight in trainer.policy.model.state_dict().items()
+        for name, weight in trainer.parts.policy.model.state_dict().items()
     }
-    trainer.updater.reference.model.load_state_dict(moved)
-    metrics = trainer.updater.step(samples)
-    trainer.updater.optimizer.zero_grad(set_to_none=True)
+    trainer.parts.updater.reference.model.load_state_dict(moved)
+    metrics = trainer.parts.updater.step(samples)
+    trainer.parts.updater.optimizer.zero_grad(set_to_none=True)
     ours = (metrics["actor/loss"], metrics["actor/grad_norm"])
     for baseline in baselines:
         baseline.reference.load_state_dict(moved)
@@ -262,8 +263,8 @@ def with_answers(policy: Policy, samples: Sequence[Sample]) -> list[Rollout]:
 
 def outcomes_ms(trainer: Trainer, rollouts: Sequence[Rollout], rounds: int) -> float:
     """Return the median milliseconds from the responses of the first step to advantages."""
-    problems = [trainer.train_set.problems[i] for i in trainer.order.batch(1)]
-    score = partial(trainer.collector.score, problems, rollouts)
+    problems = [trainer.parts.train_set.problems[i] for i in trainer.parts.order.batch(1)]
+    score = partial(trainer.parts.collector.score, problems, rollouts)
     score()  # fills caches
     return statistics.median(time_ms(score, torch.device("cpu")) for _ in range(rounds))
 

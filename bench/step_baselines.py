@@ -67,8 +67,8 @@ class Baseline(ABC):
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
-        self.config = trainer.config
-        self.device = trainer.policy.device
+        self.config = trainer.parts.config
+        self.device = trainer.parts.policy.device
         # As transformers loads it: the trainer's has other attention, and masters that take its gradients.
         self.policy = Policy.load(replace(self.config.model, use_remove_padding=False))
         self.reference: nn.Module  # frozen
@@ -88,11 +88,11 @@ class Baseline(ABC):
     def step(self) -> tuple[dict[str, float], int]:
         """Make a whole step; return the seconds of each of `PARTS`, and the number of sampled tokens."""
         trainer = self.trainer
-        chosen = trainer.order.batch(1)
+        chosen = trainer.parts.order.batch(1)
         marks = [self._now()]
-        rollouts = self.generate([trainer.train_set.prompts[i] for i in chosen])
+        rollouts = self.generate([trainer.parts.train_set.prompts[i] for i in chosen])
         marks.append(self._now())
-        samples, _ = trainer.collector.score([trainer.train_set.problems[i] for i in chosen], rollouts)
+        samples, _ = trainer.parts.collector.score([trainer.parts.train_set.problems[i] for i in chosen], rollouts)
         marks.append(self._now())
         micro_batches = self.micro_batches(samples)
         logps = [self.reference_logps(one) for one in micro_batches]
@@ -108,7 +108,7 @@ class Baseline(ABC):
         return self.update(micro_batches, [self.reference_logps(one) for one in micro_batches])
 
     def micro_batches(self, samples: Sequence[Sample]) -> list[Padded]:
-        padded = pad(samples, self.trainer.policy.tokenizer.pad_token_id, self.device)
+        padded = pad(samples, self.trainer.parts.policy.tokenizer.pad_token_id, self.device)
         return padded.split(self.config.actor.ppo_micro_batch_size_per_gpu)
 
     def _now(self) -> float:

@@ -19,6 +19,7 @@ from bench.step import DEFAULT_MODELS, MODELS, model_inputs
 from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.rollout.vllm_engine import sends_adapters
 from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.terminal import at_least_one
@@ -55,8 +56,8 @@ def measure(name: str, settings: tuple[str, ...], steps: int) -> dict[str, Any]:
     with TemporaryDirectory() as folder, ExitStack() as stack:
         inputs = (*MODELS[name], *model_inputs(name, Path(folder)), *VLLM, *settings)
         total = f"trainer.total_training_steps={steps + 3}"  # the first three warm up
-        trainer = Trainer(load_config("toy", [*inputs, total, f"trainer.default_local_dir={folder}/runs"]))
-        stack.enter_context(closing(trainer))
+        trainer = Trainer(build(load_config("toy", [*inputs, total, f"trainer.default_local_dir={folder}/runs"])))
+        stack.enter_context(closing(trainer.parts))
         rows = [trainer.train_step()[1] for _ in range(steps + 2)][2:]
         return {
             "bytes": sent_bytes(trainer),
@@ -67,8 +68,8 @@ def measure(name: str, settings: tuple[str, ...], steps: int) -> dict[str, Any]:
 
 def sent_bytes(trainer: Trainer) -> int:
     """Return the bytes of the tensors that an update sends."""
-    policy = trainer.policy
-    if not sends_adapters(trainer.config):
+    policy = trainer.parts.policy
+    if not sends_adapters(trainer.parts.config):
         return sum(tensor.nbytes for tensor in policy.published_weights().values())
     return sum(tensor.nbytes for name, tensor in policy.model.state_dict().items() if ".lora_" in name)
 
@@ -78,13 +79,13 @@ def update_s(trainer: Trainer, rounds: int) -> float:
 
     def one_token() -> float:
         start = time.perf_counter()
-        trainer.engine.generate(trainer.train_set.prompts[:1], SamplingConfig(n=1), 1, 0)
+        trainer.parts.engine.generate(trainer.parts.train_set.prompts[:1], SamplingConfig(n=1), 1, 0)
         return time.perf_counter() - start
 
     found = []
     for _ in range(rounds):
         old = one_token()
-        trainer.engine.update_weights(trainer.policy)
+        trainer.parts.engine.update_weights(trainer.parts.policy)
         found.append(one_token() - old)
     return statistics.median(found)
 

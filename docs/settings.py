@@ -1,4 +1,4 @@
-"""Write the settings into training.md, as `outcome-rl train --settings` prints them.
+"""Write settings.md: every setting of the trainer, as `outcome-rl train --settings` prints them.
 
 python docs/settings.py
 """
@@ -7,16 +7,20 @@ from pathlib import Path
 
 from outcome_rl.grpo.config.load import settings_yaml
 
-PAGE = Path(__file__).with_name("training.md")
-BEGIN, END = "<!-- settings: written by docs/settings.py -->", "<!-- end of settings -->"
+PAGE = Path(__file__).with_name("settings.md")
+HEAD = """# Settings
+
+Every setting of `outcome-rl train`, with its default, as `outcome-rl train --settings` prints them. Names follow verl
+where it has one; defaults are the paper's. On the command line a setting is its dotted name, such as
+`actor.optim.lr=1e-6`. [Training](training.md) explains how they are used.
+
+"""
 
 
-def page(text: str) -> str:
-    """Return the page with the current settings."""
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n```yaml\n{settings_yaml()}```\n{END}{tail}"
+def page() -> str:
+    """Return the text of the page."""
+    return f"{HEAD}```yaml\n{settings_yaml()}```\n"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
+    PAGE.write_text(page())

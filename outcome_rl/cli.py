@@ -12,15 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from outcome_rl.grpo.commands import add_commands
-from outcome_rl.terminal import (
-    at_least_one,
-    errors_on_one_line,
-    print_reports,
-    print_table,
-    printable,
-    show_progress,
-)
+from outcome_rl.commands import add_commands
+from outcome_rl.progress import show_progress
+from outcome_rl.tables import print_reports, print_table
+from outcome_rl.terminal import at_least_one, errors_on_one_line, printable
 from outcome_rl.version import __version__
 
 

@@ -51,6 +51,7 @@ def synchronisations(found: Counter[str]) -> Iterator[None]:
 def training_steps(report: Report) -> Figures:
     """Train the toy policy for ten steps, and resume it once: times and synchronisations of a step."""
     from outcome_rl.grpo.config.load import load_config
+    from outcome_rl.grpo.parts import build
     from outcome_rl.grpo.trainer import Trainer
 
     steps, found, seconds = 2 if DRY else 10, Counter[str](), []
@@ -58,21 +59,24 @@ def training_steps(report: Report) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         settings = [f"model.device={DEVICE.type}", f"trainer.default_local_dir={folder}", *(small if DRY else [])]
         settings += ["trainer.test_freq=-1", f"trainer.save_freq={steps}", "trainer.logger=[]"]
-        trainer = Trainer(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"]))
+        trainer = Trainer(build(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"])))
         try:
             trainer.train_step()  # compiles
             for _ in range(steps - 1):
                 with synchronisations(found):
                     seconds.append(trainer.train_step()[1]["time/step_s"])
-            trainer._save()
+            trainer.parts.save()
         finally:
-            trainer.close()
-        resumed = Trainer(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"]))
+            trainer.parts.close()
+        resumed = Trainer(build(load_config("toy", [*settings, f"trainer.total_training_steps={steps + 2}"])))
         try:
-            require(resumed.state.step == steps, f"the resumed run begins after step {resumed.state.step}, not {steps}")
+            require(
+                resumed.parts.state.step == steps,
+                f"the resumed run begins after step {resumed.parts.state.step}, not {steps}",
+            )
             _, row = resumed.train_step()
         finally:
-            resumed.close()
+            resumed.parts.close()
     require(math.isfinite(row["actor/loss"]), f"the loss is {row['actor/loss']}")
     others = sum(n for place, n in found.items() if not place.startswith(WAITING))
     report.at_most(f"synchronisations besides {', '.join(WAITING)}", 0, others, "")

@@ -16,12 +16,12 @@ from experiments.paper.plan import POLICIES, SHIPPED, Cell, Plan
 from outcome_rl.analyze import classify_samples, read_samples
 from outcome_rl.files import atomic_file, read_rows, write_rows
 from outcome_rl.grpo.config.schema import SamplingConfig
-from outcome_rl.grpo.hard_set import find_hard
-from outcome_rl.grpo.sample import Sampler, open_sampler, sampling_config
 from outcome_rl.grpo.types import Problem, ProblemSet
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.terminal import only_our_progress
+from outcome_rl.progress import only_our_progress
+from outcome_rl.tools.hard_set import find_hard
+from outcome_rl.tools.sample import Sampler, open_sampler, sampling_config
 from outcome_rl.toy import DialectTask
 from outcome_rl.toy.task import MEDIUM, Split
 

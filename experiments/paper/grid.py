@@ -30,7 +30,7 @@ from experiments.paper.measures import Results
 from experiments.paper.plan import ALL, CONFIRM, GRID, METHODS_TABLE, SUMS
 from experiments.paper.tables import label, table
 from outcome_rl.files import write_json
-from outcome_rl.verdicts import Case, Verdict, estimate, judge, t_quantile
+from outcome_rl.tools.verdicts import Case, Verdict, estimate, judge, t_quantile
 
 RESULTS = Path(__file__).parent / "results" / GRID.name
 PREDICTIONS, TABLES = RESULTS / "predictions.json", RESULTS / "tables"

@@ -16,8 +16,8 @@ from experiments.paper.plan import METHODS_TABLE
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label, table
 from outcome_rl.files import write_json
-from outcome_rl.grpo.run.compare import margin
-from outcome_rl.verdicts import Case, Verdict, judge
+from outcome_rl.tools.compare import margin
+from outcome_rl.tools.verdicts import Case, Verdict, judge
 
 RESULTS = Path(__file__).parent / "results"
 NAME = "methods"

@@ -11,7 +11,7 @@ from experiments.paper.figures import draw_figures
 from experiments.paper.measures import Results, cell_of
 from experiments.paper.plan import PLANS, POLICIES
 from experiments.paper.tables import CELL_SECTIONS, ablation_table, number, overview_table
-from outcome_rl.verdicts import per_unit
+from outcome_rl.tools.verdicts import per_unit
 
 TITLE = "Outcome-based exploration in miniature"
 RULE = """\

@@ -11,9 +11,9 @@ from experiments.paper.figures import COLOURS, draw_curve, finish_axes, save_sma
 from experiments.paper.measures import BASE
 from experiments.paper.tables import label, table
 from outcome_rl.bench.result_file import write_result
-from outcome_rl.grpo.run.compare import WORDS, compare_runs, margin
-from outcome_rl.grpo.run.report import Run, read_run
-from outcome_rl.verdicts import Case, judge
+from outcome_rl.tools.compare import WORDS, compare_runs, margin
+from outcome_rl.tools.report import Run, read_run
+from outcome_rl.tools.verdicts import Case, judge
 
 RESULTS = Path(__file__).parent / "results"
 NAME = "smollm2"

@@ -68,8 +68,8 @@ def check(config: TrainConfig) -> None:
     """Refuse settings that do not work in several processes.
 
     Raises:
-        ValueError: questions that the processes cannot divide equally, fewer GPUs than processes, one GPU for all
-            processes, or vLLM on the CPU.
+        ValueError: questions that the processes cannot divide equally, fewer GPUs than processes, or one GPU for all
+            processes.
     """
     processes = world_size()
     if processes == 1:
@@ -79,11 +79,6 @@ def check(config: TrainConfig) -> None:
         raise ValueError(
             f"data.train_batch_size={config.data.train_batch_size} questions must be divisible by the number of "
             f"processes, {processes}, so that each samples equally many; change one of the two"
-        )
-    if device.type == "cpu" and config.rollout.engine == "vllm":
-        raise ValueError(
-            f"rollout.engine=vllm with {processes} processes needs a GPU for each; on the CPU start one process, or "
-            "choose rollout.engine=transformers"
         )
     if device.index is not None:
         raise ValueError(
@@ -159,6 +154,13 @@ def all_gather_object(call: Callable[[], T]) -> list[T]:
         if isinstance(result, Exception):
             raise result
     return results
+
+
+def together(call: Callable[[], T]) -> T:
+    """Call a function in every process and return this one's result; an exception in one is raised in all."""
+    results: list[T] = []
+    all_gather_object(lambda: results.append(call()))
+    return results[0]
 
 
 def on_rank_zero(call: Callable[[], T]) -> T:

@@ -20,9 +20,9 @@ from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy, model_path
-from outcome_rl.grpo.rollout.engine import choose_engine
+from outcome_rl.grpo.rollout.engine import check_engine, engine_class
 from outcome_rl.grpo.run.checkpoint import find_run
-from outcome_rl.grpo.run.exploration import new_explorer
+from outcome_rl.grpo.run.open_explorer import new_explorer
 from outcome_rl.grpo.run.tracking import check_loggers
 from outcome_rl.rows import SUFFIXES
 
@@ -116,7 +116,8 @@ def estimate_memory(config: TrainConfig) -> Estimate:
         Part(f"activations of {batch} x {length} tokens", kept, "update"),
         Part("policy loss, logits a chunk at a time", loss, "update"),
     ]
-    if config.rollout.engine == "transformers":
+    engine = engine_class(config.rollout.engine)
+    if engine.samples_policy:
         sequences = min(config.rollout.micro_batch_size, config.data.train_batch_size * config.rollout.n)
         heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
         width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
@@ -126,7 +127,7 @@ def estimate_memory(config: TrainConfig) -> Estimate:
         # With gradients: all that is in no layer, the layer that computes, and the next, which is prefetched.
         gathered = num_parameters - sum(in_layers) + 2 * max(in_layers, default=0)
         parts.append(Part("gathered weights and gradients", 2 * gathered * size, "update"))
-        if config.rollout.engine == "transformers":
+        if engine.samples_policy:
             parts.append(Part("gathered weights", weights, "rollout"))
     return Estimate(num_parameters, [part for part in parts if part.num_bytes])
 
@@ -170,7 +171,7 @@ def refusals(config: TrainConfig) -> Iterator[str]:
     checks: tuple[Callable[[], object], ...] = (
         lambda: distributed.check(config),
         lambda: distributed.choose_device(config.model.device),
-        lambda: choose_engine(config),
+        lambda: check_engine(config),
         lambda: check_loggers(config.trainer.logger),
         lambda: config.reward.function and RewardFunction(config.reward.function),
         lambda: find_run(config),
@@ -243,10 +244,8 @@ def _memory_lines(estimate: Estimate, config: TrainConfig) -> Iterator[str]:
         yield f"  {'memory of this machine':<42} {_shown(there):>10}" + (
             ", TOO LITTLE" if there < estimate.peak else ""
         )
-    if config.rollout.engine == "vllm" and not config.rollout.servers:
-        yield f"  vLLM in addition: {config.rollout.gpu_memory_utilization:.0%} of the GPU's memory" + (
-            ", given back between rollouts" if config.rollout.free_cache_engine else ""
-        )
+    if beside := engine_class(config.rollout.engine).memory(config):
+        yield f"  {beside}"
 
 
 def _memory_there(config: TrainConfig) -> int | None:

@@ -34,7 +34,7 @@ def test_only_control_characters_are_replaced(text: str) -> None:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_completion(terminal: bool) -> None:
-    display = Display(1, 0)
+    display = Display()
     display.console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None, width=100)
     hostile = "".join(ESCAPES)
     numbers = {"reward": 1.0, "count": 1, "bonus": 0.1, "advantage": 0.1}

@@ -13,6 +13,7 @@ from bench.step_baselines import PARTS, PlainLoop, pad
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.grpo.types import Problem, Rollout, Sample
 from outcome_rl.outcomes.extraction import extract_answer
@@ -32,13 +33,10 @@ def without_trl(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def trainer(tmp_path: Path) -> Iterator[Trainer]:
-    trainer = Trainer(
-        load_config(
-            "toy", [*SMALL, "actor.optim.lr=1e-12", "trainer.num_threads=1", f"trainer.default_local_dir={tmp_path}"]
-        )
-    )
+    settings = [*SMALL, "actor.optim.lr=1e-12", "trainer.num_threads=1", f"trainer.default_local_dir={tmp_path}"]
+    trainer = Trainer(build(load_config("toy", settings)))
     yield trainer
-    trainer.close()
+    trainer.parts.close()
 
 
 def sample(prompt: list[int], response: list[int], answer_span: tuple[int, int] = (0, 0)) -> Sample:

@@ -33,11 +33,12 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.rollout.engine import DataParallelEngine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.run_lock import Interrupted
-from outcome_rl.grpo.trainer import Trainer, train
+from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import EngineDied, Rollout, Sample
 from outcome_rl.grpo.update.updater import Updater
 
@@ -89,7 +90,7 @@ def test_settings_for_one_process_are_refused(
     config = small_config(tmp_path, "model.device=cpu", *settings)
     distributed.check(config)  # one process may
     with as_rank(1, world_size), pytest.raises(ValueError, match=message):
-        Trainer(config)
+        build(config)
     assert not config.run_dir.exists()
 
 

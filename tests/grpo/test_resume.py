@@ -19,10 +19,11 @@ from stopped_program import Stop
 
 from outcome_rl.files import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted
-from outcome_rl.grpo.trainer import Trainer, train
+from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.update.updater import Updater
 from outcome_rl_kernels import OutcomeCounts
 
@@ -198,12 +199,12 @@ def test_records_without_a_checkpoint_are_kept(
     for number in (1, 2):
         for stream, text in texts.items():
             (config.run_dir / f"{stream}.jsonl").write_text(text)
-        Trainer(config).close()
+        build(config).close()
         place = config.run_dir / f"abandoned-{number}"
         assert {path.name: path.read_text() for path in place.iterdir()} == {
             f"{stream}.jsonl": text for stream, text in texts.items()
         }
-        assert f"records but no checkpoint: they are now in {place}" in caplog.messages[-1]
+        assert f"rows but no checkpoint: they are now in {place}" in caplog.messages[-1]
     train(config)  # after a start that wrote nothing, there is nothing to move
     assert not (config.run_dir / "abandoned-3").exists()
     assert_same_run(config.run_dir, finished)
@@ -336,7 +337,7 @@ def test_a_checkpoint_of_an_older_version_is_refused(finished: Path, small_confi
     checkpoint = tmp_path / "run" / "checkpoints" / "global_step_6"
     (checkpoint / MANIFEST).unlink()
     with pytest.raises(ValueError, match=r"global_step_6/MANIFEST is missing.*to continue from global_step_4"):
-        Trainer(small_config(tmp_path))
+        build(small_config(tmp_path))
 
 
 def test_other_versions_are_reported(
@@ -344,7 +345,7 @@ def test_other_versions_are_reported(
 ) -> None:
     shutil.copytree(two_steps / "run", tmp_path / "run")
     config = small_config(tmp_path, *on_file(two_steps))
-    Trainer(config).close()
+    build(config).close()
     assert caplog.messages == []
     checkpoint = latest_checkpoint(config.run_dir / "checkpoints")
     assert checkpoint is not None
@@ -352,7 +353,7 @@ def test_other_versions_are_reported(
     state["made with"] |= {"PyTorch": "1.0", "threads": "64"}
     (checkpoint / "state.json").write_text(json.dumps(state))
     seal_folder(checkpoint)
-    Trainer(config).close()
+    build(config).close()
     (message,) = caplog.messages
     assert f"PyTorch 1.0 before, {torch.__version__} now; threads 64 before, 1 now" in message
     assert "may not end with the same bits" in message
@@ -360,19 +361,19 @@ def test_other_versions_are_reported(
 
 def test_one_process_a_folder(small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path)
-    first = Trainer(config)
+    first = build(config)
     try:
         with pytest.raises(ValueError, match=r"another process works in .*run; wait for it"):
-            Trainer(config)
+            build(config)
     finally:
         first.close()
-    Trainer(config).close()
+    build(config).close()
 
 
 def test_a_failed_start_unlocks_the_folder(small_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"data\.train_batch_size must be at most"):
-        Trainer(small_config(tmp_path, "data.train_batch_size=17"))
-    Trainer(small_config(tmp_path)).close()
+        build(small_config(tmp_path, "data.train_batch_size=17"))
+    build(small_config(tmp_path)).close()
 
 
 def test_a_used_folder_is_refused_if_resuming_is_disabled(two_steps: Path, small_config: MakeConfig) -> None:

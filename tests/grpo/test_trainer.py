@@ -19,6 +19,7 @@ from outcome_rl.grpo import trainer as trainer_module
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import Trainer, train
 from outcome_rl.toy import DialectTask
@@ -33,7 +34,6 @@ def test_files_of_a_run(finished: Path) -> None:
         "metrics.jsonl",
         "evaluations.jsonl",
         "samples.jsonl",
-        "report.html",
         "checkpoints",
     }
     assert load_config(finished / "config.yaml").run_dir == finished
@@ -182,11 +182,11 @@ def test_the_users_reward_shapes_advantages_and_leaves_outcomes_alone(small_conf
     (tmp_path / "rewards.py").write_text(REWARD)
     own = (f"reward.function={tmp_path / 'rewards.py'}:length", "trainer.total_training_steps=1", "rollout.n=8")
     config = small_config(tmp_path, *own, "trainer.test_freq=1", "trainer.log_generations=8")
-    trainer = Trainer(config)
+    trainer = Trainer(build(config))
     try:
         collected, row = trainer.train_step()
     finally:
-        trainer.close()
+        trainer.parts.close()
     rewards = torch.tensor([sample.reward for sample in collected.samples]).reshape(-1, 8)
     texts = [sample.rollout.text for sample in collected.samples]
     problems = [sample.problem.problem for sample in collected.samples]
@@ -227,13 +227,13 @@ def test_a_run_on_conversations_as_verl_stores_them(policy: Policy, small_config
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows_of_verl), tmp_path / "verl.parquet")
     data = (f"data.train_files={tmp_path / 'verl.parquet'}", "data.val_files=[]", "data.test_files=[]")
     config = small_config(tmp_path, f"model.path={tmp_path / 'model'}", *data, "trainer.total_training_steps=1")
-    trainer = Trainer(config)
+    trainer = Trainer(build(config))
     try:
-        prompt = trainer.policy.tokenizer.decode(trainer.train_set.prompts[0])
+        prompt = trainer.parts.policy.tokenizer.decode(trainer.parts.train_set.prompts[0])
         assert prompt == f"<bos> D01 {rows_of_verl[0]['prompt'][1]['content']}"
         trainer.run()
     finally:
-        trainer.close()
+        trainer.parts.close()
     assert rows(config.run_dir, "samples")[0]["question"] in {row["prompt"][1]["content"] for row in rows_of_verl}
 
 
@@ -241,11 +241,11 @@ def test_a_run_on_conversations_as_verl_stores_them(policy: Policy, small_config
 def test_truncated_sampling_is_on_policy(setting: str, small_config: MakeConfig, tmp_path: Path) -> None:
     """The ratio of policy and sampler is that of two softmaxes over the tokens that sampling kept."""
     config = small_config(tmp_path, f"rollout.{setting}", "actor.kl_loss_coef=0.01", "trainer.total_training_steps=1")
-    trainer = Trainer(config)
+    trainer = Trainer(build(config))
     try:
         trainer.run()
     finally:
-        trainer.close()
+        trainer.parts.close()
     (step,) = rows(config.run_dir, "metrics")
     assert step["actor/kl"] == pytest.approx(0, abs=1e-6)
     assert step["actor/grad_norm"] > 0
@@ -253,7 +253,7 @@ def test_truncated_sampling_is_on_policy(setting: str, small_config: MakeConfig,
 
 def test_vllm_returns_no_kept_tokens(small_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="engine=vllm cannot train with rollout"):
-        Trainer(small_config(tmp_path, "rollout.top_p=0.9", "rollout.engine=vllm"))
+        Trainer(build(small_config(tmp_path, "rollout.top_p=0.9", "rollout.engine=vllm")))
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,6 @@ def test_one_progress_bar_on_a_terminal(
     assert bars
     assert all("\u2501" in line for line in bars)  # every line of a step holds the bar
     assert any("2/2" in line for line in bars)
-    assert "base against step 2" in output.getvalue()
 
 
 def test_validation_and_test_may_be_one_set(small_config: MakeConfig, tmp_path: Path) -> None:
@@ -312,7 +311,7 @@ def test_two_sets_of_one_name_are_refused(small_config: MakeConfig, tmp_path: Pa
         (tmp_path / name / "test.jsonl").write_text(json.dumps(row))
     sets = f"data.val_files=[{tmp_path}/a/test.jsonl,{tmp_path}/b/test.jsonl]"
     with pytest.raises(ValueError, match="two different sources named 'test'"):
-        Trainer(small_config(tmp_path, sets, "data.val_max_samples=-1"))
+        Trainer(build(small_config(tmp_path, sets, "data.val_max_samples=-1")))
 
 
 @pytest.mark.parametrize("loss_mode", ["vespo", "token_losses:doubled"])
@@ -351,10 +350,10 @@ class Poison:
 
     def __init__(self, trainer: Trainer, steps: Collection[int]) -> None:
         self.trainer, self.steps = trainer, steps
-        trainer.policy.head_weight.register_hook(self.gradient)
+        trainer.parts.policy.head_weight.register_hook(self.gradient)
 
     def gradient(self, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient * torch.nan if self.trainer.state.step + 1 in self.steps else gradient
+        return gradient * torch.nan if self.trainer.parts.state.step + 1 in self.steps else gradient
 
 
 def test_an_update_that_is_not_finite_is_skipped_and_counted(
@@ -362,10 +361,10 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
 ) -> None:
     bare = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=5", "trainer.save_freq=1"]
     config = small_config(tmp_path, *bare, "trainer.max_ckpt_to_keep=5")
-    trainer = Trainer(config)
+    trainer = Trainer(build(config))
     Poison(trainer, (2, 4))
     trainer.run()
-    trainer.close()
+    trainer.parts.close()
     metrics = rows(config.run_dir, "metrics")
     assert [row["actor/skipped_updates"] for row in metrics] == [0, 1, 1, 2, 2]
     assert ["actor/loss" in row for row in metrics] == [True, False, True, False, True]
@@ -385,12 +384,12 @@ def test_too_many_skipped_updates_end_the_run(small_config: MakeConfig, tmp_path
     bare = ["data.val_files=[]", "data.test_files=[]", "trainer.save_freq=1", "trainer.max_skipped_updates=2"]
     config = small_config(tmp_path, *bare)
     for first_step in (0, 3):  # a resumed run remembers earlier skips
-        trainer = Trainer(config)
-        assert trainer.state.step == first_step
+        trainer = Trainer(build(config))
+        assert trainer.parts.state.step == first_step
         Poison(trainer, range(2, 7))
         with pytest.raises(FloatingPointError, match="the gradient is not finite"):
             trainer.run()
-        trainer.close()
+        trainer.parts.close()
         assert [row["actor/skipped_updates"] for row in rows(config.run_dir, "metrics")] == [0, 1, 2]
 
 

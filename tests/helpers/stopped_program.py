@@ -51,16 +51,16 @@ class Stop(NamedTuple):
 
 
 def main(stop: Stop, module: str, arguments: list[str]) -> None:
-    from outcome_rl.grpo.run.logging import Records
+    from outcome_rl.grpo.run.run_log import RunLog
 
-    append = Records.append
+    append = RunLog.append
 
-    def append_and_stop(records: Records, stream: str, row: Mapping[str, Any]) -> None:
-        append(records, stream, row)
+    def append_and_stop(log: RunLog, stream: str, row: Mapping[str, Any]) -> None:
+        append(log, stream, row)
         if (stream, row["step"], int(os.environ.get("RANK", "0"))) == (stop.stream, stop.step, stop.rank):
             stop.send()
 
-    Records.append = append_and_stop
+    RunLog.append = append_and_stop
     sys.argv, sys.path[0] = [module, *arguments], os.getcwd()  # as `python -m` has them
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -9,6 +9,7 @@ import torch
 from bench.step import compare, measure
 from bench.step_baselines import PARTS, TrlLoop, installed_baselines
 from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.trainer import Trainer
 
 SMALL = [
@@ -31,14 +32,14 @@ def _threads() -> Iterator[None]:
 
 
 def test_trl_learns_the_same_and_makes_whole_steps(tmp_path: Path) -> None:
-    trainer = Trainer(load_config("toy", [*SMALL, f"trainer.default_local_dir={tmp_path}"]))
+    trainer = Trainer(build(load_config("toy", [*SMALL, f"trainer.default_local_dir={tmp_path}"])))
     try:
         samples = trainer.train_step()[0].samples
         baseline = TrlLoop(trainer)
         compare(trainer, [baseline], samples)
         seconds, tokens = baseline.step()
     finally:
-        trainer.close()
+        trainer.parts.close()
     assert set(seconds) == set(PARTS)
     assert 4 * 4 < tokens <= 4 * 4 * 16
 

@@ -16,8 +16,9 @@ from verl_runs import EXPLORE, QUESTIONS, Queue, put_group, together, verl_confi
 from outcome_rl import Explorer
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
-from outcome_rl.grpo.trainer import Trainer
+from outcome_rl.grpo.trainer import train
 from outcome_rl.toy import policy_dir
 
 
@@ -48,19 +49,15 @@ def driver_config(folder: Path, exploration: Path, rows: Sequence[dict[str, Any]
 
 def drive(config: TrainConfig) -> Path:
     """Train to the end; return the exploration folder of the last checkpoint."""
-    trainer = Trainer(config)
-    try:
-        trainer.run()
-    finally:
-        trainer.close()
+    train(config)
     return latest_checkpoint(config.run_dir / "checkpoints") / "exploration"
 
 
 def continued_by_driver(config: TrainConfig, before: Explorer) -> tuple[Path, Explorer]:
     """Check that the trainer begins with the state of another stack; train, and return the new state and its folder."""
-    trainer = Trainer(config)
-    assert_equal(trainer.explorer, before)
-    trainer.close()
+    parts = build(config)
+    assert_equal(parts.explorer, before)
+    parts.close()
     folder = drive(config)
     return folder, Explorer.load(folder)
 

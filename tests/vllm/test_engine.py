@@ -10,7 +10,8 @@ from vllm_samples import TEXTS, N, largest_difference, texts
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.vllm_engine import SHARED_MEMORY, VllmEngine
+from outcome_rl.grpo.rollout.handover import SHARED_MEMORY
+from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
 from outcome_rl.grpo.types import Rollout
 
 

@@ -13,7 +13,7 @@ from killed_runs import VLLM_SETTINGS
 from stopped_program import Stop
 
 from outcome_rl.grpo.config.load import load_config
-from outcome_rl.grpo.rollout.vllm_engine import SHARED_MEMORY
+from outcome_rl.grpo.rollout.handover import SHARED_MEMORY
 from outcome_rl.grpo.rollout.vllm_reaper import MARK
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train

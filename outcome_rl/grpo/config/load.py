@@ -10,14 +10,12 @@ from dataclasses import asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 import yaml  # type: ignore[import-untyped]
 
 from outcome_rl.grpo.config.presets import find_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.settings import Setting, settings_of, with_values
-from outcome_rl_kernels.advantages.api import parse_bonus
 
 
 def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -50,7 +48,7 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
         config = with_values(TrainConfig(), values)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    _check(config)
+    config.check()
     return config
 
 
@@ -157,83 +155,3 @@ def _check_keys(content: Any, known: Mapping[str, Any], origin: str) -> None:
         names = ", ".join(sorted(section.name for section in fields(TrainConfig)))
         hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; sections are {names}"
         raise ValueError(f"{origin}: unknown config key {key!r}{hint}")
-
-
-def _check(config: TrainConfig) -> None:
-    """Check required settings, and settings that exclude each other."""
-    actor, data, rollout = config.actor, config.data, config.rollout
-    required = {
-        "model.path": (config.model.path, "a model folder or hub name, or 'toy'"),
-        "data.train_files": (data.train_files, "a file such as problems.jsonl, or 'toy:train'"),
-        "trainer.experiment_name": (config.trainer.experiment_name, "a name for the run's folder"),
-    }
-    for key, (given, wanted) in required.items():
-        if not given:
-            raise ValueError(f"{key} is not set: give {wanted}, or start from --config toy")
-    if "/" in config.trainer.experiment_name or config.trainer.experiment_name in (".", ".."):
-        raise ValueError(f"trainer.experiment_name must be a folder name; got {config.trainer.experiment_name!r}")
-    if "{problem}" not in data.prompt_template:
-        raise ValueError(f"data.prompt_template must contain {{problem}}; got {data.prompt_template!r}")
-    if actor.ppo_mini_batch_size is not None and actor.ppo_mini_batch_size > data.train_batch_size:
-        raise ValueError(
-            f"actor.ppo_mini_batch_size={actor.ppo_mini_batch_size} questions must be at most data.train_batch_size="
-            f"{data.train_batch_size}; null takes all of them"
-        )
-    longest = data.max_prompt_length + data.max_response_length
-    if actor.use_dynamic_bsz and actor.ppo_max_token_len_per_gpu < longest:
-        raise ValueError(
-            f"actor.ppo_max_token_len_per_gpu={actor.ppo_max_token_len_per_gpu} must hold the longest sequence, "
-            f"data.max_prompt_length + data.max_response_length = {longest} tokens"
-        )
-    unsharded = {
-        "model.lora_rank": config.model.lora_rank,
-        "actor.use_torch_compile": actor.use_torch_compile,
-        "actor.ref_param_offload": actor.ref_param_offload,
-    }
-    for key, chosen in unsharded.items():
-        if chosen and actor.strategy == "fsdp2":
-            raise ValueError(
-                f"{key}={chosen} does not work with actor.strategy=fsdp2; leave it out, or set actor.strategy=ddp"
-            )
-    if rollout.importance_cap is not None and rollout.engine == "transformers":
-        raise ValueError(
-            "rollout.importance_cap corrects for an engine with its own arithmetic, but the transformers engine "
-            "samples with the trained weights themselves. Set rollout.engine=vllm or leave the cap out"
-        )
-    if not rollout.merge_adapters and (
-        rollout.engine == "transformers" or rollout.servers or config.model.lora_rank == 0
-    ):
-        raise ValueError(
-            "rollout.merge_adapters=false sends LoRA adapters to a vLLM engine of this machine; it needs "
-            "rollout.engine=vllm without rollout.servers, and model.lora_rank > 0"
-        )
-    if rollout.overlap and rollout.engine == "transformers":
-        raise ValueError(
-            "rollout.overlap=1 samples while the policy is updated, but the transformers engine samples with the "
-            "weights that the update changes. Set rollout.engine=vllm or leave it out"
-        )
-    if rollout.overlap and rollout.importance_cap is None:
-        raise ValueError(
-            "rollout.overlap=1 trains on samples of the policy before the last update, which importance weights "
-            "correct for. Set rollout.importance_cap, such as 2"
-        )
-    if rollout.servers and rollout.engine == "transformers":
-        raise ValueError("rollout.servers are vLLM servers: set rollout.engine=vllm, or leave them out")
-    for url in rollout.servers:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-            raise ValueError(
-                "rollout.servers must hold addresses like http://host:8000, without a key (VLLM_API_KEY holds it); "
-                f"got {parts._replace(netloc=parts.netloc.rpartition('@')[2], query='').geturl()!r}"
-            )
-    if len({url.rstrip("/") for url in rollout.servers}) < len(rollout.servers):
-        raise ValueError(f"rollout.servers names a server twice: {', '.join(rollout.servers)}")
-    if config.exploration.outcome == "given":
-        raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
-    if rollout.n == 1:
-        why = (
-            "the leave-one-out mean of ucb_mean needs other samples"
-            if "ucb_mean" in parse_bonus(config.exploration.bonus)
-            else "the advantage of a group of one is always 0"
-        )
-        raise ValueError(f"rollout.n must be at least 2, got 1: {why}")

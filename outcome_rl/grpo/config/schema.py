@@ -1,5 +1,8 @@
 """Settings of a run: one dataclass a section, each setting declared once with default, range and help.
 
+The `check` of a section refuses what is not set, and settings that exclude each other. What depends on the rollout
+engine or on the machine is checked when the run starts.
+
 Names follow verl where it has one (leaf names; the sections are flatter). The defaults are the paper's hyperparameters;
 `presets/toy.yaml` holds those of the toy task. `load.py` reads files and overrides.
 """
@@ -7,10 +10,12 @@ Names follow verl where it has one (leaf names; the sections are flatter). The d
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.outcomes.functions import load_function
 from outcome_rl.settings import setting, settings_of
+from outcome_rl_kernels.advantages.api import parse_bonus
 from outcome_rl_kernels.loss.settings import KLPenalty, LossAggregation
 from outcome_rl_kernels.loss.token_losses import TokenLossFunction, token_loss_names
 
@@ -46,6 +51,9 @@ class ModelConfig:
     target_modules: list[str] = setting(
         ["all-linear"], 'Names of the layers that get adapters; "all-linear" is every linear layer except the lm_head.'
     )
+
+    def check(self) -> None:
+        _check_set("model.path", self.path, "a model folder or hub name, or 'toy'")
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,16 @@ class DataConfig:
     max_response_length: int = setting(4096, "Largest response length, in tokens; longer responses are cut off.", gt=0)
     shuffle: bool = setting(True, "Shuffle the questions, in a new order every epoch.")
 
+    @property
+    def max_length(self) -> int:
+        """Largest length of prompt and response together, in tokens."""
+        return self.max_prompt_length + self.max_response_length
+
+    def check(self) -> None:
+        _check_set("data.train_files", self.train_files, "a file such as problems.jsonl, or 'toy:train'")
+        if "{problem}" not in self.prompt_template:
+            raise ValueError(f"data.prompt_template must contain {{problem}}; got {self.prompt_template!r}")
+
 
 @dataclass(frozen=True)
 class RewardConfig:
@@ -141,9 +159,10 @@ class SamplingConfig:
 class RolloutConfig(SamplingConfig):
     """The rollout engine, and the sampling of training responses."""
 
-    engine: Literal["transformers", "vllm"] = setting(
+    engine: str = setting(
         "transformers",
-        "Rollout engine: the trained weights themselves, or a vLLM engine that receives them after every step.",
+        "Rollout engine: transformers samples with the trained weights themselves, vllm with a vLLM that receives them "
+        "after every step; module:Class is your own, a subclass of RolloutEngine.",
     )
     servers: list[str] = setting(
         [],
@@ -192,6 +211,30 @@ class RolloutConfig(SamplingConfig):
     @property
     def keeps_support(self) -> bool:
         return self.top_p < 1 or self.top_k > 0
+
+    def check(self, bonus: str) -> None:
+        if self.overlap and self.importance_cap is None:
+            raise ValueError(
+                "rollout.overlap=1 trains on samples of the policy before the last update, which importance weights "
+                "correct for. Set rollout.importance_cap, such as 2"
+            )
+        for url in self.servers:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+                shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+                raise ValueError(
+                    "rollout.servers must hold addresses like http://host:8000, without a key (VLLM_API_KEY holds it); "
+                    f"got {shown!r}"
+                )
+        if len({url.rstrip("/") for url in self.servers}) < len(self.servers):
+            raise ValueError(f"rollout.servers names a server twice: {', '.join(self.servers)}")
+        if self.n == 1:
+            why = (
+                "the leave-one-out mean of ucb_mean needs other samples"
+                if "ucb_mean" in parse_bonus(bonus)
+                else "the advantage of a group of one is always 0"
+            )
+            raise ValueError(f"rollout.n must be at least 2, got 1: {why}")
 
 
 @dataclass(frozen=True)
@@ -281,6 +324,28 @@ class ActorConfig:
             raise ValueError(f"loss_mode must be module:function or one of {known}; got {self.loss_mode!r}")
         return name
 
+    def check(self, data: DataConfig, lora_rank: int) -> None:
+        if self.ppo_mini_batch_size is not None and self.ppo_mini_batch_size > data.train_batch_size:
+            raise ValueError(
+                f"actor.ppo_mini_batch_size={self.ppo_mini_batch_size} questions must be at most data.train_batch_size="
+                f"{data.train_batch_size}; null takes all of them"
+            )
+        if self.use_dynamic_bsz and self.ppo_max_token_len_per_gpu < data.max_length:
+            raise ValueError(
+                f"actor.ppo_max_token_len_per_gpu={self.ppo_max_token_len_per_gpu} must hold the longest sequence, "
+                f"data.max_prompt_length + data.max_response_length = {data.max_length} tokens"
+            )
+        unsharded = {
+            "model.lora_rank": lora_rank,
+            "actor.use_torch_compile": self.use_torch_compile,
+            "actor.ref_param_offload": self.ref_param_offload,
+        }
+        for name, value in unsharded.items():
+            if value and self.strategy == "fsdp2":
+                raise ValueError(
+                    f"{name}={value} does not work with actor.strategy=fsdp2; leave it out, or set actor.strategy=ddp"
+                )
+
 
 @dataclass(frozen=True)
 class FilterGroupsConfig:
@@ -368,6 +433,11 @@ class TrainerConfig:
         8, "Sample completions stored every trainer.test_freq steps and shown at the end.", ge=0, affects_results=False
     )
 
+    def check(self) -> None:
+        _check_set("trainer.experiment_name", self.experiment_name, "a name for the run's folder")
+        if "/" in self.experiment_name or self.experiment_name in (".", ".."):
+            raise ValueError(f"trainer.experiment_name must be a folder name; got {self.experiment_name!r}")
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -381,6 +451,20 @@ class TrainConfig:
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+
+    def check(self) -> None:
+        """Check required settings, and settings that exclude each other.
+
+        Raises:
+            ValueError: the message names the setting and the way out.
+        """
+        self.model.check()
+        self.data.check()
+        self.trainer.check()
+        self.actor.check(self.data, self.model.lora_rank)
+        self.rollout.check(self.exploration.bonus)
+        if self.exploration.outcome == "given":
+            raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
 
     @property
     def run_dir(self) -> Path:
@@ -408,3 +492,8 @@ class TrainConfig:
         """Settings that a checkpoint and the run that continues it must share."""
         free = _LENGTH if self.actor.optim.lr_scheduler_type in _SCHEDULES_WITHOUT_LENGTH else ()
         return {one.name: one.value for one in settings_of(self) if one.affects_results and one.name not in free}
+
+
+def _check_set(name: str, value: object, wanted: str) -> None:
+    if not value:
+        raise ValueError(f"{name} is not set: give {wanted}, or start from --config toy")

@@ -10,7 +10,7 @@ section 3.2) leaves such groups out and continues to sample until it has a batch
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
@@ -18,7 +18,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import OverlappingEngine, RolloutEngine
+from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import EngineDied, Fetch, Problem, ProblemSet, Prompts, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
 
@@ -34,6 +34,13 @@ class Collected(NamedTuple):
     outcomes_s: float
 
 
+class PendingBatch(NamedTuple):
+    """A batch that is sampled during an update, with `rollout.overlap`."""
+
+    number: int
+    fetch: Fetch
+
+
 @dataclass
 class Collector:
     """Collects the samples of an update: draws batches of questions in order, samples responses and scores them."""
@@ -45,10 +52,8 @@ class Collector:
     engine: RolloutEngine
     explorer: Explorer
     reward: RewardFunction | None = None  # None takes 1 for a correct response and 0 for another
-    # Whether samples of an unfinished step were counted: the state must not be saved.
-    has_partial_step: bool = field(default=False, init=False)
-    # With `rollout.overlap`: number of the batch that is sampled during the update, and its responses.
-    _ahead: tuple[int, Fetch] | None = field(default=None, init=False)
+    counted: int = 0  # number of the last batch whose samples the explorer counted
+    pending: PendingBatch | None = field(default=None, init=False)
 
     def collect(self, drawn: int, *, is_last: bool = False) -> Collected:
         """Collect the samples of one update.
@@ -60,24 +65,24 @@ class Collector:
             drawn: number of batches drawn so far: the position in the data, and in the seeds of sampling.
 
         Raises:
-            EngineDied: the engine died; `has_partial_step` if samples of this update had been counted.
+            EngineDied: the engine died; batches of this update may have been counted.
         """
         filter_groups, wanted = self.config.algorithm.filter_groups, self.config.data.train_batch_size
         most = filter_groups.max_num_gen_batches if filter_groups.enable else 1
         n = self.config.rollout.n
         samples: list[Sample] = []
-        parts: list[Scored] = []
+        scored_batches: list[Scored] = []
         informative: list[Sample] = []
         rollout_s = outcomes_s = 0.0
-        while len(parts) < most and len(informative) < wanted * n:
+        while len(scored_batches) < most and len(informative) < wanted * n:
             start = time.perf_counter()
-            self.has_partial_step = bool(parts)
-            number = drawn + len(parts) + 1
+            number = drawn + len(scored_batches) + 1
             rollouts = self._rollouts(number)
             rolled_out = time.perf_counter()
             new, scored = self.score([self.dataset.problems[i] for i in self.order.batch(number)], rollouts)
+            self.counted = number
             samples += new
-            parts.append(scored)
+            scored_batches.append(scored)
             for first in range(0, len(new), n):
                 group = new[first : first + n]
                 if any(sample.advantage + sample.bonus for sample in group):
@@ -85,58 +90,64 @@ class Collector:
             rollout_s += rolled_out - start
             outcomes_s += time.perf_counter() - rolled_out
         if self.config.rollout.overlap and not is_last:
-            self.has_partial_step = True
-            number = drawn + len(parts) + 1
-            self._ahead = number, cast(OverlappingEngine, self.engine).start(*self._request(number))
-        self.has_partial_step = False
+            number = self.counted + 1
+            self.pending = PendingBatch(number, self.engine.start(*self._request(number)))
+        metrics = self._metrics(samples, scored_batches)
+        if filter_groups.enable:
+            metrics["sampling/batches"] = len(scored_batches)
+            metrics["sampling/informative_groups"] = len(informative) / len(samples)
+        batch = informative[: wanted * n] if filter_groups.enable else samples
+        return Collected(samples, batch, len(scored_batches), metrics, rollout_s, outcomes_s)
+
+    def _metrics(self, samples: Sequence[Sample], scored_batches: Sequence[Scored]) -> dict[str, float]:
         lengths = [len(sample.rollout.token_ids) for sample in samples]
         longest = self.config.data.max_response_length
-        metrics = Scored.join([part.host for part in parts]).metrics | {
+        metrics = Scored.join([scored.host for scored in scored_batches]).metrics | {
             "response/tokens_mean": sum(lengths) / len(lengths),
             "response/at_limit": lengths.count(longest) / len(lengths),
         }
         if self.reward is not None:
             metrics["reward/mean"] = sum(sample.reward for sample in samples) / len(samples)
-        if filter_groups.enable:
-            metrics["sampling/batches"] = len(parts)
-            metrics["sampling/informative_groups"] = len(informative) / len(samples)
-        batch = informative[: wanted * n] if filter_groups.enable else samples
-        return Collected(samples, batch, len(parts), metrics, rollout_s, outcomes_s)
+        return metrics
 
-    def ahead(self) -> dict[str, Any]:
+    def pending_responses(self) -> dict[str, Any]:
         """Wait for the responses sampled ahead, and return them as JSON values; empty without `rollout.overlap`.
 
         Raises:
             EngineDied: the engine died before they were there.
         """
-        if self._ahead is None:
+        if self.pending is None:
             return {}
-        number, finish = self._ahead
-        return {"batch": number, "responses": [[list(one.token_ids), one.logps] for one in finish()]}
+        responses = [[list(rollout.token_ids), rollout.logps] for rollout in self.pending.fetch()]
+        return {"batch": self.pending.number, "responses": responses}
 
-    def restore_ahead(self, saved: Mapping[str, Any]) -> None:
-        """Continue with the responses of an earlier `ahead`."""
+    def restore_pending(self, saved: Mapping[str, Any]) -> None:
+        """Continue with the responses of an earlier `pending_responses`."""
         number, n, tokenizer = saved["batch"], self.config.rollout.n, self.policy.tokenizer
         prompts = [self.dataset.prompts[i] for i in self.order.batch(number) for _ in range(n)]
         rollouts = [
             Rollout.decoded(tokenizer, prompt, token_ids, logps)
             for prompt, (token_ids, logps) in zip(prompts, saved["responses"], strict=True)
         ]
-        self._ahead = number, lambda: rollouts
+        self.pending = PendingBatch(number, lambda: rollouts)
 
-    def wait_until_savable(self) -> bool:
-        """Wait in all processes for responses sampled ahead; return whether they arrived and no step is unfinished."""
+    def is_savable(self, drawn: int) -> bool:
+        """Wait in all processes for responses sampled ahead; return whether a checkpoint would be whole.
+
+        It would not if the responses are lost, or if batches after the `drawn` ones of the finished steps are counted.
+        """
         try:
-            self.ahead()
+            self.pending_responses()
         except EngineDied:
             return False
-        return not self.has_partial_step
+        return self.counted == drawn
 
     def _rollouts(self, number: int) -> list[Rollout]:
         """Return the responses of a batch: those sampled ahead, or new ones."""
-        if self._ahead is None or self._ahead[0] != number:
+        if self.pending is None or self.pending.number != number:
             return self.engine.generate(*self._request(number))
-        rollouts, self._ahead = self._ahead[1](), None  # kept if the engine died, so that the state is not saved
+        rollouts = self.pending.fetch()
+        self.pending = None  # not if the engine died, so that the state is not saved
         return rollouts
 
     def _request(self, number: int) -> tuple[Prompts, SamplingConfig, int, int]:

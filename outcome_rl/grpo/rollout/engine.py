@@ -1,23 +1,68 @@
-"""Interface of rollout engines: prompts in, sampled responses out; the choice of one, and its use by several processes.
+"""Rollout engines: prompts in, sampled responses out.
 
-The transformers engine samples with the policy that is being trained, in its process. An engine with weights of its own
-receives them by `update_weights` after every step.
+`rollout.engine` names one of `ENGINES`, or your own class as `module:Class`. A class says itself what it can do, in the
+class attributes of `RolloutEngine`; nothing else in the library knows its name.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from abc import ABC, abstractmethod
 from functools import cache
-from typing import Protocol, cast
+from typing import ClassVar, NamedTuple, Self
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Fetch, Prompts, Rollout
+from outcome_rl.outcomes.functions import load_function
+
+ENGINES = {
+    "transformers": "outcome_rl.grpo.rollout.transformers_engine:TransformersEngine",
+    "vllm": "outcome_rl.grpo.rollout.vllm_engine:VllmEngine",
+}
 
 
-class RolloutEngine(Protocol):
-    """Anything that samples responses."""
+class RolloutEngine(ABC):
+    """Samples responses with the weights of a policy.
 
+    A subclass needs `generate` and `update_weights`, and `__init__(policy, config)` unless it overrides `open`.
+    """
+
+    samples_policy: ClassVar[bool] = False
+    """Whether it samples with the trained weights themselves, in the trainer's process: log-probabilities are then the
+    policy's own, and sampling needs memory beside training."""
+    overlaps: ClassVar[bool] = False
+    """Whether `start` returns at once, so that the policy can be updated meanwhile (`rollout.overlap`)."""
+    returns_support: ClassVar[bool] = False
+    """Whether its rollouts hold the tokens that top-p and top-k kept, which the loss of such samples needs."""
+    needs_gpu: ClassVar[bool] = False
+    """Whether each process of a run of several needs a GPU for its engine."""
+    uses_servers: ClassVar[bool] = False
+    """Whether it can sample on `rollout.servers`."""
+    takes_adapters: ClassVar[bool] = False
+    """Whether it can take LoRA adapters without the weights that they change (`rollout.merge_adapters=false`)."""
+
+    @classmethod  # noqa: B027 - most engines have nothing to check
+    def check(cls, config: TrainConfig) -> None:
+        """Check settings and installation; `check_engine` has checked the class attributes.
+
+        Raises:
+            ValueError: the engine cannot run here.
+        """
+
+    @classmethod
+    def open(cls, policy: Policy, config: TrainConfig) -> "RolloutEngine":
+        """Start the engine; it may read the weights as late as its first `generate`.
+
+        Raises:
+            ValueError: it refuses the model or the settings.
+        """
+        return cls(policy, config)  # type: ignore[call-arg]
+
+    @classmethod
+    def memory(cls, config: TrainConfig) -> str:
+        """Describe the memory that it takes beside the trainer's, for `--dry-run`; empty for none."""
+        return ""
+
+    @abstractmethod
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         """Sample `sampling.n` responses of at most `max_tokens` tokens to each prompt, the same for the same seed.
 
@@ -27,21 +72,16 @@ class RolloutEngine(Protocol):
         Raises:
             EngineDied: the process that samples is gone.
         """
-        ...
 
+    @abstractmethod
     def update_weights(self, policy: Policy) -> None:
         """Sample from these weights from now on; if the policy is sharded, all processes must call it.
 
         An engine may read them as late as its next `generate`.
         """
-        ...
-
-
-class OverlappingEngine(RolloutEngine, Protocol):
-    """An engine that samples in processes of its own, so that the policy can be updated meanwhile."""
 
     def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
-        """Begin to sample what `generate` samples, with the weights as they are now.
+        """Begin to sample what `generate` samples, with the weights as they are now; only for an engine that overlaps.
 
         First waits for responses that were begun before and not fetched.
 
@@ -51,36 +91,66 @@ class OverlappingEngine(RolloutEngine, Protocol):
         Raises:
             EngineDied: the process that samples is gone, now or in the function returned.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} cannot sample ahead")
+
+    def close(self) -> None:  # noqa: B027 - most engines have nothing to end
+        """End its processes, after the last rollout."""
 
 
-def choose_engine(config: TrainConfig) -> Callable[[Policy], AbstractContextManager[RolloutEngine]]:
-    """Return the function that opens the engine `rollout.engine` on a policy; close it after the last rollout.
+def engine_class(name: str) -> type[RolloutEngine]:
+    """Import the class that `rollout.engine` names.
 
     Raises:
-        ValueError: the engine cannot run here.
+        ValueError: there is no such engine, or it is not a subclass of `RolloutEngine`.
     """
-    if config.rollout.engine == "vllm":
-        from outcome_rl.grpo.rollout.vllm_engine import VllmEngine, check_vllm
-
-        if config.rollout.keeps_support:
-            raise ValueError(
-                f"rollout.engine=vllm cannot train with rollout.top_p={config.rollout.top_p} and rollout.top_k="
-                f"{config.rollout.top_k}: the loss needs the tokens that they kept, which only the engine transformers "
-                "returns. Use 1 and -1, and a lower rollout.temperature, or rollout.engine=transformers"
-            )
-        check_vllm()
-        if config.rollout.servers:
-            from outcome_rl.grpo.rollout.vllm_servers import ServersEngine
-
-            return lambda policy: closing(ServersEngine(policy, config))
-        return lambda policy: closing(VllmEngine(policy, config))
-    from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-
-    return lambda policy: nullcontext(TransformersEngine(policy, config.rollout.micro_batch_size))
+    if name not in ENGINES and ":" not in name:
+        raise ValueError(f"rollout.engine must be {', '.join(ENGINES)}, or your own as module:Class; got {name!r}")
+    try:
+        engine = load_function(ENGINES.get(name, name))
+    except ValueError as error:
+        raise ValueError(f"rollout.engine: {error}") from error
+    if not (isinstance(engine, type) and issubclass(engine, RolloutEngine)):
+        raise ValueError(f"rollout.engine={name} must be a subclass of outcome_rl.grpo.rollout.engine.RolloutEngine")
+    return engine
 
 
-class DataParallelEngine:
+def check_engine(config: TrainConfig) -> type[RolloutEngine]:
+    """Return the class of the engine that a run asks for, which can run here.
+
+    Raises:
+        ValueError: it cannot; the message names the setting to change.
+    """
+    rollout, engine = config.rollout, engine_class(config.rollout.engine)
+    name = f"rollout.engine={rollout.engine}"
+    refusals = {
+        f"rollout.overlap=1 samples while the policy is updated, which {name} cannot": (
+            rollout.overlap and not engine.overlaps
+        ),
+        f"rollout.importance_cap={rollout.importance_cap} corrects for an engine with its own arithmetic, but {name} "
+        "samples with the trained weights themselves": rollout.importance_cap is not None and engine.samples_policy,
+        f"{name} cannot train with rollout.top_p={rollout.top_p} and rollout.top_k={rollout.top_k}, because it does "
+        "not return the tokens that they kept, which the loss needs": (
+            rollout.keeps_support and not engine.returns_support
+        ),
+        f"{name} cannot sample on rollout.servers": bool(rollout.servers) and not engine.uses_servers,
+        f"rollout.merge_adapters=false sends LoRA adapters alone, which {name} cannot take": (
+            not rollout.merge_adapters and not engine.takes_adapters
+        ),
+        f"{name} with {distributed.world_size()} processes needs a GPU for each": (
+            engine.needs_gpu
+            and distributed.world_size() > 1
+            and distributed.choose_device(config.model.device).type == "cpu"
+        ),
+    }
+    for refusal, applies in refusals.items():
+        if applies:
+            able = [other for other in ENGINES if other != rollout.engine]
+            raise ValueError(f"{refusal}. Leave the setting out, or choose another rollout.engine, such as {able[-1]}")
+    engine.check(config)
+    return engine
+
+
+class DataParallelEngine(RolloutEngine):
     """The engine of this process as one of several that divide the prompts; all processes get all responses."""
 
     def __init__(self, engine: RolloutEngine) -> None:
@@ -91,40 +161,44 @@ class DataParallelEngine:
 
     def generate(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> list[Rollout]:
         """Sample the responses in all processes; see `RolloutEngine`. Collective."""
-        return self._divide(
-            prompts, sampling.n, lambda own: lambda: self.engine.generate(own, sampling, max_tokens, seed)
-        )()
+        share = _Share.of(prompts)
+        return share.gather(sampling.n, lambda: self.engine.generate(share.prompts, sampling, max_tokens, seed))
 
     def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
-        """Begin in all processes; see `OverlappingEngine`. Collective, and so is the function returned."""
-        engine = cast(OverlappingEngine, self.engine)
-        begun: list[Fetch] = []
+        """Begin in all processes; see `RolloutEngine`. Collective, and so is the function returned."""
+        share = _Share.of(prompts)
+        fetch = distributed.together(lambda: self.engine.start(share.prompts, sampling, max_tokens, seed))
+        return cache(lambda: share.gather(sampling.n, fetch))
 
-        def begin(own: Prompts) -> Fetch:
-            # If it fails in one process, it fails in all.
-            distributed.all_gather_object(lambda: begun.append(engine.start(own, sampling, max_tokens, seed)))
-            return begun[0]
+    def close(self) -> None:
+        self.engine.close()
 
-        return self._divide(prompts, sampling.n, begin)
 
-    def _divide(self, prompts: Prompts, n: int, begin: Callable[[Prompts], Fetch]) -> Fetch:
-        """Begin to sample the prompts of this process, and return the function that gathers those of all."""
+class _Share(NamedTuple):
+    """The prompts of this process."""
+
+    prompts: Prompts
+    positions: list[int]  # of these prompts among all
+    total: int
+
+    @classmethod
+    def of(cls, prompts: Prompts) -> Self:
         # Copies of a prompt stay in one process: the seeds of a prompt depend on how often it occurred before.
         copies: dict[tuple[int, ...], list[int]] = {}
         for position, prompt in enumerate(prompts):
             copies.setdefault(tuple(prompt), []).append(position)
-        own = [position for positions in distributed.contiguous_shard(list(copies.values())) for position in positions]
+        positions = [position for group in distributed.contiguous_shard(list(copies.values())) for position in group]
         # A process without prompts samples too: the engine may wait for all processes to gather the weights.
-        fetch = begin([prompts[position] for position in own] or prompts[:1])
+        return cls([prompts[position] for position in positions] or prompts[:1], positions, len(prompts))
+
+    def gather(self, n: int, fetch: Fetch) -> list[Rollout]:
+        """Wait for the n responses to each prompt here, and return those to the prompts of all processes, in order."""
 
         def sample() -> dict[int, list[Rollout]]:
             rollouts = fetch()
-            return {position: rollouts[i * n : (i + 1) * n] for i, position in enumerate(own)}
+            return {position: rollouts[i * n : (i + 1) * n] for i, position in enumerate(self.positions)}
 
-        def gather() -> list[Rollout]:
-            by_position: dict[int, list[Rollout]] = {}
-            for part in distributed.all_gather_object(sample):
-                by_position |= part
-            return [rollout for position in range(len(prompts)) for rollout in by_position[position]]
-
-        return cache(gather)
+        by_position: dict[int, list[Rollout]] = {}
+        for rollouts_of in distributed.all_gather_object(sample):
+            by_position |= rollouts_of
+        return [rollout for position in range(self.total) for rollout in by_position[position]]

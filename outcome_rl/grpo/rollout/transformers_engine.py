@@ -1,20 +1,28 @@
 """Rollout engine that samples with the policy that is being trained, in its process."""
 
 from dataclasses import dataclass
+from typing import Self
 
-from outcome_rl.grpo.config.schema import SamplingConfig
+from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import decode
+from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.types import Prompts, Rollout
 
 
 @dataclass
-class TransformersEngine:
+class TransformersEngine(RolloutEngine):
     """Decode loop over the trained model, `micro_batch_size` sequences at a time."""
+
+    samples_policy = returns_support = True
 
     policy: Policy
     micro_batch_size: int
+
+    @classmethod
+    def open(cls, policy: Policy, config: TrainConfig) -> Self:
+        return cls(policy, config.rollout.micro_batch_size)
 
     def update_weights(self, policy: Policy) -> None:
         self.policy = policy

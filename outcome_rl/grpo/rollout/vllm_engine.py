@@ -9,17 +9,14 @@ and sampling starts when all requests are queued, so that batches do not depend 
 
 import os
 import re
-import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from multiprocessing import active_children, resource_tracker
-from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
@@ -28,15 +25,14 @@ from outcome_rl.environment import package_versions
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.sampling import sample_seeds
+from outcome_rl.grpo.rollout.engine import RolloutEngine
+from outcome_rl.grpo.rollout.handover import Handover, vllm_requests
 from outcome_rl.grpo.rollout.vllm_reaper import MARK, start_reaper
 from outcome_rl.grpo.types import EngineDied, Fetch, Prompts, Rollout
 
 T = TypeVar("T")
 OLDEST, NEWEST = (0, 28), (0, 33)  # 0.28 is the first whose backends all have a sender for the trainer
-SHARED_MEMORY = Path("/dev/shm")
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM can be started with
-_PREFIX = "outcome-rl-weights-"
 DEATH = (
     "vLLM's engine process ended while it sampled; its messages above say why. The finished steps are in a checkpoint: "
     "the same command continues the run"
@@ -63,8 +59,34 @@ def check_vllm() -> None:
     )
 
 
-class VllmEngine:
+class VllmEngine(RolloutEngine):
     """A running vLLM with the weights of a policy."""
+
+    overlaps = needs_gpu = uses_servers = takes_adapters = True
+
+    @classmethod
+    def check(cls, config: TrainConfig) -> None:
+        check_vllm()
+        if not config.rollout.merge_adapters and (config.rollout.servers or not config.model.lora_rank):
+            raise ValueError(
+                "rollout.merge_adapters=false sends LoRA adapters to a vLLM engine of this machine; it needs "
+                "model.lora_rank > 0, and no rollout.servers"
+            )
+
+    @classmethod
+    def open(cls, policy: Policy, config: TrainConfig) -> RolloutEngine:
+        if not config.rollout.servers:
+            return cls(policy, config)
+        from outcome_rl.grpo.rollout.vllm_servers import ServersEngine
+
+        return ServersEngine(policy, config)
+
+    @classmethod
+    def memory(cls, config: TrainConfig) -> str:
+        if config.rollout.servers:
+            return ""
+        freed = ", given back between rollouts" if config.rollout.free_cache_engine else ""
+        return f"vLLM in addition: {config.rollout.gpu_memory_utilization:.0%} of the GPU's memory{freed}"
 
     def __init__(self, policy: Policy, config: TrainConfig) -> None:
         """Start the engine; it loads its weights before the first rollout.
@@ -222,22 +244,6 @@ class VllmEngine:
             raise EngineDied(DEATH) from error
 
 
-def vllm_requests(
-    policy: Policy, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int
-) -> tuple[list[list[int]], list[dict[str, Any]]]:
-    """Return the prompt of each response, and its settings under vLLM's names."""
-    common = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "max_tokens": max_tokens,
-        "stop_token_ids": policy.end_token_ids,
-        "logprobs": 0,  # log-probabilities of the sampled token alone
-    }
-    repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
-    return repeated, [common | {"seed": own_seed} for own_seed in sample_seeds(prompts, sampling.n, seed)]
-
-
 def sends_adapters(config: TrainConfig) -> bool:
     return config.model.lora_rank > 0 and not config.rollout.merge_adapters
 
@@ -262,45 +268,6 @@ def _weights_of(policy: Policy, config: TrainConfig) -> dict[str, Any]:
             f"model.lora_rank must be at most {LORA_RANKS[-1]} with rollout.engine=vllm; got {config.model.lora_rank}"
         )
     return {"enable_lora": True, "max_lora_rank": rank}
-
-
-class Handover:
-    """The folder for handing over weights, in shared memory if they fit; a container often has only 64 MiB.
-
-    A kill of trainer and engine at once leaves the folder. Its lock ends with the trainer, and the next start removes
-    folders without one.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        import fcntl  # not on Windows
-
-        size = sum(parameter.numel() * policy.dtype.itemsize for parameter in policy.model.parameters())
-        parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(gettempdir())
-        _remove_left_folders(parent)
-        if shutil.disk_usage(parent).free <= 1.1 * size:
-            parent = Path(gettempdir())
-        self._folder = TemporaryDirectory(prefix=_PREFIX, dir=parent)
-        self.name = self._folder.name
-        self._lock = Path(self.name, "lock").open("w")  # noqa: SIM115 - held until this process ends
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-
-    def cleanup(self) -> None:
-        self._lock.close()
-        self._folder.cleanup()
-
-
-def _remove_left_folders(parent: Path) -> None:
-    import fcntl
-
-    for lock in parent.glob(f"{_PREFIX}*/lock"):
-        try:
-            with lock.open("r+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_new = time.time() - lock.stat().st_mtime < 60  # perhaps made just now, and not locked yet
-                if not is_new:
-                    shutil.rmtree(lock.parent, ignore_errors=True)
-        except OSError:  # in use, removed, or another user's
-            continue
 
 
 @contextmanager

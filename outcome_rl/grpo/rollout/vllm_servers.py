@@ -26,7 +26,8 @@ from outcome_rl.environment import package_versions
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.vllm_engine import Handover, vllm_requests
+from outcome_rl.grpo.rollout.engine import RolloutEngine
+from outcome_rl.grpo.rollout.handover import Handover, vllm_requests
 from outcome_rl.grpo.types import EngineDied, Fetch, Prompts, Rollout
 
 logger = logging.getLogger(__name__)
@@ -198,7 +199,7 @@ class Servers:
         self.each(lambda server: server.post("/finish_weight_update", content))
 
 
-class ServersEngine:
+class ServersEngine(RolloutEngine):
     """The servers, with the weights of a policy."""
 
     def __init__(self, policy: Policy, config: TrainConfig) -> None:

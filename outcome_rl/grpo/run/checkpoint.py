@@ -28,7 +28,7 @@ from outcome_rl.files import (
     write_json,
 )
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.run.logging import has_records
+from outcome_rl.grpo.run.run_log import has_rows
 
 CHECKPOINTS = "checkpoints"  # folder in that of the run
 _NAME = re.compile(r"global_step_(\d+)")
@@ -105,18 +105,18 @@ def find_model(path: str) -> tuple[str, Path | None]:
 
 
 def find_run(config: TrainConfig) -> tuple[Path | None, bool]:
-    """Return the newest checkpoint in a run's folder, None if there is none, and whether there are records.
+    """Return the newest checkpoint in a run's folder, None if there is none, and whether there are rows.
 
     Raises:
         ValueError: there is one or the other, and `trainer.resume_mode` forbids to continue it.
     """
-    checkpoint, recorded = latest_checkpoint(config.run_dir / CHECKPOINTS), has_records(config.run_dir)
-    if (checkpoint is not None or recorded) and config.trainer.resume_mode == "disable":
+    checkpoint, is_logged = latest_checkpoint(config.run_dir / CHECKPOINTS), has_rows(config.run_dir)
+    if (checkpoint is not None or is_logged) and config.trainer.resume_mode == "disable":
         raise ValueError(
             f"{config.run_dir} already holds a run. Continue it with trainer.resume_mode=auto, or choose another "
             "trainer.experiment_name"
         )
-    return checkpoint, recorded
+    return checkpoint, is_logged
 
 
 def latest_checkpoint(root: Path) -> Path | None:

@@ -1,27 +1,28 @@
-"""Console output of a run: a progress bar on a terminal, plain lines elsewhere, and tables at the end."""
+"""Console output of a run: a progress bar on a terminal, plain lines elsewhere, and samples at the end."""
 
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from outcome_rl.terminal import printable
 
 _PLAIN_LINES = 30  # approximate number of step lines of a run without a terminal
+_SILENCE_S = 30.0  # after which a run without a terminal says what it is doing
 
 
 class Display:
-    """Progress of one run; a context manager, which stops the progress bar."""
+    """Progress of one run, from its first second on; a context manager, which ends the progress bar."""
 
-    def __init__(self, total_steps: int, first_step: int, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, silence_s: float = _SILENCE_S) -> None:
         self.console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty(), quiet=quiet)
-        self._total = total_steps
-        self._every = max(1, total_steps // _PLAIN_LINES)
         self._bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -31,17 +32,42 @@ class Display:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=total_steps, completed=first_step, facts="")
+        self._task: TaskID | None = None
+        self._total = self._every = 1
+        self._phase, self._phase_began = "starting", time.monotonic()
+        self._silence_s = silence_s
+        self._ended = threading.Event()
+        self._heartbeat = threading.Thread(target=self._beat, name="display", daemon=True)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if not (self.console.is_terminal or self.console.quiet):
+            self._heartbeat.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._ended.set()
         self._bar.stop()
+
+    def begin(self, total_steps: int, first_step: int) -> None:
+        """Show the progress bar of a run whose first steps are done."""
+        self._total, self._every = total_steps, max(1, total_steps // _PLAIN_LINES)
+        self._task = self._bar.add_task("", total=total_steps, completed=first_step, facts="")
+        self._bar.start()
 
     def say(self, text: str) -> None:
         self.console.print(printable(text), markup=False)
+
+    def phase(self, text: str, *, show: bool = True) -> None:
+        """Say what takes its time from now on; it is said again after a long silence."""
+        self._phase, self._phase_began = text, time.monotonic()
+        if show:
+            self.say(f"{text} ...")
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._silence_s):
+            seconds = time.monotonic() - self._phase_began
+            if seconds >= self._silence_s:
+                self.say(f"{self._phase} ... {seconds:.0f} s so far")
 
     def step(self, row: Mapping[str, Any]) -> None:
         """Show a row of the metrics."""
@@ -49,7 +75,8 @@ class Display:
             f"correct {row['outcomes/correct_rate']:.3f}  solved {row['exploration/solved_fraction']:.1%}  "
             f"distinct {row['exploration/distinct_answers']:.2f}  {row['perf/tokens_per_s']:,.0f} tok/s"
         )
-        self._bar.update(self._task, completed=row["step"], facts=facts)
+        if self._task is not None:
+            self._bar.update(self._task, completed=row["step"], facts=facts)
         if self._bar.disable and (row["step"] % self._every == 0 or row["step"] in (1, self._total)):
             self.say(f"step {row['step']}/{self._total}  {facts}")
 
@@ -82,28 +109,6 @@ class Display:
                 f"{row['bonus']:+.3f}",
                 f"{row['advantage']:+.3f}",
             )
-        self.console.print(table)
-
-    def comparison(self, base: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
-        """Show base against trained policy on one data set."""
-        self.say(f"{trained['dataset']}: {trained['n_questions']} questions, base against step {trained['step']}")
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("")
-        for name in ("base", "trained", "change"):
-            table.add_column(name, justify="right")
-        for metric, label, digits in (("pass_at_k", "pass@", 3), ("diff_at_k", "diff@", 2)):
-            for k in trained[metric]:
-                before, after = base[metric][k], trained[metric][k]
-                table.add_row(
-                    f"{label}{k}", f"{before:.{digits}f}", f"{after:.{digits}f}", f"{after - before:+z.{digits}f}"
-                )
-            table.add_section()
-        table.add_row(
-            "no answer",
-            f"{base['no_answer_rate']:.1%}",
-            f"{trained['no_answer_rate']:.1%}",
-            f"{trained['no_answer_rate'] - base['no_answer_rate']:+z.1%}",
-        )
         self.console.print(table)
 
 

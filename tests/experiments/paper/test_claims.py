@@ -19,7 +19,7 @@ from experiments.paper.measures import (
     of,
 )
 from experiments.paper.plan import ABLATIONS, FULL, METHODS, TOY, Cell
-from outcome_rl.verdicts import per_unit
+from outcome_rl.tools.verdicts import per_unit
 
 WIDE = replace(PLAN, instances=(0, 1, 2, 3, 4, 5), methods=FULL.methods, seeds=(0, 1))
 

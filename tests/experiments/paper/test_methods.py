@@ -13,7 +13,7 @@ from experiments.paper.figures import COLOURS
 from experiments.paper.measures import BASE, Results, final
 from experiments.paper.plan import ESTIMATORS, METHODS, METHODS_TABLE, SAMPLING
 from experiments.paper.tables import label
-from outcome_rl.verdicts import estimate
+from outcome_rl.tools.verdicts import estimate
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from outcome_rl.grpo.config import presets
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.trainer import Trainer
 
 PAPER = [name for name in preset_names() if name.startswith("paper/")]
@@ -166,12 +168,9 @@ def test_a_preset_trains(preset: str, model: Path, tmp_path: Path) -> None:
     training, test = problems(preset, tmp_path)
     files = [f"data.train_files={training}", f"data.val_files={test}", f"data.test_files={test}"]
     config = load_config(preset, [*SMALL, *files, f"model.path={model}", f"trainer.default_local_dir={tmp_path}"])
-    trainer = Trainer(config)
-    try:
-        prompt = trainer.policy.tokenizer.decode(trainer.train_set.prompts[0])
-        trainer.run()
-    finally:
-        trainer.close()
+    with closing(build(config)) as parts:
+        prompt = parts.policy.tokenizer.decode(parts.train_set.prompts[0])
+        Trainer(parts).run()
     assert prompt.endswith("=>") == ("llama" in preset)  # a base model is prompted without its template
     metrics = rows(config.run_dir, "metrics")
     assert [row["step"] for row in metrics] == [1, 2]

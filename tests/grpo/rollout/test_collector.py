@@ -152,7 +152,7 @@ def test_truncated_responses_may_be_left_out_of_the_loss(
 
 
 @pytest.mark.parametrize("calls", [0, 1])
-def test_an_engine_that_dies_marks_a_partial_step(calls: int, make_collector: Callable[..., Collector]) -> None:
+def test_an_engine_that_dies_leaves_a_partial_step(calls: int, make_collector: Callable[..., Collector]) -> None:
     collector = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true")
     collector.collect(0)
     generate, left = collector.engine.generate, calls
@@ -167,7 +167,7 @@ def test_an_engine_that_dies_marks_a_partial_step(calls: int, make_collector: Ca
     collector.engine.generate = mortal  # type: ignore[method-assign]
     with pytest.raises(EngineDied):
         collector.collect(2)
-    assert collector.has_partial_step == (calls > 0)  # what the first batch of the step brought is counted
+    assert collector.counted == 2 + calls  # what the first batch of the step brought is counted
 
 
 def test_lengths(make_collector: Callable[..., Collector]) -> None:

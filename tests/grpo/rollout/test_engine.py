@@ -1,9 +1,11 @@
-"""Samples depend on prompts, settings and seed alone, and end with their end tokens."""
+"""Samples depend on prompts, settings and seed alone, and end with their end tokens; users may bring an engine."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
+from grpo_runs import MakeOverrides, invoke, rows
 
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
@@ -120,3 +122,35 @@ def test_samples_follow_the_policys_probabilities(shared_policy: Policy, prompts
         expected = torch.softmax(shared_policy.model(torch.tensor(prompts[1:2])).logits[0, -1] / 1.5, dim=-1)
     # Half the sum of absolute differences of two distributions; its expectation here is about 0.04.
     assert 0.5 * (observed - expected).abs().sum() < 0.08
+
+
+OWN_ENGINE = """
+from outcome_rl.grpo.rollout.engine import RolloutEngine
+from outcome_rl.grpo.types import Rollout
+
+
+class Parrot(RolloutEngine):
+    def __init__(self, policy, config):
+        self.policy = policy
+
+    def update_weights(self, policy):
+        self.policy = policy
+
+    def generate(self, prompts, sampling, max_tokens, seed):
+        tokens = self.policy.tokenizer(r"\\boxed{ 5 }", add_special_tokens=False)["input_ids"]
+        tokens = tokens + self.policy.end_token_ids
+        logps = [-1.0] * len(tokens)
+        return [
+            Rollout.decoded(self.policy.tokenizer, prompt, tokens, logps)
+            for prompt in prompts
+            for _ in range(sampling.n)
+        ]
+"""
+
+
+def test_an_engine_of_the_user_is_named_by_its_path(small: MakeOverrides, tmp_path: Path) -> None:
+    (tmp_path / "parrot_engine.py").write_text(OWN_ENGINE)
+    result = invoke("--config", "toy", *small(tmp_path), f"rollout.engine={tmp_path}/parrot_engine.py:Parrot")
+    assert result.exit_code == 0, result.stderr
+    assert {row["completion"] for row in rows(tmp_path / "run", "samples")} == {r"\boxed{ 5 }"}
+    assert [row["outcomes/distinct_in_group"] for row in rows(tmp_path / "run", "metrics")] == [1.0] * 6

@@ -3,77 +3,29 @@
 The engine of these tests samples with a copy of the weights at `start`, as an engine with processes of its own does.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from copying_engine import NAME, CopyingEngine
 from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
 
 from outcome_rl import Explorer
-from outcome_rl.grpo import trainer
-from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import Trainer, train
-from outcome_rl.grpo.types import EngineDied, Rollout
+from outcome_rl.grpo.types import EngineDied
 
-OVERLAP = ("rollout.engine=vllm", "rollout.importance_cap=2", "rollout.overlap=1")
-
-
-class CopyingEngine:
-    """Samples with a copy of the weights; every call is noted, and call number `life` of `start` fails when fetched."""
-
-    def __init__(self, policy: Policy, life: int = 0) -> None:
-        self.policy, self.life = policy, life
-        self.calls: list[tuple[str, int]] = []
-
-    def update_weights(self, policy: Policy) -> None:
-        self.policy = policy
-        self.calls.append(("new weights", 0))
-
-    def generate(self, *request: Any) -> list[Rollout]:
-        self.calls.append(("generate", request[-1]))
-        return self._sampled(*request)()
-
-    def start(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Callable[[], list[Rollout]]:
-        self.calls.append(("start", seed))
-        self.life -= 1
-        finish, dies = self._sampled(prompts, sampling, max_tokens, seed), self.life == 0
-
-        def fetch() -> list[Rollout]:
-            if dies:
-                raise EngineDied("the engine died")
-            self.calls.append(("fetch", seed))
-            return finish()
-
-        return cache(fetch)
-
-    def _sampled(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingConfig, max_tokens: int, seed: int
-    ) -> Callable[[], list[Rollout]]:
-        frozen = TransformersEngine(self.policy.frozen_copy(), 64)
-        return lambda: [
-            rollout._replace(logps=[-1.0] * len(rollout.token_ids))
-            for rollout in frozen.generate(prompts, sampling, max_tokens, seed)
-        ]
+OVERLAP = (f"rollout.engine={NAME}", "rollout.importance_cap=2", "rollout.overlap=1")
 
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[CopyingEngine]:
     """Every engine that a trainer opens."""
     opened: list[CopyingEngine] = []
-
-    def open_engine(policy: Policy) -> Any:
-        opened.append(CopyingEngine(policy))
-        return nullcontext(opened[-1])
-
-    monkeypatch.setattr(trainer, "choose_engine", lambda _: open_engine)
+    monkeypatch.setattr(CopyingEngine, "opened", opened)
     return opened
 
 
@@ -81,20 +33,18 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[CopyingEngine]:
 def overlapped(tmp_path_factory: pytest.TempPathFactory, small_config: MakeConfig) -> Path:
     """The folder of a whole run."""
     config = small_config(tmp_path_factory.mktemp("whole"), *OVERLAP)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "choose_engine", lambda _: lambda policy: nullcontext(CopyingEngine(policy)))
-        train(config)
+    train(config)
     return config.run_dir
 
 
 def test_the_next_batch_is_begun_before_the_update_and_fetched_after_it(
     small_config: MakeConfig, tmp_path: Path, engines: list[CopyingEngine]
 ) -> None:
-    one = Trainer(small_config(tmp_path, *OVERLAP, "trainer.total_training_steps=3"))
+    one = Trainer(build(small_config(tmp_path, *OVERLAP, "trainer.total_training_steps=3")))
     try:
         seen = [one.train_step()[0] for _ in range(3)]
     finally:
-        one.close()
+        one.parts.close()
     kinds = [kind for kind, _ in engines[0].calls]
     assert kinds == ["generate", "start", "new weights", "fetch", "start", "new weights", "fetch", "new weights"]
     assert all(collected.num_batches == 1 for collected in seen)
@@ -103,22 +53,22 @@ def test_the_next_batch_is_begun_before_the_update_and_fetched_after_it(
 def test_samples_are_those_of_the_weights_before_the_last_update(
     small_config: MakeConfig, tmp_path: Path, engines: list[CopyingEngine]
 ) -> None:
-    one = Trainer(small_config(tmp_path, *OVERLAP, "actor.optim.lr=0.01"))  # each update is seen in the samples
+    one = Trainer(build(small_config(tmp_path, *OVERLAP, "actor.optim.lr=0.01")))  # each update is seen in the samples
     try:
         first, _ = one.train_step()  # by the initial weights, and so is the second
-        older = one.policy.frozen_copy()
+        older = one.parts.policy.frozen_copy()
         second, _ = one.train_step()
-        newer = one.policy.frozen_copy()
+        newer = one.parts.policy.frozen_copy()
         third, _ = one.train_step()
-        request = one.collector._request
-        for collected, policy, number in ((third, older, 3), (second, Policy.load(one.config.model), 2)):
+        request = one.parts.collector._request
+        for collected, policy, number in ((third, older, 3), (second, Policy.load(one.parts.config.model), 2)):
             wanted = TransformersEngine(policy, 64).generate(*request(number))
             assert [sample.rollout.token_ids for sample in collected.samples] == [one.token_ids for one in wanted]
         newest = TransformersEngine(newer, 64).generate(*request(3))
         assert [sample.rollout.token_ids for sample in third.samples] != [one.token_ids for one in newest]
         assert first.samples != second.samples
     finally:
-        one.close()
+        one.parts.close()
 
 
 def test_counts_are_in_order_and_whole(overlapped: Path, small_config: MakeConfig, tmp_path: Path) -> None:
@@ -136,7 +86,6 @@ def test_a_run_that_stops_and_continues_ends_with_the_same_bits(
     steps: int, overlapped: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(tmp_path, *OVERLAP)
-    monkeypatch.setattr(trainer, "choose_engine", lambda _: lambda policy: nullcontext(CopyingEngine(policy)))
     done, step = [], Trainer.train_step
 
     def stop_after(self: Trainer) -> Any:
@@ -162,10 +111,7 @@ def test_an_engine_that_dies_loses_no_count(
     life: int, overlapped: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(tmp_path, *OVERLAP)
-    lives = iter([life])
-    monkeypatch.setattr(
-        trainer, "choose_engine", lambda _: lambda policy: nullcontext(CopyingEngine(policy, next(lives, 0)))
-    )
+    monkeypatch.setattr(CopyingEngine, "lives", iter([life]))
     with pytest.raises(EngineDied):
         train(config)
     train(config)
@@ -175,11 +121,15 @@ def test_an_engine_that_dies_loses_no_count(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("rollout.overlap=1",), "Set rollout.engine=vllm"),
+        (("rollout.overlap=1", "rollout.importance_cap=2"), "choose another rollout.engine, such as vllm"),
         (("rollout.overlap=1", "rollout.engine=vllm"), "Set rollout.importance_cap"),
         ((*OVERLAP, "rollout.overlap=2"), "rollout.overlap"),
-        (("rollout.merge_adapters=false", "rollout.engine=vllm"), "model.lora_rank > 0"),
-        (("rollout.merge_adapters=false", "model.lora_rank=4"), "needs rollout.engine=vllm"),
+        (("rollout.merge_adapters=false", "model.lora_rank=4"), "which rollout.engine=transformers cannot take"),
+        ((*OVERLAP, "rollout.servers=[http://host:8000]"), "cannot sample on rollout.servers"),
+        (("rollout.importance_cap=2",), "samples with the trained weights themselves"),
+        (("rollout.engine=sglang",), "or your own as module:Class; got 'sglang'"),
+        (("rollout.engine=json:JSONDecoder",), "must be a subclass of"),
+        (("rollout.engine=no_such_module:Engine",), "No module named"),
     ],
 )
 def test_what_does_not_fit_is_refused(

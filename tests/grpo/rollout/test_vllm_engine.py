@@ -6,7 +6,6 @@ import shutil
 import signal
 import tomllib
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,12 @@ import torch
 from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, rows
 from safetensors.torch import load_file
 
-from outcome_rl.grpo import trainer
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout import vllm_engine
+from outcome_rl.grpo.rollout import handover, vllm_engine
+from outcome_rl.grpo.rollout.handover import Handover
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, Handover, check_vllm
+from outcome_rl.grpo.rollout.vllm_engine import NEWEST, OLDEST, check_vllm
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.types import EngineDied, Rollout
 from outcome_rl.toy import policy_dir
@@ -87,19 +86,19 @@ def test_weights_go_to_a_temporary_folder_if_shared_memory_is_small(
     free: int, inside: bool, shared_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The weights of the toy policy take 2 MB."""
-    monkeypatch.setattr(vllm_engine, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(handover, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**31, 2**31 - free, free))
-    handover = Handover(shared_policy)
-    assert (Path(handover.name).parent == tmp_path) == inside
-    handover.cleanup()
-    assert not Path(handover.name).exists()
+    made = Handover(shared_policy)
+    assert (Path(made.name).parent == tmp_path) == inside
+    made.cleanup()
+    assert not Path(made.name).exists()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_start_removes_folders_whose_trainer_was_killed(
     shared_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_engine, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(handover, "SHARED_MEMORY", tmp_path)
     in_use, killed, new = (tmp_path / f"outcome-rl-weights-{name}" for name in ("in_use", "killed", "new"))
     for folder in (in_use, killed, new):
         folder.mkdir()
@@ -108,9 +107,9 @@ def test_a_start_removes_folders_whose_trainer_was_killed(
         os.utime(folder / "lock", (0, 0))
     with (in_use / "lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        handover = Handover(shared_policy)
-        assert set(tmp_path.iterdir()) == {in_use, new, Path(handover.name)}
-        handover.cleanup()
+        made = Handover(shared_policy)
+        assert set(tmp_path.iterdir()) == {in_use, new, Path(made.name)}
+        made.cleanup()
 
 
 class MortalEngine(TransformersEngine):
@@ -147,8 +146,7 @@ def test_an_engine_that_dies_loses_no_step(
 ) -> None:
     config = small_config(tmp_path)
     with monkeypatch.context() as patched:
-        engine = lambda policy: nullcontext(MortalEngine(policy, config, life, lambda: None))  # noqa: E731
-        patched.setattr(trainer, "choose_engine", lambda _: engine)
+        patched.setattr(TransformersEngine, "open", lambda *given: MortalEngine(*given, life, lambda: None))
         with pytest.raises(EngineDied):
             train(config)
     places = sorted((config.run_dir / "checkpoints").glob("global_step_*"))
@@ -161,9 +159,7 @@ def test_an_engine_that_dies_loses_no_step(
 def test_a_dead_engine_is_reported_on_one_line(
     small: MakeOverrides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        trainer, "choose_engine", lambda config: lambda p: nullcontext(MortalEngine(p, config, 4, lambda: None))
-    )
+    monkeypatch.setattr(TransformersEngine, "open", lambda *given: MortalEngine(*given, 4, lambda: None))
     result = invoke("--config", "toy", *small(tmp_path))
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1] == "error: the engine died"
@@ -180,9 +176,7 @@ def test_a_signal_that_ends_the_engine_too_is_an_interruption(
         os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patched:
-        patched.setattr(
-            trainer, "choose_engine", lambda config: lambda p: nullcontext(MortalEngine(p, config, 7, terminate))
-        )
+        patched.setattr(TransformersEngine, "open", lambda *given: MortalEngine(*given, 7, terminate))
         result = invoke("--config", "toy", *small(tmp_path))
     assert result.exit_code == 128 + signal.SIGTERM
     assert "stopped by SIGTERM after step 3; the same command continues it" in caplog.messages

@@ -18,6 +18,7 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout import vllm_servers
+from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.rollout.vllm_servers import ServersEngine
 from outcome_rl.grpo.types import EngineDied
 
@@ -327,5 +328,5 @@ def test_bad_addresses_are_refused(servers: str, small: MakeOverrides, tmp_path:
 
 
 def test_servers_need_vllm(small: MakeOverrides, tmp_path: Any) -> None:
-    with pytest.raises(ValueError, match=r"rollout\.engine=vllm"):
-        load_config("toy", small(tmp_path, "rollout.servers=[http://a:1]"))
+    with pytest.raises(ValueError, match=r"cannot sample on rollout\.servers.* such as vllm"):
+        check_engine(load_config("toy", small(tmp_path, "rollout.servers=[http://a:1]")))

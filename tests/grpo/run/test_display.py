@@ -1,6 +1,8 @@
 """Output of a run on a terminal, in a file, at 80 columns, and with hostile text."""
 
 import io
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +50,9 @@ def make_display(monkeypatch: pytest.MonkeyPatch) -> MakeDisplay:
             return Console(file=output, force_terminal=terminal, width=width, _environ={}, **settings)
 
         monkeypatch.setattr(display_module, "Console", console)
-        return Display(total, first), output
+        display = Display()
+        display.begin(total, first)
+        return display, output
 
     return make
 
@@ -119,13 +123,15 @@ def test_samples_fit_and_show_text_as_it_is(width: int, make_display: MakeDispla
     assert "What is" in text
 
 
-def test_base_against_trained(make_display: MakeDisplay) -> None:
-    display, output = make_display(6, terminal=False)
-    trained = {**EVALUATION, "step": 6, "pass_at_k": {"1": 0.5, "2": 0.25}, "no_answer_rate": 0.0}
-    display.comparison(EVALUATION, trained)
-    rows = [line.split() for line in output.getvalue().splitlines()]
-    assert ["pass@1", "0.250", "0.500", "+0.250"] in rows
-    assert ["pass@2", "0.500", "0.250", "-0.250"] in rows
-    assert ["diff@2", "1.50", "1.50", "+0.00"] in rows
-    assert ["no", "answer", "12.5%", "0.0%", "-12.5%"] in rows
-    assert "math500: 8 questions, base against step 6" in output.getvalue()
+def test_a_long_silence_is_broken_where_there_is_no_terminal() -> None:
+    display = Display(silence_s=0.01)
+    display.console = Console(file=io.StringIO(), width=100, _environ={})
+    output = display.console.file
+    assert isinstance(output, io.StringIO)
+    with display:
+        display.phase("loading the model toy")
+        while "so far" not in output.getvalue():  # the test's timeout ends it
+            time.sleep(0.01)
+    lines = output.getvalue().splitlines()
+    assert lines[0] == "loading the model toy ..."
+    assert re.fullmatch(r"loading the model toy \.\.\. \d+ s so far", lines[1])

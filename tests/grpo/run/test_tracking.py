@@ -14,9 +14,10 @@ import pytest
 from grpo_runs import MakeConfig
 
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.run.logging import Records, set_aside
+from outcome_rl.grpo.parts import build
+from outcome_rl.grpo.run.run_log import RunLog, set_aside
 from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
-from outcome_rl.grpo.trainer import Trainer, train
+from outcome_rl.grpo.trainer import train
 
 METRICS: list[dict[str, Any]] = [
     {"step": step, "outcomes/correct_rate": step / 10, "note": "é"} for step in range(1, 6)
@@ -25,7 +26,7 @@ EVALUATION = {"step": 5, "dataset": "math", "pass_at_k": {"1": 0.25, "2": 0.5}, 
 
 
 def write(config: TrainConfig, rows: list[dict[str, Any]], last_step: int) -> None:
-    records = Records(config.run_dir, last_step=last_step, trackers=open_trackers(config, last_step))
+    records = RunLog(config.run_dir, last_step=last_step, trackers=open_trackers(config, last_step))
     for row in rows:
         records.append("evaluations" if "dataset" in row else "metrics", row)
     records.append("samples", {"step": rows[-1]["step"], "reward": 1.0})
@@ -122,7 +123,7 @@ def test_a_missing_package_is_reported_before_the_model_is_loaded(
 ) -> None:
     monkeypatch.setattr("outcome_rl.grpo.run.tracking.find_spec", lambda module: None)
     with pytest.raises(ValueError, match=rf"trainer\.logger names '{name}', .*: pip install {name}, or leave it out"):
-        Trainer(small_config(tmp_path, f"trainer.logger=[console,{name}]", "model.path=no/such/model"))
+        build(small_config(tmp_path, f"trainer.logger=[console,{name}]", "model.path=no/such/model"))
 
 
 def test_a_folder_named_like_a_package_is_not_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from outcome_rl.files import read_rows, write_text
 from outcome_rl.grpo.data.problems import set_name
+from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, watched_set
-from outcome_rl.grpo.run.logging import STREAMS, has_records
-from outcome_rl.terminal import counted
+from outcome_rl.grpo.run.run_log import STREAMS, has_rows
+from outcome_rl.tables import counted, print_table
+from outcome_rl.terminal import printable
 from outcome_rl.version import __version__
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -66,11 +68,37 @@ def read_run(folder: Path) -> Run:
     """
     import yaml  # type: ignore[import-untyped]
 
-    if not (folder / "config.yaml").is_file() or not has_records(folder):
+    if not (folder / "config.yaml").is_file() or not has_rows(folder):
         raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     streams = {stream: list(read_rows(folder / f"{stream}.jsonl")) for stream in STREAMS}
     return Run(folder.name, text, yaml.safe_load(text), **streams)
+
+
+def print_summary(folder: Path) -> None:
+    """Write the report of a run into its folder, and print base against trained policy and where the files are."""
+    run = read_run(folder)
+    for name, base, trained in run.comparisons:
+        print(f"{printable(name)}: {counted(trained['n_questions'], 'question')}, base against step {trained['step']}")
+        rows = [
+            [f"{label}{k}", *_change(base[metric][k], trained[metric][k], digits)]
+            for metric, label, digits in (("pass_at_k", "pass@", ".3f"), ("diff_at_k", "diff@", ".2f"))
+            for k in trained[metric]
+        ]
+        rows.append(["no answer", *_change(base["no_answer_rate"], trained["no_answer_rate"], ".1%")])
+        print_table(["", "base", "trained", "change"], rows, numbers=True)
+    report = write_report([folder], folder / "report.html")
+    newest = latest_checkpoint(folder / CHECKPOINTS)
+    print(
+        f"{folder}/ holds config.yaml, metrics.jsonl, evaluations.jsonl, samples.jsonl, {report.name}, and the model "
+        f"in {newest}/model"
+    )
+    for name, (step, value) in run.best.items():
+        print(f"best {name} on validation: {value:.3f}, in global_step_{step}")
+
+
+def _change(base: float, trained: float, form: str) -> list[str]:
+    return [f"{base:{form}}", f"{trained:{form}}", f"{trained - base:+z{form}}"]
 
 
 def write_report(folders: Sequence[Path], out: Path) -> Path:
@@ -81,7 +109,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     """
     from jinja2 import Environment, StrictUndefined
 
-    from outcome_rl.grpo.run.plots import PALETTE
+    from outcome_rl.tools.charts import PALETTE
 
     runs = [read_run(folder) for folder in folders]
     if len({run.name for run in runs}) < len(runs):
@@ -131,7 +159,7 @@ def _sections(runs: Sequence[Run], pairs: Sequence[tuple[int, Comparison]]) -> l
     """List heading, note and charts of each section that has charts."""
     from markupsafe import Markup
 
-    from outcome_rl.grpo.run.plots import comparison_charts, evaluation_charts, training_charts
+    from outcome_rl.tools.charts import comparison_charts, evaluation_charts, training_charts
 
     sections = []
     for dataset, group in groupby(pairs, key=lambda one: one[1].dataset):

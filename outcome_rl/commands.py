@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outcome_rl.grpo.config.presets import preset_names
-from outcome_rl.terminal import at_least_one, only_our_progress, print_reports, printable, show_progress
+from outcome_rl.progress import only_our_progress, show_progress
+from outcome_rl.tables import print_reports
+from outcome_rl.terminal import at_least_one, printable
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -125,6 +127,10 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
         run(settings)
     except Interrupted as interruption:
         raise SystemExit(128 + interruption.signum) from interruption
+    if is_rank_zero():
+        from outcome_rl.tools.report import print_summary
+
+        print_summary(settings.run_dir)
 
 
 def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: str | None, out: Path | None) -> None:
@@ -137,7 +143,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     from outcome_rl.analyze import Report, analyze_file
     from outcome_rl.files import write_json
     from outcome_rl.grpo.run.evaluation import macro_average
-    from outcome_rl.grpo.sample import open_sampler, sampling_config
+    from outcome_rl.tools.sample import open_sampler, sampling_config
 
     only_our_progress()
     settings = sampling_config(model, data, config, overrides)
@@ -193,7 +199,7 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
 
 def report(runs: Sequence[Path], out: Path | None) -> None:
     """Write one HTML page of a run, or of several over one another, finished or not."""
-    from outcome_rl.grpo.run.report import write_report
+    from outcome_rl.tools.report import write_report
 
     print(write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html"))
 
@@ -208,7 +214,7 @@ def compare(runs: Sequence[Path], base: Path | None, json_out: Path | None, plot
     """
     from outcome_rl.analyze import analyze_file
     from outcome_rl.files import write_json
-    from outcome_rl.grpo.run.compare import compare_runs, plot_comparison, print_comparison
+    from outcome_rl.tools.compare import compare_runs, plot_comparison, print_comparison
 
     found = compare_runs(runs, None if base is None else analyze_file(base)["pass_at_k"])
     print_comparison(found)
@@ -229,9 +235,9 @@ def hard_set(
     correct ones and distinct answers of every problem. A call that was stopped is continued by the same call.
     """
     from outcome_rl.files import write_rows
-    from outcome_rl.grpo.hard_set import find_hard
-    from outcome_rl.grpo.sample import open_sampler, sampling_config
     from outcome_rl.outcomes.matcher import OutcomeMatcher
+    from outcome_rl.tools.hard_set import find_hard
+    from outcome_rl.tools.sample import open_sampler, sampling_config
 
     only_our_progress()
     settings = sampling_config(model, data, config, overrides)

@@ -1,7 +1,7 @@
-"""Records of a run: metrics, evaluations and sample completions as JSON lines.
+"""Log of a run: metrics, evaluations and sample completions as JSON lines.
 
 Every row has its step. Resuming from step N first drops the rows after N, so that an interrupted run ends with the
-same records as an uninterrupted one.
+same rows as an uninterrupted one.
 """
 
 import json
@@ -15,14 +15,14 @@ from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
 STREAMS = ("metrics", "evaluations", "samples")
 
 
-def has_records(run_dir: Path) -> bool:
+def has_rows(run_dir: Path) -> bool:
     """Return whether a run has written rows into the folder."""
     paths = [run_dir / f"{stream}.jsonl" for stream in STREAMS]
     return any(path.exists() and path.stat().st_size for path in paths)
 
 
 def set_aside(run_dir: Path) -> Path:
-    """Move the records of a run that cannot be continued into `abandoned-1`, `abandoned-2`, ...; return that folder."""
+    """Move the rows of a run that cannot be continued into `abandoned-1`, `abandoned-2`, ...; return that folder."""
     number = 1
     while (run_dir / f"abandoned-{number}").exists():
         number += 1
@@ -34,14 +34,14 @@ def set_aside(run_dir: Path) -> Path:
     return place
 
 
-class Records:
+class RunLog:
     """Append-only streams `metrics.jsonl`, `evaluations.jsonl` and `samples.jsonl` in the run's folder."""
 
     def __init__(self, run_dir: Path | None, *, last_step: int, trackers: Sequence[Tracker] = ()) -> None:
         """Open the streams of a run whose first `last_step` steps are done.
 
         Args:
-            run_dir: folder of the run; None, on ranks other than zero, records nothing.
+            run_dir: folder of the run; None, on ranks other than zero, writes nothing.
             last_step: rows of later steps are dropped.
             trackers: receive the numbers of metrics and evaluations too, and are closed with the files.
 

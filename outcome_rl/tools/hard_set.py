@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from outcome_rl.analyze import Question, classify_samples, read_samples
-from outcome_rl.grpo.sample import Sampler
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.tools.sample import Sampler
 
 FIRST_ROUND = 8
 

@@ -7,7 +7,7 @@ import pytest
 from grpo_runs import MakeConfig
 
 from outcome_rl import Explorer
-from outcome_rl.grpo.run.exploration import load_explorer, new_explorer
+from outcome_rl.grpo.run.open_explorer import load_explorer, new_explorer
 from outcome_rl.grpo.types import Problem, ProblemSet
 
 PROBLEMS = ProblemSet("two", (Problem("a", "?", "1"), Problem("b", "?", "2")), "f" * 64, id_source="the column 'id'")

@@ -13,8 +13,8 @@ from command_line import invoke
 from grpo_runs import MakeConfig, rows
 
 from outcome_rl import cli
-from outcome_rl.grpo.run.report import Comparison, Run, read_run, write_report
 from outcome_rl.grpo.trainer import train
+from outcome_rl.tools.report import Comparison, Run, read_run, write_report
 
 VOID = {"meta", "br", "link", "img", "path", "use"}
 
@@ -45,8 +45,8 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(finished: Path) -> str:
-    return (finished / "report.html").read_text()
+def page(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_report([finished], tmp_path_factory.mktemp("page") / "report.html").read_text()
 
 
 def test_a_finished_run_has_its_page(page: str, finished: Path) -> None:
@@ -186,4 +186,5 @@ def test_several_test_sets_lead_with_their_average(small_config: MakeConfig, tmp
     train(config)
     names = [one.dataset for one in read_run(config.run_dir).comparisons]
     assert names == ["macro:test", "toy:test", "toy:train"]
-    assert "on macro:test, 16 questions" in Page((config.run_dir / "report.html").read_text()).text
+    page = write_report([config.run_dir], tmp_path / "report.html").read_text()
+    assert "on macro:test, 16 questions" in Page(page).text

@@ -5,7 +5,7 @@ Questions are sampled in fixed chunks with per-chunk seeds, so a resumed file eq
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from outcome_rl.grpo.data.problems import derive_seed, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import RolloutEngine, choose_engine
+from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run, find_model
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.types import ProblemSet
@@ -118,7 +118,7 @@ def open_sampler(
     record = out / "settings.json"
     recorded = json.loads(record.read_text()) if record.exists() else None
     config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
-    open_engine = choose_engine(config)
+    engine_class = check_engine(config)
     # A run names the columns of its training data.
     sets = [load_problems(group, config.data, config.data.val_max_samples, named_columns=False) for group in groups]
     names = [dataset.name for dataset in sets]
@@ -134,5 +134,5 @@ def open_sampler(
             write_json(record, identity)
         policy = Policy.load(config.model)
         sets = [tokenize(dataset, policy.tokenizer, config.data) for dataset in sets]
-        with open_engine(policy) as engine:
+        with closing(engine_class.open(policy, config)) as engine:
             yield Sampler(engine, config, with_text=with_text), sets

@@ -11,7 +11,7 @@ import pytest
 
 from outcome_rl.cli import main
 from outcome_rl.grpo.config.load import load_config, to_yaml
-from outcome_rl.grpo.run.compare import compare_runs, plot_comparison
+from outcome_rl.tools.compare import compare_runs, plot_comparison
 
 
 def evaluation(step: int, dataset: str, low: float, high: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl.verdicts import LEVEL, Case, holm, judge, per_unit, t_central, t_quantile
+from outcome_rl.tools.verdicts import LEVEL, Case, holm, judge, per_unit, t_central, t_quantile
 
 MARGIN = 0.01
 SPREAD = (-0.001, 0.0, 0.001, -0.0005, 0.0005)  # noise around a mean, with mean zero

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from outcome_rl.grpo.config.load import leaves
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
-from outcome_rl.grpo.run.report import Run, read_run
 from outcome_rl.settings import settings_of
-from outcome_rl.terminal import print_table
-from outcome_rl.verdicts import LEAST_UNITS, Case, judge, per_unit
+from outcome_rl.tables import print_table
+from outcome_rl.tools.report import Run, read_run
+from outcome_rl.tools.verdicts import LEAST_UNITS, Case, judge, per_unit
 
 # A task is a model with its data; runs that differ in these and in the seed alone repeat one another.
 TASK = ("model.path", "data.train_files", "data.val_files", "data.test_files")
@@ -215,7 +215,7 @@ def plot_comparison(found: Mapping[str, Any], out: Path) -> None:
     """Draw the difference of each method from the baseline, a panel a measure, with its 95 % interval."""
     from matplotlib.figure import Figure
 
-    from outcome_rl.grpo.run.plots import PALETTE
+    from outcome_rl.tools.charts import PALETTE
 
     rows = [row for row in found["verdicts"] if row["units"]]
     measures = list(dict.fromkeys(row["measure"] for row in rows))

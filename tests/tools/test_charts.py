@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from outcome_rl.grpo.run import plots
-from outcome_rl.grpo.run.plots import (
+from outcome_rl.tools import charts
+from outcome_rl.tools.charts import (
     PALETTE,
     TIMES,
     TRAINING,
@@ -102,7 +102,7 @@ def test_the_same_records_are_the_same_picture() -> None:
 
 def value_of(label: str) -> float:
     """Return the number that a tick label spells."""
-    units = {letter: 10.0**power for power, letter in plots.UNITS.items()}
+    units = {letter: 10.0**power for power, letter in charts.UNITS.items()}
     return float(label[:-1]) * units[label[-1]] if label[-1] in units else float(label)
 
 
@@ -112,7 +112,7 @@ finite = st.floats(-1e12, 1e12).filter(lambda x: x == 0 or abs(x) > 1e-12)
 @given(low=finite, span=st.floats(1e-9, 1e12))
 def test_tick_labels_spell_their_ticks(low: float, span: float) -> None:
     span = max(span, 1e-3 * abs(low))  # as narrow as the charts are
-    ticks = [tick for tick in plots.MaxNLocator(5).tick_values(low, low + span) if low <= tick <= low + span]
+    ticks = [tick for tick in charts.MaxNLocator(5).tick_values(low, low + span) if low <= tick <= low + span]
     labels = tick_labels(ticks)
     assert len(set(labels)) == len(ticks)
     assert [value_of(label) for label in labels] == pytest.approx(ticks, rel=1e-6, abs=1e-6 * span)
@@ -139,7 +139,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
             super().__init__(**options)
             figures.append(self)
 
-    monkeypatch.setattr(plots, "Figure", Kept)
+    monkeypatch.setattr(charts, "Figure", Kept)
     return figures
 
 
@@ -195,7 +195,7 @@ FEW = ("Distinct answers in a group", "KL to the base policy (nats per token)") 
 def test_no_text_is_cut_off_at_any_scale(
     scale: float, steps: list[int], drawn: list[Figure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plots, "TRAINING", {title: TRAINING[title] for title in FEW})
+    monkeypatch.setattr(charts, "TRAINING", {title: TRAINING[title] for title in FEW})
     training_charts([every_metric(steps, lambda step: scale * (1 + math.sin(step) / 3))])
     training_charts([every_metric(steps, lambda step: scale), every_metric(steps, lambda step: -scale)])
     for figure in drawn:

@@ -1,4 +1,4 @@
-"""Records of a resumed run equal those of an uninterrupted one."""
+"""Log of a resumed run equal those of an uninterrupted one."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outcome_rl.grpo.run.logging import STREAMS, Records
+from outcome_rl.grpo.run.run_log import STREAMS, RunLog
 
 METRICS: list[dict[str, Any]] = [
     {"step": step, "outcomes/correct_rate": step / 10, "note": "é"} for step in range(1, 6)
@@ -14,14 +14,14 @@ METRICS: list[dict[str, Any]] = [
 
 
 def write(run_dir: Path, rows: list[dict[str, Any]], last_step: int) -> None:
-    records = Records(run_dir, last_step=last_step)
+    records = RunLog(run_dir, last_step=last_step)
     for row in rows:
         records.append("metrics", row)
     records.close()
 
 
 def test_rows_come_back(tmp_path: Path) -> None:
-    records = Records(tmp_path / "new", last_step=-1)
+    records = RunLog(tmp_path / "new", last_step=-1)
     assert records.rows("metrics") == []
     for row in METRICS:
         records.append("metrics", row)
@@ -60,6 +60,6 @@ def test_line_separators_within_text_do_not_break_rows(tmp_path: Path) -> None:
     """`str.splitlines` also splits at U+2028 and similar characters, which models write."""
     row = {"step": 1, "completion": "a\u2028b\x85c\rd\ne"}
     write(tmp_path, [row], -1)
-    records = Records(tmp_path, last_step=1)
+    records = RunLog(tmp_path, last_step=1)
     assert records.rows("metrics") == [row]
     records.close()

@@ -13,12 +13,12 @@ from outcome_rl import cli
 from outcome_rl.analyze import read_samples
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
-from outcome_rl.grpo.hard_set import Statistics, find_hard
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.sample import Sampler
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.tools.hard_set import Statistics, find_hard
+from outcome_rl.tools.sample import Sampler
 
 # Question i is solved by its sample number SOLVED_AT[i], from 1; "never" is hard.
 NEVER = 10**9

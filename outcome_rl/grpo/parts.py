@@ -1,0 +1,244 @@
+"""Parts of a run, built in the order in which they need one another, and what a checkpoint holds of them.
+
+data, model -> explorer, updater -> (checkpoint) -> log, engine -> collector
+"""
+
+import json
+import logging
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.files import write_text
+from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.load import to_yaml
+from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
+from outcome_rl.grpo.data.problems import BatchOrder, load_problems
+from outcome_rl.grpo.data.prompts import tokenize
+from outcome_rl.grpo.data.reward import RewardFunction
+from outcome_rl.grpo.model.dtype import with_dtype
+from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.collector import Collector
+from outcome_rl.grpo.rollout.engine import DataParallelEngine, RolloutEngine, check_engine
+from outcome_rl.grpo.run.checkpoint import (
+    CHECKPOINTS,
+    check_same_run,
+    find_run,
+    mark_best,
+    read_state,
+    write_checkpoint,
+)
+from outcome_rl.grpo.run.evaluation import MACRO_VALIDATION, EvaluationPlan, best_steps, watched_set
+from outcome_rl.grpo.run.open_explorer import load_explorer, new_explorer
+from outcome_rl.grpo.run.run_lock import only_run_in
+from outcome_rl.grpo.run.run_log import RunLog, set_aside
+from outcome_rl.grpo.run.tracking import check_loggers, open_trackers
+from outcome_rl.grpo.types import ProblemSet
+from outcome_rl.grpo.update.updater import Updater
+
+logger = logging.getLogger(__name__)
+
+AHEAD = "ahead.json"  # of a checkpoint: responses that were sampled for the next step, with `rollout.overlap`
+
+
+@dataclass
+class RunState:
+    """Position of a run; a checkpoint holds it next to weights, optimizer and exploration."""
+
+    step: int = 0  # updates done, skipped ones included
+    drawn: int = 0  # batches of questions drawn
+    skipped_updates: int = 0
+    skipped_in_a_row: int = 0
+
+
+@dataclass
+class Parts:
+    """Everything that a run holds in memory."""
+
+    config: TrainConfig
+    train_set: ProblemSet
+    order: BatchOrder
+    total_steps: int
+    plan: EvaluationPlan
+    policy: Policy
+    updater: Updater
+    explorer: Explorer
+    engine: RolloutEngine
+    collector: Collector
+    log: RunLog
+    state: RunState
+    identity: dict[str, Any]  # what a checkpoint and the run that continues it must share
+    resources: ExitStack
+
+    @property
+    def checkpoints(self) -> Path:
+        """The run's folder of checkpoints."""
+        return self.config.run_dir / CHECKPOINTS
+
+    def best(self) -> dict[str, tuple[int, float]]:
+        """Return metric -> step and value, where it is the best on the validation data; rank zero has the log."""
+        return _best(self.config, self.log)
+
+    def save(self) -> None:
+        """Write a checkpoint; all processes must call it."""
+        pending = self.collector.pending_responses()
+        policy, updater = self.policy.full_copy(), self.updater.state_dict()  # collective
+
+        def fill(folder: Path) -> None:
+            policy.save(folder / "model")
+            torch.save(updater, folder / "optimizer.pt")
+            self.explorer.save(folder / "exploration")
+            if pending:
+                (folder / AHEAD).write_text(json.dumps(pending))
+            content = {"run": asdict(self.state), "identity": self.identity, "made with": _versions()}
+            (folder / "state.json").write_text(json.dumps(content))
+
+        keep, best = self.config.trainer.max_ckpt_to_keep, [step for step, _ in self.best().values()]
+        distributed.on_rank_zero(lambda: write_checkpoint(self.checkpoints, self.state.step, fill, keep, best))
+
+    def close(self) -> None:
+        """Release the run's folder, its files and its worker processes."""
+        self.resources.close()
+
+
+def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: None) -> Parts:
+    """Load data and model, and continue from the newest checkpoint in the run's folder if there is one.
+
+    Args:
+        config: all settings.
+        announce: is told each phase that may take long, in words.
+
+    Raises:
+        FileNotFoundError, ValueError: bad data, model or settings, a folder that another run trains in, or a
+            checkpoint of another run.
+    """
+    distributed.check(config)
+    engine_class = check_engine(config)
+    check_loggers(config.trainer.logger)
+    reward = RewardFunction(config.reward.function) if config.reward.function else None
+    if config.trainer.num_threads is not None:
+        torch.set_num_threads(config.trainer.num_threads)
+    announce(f"reading {', '.join(config.data.train_files)}")
+    problems = load_problems(config.data.train_files, config.data, config.data.train_max_samples)
+    with ExitStack() as resources:  # released here if anything below raises
+        resources.enter_context(distributed.process_group(config))
+        distributed.on_rank_zero(lambda: resources.enter_context(only_run_in(config.run_dir)))
+        checkpoint, has_rows = distributed.on_rank_zero(lambda: find_run(config))
+        saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
+        config = replace(config, model=_model_with_dtype(config, saved))
+        explorer = new_explorer(config, problems) if checkpoint is None else load_explorer(config)
+        resources.callback(explorer.close)
+        announce(f"loading the model {config.model.path}")
+        policy = _load_policy(config)
+        train_set = tokenize(problems, policy.tokenizer, config.data)
+        order = BatchOrder(
+            len(train_set.problems),
+            config.data.train_batch_size,
+            shuffle=config.data.shuffle,
+            seed=config.trainer.seed,
+        )
+        total_steps = config.trainer.total_training_steps or config.trainer.total_epochs * order.steps_per_epoch
+        plan = EvaluationPlan(config, policy.tokenizer)
+        updater = Updater(policy, config, total_steps)  # its reference is the initial policy
+        identity = _identity(config, train_set, plan, explorer.matcher.rule)
+        state = RunState()
+        if checkpoint is not None:
+            check_same_run(saved["identity"], identity, checkpoint)
+            explorer = load_explorer(config, checkpoint / "exploration")
+            resources.callback(explorer.close)
+            policy.load_weights(checkpoint / "model")
+            updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", "cpu", weights_only=True))
+            state = RunState(**saved["run"])
+            _warn_of_other_versions(checkpoint, saved["made with"])
+        log = _open_log(config, state.step, is_abandoned=has_rows and checkpoint is None)
+        resources.callback(log.close)
+        announce(f"starting the rollout engine {config.rollout.engine}")
+        engine = resources.enter_context(closing(engine_class.open(policy, config)))
+        if distributed.world_size() > 1:
+            engine = DataParallelEngine(engine)
+        collector = Collector(config, train_set, order, policy, engine, explorer, reward, state.drawn)
+        if checkpoint is not None and (checkpoint / AHEAD).exists():
+            collector.restore_pending(json.loads((checkpoint / AHEAD).read_text()))
+        return Parts(
+            config=config,
+            train_set=train_set,
+            order=order,
+            total_steps=total_steps,
+            plan=plan,
+            policy=policy,
+            updater=updater,
+            explorer=explorer,
+            engine=engine,
+            collector=collector,
+            log=log,
+            state=state,
+            identity=identity,
+            resources=resources.pop_all(),
+        )
+
+
+def _model_with_dtype(config: TrainConfig, saved: Mapping[str, Any]) -> ModelConfig:
+    """Return the section `model` with the data type that rank zero chooses, for all processes."""
+    saved_dtype = saved.get("identity", {}).get("model.dtype")
+    return distributed.on_rank_zero(lambda: with_dtype(config.model, saved_dtype))
+
+
+def _load_policy(config: TrainConfig) -> Policy:
+    # A policy that will be sharded need not fit on one GPU.
+    sharded = distributed.shards_policy(config)
+    policy = Policy.load(replace(config.model, device="cpu") if sharded else config.model)
+    distributed.broadcast_parameters(policy.model)
+    return policy
+
+
+def _open_log(config: TrainConfig, step: int, *, is_abandoned: bool) -> RunLog:
+    """Open the files of a run whose first steps are done; those of a run that cannot be continued are moved away."""
+    if not distributed.is_rank_zero():
+        return RunLog(None, last_step=step)
+    if is_abandoned:
+        folder = set_aside(config.run_dir)
+        logger.warning("%s holds rows but no checkpoint: they are now in %s", config.run_dir, folder)
+    log = RunLog(config.run_dir, last_step=step, trackers=open_trackers(config, step))
+    if step:  # the log decides, whatever became of the file
+        mark_best(config.run_dir / CHECKPOINTS, _best(config, log))
+    write_text(config.run_dir / "config.yaml", to_yaml(config))
+    return log
+
+
+def _best(config: TrainConfig, log: RunLog) -> dict[str, tuple[int, float]]:
+    watched = watched_set(MACRO_VALIDATION, config.data.val_files)
+    return best_steps(row for row in log.rows("evaluations") if row["dataset"] == watched)
+
+
+def _identity(config: TrainConfig, train_set: ProblemSet, plan: EvaluationPlan, outcome_rule: str) -> dict[str, Any]:
+    data = {"training data": [train_set], "validation data": plan.validation, "test data": plan.test}
+    contents = {name: _contents(sets) for name, sets in data.items()}
+    return {**config.identity, **contents, "outcome rule": outcome_rule}
+
+
+def _contents(sets: Sequence[ProblemSet]) -> str:
+    return ", ".join(f"{len(dataset.problems)} problems with SHA-256 {dataset.fingerprint[:16]}" for dataset in sets)
+
+
+def _warn_of_other_versions(checkpoint: Path, made_with: Mapping[str, str]) -> None:
+    here = _versions()
+    changes = [f"{name} {made_with[name]} before, {here[name]} now" for name in here if here[name] != made_with[name]]
+    if changes and distributed.is_rank_zero():
+        logger.warning(
+            "%s was made with %s: the run goes on, but may not end with the same bits", checkpoint, "; ".join(changes)
+        )
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions and the number of threads that the bits of a run depend on."""
+    return {
+        "Python": platform.python_version(),
+        "PyTorch": torch.__version__,
+        "threads": str(torch.get_num_threads()),
+    }

@@ -1,0 +1,64 @@
+"""Results of a command in tables, on stdout."""
+
+import shutil
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outcome_rl.terminal import printable
+
+if TYPE_CHECKING:
+    from outcome_rl.analyze import Report
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> None:
+    """Print rows of cells in columns, aligned to the right for `numbers`, and an empty line after them."""
+    table = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = (cell.rjust(width) if numbers else cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+    print()
+
+
+def print_reports(reports: Mapping[str, "Report"]) -> None:
+    """Print the metrics of each file of samples: facts within the terminal's width, and a table over k."""
+    columns = shutil.get_terminal_size().columns
+    for file, report in reports.items():
+        print(textwrap.fill("; ".join(_facts(file, report)), columns))
+        curves = [report["pass_at_k"], report["best_at_k"], report["diff_at_k"]]
+        rows = [[k, *(f"{curve[k]:.3f}" for curve in curves)] for k in report["pass_at_k"]]
+        print_table(["k", "pass@k", "best@k", "diff@k"], rows, numbers=True)
+        for sample in report["disagreements"]:
+            ours, theirs = ("correct", "wrong") if sample["correct"] else ("wrong", "correct")
+            answer = "no answer" if sample["answer"] is None else f"answer {sample['answer']}"
+            text = (
+                f"question {sample['question_id']}, {answer}: {theirs} by the file, {ours} here (gold {sample['gold']})"
+            )
+            print(printable(" ".join(text.split())))
+        if report["disagreements"]:
+            print()
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 question" and "2 questions"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _facts(file: str, report: "Report") -> list[str]:
+    facts = [
+        f"{printable(Path(file).name)}: {counted(report['n_questions'], 'question')}, "
+        f"{counted(report['n_samples'], 'sample')}",
+        f"{report['solved_fraction']:.1%} of questions solved",
+        f"{report['distinct_per_question']:.2f} distinct answers per question",
+        f"{report['no_answer_rate']:.1%} of samples without answer",
+        f"{counted(report['unresolved'], 'comparison')} unresolved",
+    ]
+    if report["labelled"]:
+        share = report["agreeing"] / report["labelled"]
+        verdicts = counted(report["labelled"], "verdict")
+        facts.append(f"agrees with {share:.1%} of the file's own {verdicts} (rules: docs/outcomes.md)")
+    if report["unscored_questions"]:
+        facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
+    return facts

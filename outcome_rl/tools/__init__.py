@@ -1,0 +1,1 @@
+"""Tools that read the files of runs: reports, comparisons, hard sets. The trainer does not know them."""
