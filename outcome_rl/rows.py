@@ -109,11 +109,11 @@ def id_source(name: str | None, *, within_source: bool) -> str:
     return f"{name} with the data source" if within_source else f"the column {name!r}"
 
 
-def filled_text(value: Any, name: str, role: str, where: str) -> str:
-    """As `as_text`, for a field that must not be empty."""
+def filled_text(value: Any, name: str, role: str, where: str, fix: str = "") -> str:
+    """As `as_text`, for a field that must not be empty; the error ends with `fix`."""
     text = as_text(value, name, role, where)
     if not text:
-        raise ValueError(f"{where}: field {name!r} (the {role}) is empty. Fill it in, or leave out the row")
+        raise ValueError(f"{where}: field {name!r} (the {role}) is empty. Fill it in, or leave out the row{fix}")
     return text
 
 

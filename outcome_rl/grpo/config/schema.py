@@ -83,6 +83,9 @@ class DataConfig:
     max_samples_seed: int | None = setting(
         None, "Draw limited problems at random with this seed; null takes the first ones.", ge=0
     )
+    empty_answers: Literal["refuse", "drop"] = setting(
+        "refuse", "Problems whose gold answer is empty: stop and name the first, or leave them out and say how many."
+    )
     id_key: str = setting(
         "",
         "Column of the stable id in train_files; a dot leads into a struct. Empty tries id, question_id, unique_id, "

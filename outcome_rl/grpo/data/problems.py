@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,8 @@ from outcome_rl.rows import (
     read_objects,
 )
 from outcome_rl.toy import DialectTask
+
+logger = logging.getLogger(__name__)
 
 PROMPT_COLUMNS = ("problem", "question", "prompt")
 
@@ -42,10 +45,14 @@ def load_problems(
             ending with the user's, one id with two different problems or golds, or no rows at all.
     """
     problems: dict[str, Problem] = {}
+    dropped: list[str] = []
     id_sources: dict[str, None] = {}
     seen_at: dict[str, str] = {}
     for source in sources:
         for where, row in _rows(source):
+            if config.empty_answers == "drop" and _is_empty(_answer(row, config, where, named_columns)[1]):
+                dropped.append(where)
+                continue
             problem, id_source = _problem(row, config, where, named_columns)
             id_sources[id_source] = None
             known = problems.setdefault(problem.id, problem)
@@ -57,6 +64,8 @@ def load_problems(
                     "exploration counts outcomes by id"
                 )
             seen_at.setdefault(problem.id, where)
+    if dropped:
+        logger.warning("%d problems have an empty answer and are left out: %s", len(dropped), _some(dropped))
     chosen = _limited(tuple(problems.values()), max_samples, config.max_samples_seed)
     if not chosen:
         raise ValueError(f"{', '.join(sources)}: no problems")
@@ -117,26 +126,40 @@ def _hub_rows(source: str) -> Sequence[Any]:
 
 def _problem(row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool) -> tuple[Problem, str]:
     """Return the problem of a row, and where its id comes from."""
-
-    def columns(key: str, usual: Sequence[str]) -> Sequence[str]:
-        return (key,) if key and (named_columns or find(row, key) is not None) else usual
-
-    def value(role: str, key: str, usual: Sequence[str]) -> tuple[str, Any]:
-        return first_field(row, columns(key, usual), role, where, f"Set data.{role}_key to name the column")
-
-    name, prompt = value("prompt", config.prompt_key, PROMPT_COLUMNS)
+    prompt_columns = _columns(row, config.prompt_key, PROMPT_COLUMNS, named_columns)
+    name, prompt = first_field(row, prompt_columns, "prompt", where, "Set data.prompt_key to name the column")
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
-    ids = columns(config.id_key, ID_COLUMNS)
+    ids = _columns(row, config.id_key, ID_COLUMNS, named_columns)
     question_id, id_source = id_of_row(row, ids, where, "Set data.id_key to name the column")
-    answer_name, answer = value("answer", config.answer_key, ANSWER_COLUMNS)
+    answer_name, answer = _answer(row, config, where, named_columns)
     problem = Problem(
         id=question_id,
         problem=filled_text(messages[-1].content if messages else prompt, name, "prompt", where),
-        answer=filled_text(answer, answer_name, "answer", where),
+        answer=filled_text(answer, answer_name, "answer", where, ", or set data.empty_answers=drop"),
         messages=messages,
         example=row,
     )
     return problem, id_source
+
+
+def _answer(row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool) -> tuple[str, Any]:
+    """Return the column of a row's gold answer, and what it holds."""
+    columns = _columns(row, config.answer_key, ANSWER_COLUMNS, named_columns)
+    drops = config.empty_answers == "drop"
+    return first_field(row, columns, "answer", where, "Set data.answer_key to name the column", nullable=drops)
+
+
+def _columns(row: Mapping[str, Any], key: str, usual: Sequence[str], named_columns: bool) -> Sequence[str]:
+    """Return the column that a setting names, or the usual ones."""
+    return (key,) if key and (named_columns or find(row, key) is not None) else usual
+
+
+def _is_empty(answer: Any) -> bool:
+    return answer is None or (isinstance(answer, str) and not answer.strip())
+
+
+def _some(places: Sequence[str], count: int = 5) -> str:
+    return ", ".join(places[:count]) + (", ..." if len(places) > count else "")
 
 
 def _messages(prompt: Sequence[Any], name: str, where: str) -> tuple[Message, ...]:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from grpo_runs import rows
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config
 
 from outcome_rl.grpo.config import presets
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.presets import preset_names
+from outcome_rl.grpo.dry_run import estimate_memory
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.trainer import Trainer
@@ -67,7 +68,6 @@ EVERYWHERE = [
         "data.val_files",
         ["HuggingFaceH4/MATH-500@test", "HuggingFaceH4/aime_2024@train", "math-ai/aime25@test", "math-ai/amc23@test"],
     ),
-    ("3.1", "exploration.answer_mask_mode", "policy"),
     ("3.2", "exploration.zero_when_all_correct", None),  # yes for UCB-Mean and UCB-Con alone
     ("figure 1", "trainer.total_training_steps", 700),
     ("figure 4", "trainer.test_freq", 20),
@@ -104,9 +104,11 @@ BY_DATA = {
         ("silent", "exploration.baseline", 0.5),
     ],
 }
+MASK = ("3.1", "exploration.answer_mask_mode", "policy")
+NO_MASK = ("silent", "exploration.answer_mask_mode", "none")  # without a bonus there is nothing to hack
 METHOD = {
-    "sampling": [("2.2, figure 2", "rollout.n", 16), ("2.2, figure 2", "exploration.bonus", "none")],
-    "": [("E", "rollout.n", 8), ("3.2", "exploration.bonus", "ucb_con")],
+    "sampling": [("2.2, figure 2", "rollout.n", 16), ("2.2, figure 2", "exploration.bonus", "none"), NO_MASK],
+    "": [("E", "rollout.n", 8), ("3.2", "exploration.bonus", "ucb_con"), MASK],
 }
 
 
@@ -147,6 +149,43 @@ def test_choices_where_the_paper_is_silent_have_their_reason() -> None:
             comment = line.partition("# silent")[2]
             assert not line.rstrip().endswith("# silent")
             assert not comment or ":" in comment, f"{path.name}: {line}"
+
+
+SHAPES: dict[str, PreTrainedConfig] = {
+    "llama": LlamaConfig(
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        tie_word_embeddings=False,
+    ),
+    "qwen": Qwen2Config(
+        vocab_size=152064,
+        hidden_size=3584,
+        intermediate_size=18944,
+        num_hidden_layers=28,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        tie_word_embeddings=False,
+    ),
+}
+GPU = 80e9  # bytes
+
+
+@pytest.mark.parametrize("preset", PAPER)
+def test_a_preset_fits_eight_gpus(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models' shapes, from their public configurations; the estimate of the dry run for one of eight processes."""
+    SHAPES["llama" if "llama" in preset else "qwen"].save_pretrained(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    config = load_config(preset, [f"model.path={tmp_path}"])
+    estimate = estimate_memory(config)
+    assert 7e9 < estimate.num_parameters < 9e9
+    assert estimate.peak < 0.9 * GPU  # fragmentation and the CUDA context take the rest
+    # vLLM takes its share while it samples, beside all that stays.
+    stays = sum(part.num_bytes for part in estimate.parts if part.phase == "always")
+    assert stays + config.rollout.gpu_memory_utilization * GPU < 0.9 * GPU
 
 
 @pytest.fixture

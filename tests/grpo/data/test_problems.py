@@ -30,6 +30,22 @@ def load(source: str, **settings: Any) -> ProblemSet:
     return load_problems([source], DataConfig(**settings))
 
 
+@pytest.mark.parametrize("empty", ["", "  ", None])
+def test_empty_answers_are_dropped_and_counted(
+    empty: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """MATH has two solutions that end in an empty box."""
+    rows = [row | {"answer": empty} if row["id"] in ("q1", "q3") else row for row in ROWS]
+    source = write(tmp_path / "rows.jsonl", rows)
+    assert load(source, empty_answers="drop").problems == (PROBLEMS[0], PROBLEMS[2])
+    assert "2 problems" in caplog.text
+    assert "row 2" in caplog.text
+    with pytest.raises(ValueError, match="row 2"):
+        load(source)
+    with pytest.raises(ValueError, match="no problems"):
+        load(write(tmp_path / "all.jsonl", rows[1:2]), empty_answers="drop")
+
+
 def test_every_format_gives_the_same_problems(tmp_path: Path) -> None:
     table = pyarrow.Table.from_pylist(ROWS)
     pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
