@@ -25,7 +25,6 @@ from torch import Tensor
 from outcome_rl.bench.measure import time_ms
 from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl_kernels import OutcomeCounts, group_advantages
-from outcome_rl_kernels.backends import Impl
 from outcome_rl_kernels.splitmix import mix64
 
 Pairs = tuple[Tensor, Tensor]
@@ -212,47 +211,39 @@ def step_of(entries: int, generator: np.random.Generator, outcomes_of: range = r
     return Step(rewards, question_keys, outcome_keys.reshape(groups, N))
 
 
-def advantages(step: Step, counts: OutcomeCounts, impl: Impl = "auto") -> tuple[Tensor, Tensor]:
+def advantages(step: Step, counts: OutcomeCounts) -> tuple[Tensor, Tensor]:
     """Return advantages and bonuses of one step, counting its outcomes."""
-    result = group_advantages(step.rewards, step.questions, step.outcomes, counts, impl=impl, **SETTINGS)
+    result = group_advantages(step.rewards, step.questions, step.outcomes, counts, **SETTINGS)
     return result.advantages, result.bonuses
 
 
 def group_step(entries: int, rounds: int) -> Row:
-    """Time one step's advantages: one call of C++, PyTorch with the native table, and a loop over a dictionary."""
-    tables = [filled(entries, impl="native") for _ in range(2)]
+    """Time one step's advantages: with the native table, of which `observe` is a part, and a loop over a dictionary."""
+    table, counted = filled(entries, impl="native"), filled(entries, impl="native")
     calls: dict[str, Callable[[Any], Any]] = {
-        "native": lambda step: advantages(step, tables[0], "native"),
-        "PyTorch": lambda step: advantages(step, tables[1], "reference"),
+        "native": lambda step: advantages(step, table),
+        "observe": lambda step: counted.observe(step.questions, step.outcomes),
         "dict": DictSteps(keys_of(np.arange(entries, dtype=np.uint64))),
     }
     generator = np.random.default_rng(0)
     check = step_of(entries, generator)
-    expected = calls["dict"](check)
-    for name in ("native", "PyTorch"):
-        torch.testing.assert_close(calls[name](check), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(calls["native"](check), calls["dict"](check), atol=1e-5, rtol=1e-5)
     times = medians(calls, rounds, prepare=lambda: step_of(entries, generator))
     return {"entries": entries} | against_first(times)
 
 
 def whole_table(entries: int, rounds: int) -> Row:
-    """Time the operations on every entry: growth, sorting, snapshots, and synchronising a step's counts."""
+    """Time the operations on every entry: growth, sorting, snapshots."""
     counts = filled(entries, capacity=2 * entries, impl="native")
-    counts.sync()
-    questions, outcomes, ones = counts.items()
+    questions, outcomes, _ = counts.items()
 
     def nearly_full() -> tuple[OutcomeCounts, Tensor]:
         table = OutcomeCounts(capacity=5 * entries // 3, impl="native")
-        table.merge(questions, outcomes, ones)
+        table.observe(questions, outcomes)
         return table, torch.arange(int(0.6 * table.table.slot_count) - entries + 1)  # type: ignore[attr-defined]
-
-    def observe_and_sync(pairs: Pairs) -> None:
-        counts.observe(*pairs)
-        counts.sync()
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "counts.safetensors")
-        seeds = itertools.count()
         times = medians({"grow": lambda state: state[0].observe(state[1], state[1])}, rounds, prepare=nearly_full)
         times |= medians(
             {
@@ -260,10 +251,8 @@ def whole_table(entries: int, rounds: int) -> Row:
                 "items by np.lexsort": lambda _: np.lexsort((outcomes.numpy(), questions.numpy())),
                 "save": lambda _: counts.save(path),
                 "load": lambda _: OutcomeCounts.load(path, impl="native"),
-                "sync": observe_and_sync,
             },
             rounds,
-            prepare=lambda: batch(entries, B * N, next(seeds)),
         )
     return {"entries": entries} | {f"{name}_us": microseconds for name, microseconds in times.items()}
 
@@ -299,14 +288,14 @@ def gpu_observe_batches(entries: int, counts: OutcomeCounts, rows: int, bytes_a_
 
 
 def gpu_group_steps(entries: int, device: torch.device, groups: int = B, steps: int = 32) -> list[Row]:
-    """Measure device time of the fused launch in a CUDA graph, time to launch one, and the way over the host."""
+    """Measure device time of a step in a CUDA graph, time to launch it, and the way over the host."""
     counts = filled(entries, capacity=4 * (entries + groups * N * steps), device=device, impl="triton")
     twin = filled(entries)
     generator = np.random.default_rng(0)
     check = step_of(entries, generator, groups=groups)
     on_gpu = Step(*(column.to(device) for column in check))
-    got = [column.cpu() for column in advantages(on_gpu, counts, "triton")]
-    torch.testing.assert_close(got, list(advantages(check, twin, "reference")), atol=1e-5, rtol=1e-5)
+    got = [column.cpu() for column in advantages(on_gpu, counts)]
+    torch.testing.assert_close(got, list(advantages(check, twin)), atol=1e-5, rtol=1e-5)
 
     def over_the_host(_: Any) -> list[Tensor]:
         step = Step(*(tensor.cpu() for tensor in on_gpu))
@@ -314,13 +303,13 @@ def gpu_group_steps(entries: int, device: torch.device, groups: int = B, steps: 
 
     rounds = 51 if device.type == "cuda" else 1
     times = medians(
-        {"launch": lambda _: advantages(on_gpu, counts, "triton"), "copy to the host and back": over_the_host}, rounds
+        {"launch": lambda _: advantages(on_gpu, counts), "copy to the host and back": over_the_host}, rounds
     )
     host = {f"{name}_us": value for name, value in times.items()}
     rows = []
     for outcomes_of in (range(8), range(9), range(8, 16)):  # no pair new, one in nine, all
         made = [step_of(entries, generator, outcomes_of, groups) for _ in range(steps)]
-        calls = [partial(advantages, Step(*(column.to(device) for column in step)), counts, "triton") for step in made]
+        calls = [partial(advantages, Step(*(column.to(device) for column in step)), counts) for step in made]
         size = len(counts)
         device_us = gpu_us(calls, counts)
         rows.append(

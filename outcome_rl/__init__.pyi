@@ -22,6 +22,8 @@ from outcome_rl.outcomes.matcher import OutcomeMatcher as OutcomeMatcher
 from outcome_rl.outcomes.matcher import Outcomes as Outcomes
 from outcome_rl.version import __version__ as __version__
 from outcome_rl_kernels import GroupAdvantages as GroupAdvantages
+from outcome_rl_kernels import GroupRule as GroupRule
+from outcome_rl_kernels import Groups as Groups
 from outcome_rl_kernels import LinearPolicyLoss as LinearPolicyLoss
 from outcome_rl_kernels import OutcomeCounts as OutcomeCounts
 from outcome_rl_kernels import PolicyLoss as PolicyLoss

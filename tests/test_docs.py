@@ -14,14 +14,14 @@ import pytest
 import torch
 
 import outcome_rl
-from outcome_rl import Explorer, group_advantages, linear_policy_loss
+from outcome_rl import Explorer, GroupRule, group_advantages, linear_policy_loss
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.types import Problem
 from outcome_rl.metrics import SampleSummary
 from outcome_rl.settings import settings_of
+from outcome_rl_kernels.advantages.bonuses import BONUSES
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, parse_adv_estimator
-from outcome_rl_kernels.advantages.reference import REGISTERED_BONUSES
 from outcome_rl_kernels.loss.api import LossOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -44,8 +44,9 @@ def test_the_example_of_bandits_runs() -> None:
 def test_every_argument_is_in_the_maths() -> None:
     """Those that change what is computed; `impl`, `rows` and the like only say how."""
     text = (DOCS / "math.md").read_text()
-    how = {"impl", "rows", "cu_seqlens", "fp32_logits", "workspace_bytes", "vocab_group"}
-    names = {name for function in (group_advantages, linear_policy_loss) for name in _arguments(function)} - how
+    how = {"impl", "rule", "settings", "rows", "cu_seqlens", "fp32_logits", "workspace_bytes", "vocab_group"}
+    names = {name for function in (group_advantages, GroupRule, linear_policy_loss) for name in _arguments(function)}
+    names -= how
     names |= {one.name for one in settings_of(ExplorationConfig, "exploration.") if one.affects_results}
     names |= {name for name in SampleSummary.__annotations__ if not name.startswith("n_")}
     assert sorted(name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)) == []
@@ -189,7 +190,7 @@ def test_a_bonus_and_an_estimator_of_ones_own_run_as_the_page_shows() -> None:
         scored = names["explorer"].score(["q"] * 4, [rf"\boxed{{{answer}}}" for answer in (1, 1, 2, 3)], ["1"] * 4)
     finally:
         ADV_ESTIMATORS.pop("rare_first", None)
-        REGISTERED_BONUSES.pop("inverse_count", None)
+        BONUSES.pop("inverse_count", None)
     assert scored.advantages[0] == scored.advantages[1] > 0 > scored.advantages[2] == scored.advantages[3]
     assert scored.advantages[0].item() == pytest.approx(math.sqrt(3) / 2 / math.sqrt(2), rel=1e-4)
     assert scored.bonuses.tolist() == pytest.approx([0.1 - 0.25, 0.1 - 0.25, 0.1, 0.1])

@@ -17,7 +17,6 @@ def test_every_operation_names_its_implementation_and_the_reason() -> None:
         "linear_policy_loss",
         "policy_loss",
         "linear_logprobs",
-        "group_advantages",
         "OutcomeCounts",
         "outcome grader",
     }

@@ -20,8 +20,8 @@ def counts_are_exact(report: Report) -> str:
             outcomes = torch.randint(5 + step, (B, 8), generator=generator)
             rewards = torch.randint(2, (B, 8), generator=generator).float()
             moved = rewards.to(DEVICE), questions.to(DEVICE), outcomes.to(DEVICE)
-            seen = step_of(*moved, counts, impl="triton")
-            expected = step_of(rewards, questions, outcomes, oracle, impl="reference")
+            seen = step_of(*moved, counts)
+            expected = step_of(rewards, questions, outcomes, oracle)
             torch.testing.assert_close(tuple(seen), tuple(expected), atol=1e-5, rtol=1e-5, check_device=False)
         for column, true in zip(counts.items(), oracle.items(), strict=True):
             require(torch.equal(column.cpu(), true), f"tables differ in repetition {repetition}")
@@ -43,11 +43,11 @@ def counts_under_contention(report: Report) -> str:
 
 
 def time_of_a_step(report: Report) -> list[dict[str, float]]:
-    """Time the one launch of a step's advantages, with old and with new pairs."""
+    """Time a step's advantages, one launch of the table and those of PyTorch, with old and with new pairs."""
     small = {"groups": 2, "steps": 1} if DRY else {}
     rows = counts_bench.gpu_group_steps(100 if DRY else 5 * 10**6, DEVICE, **small)
     for row, pairs in zip(rows, ("no", "one in nine", "every"), strict=True):
-        report.at_most(f"group_advantages of 256 x 8, {pairs} pair new", 20.0, row["triton_us"], "us")
+        report.at_most(f"group_advantages of 256 x 8, {pairs} pair new", 60.0, row["triton_us"], "us")
     return rows
 
 

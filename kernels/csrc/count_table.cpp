@@ -94,13 +94,14 @@ void CountTable::for_each_key(const Keys& keys, Visit visit) const {
     CountSlot block[kBlock];
     uint64_t hashes[kBlock];
     const int64_t* question = keys.questions;
-    int64_t left_of_question = keys.outcomes_per_question;  // counted down, where a division a row would cost more
+    const int64_t outcomes_per_question = keys.n / std::max<int64_t>(keys.question_count, 1);
+    int64_t left_of_question = outcomes_per_question;  // counted down, where a division a row would cost more
     for (int64_t start = 0; start < keys.n; start += kBlock) {
         const int64_t rows = std::min(kBlock, keys.n - start);
         for (int64_t i = 0; i < rows; ++i) {
             if (left_of_question == 0) {
                 ++question;
-                left_of_question = keys.outcomes_per_question;
+                left_of_question = outcomes_per_question;
             }
             --left_of_question;
             block[i] = {*question, keys.outcomes[start + i], 0, 0};
@@ -114,13 +115,13 @@ void CountTable::for_each_key(const Keys& keys, Visit visit) const {
 bool CountTable::observe(const Keys& keys, int64_t* before) {
     const int64_t missing = lookup(keys, before);
     if (missing > 0 && !reserve(missing)) return false;
-    add_reserved(keys, /*pending=*/true, [](int64_t) { return int64_t{1}; });
+    add_reserved(keys, [](int64_t) { return int64_t{1}; });
     return true;
 }
 
-bool CountTable::add(const Keys& keys, const int64_t* counts, bool pending) {
+bool CountTable::add(const Keys& keys, const int64_t* counts) {
     if (!reserve(keys.n)) return false;
-    add_reserved(keys, pending, [counts](int64_t i) { return counts[i]; });
+    add_reserved(keys, [counts](int64_t i) { return counts[i]; });
     return true;
 }
 
@@ -135,7 +136,7 @@ int64_t CountTable::lookup(const Keys& keys, int64_t* counts) const {
 
 // Adds without growing. `count_of(i)` is what row i adds.
 template <class CountOf>
-void CountTable::add_reserved(const Keys& keys, bool pending, CountOf count_of) {
+void CountTable::add_reserved(const Keys& keys, CountOf count_of) {
     for_each_key(keys, [&](int64_t i, const CountSlot& key, CountSlot& slot) {
         if (slot.count == 0) {
             slot = key;
@@ -144,28 +145,16 @@ void CountTable::add_reserved(const Keys& keys, bool pending, CountOf count_of) 
         const int64_t count = count_of(i);
         slot.count += count;
         total_ += count;
-        if (pending) {
-            pending_size_ += slot.pending == 0;
-            slot.pending += count;
-        }
     });
 }
 
-void CountTable::entries(bool pending, int64_t* questions, int64_t* outcomes, int64_t* counts) const {
-    if (pending && pending_size_ == 0) return;
+void CountTable::entries(int64_t* questions, int64_t* outcomes, int64_t* counts) const {
     for (const CountSlot& slot : *this) {
-        const int64_t count = pending ? slot.pending : slot.count;
-        if (count == 0) continue;
+        if (slot.count == 0) continue;
         *questions++ = slot.question;
         *outcomes++ = slot.outcome;
-        *counts++ = count;
+        *counts++ = slot.count;
     }
-}
-
-void CountTable::clear_pending() {
-    if (pending_size_ == 0) return;
-    for (CountSlot& slot : *this) slot.pending = 0;
-    pending_size_ = 0;
 }
 
 // Null: out of memory.
@@ -180,9 +169,7 @@ OUTCOME_RL_EXPORT CountTable* count_table_create(int32_t log2_slots) noexcept {
 
 OUTCOME_RL_EXPORT void count_table_destroy(CountTable* table) noexcept { delete table; }
 
-OUTCOME_RL_EXPORT int64_t count_table_size(const CountTable* table, int32_t pending) noexcept {
-    return pending != 0 ? table->pending_size() : table->size();
-}
+OUTCOME_RL_EXPORT int64_t count_table_size(const CountTable* table) noexcept { return table->size(); }
 
 OUTCOME_RL_EXPORT int64_t count_table_total(const CountTable* table) noexcept { return table->total(); }
 
@@ -190,10 +177,16 @@ OUTCOME_RL_EXPORT int64_t count_table_slot_count(const CountTable* table) noexce
     return static_cast<int64_t>(table->slot_count());
 }
 
-// False, of this and of `count_table_add`: out of memory, and the table is as it was.
+// Below, n outcomes belong to question_count questions, equally many to each. False, of this and of `count_table_add`: out
+// of memory, and the table is as it was.
 OUTCOME_RL_EXPORT bool count_table_observe(
-    CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* before) noexcept {
-    return table->observe({questions, outcomes, n}, before);
+    CountTable* table,
+    const int64_t* questions,
+    const int64_t* outcomes,
+    int64_t* before,
+    int64_t n,
+    int64_t question_count) noexcept {
+    return table->observe({questions, outcomes, n, question_count}, before);
 }
 
 OUTCOME_RL_EXPORT bool count_table_add(
@@ -202,20 +195,23 @@ OUTCOME_RL_EXPORT bool count_table_add(
     const int64_t* outcomes,
     const int64_t* counts,
     int64_t n,
-    int32_t pending) noexcept {
-    return table->add({questions, outcomes, n}, counts, pending != 0);
+    int64_t question_count) noexcept {
+    return table->add({questions, outcomes, n, question_count}, counts);
 }
 
 OUTCOME_RL_EXPORT void count_table_lookup(
-    const CountTable* table, const int64_t* questions, const int64_t* outcomes, int64_t n, int64_t* counts) noexcept {
-    table->lookup({questions, outcomes, n}, counts);
+    const CountTable* table,
+    const int64_t* questions,
+    const int64_t* outcomes,
+    int64_t* counts,
+    int64_t n,
+    int64_t question_count) noexcept {
+    table->lookup({questions, outcomes, n, question_count}, counts);
 }
 
 OUTCOME_RL_EXPORT void count_table_entries(
-    const CountTable* table, int32_t pending, int64_t* questions, int64_t* outcomes, int64_t* counts) noexcept {
-    table->entries(pending != 0, questions, outcomes, counts);
+    const CountTable* table, int64_t* questions, int64_t* outcomes, int64_t* counts) noexcept {
+    table->entries(questions, outcomes, counts);
 }
-
-OUTCOME_RL_EXPORT void count_table_clear_pending(CountTable* table) noexcept { table->clear_pending(); }
 
 }  // namespace outcome_rl

@@ -17,16 +17,16 @@ struct CountSlot {
     int64_t question;
     int64_t outcome;
     int64_t count;
-    int64_t pending;  // the part of `count` that was not sent to other ranks
+    int64_t unused;  // no slot straddles two cache lines
 };
 static_assert(sizeof(CountSlot) == 32);
 
-// `n` pairs: each question has `outcomes_per_question` outcomes, one after another.
+// `n` outcomes, equally many of each question, one after another.
 struct Keys {
     const int64_t* questions;
     const int64_t* outcomes;
     int64_t n;
-    int64_t outcomes_per_question = 1;
+    int64_t question_count;
 };
 
 class CountTable {
@@ -41,20 +41,16 @@ class CountTable {
     uint64_t slot_count() const { return uint64_t{1} << (64 - shift_); }
     int64_t size() const { return size_; }
     int64_t total() const { return total_; }  // the sum of all counts
-    int64_t pending_size() const { return pending_size_; }
 
     // Where these return false there was no memory to grow, and the table is as it was.
     bool observe(const Keys& keys, int64_t* before);
-    bool add(const Keys& keys, const int64_t* counts, bool pending);
+    bool add(const Keys& keys, const int64_t* counts);
 
     // Returns how many of the pairs are not in the table.
     int64_t lookup(const Keys& keys, int64_t* counts) const;
 
-    // Writes all size() pairs and their counts, or the pending_size() ones with a pending part and that, in the order of
-    // the slots.
-    void entries(bool pending, int64_t* questions, int64_t* outcomes, int64_t* counts) const;
-
-    void clear_pending();
+    // Writes all size() pairs and their counts, in the order of the slots.
+    void entries(int64_t* questions, int64_t* outcomes, int64_t* counts) const;
 
   private:
     CountSlot* begin() const { return slots_; }
@@ -64,14 +60,13 @@ class CountTable {
     template <class Visit>
     void for_each_key(const Keys& keys, Visit visit) const;
     template <class CountOf>
-    void add_reserved(const Keys& keys, bool pending, CountOf count_of);
+    void add_reserved(const Keys& keys, CountOf count_of);
 
     int shift_;
     void* memory_ = nullptr;
     CountSlot* slots_ = nullptr;
     int64_t size_ = 0;
     int64_t total_ = 0;
-    int64_t pending_size_ = 0;
 };
 
 }  // namespace outcome_rl

@@ -3,9 +3,10 @@
 Knows nothing of answers, trainers or configs. Users find the same names in `outcome_rl`.
 """
 
-from outcome_rl_kernels.advantages.api import GroupAdvantages, group_advantages, parse_bonus
+from outcome_rl_kernels.advantages.api import GroupAdvantages, GroupRule, group_advantages, parse_bonus
+from outcome_rl_kernels.advantages.bonuses import register_bonus
 from outcome_rl_kernels.advantages.estimators import register_adv_estimator
-from outcome_rl_kernels.advantages.reference import register_bonus
+from outcome_rl_kernels.advantages.groups import Groups
 from outcome_rl_kernels.backends import implementations
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.loss.api import (
@@ -23,6 +24,8 @@ from outcome_rl_kernels.loss.token_losses import TokenLoss, register_token_loss
 
 __all__ = [
     "GroupAdvantages",
+    "GroupRule",
+    "Groups",
     "LinearPolicyLoss",
     "OutcomeCounts",
     "PolicyLoss",

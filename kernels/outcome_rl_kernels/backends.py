@@ -31,12 +31,10 @@ _IMPLS: tuple[Impl, ...] = ("auto", "reference", "native", "triton")
 # What the fast implementations of each op compute in; the reference takes any dtype.
 _Dtypes = dict[str, tuple[torch.dtype, ...]]
 _ROWS: _Dtypes = {"native": (torch.float32, torch.bfloat16), "triton": (torch.float32, torch.bfloat16, torch.float16)}
-_GROUPS: _Dtypes = dict.fromkeys(("native", "triton"), (torch.float32, torch.float64))
 _DTYPES: dict[str, _Dtypes] = {
     "linear_policy_loss": _ROWS,
     "policy_loss": _ROWS,
     "linear_logprobs": _ROWS,
-    "group_advantages": _GROUPS,
     "OutcomeCounts": {},
 }
 
@@ -49,15 +47,13 @@ _LOGIT_ROWS = (_INT32, _POINTER, _POINTER, _POINTER, _INT64, _INT64, _FLOAT)
 _FUNCTIONS = {
     "count_table_create": (_POINTER, _INT32),
     "count_table_destroy": (None, _POINTER),
-    "count_table_size": (_INT64, _POINTER, _INT32),
+    "count_table_size": (_INT64, _POINTER),
     "count_table_total": (_INT64, _POINTER),
     "count_table_slot_count": (_INT64, _POINTER),
-    "count_table_observe": (_BOOL, _POINTER, _POINTER, _POINTER, _INT64, _POINTER),
-    "count_table_add": (_BOOL, _POINTER, _POINTER, _POINTER, _POINTER, _INT64, _INT32),
-    "count_table_lookup": (None, _POINTER, _POINTER, _POINTER, _INT64, _POINTER),
-    "count_table_entries": (None, _POINTER, _INT32, _POINTER, _POINTER, _POINTER),
-    "count_table_clear_pending": (None, _POINTER),
-    "group_advantages": (_BOOL, _POINTER, _INT32, _INT32, *[_POINTER] * 4, _INT64, _INT64, *[_POINTER] * 4),
+    "count_table_observe": (_BOOL, *[_POINTER] * 4, _INT64, _INT64),
+    "count_table_add": (_BOOL, *[_POINTER] * 4, _INT64, _INT64),
+    "count_table_lookup": (None, *[_POINTER] * 4, _INT64, _INT64),
+    "count_table_entries": (None, *[_POINTER] * 4),
     "row_statistics": (None, *_LOGIT_ROWS, _POINTER, _INT32),
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
     "kept_logits": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),

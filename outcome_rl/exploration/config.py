@@ -9,9 +9,9 @@ from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.functions import OutcomeFunction, given, load_function
 from outcome_rl.outcomes.matcher import Judge, OutcomeMatcher
 from outcome_rl.settings import setting, settings_of
-from outcome_rl_kernels import parse_bonus
+from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.estimators import WITHOUT_REWARDS, parse_adv_estimator
-from outcome_rl_kernels.advantages.reference import CountTime, NoAnswerRule, Only, is_zeroed
+from outcome_rl_kernels.advantages.groups import NoAnswerRule, Scale
 from outcome_rl_kernels.loss.settings import AnswerMaskMode
 
 
@@ -35,23 +35,6 @@ class ExplorationConfig:
     )
     coef: float | list[float] = setting(0.1, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
     baseline: float = setting(0.5, "Baseline b0 of ucb_con; the paper uses 1 for easy and 0.5 for medium data.")
-    exponent: float = setting(0.5, "Exponent e of the ucb methods, whose raw bonus is min(1, N^-e).", ge=0)
-    schedule_batches: int | None = setting(
-        None, "Batches over which coef and baseline change linearly to coef_end and baseline_end; null: never.", gt=0
-    )
-    coef_end: float = setting(0.0, "With schedule_batches: factor of coef at the end, such as 0 for no bonus.", ge=0)
-    baseline_end: float | None = setting(None, "With schedule_batches: baseline at the end; null keeps it.")
-    only: Only = setting(
-        "all",
-        "Responses that get a bonus: all; those that are not correct (incorrect); those of groups without a correct "
-        "response and of questions never solved before (unsolved).",
-    )
-    count: CountTime = setting(
-        "before", "Counts of the bonus: before the batch, as if its responses came at once, or after it."
-    )
-    halve_counts_every: int | None = setting(
-        None, "Batches after which every count is halved, rounded up, so that bonuses come back; null: never.", gt=0
-    )
     zero_when_all_correct: bool | None = setting(
         None,
         "Whether a group whose answers are all correct gets no bonus; null follows the paper: yes for ucb_mean and "
@@ -103,15 +86,7 @@ class ExplorationConfig:
         for name in (self.adv_estimator.partition("(")[0], *self.bonus.split("+")):
             if ":" in name:
                 load_function(name.strip())  # its module registers it
-        methods = parse_bonus(self.bonus)
-        parse_adv_estimator(self.adv_estimator)
-        if self.schedule_batches is None and (self.coef_end or self.baseline_end is not None):
-            raise ValueError("coef_end and baseline_end need schedule_batches, the number of batches; got null")
-        if isinstance(self.coef, list | tuple) and len(self.coef) != len(methods):
-            raise ValueError(
-                f"coef must be one number, or one for each method of bonus={self.bonus!r}, {len(methods)} in all; got "
-                f"{self.coef}"
-            )
+        self.rule()
         if self.is_correct and self.outcome in ("math", "given"):
             raise ValueError(
                 f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
@@ -140,6 +115,7 @@ class ExplorationConfig:
                 range.
         """
         known = [field.name for field in fields(cls)]
+        settings = without_removed(settings, origin)
         for name in settings:
             if name not in known:
                 nearest = get_close_matches(str(name), known, n=1)
@@ -147,10 +123,22 @@ class ExplorationConfig:
                 raise ValueError(f"{origin}: unknown setting {name!r}; {hint}")
         return cls(**settings)
 
+    def rule(self, scale: Scale = "std") -> GroupRule:
+        """Return the settings that `group_advantages` takes."""
+        return GroupRule(
+            adv_estimator=self.adv_estimator,
+            bonus=self.bonus,
+            coef=self.coef,
+            baseline=self.baseline,
+            zero_when_all_correct=self.zero_when_all_correct,
+            no_answer=self.no_answer,
+            scale=scale,
+        )
+
     @property
     def explores(self) -> bool:
         """Return whether there is a bonus at all."""
-        return parse_bonus(self.bonus) != ("none",)
+        return self.bonus.strip() != "none"
 
     @property
     def needs_rewards(self) -> bool:
@@ -159,16 +147,38 @@ class ExplorationConfig:
 
     @property
     def needs_correctness(self) -> bool:
-        """Return whether the bonus depends on correctness: `only`, or the rule for groups that are all correct."""
-        zeroed = any(is_zeroed(method, self.zero_when_all_correct) for method in parse_bonus(self.bonus))
-        return self.explores and (zeroed or self.only != "all")
+        """Return whether the bonus depends on correctness, by the rule for groups that are all correct."""
+        return self.rule().needs_correctness
 
-    def group_settings(self, batches: int) -> dict[str, Any]:
-        """Return the arguments of `group_advantages` that are settings, after a number of batches."""
-        names = ("adv_estimator", "bonus", "exponent", "zero_when_all_correct", "no_answer", "only")
-        given = {name: getattr(self, name) for name in names}
-        done = 0.0 if self.schedule_batches is None else min(batches / self.schedule_batches, 1.0)
-        factor = 1 + (self.coef_end - 1) * done
-        end = self.baseline if self.baseline_end is None else self.baseline_end
-        coefs = self.coef if isinstance(self.coef, list | tuple) else [self.coef] * len(parse_bonus(self.bonus))
-        return given | {"coef": [c * factor for c in coefs], "baseline": self.baseline + (end - self.baseline) * done}
+
+# Settings of version 0.2 that are gone, with the value under which they changed nothing.
+_REMOVED = {
+    "exponent": 0.5,
+    "only": "all",
+    "count": "before",
+    "halve_counts_every": None,
+    "schedule_batches": None,
+    "coef_end": 0.0,
+    "baseline_end": None,
+}
+
+
+def without_removed(settings: Mapping[str, Any], origin: object, prefix: str = "") -> dict[str, Any]:
+    """Drop the settings of version 0.2 that are gone, as saved states and configurations have them.
+
+    Args:
+        settings: name -> value, the names with this prefix.
+        origin: where they are written, for errors.
+        prefix: such as "exploration.".
+
+    Raises:
+        ValueError: one of them changed something.
+    """
+    removed = {f"{prefix}{name}": value for name, value in _REMOVED.items()}
+    for name in settings.keys() & removed.keys():
+        if settings[name] != removed[name]:
+            raise ValueError(
+                f"{origin}: {name}={settings[name]!r} is a setting of version 0.2 that is gone; docs/methods.md shows "
+                "a bonus of a few lines that does the same. Register it, and remove the setting"
+            )
+    return {name: value for name, value in settings.items() if name not in removed}

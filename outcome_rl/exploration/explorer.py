@@ -22,7 +22,7 @@ from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.matcher import Outcomes
 from outcome_rl_kernels import OutcomeCounts, group_advantages
-from outcome_rl_kernels.advantages.reference import Scale
+from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Explorer:
         matcher: `OutcomeMatcher`, or for an outcome function `FunctionMatcher`, with the outcome classes so far.
         solved: question id -> whether a correct response was ever sampled, for every question sampled so far; a
             read-only copy.
-        batches: number of calls of `score` so far, on which schedules and the halving of counts depend.
+        batches: number of calls of `score` so far.
         id_source: where the question ids come from, in words; see `set_id_source`.
 
     Raises:
@@ -111,8 +111,8 @@ class Explorer:
 
         `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, or the result of another `adv_estimator`, and the
         bonus of `group_advantages`, from the counts before this call: the responses of one call never see one another,
-        whatever groups they are in. With `count="after"` all of them see all of them. A group in which no response has
-        an answer gets no bonus, unless `no_answer="own_class"`.
+        whatever groups they are in. A group in which no response has an answer gets no bonus, unless
+        `no_answer="own_class"`.
 
         Args:
             question_ids: N stable ids of the questions, the same whenever a question comes back; an id of the data set,
@@ -158,7 +158,7 @@ class Explorer:
         )
         verdicts = torch.from_numpy(outcomes.correct) if verdicts is None else verdicts
         order, shapes = rows_by_size(groups)
-        questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, solved_N, *logps_N = move(
+        questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(
             [
                 keys,
                 torch.from_numpy(outcomes.keys),
@@ -166,7 +166,6 @@ class Explorer:
                 verdicts.float() if given_rewards is None else given_rewards,
                 torch.from_numpy(groups),
                 order,
-                torch.tensor(list(map(self._questions.is_solved, question_ids))),
                 *given_logps,
             ],
             self.counts.device,
@@ -174,9 +173,7 @@ class Explorer:
         advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
         counts_N = torch.empty_like(keys_N)
         # Groups of several sizes are counted together, so that none sees the samples of another alone.
-        counts_here = self.config.count == "before" and len(shapes) == 1
-        if self.config.count == "after":
-            counts_N = self.counts.observe(questions_N, keys_N)
+        counts_here, rule = len(shapes) == 1, self.config.rule(scale)
         for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
             rows_Bn = rows_N.view(shape)
             part = group_advantages(
@@ -184,20 +181,18 @@ class Explorer:
                 questions_N[rows_Bn[:, 0]],
                 keys_N[rows_Bn],
                 self.counts,
+                rule,
                 correct=correct_N[rows_Bn],
                 logps=logps_N[0][rows_Bn] if logps_N else None,
-                scale=scale,
+                batch=self.batches,
                 update=counts_here,
-                **self.config.group_settings(self.batches),
             )
             # Without any answer nothing tells the samples apart: an equal bonus for all would not explore.
             without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (self.config.no_answer == "no_bonus")
             advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
             if counts_here and part.counts is not None:
                 counts_N[rows_Bn] = part.counts
-        if self.config.only == "unsolved":
-            bonuses_N = bonuses_N.masked_fill(solved_N, 0.0)
-        if self.config.count == "before" and not counts_here:
+        if not counts_here:
             counts_N = self.counts.observe(questions_N, keys_N)
         scored = Scored(
             correct_N,
@@ -215,8 +210,8 @@ class Explorer:
             {},
         )
         self._remember(question_ids, scored.host.correct, scored.host.keys, scored.host.counts)
-        scored.solved.extend(self.solved[question_id] for question_id in question_ids)
-        self._end_batch()
+        scored.solved.extend(map(self._questions.is_solved, question_ids))
+        self.batches += 1
         self._tell_unmasked(outcomes)
         self._tell_unanswered(outcomes)
         scored.history.update(self._history(judged))
@@ -458,13 +453,6 @@ class Explorer:
         self._questions.add(zip(question_ids, correct_N.tolist(), strict=True))
         self._questions.add_answers(question_id for question_id, key in new if key != NO_ANSWER)
         self._num_counted += len(new)
-
-    def _end_batch(self) -> None:
-        """Advance the schedules, and halve the counts when due; a count of 1 stays, so nothing is forgotten."""
-        self.batches += 1
-        if self.config.halve_counts_every is not None and self.batches % self.config.halve_counts_every == 0:
-            state = self.counts.state_dict()
-            self.counts.load_state_dict(state | {"counts": (state["counts"] + 1) // 2})
 
     def _history(self, judged: bool) -> dict[str, float]:
         """Metrics of everything sampled so far."""

@@ -1,6 +1,8 @@
-"""Variations: some responses alone, counts after the batch, fading counts, schedules, advantage estimators."""
+"""Bonuses over steps, settings that are gone, advantage estimators."""
 
+import json
 import math
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl import ExplorationConfig, Explorer, group_advantages
+from outcome_rl import ExplorationConfig, Explorer, Groups, group_advantages, register_bonus
+from outcome_rl.exploration.explorer import COUNTS_FILE, STATE_FILE
+from outcome_rl.files import atomic_folder, seal_folder
+from outcome_rl_kernels.advantages.bonuses import BONUSES, raw_bonus
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
-from outcome_rl_kernels.advantages.reference import REGISTERED_BONUSES
 
 # A batch: question and answer of each response; the gold of both questions is 1.
 BATCH = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), min_size=1, max_size=8)
@@ -25,50 +29,16 @@ def score(explorer: Explorer, batch: list[tuple[int, int]]) -> Any:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(BATCH, min_size=1, max_size=6),
-    st.sampled_from(["all", "incorrect", "unsolved"]),
-    st.sampled_from(["before", "after"]),
-    st.sampled_from([None, 1, 2]),
-    st.sampled_from([None, 3]),
-    st.sampled_from([0.5, 0.0, 1.0, 0.3]),
-)
-def test_bonuses_follow_the_formulas(
-    batches: list[Any], only: Any, count: Any, halved: int | None, schedule: int | None, exponent: float
-) -> None:
-    ends = {} if schedule is None else {"schedule_batches": schedule, "coef_end": 0.25, "baseline_end": 1.0}
-    explorer = Explorer(
-        bonus="ucb_con",
-        coef=0.8,
-        baseline=0.5,
-        exponent=exponent,
-        zero_when_all_correct=False,
-        only=only,
-        count=count,
-        halve_counts_every=halved,
-        **ends,
-    )
+@given(st.lists(BATCH, min_size=1, max_size=6))
+def test_bonuses_follow_the_formula(batches: list[Any]) -> None:
+    explorer = Explorer(bonus="ucb_con", coef=0.8, baseline=0.5, zero_when_all_correct=False)
     counts: Counter[tuple[int, int]] = Counter()
-    solved: set[int] = set()
-    for step, batch in enumerate(batches):
-        done = 0.0 if schedule is None else min(step / schedule, 1.0)
-        coef, baseline = 0.8 * (1 - 0.75 * done), 0.5 + 0.5 * done
-        before = Counter(counts)
-        counts.update(batch)
-        solved_here = solved | {question for question, answer in batch if answer == 1}
-        without = {
-            "all": lambda q, a: False,
-            "incorrect": lambda q, a: a == 1,
-            "unsolved": lambda q, a, solved=solved_here: q in solved,
-        }[only]
-        used = counts if count == "after" else before
-        expected = [0.0 if without(*pair) else coef * (max(used[pair], 1) ** -exponent - baseline) for pair in batch]
+    for batch in batches:
+        expected = [0.8 * (max(counts[pair], 1) ** -0.5 - 0.5) for pair in batch]
         scored = score(explorer, batch)
         assert scored.bonuses.tolist() == pytest.approx(expected, abs=1e-6)
-        assert scored.counts.tolist() == [before[pair] for pair in batch]
-        solved = solved_here
-        if halved is not None and (step + 1) % halved == 0:
-            counts = Counter({pair: math.ceil(n / 2) for pair, n in counts.items()})
+        assert scored.counts.tolist() == [counts[pair] for pair in batch]
+        counts.update(batch)
         seen = {(q, int(a)): n for q in range(2) for a, n in explorer.seen(f"q{q}") if a is not None}
         assert seen == counts
 
@@ -78,28 +48,58 @@ def test_bonuses_follow_the_formulas(
 def test_a_run_that_goes_on_from_a_folder_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, batches: list[Any], data: st.DataObject
 ) -> None:
-    options: dict[str, Any] = {"halve_counts_every": 2, "schedule_batches": 4, "only": "unsolved", "count": "after"}
+    """So is a bonus that depends on the number of the batch."""
+    before = dict(BONUSES)
+
+    @register_bonus("fading")
+    def fading(groups: Groups) -> torch.Tensor:
+        return raw_bonus(groups) * max(0.0, 1 - groups.batch / 4)
+
     stop = data.draw(st.integers(1, len(batches) - 1))
-    whole, parts = Explorer(**options), Explorer(**options)
+    whole, parts = Explorer(bonus="fading"), Explorer(bonus="fading")
     folder = tmp_path_factory.mktemp("state") / "exploration"
-    for step, batch in enumerate(batches):
-        if step == stop:
-            parts.save(folder)
-            parts = Explorer.load(folder)
-        assert score(parts, batch).bonuses.tolist() == score(whole, batch).bonuses.tolist()
+    try:
+        for step, batch in enumerate(batches):
+            if step == stop:
+                parts.save(folder)
+                parts = Explorer.load(folder)
+            assert score(parts, batch).bonuses.tolist() == score(whole, batch).bonuses.tolist()
+    finally:
+        BONUSES.clear()
+        BONUSES.update(before)
     assert parts.state_dict()["batches"] == whole.batches == len(batches)
 
 
-def test_correctness_is_needed_by_only() -> None:
-    explorer = Explorer(bonus="ucb", only="incorrect")
-    with pytest.raises(ValueError, match="golds or correct must tell"):
-        explorer.score(["q"], ["x"], None, rewards=[1.0])
+REMOVED = {
+    "exponent": 0.5,
+    "only": "all",
+    "count": "before",
+    "halve_counts_every": None,
+    "schedule_batches": None,
+    "coef_end": 0.0,
+    "baseline_end": None,
+}
 
 
-@pytest.mark.parametrize("end", [{"coef_end": 0.5}, {"baseline_end": 1.0}])
-def test_ends_of_schedules_need_their_length(end: dict[str, float], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="need schedule_batches"):
-        ExplorationConfig(**end)  # type: ignore[arg-type]
+def test_settings_that_are_gone_are_dropped_where_they_changed_nothing(tmp_path: Path) -> None:
+    assert Explorer(bonus="ucb", **REMOVED).config == ExplorationConfig(bonus="ucb")
+    explorer = Explorer(bonus="ucb")
+    score(explorer, [(0, 1), (0, 2)])
+    explorer.save(tmp_path / "new")
+    # A folder of version 0.2, whose state has these settings.
+    state = json.loads((tmp_path / "new" / STATE_FILE).read_text())
+    state["config"] |= REMOVED
+    with atomic_folder(tmp_path / "old") as scratch:
+        shutil.copy(tmp_path / "new" / COUNTS_FILE, scratch)
+        (scratch / STATE_FILE).write_text(json.dumps(state))
+        seal_folder(scratch)
+    assert Explorer.load(tmp_path / "old").config == explorer.config
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_settings_that_are_gone_are_refused_by_name_where_they_changed_something(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}=.* is gone"):
+        Explorer(**{name: 3})
 
 
 @pytest.mark.parametrize("estimator", ["dr_grpo", "rloo", "pass_at_k(k=2)", "edas"])
@@ -152,7 +152,7 @@ def test_a_configuration_file_names_the_module_of_a_function(tmp_path: Path, mon
         "@register_adv_estimator('doubled_reward')\n"
         "def doubled_reward(groups, *, factor=2.0):\n    return groups.rewards * factor\n"
         "@register_bonus('one_each')\n"
-        "def one_each(outcome_keys, counts):\n    return (outcome_keys != 0).float()\n"
+        "def one_each(groups):\n    return (groups.outcome_keys != 0).float()\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -165,6 +165,6 @@ def test_a_configuration_file_names_the_module_of_a_function(tmp_path: Path, mon
         assert scored.bonuses.tolist() == pytest.approx([0.1, 0.1])
     finally:
         ADV_ESTIMATORS.pop("doubled_reward")
-        REGISTERED_BONUSES.pop("one_each")
+        BONUSES.pop("one_each")
     with pytest.raises(ValueError, match="no_such_module"):
         ExplorationConfig(adv_estimator="no_such_module:f")

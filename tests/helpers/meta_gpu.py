@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels import backends
-from outcome_rl_kernels.advantages import triton as advantages_triton
 from outcome_rl_kernels.counts import triton as counts_triton
 from outcome_rl_kernels.loss import chunked_head, fused, logprobs, row_kernels_triton, scale_triton, support_triton
 
@@ -52,7 +51,6 @@ def replace_kernels(monkeypatch: pytest.MonkeyPatch) -> Launches:
     monkeypatch.setattr(row_kernels_triton, "_launch", found)
     monkeypatch.setattr(scale_triton, "scale_", found)
     monkeypatch.setattr(support_triton, "_launch", found)
-    monkeypatch.setattr(advantages_triton, "_group_advantages_kernel", found)
     for name in ("find_kernel", "commit_kernel", "rehash_kernel"):
         monkeypatch.setattr(counts_triton, name, found)
     return found

@@ -61,7 +61,7 @@ def test_an_op_may_rule_out_implementations() -> None:
 @needs_native
 def test_every_op_names_its_implementation_and_dtypes() -> None:
     found = implementations()
-    assert set(found) == {*LOSSES, "group_advantages", "OutcomeCounts"}
+    assert set(found) == {*LOSSES, "OutcomeCounts"}
     if not torch.cuda.is_available():
         assert found["linear_logprobs"] == ("native", "the native library is available, for float32 or bfloat16")
         assert found["OutcomeCounts"] == ("native", "the native library is available")

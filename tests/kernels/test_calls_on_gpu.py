@@ -141,19 +141,25 @@ def test_a_support_waits_for_nothing(masked: bool) -> None:
     assert (ledger.waits, large_copies(ledger)) == ([], [])
 
 
-@pytest.mark.parametrize("bonus", ["ucb_con", "ucb_mean+batch", "batch_positive"])
-@pytest.mark.parametrize("only", ["all", "incorrect", "unsolved"])
-@pytest.mark.parametrize("count", ["before", "after"])
-def test_advantages_wait_for_nothing(bonus: str, only: Any, count: Any) -> None:
+# Launches of PyTorch and of the table. The default: the table; mean and deviation, the difference, eps, the quotient;
+# the root of the counts, which samples have an answer, their minimum, the baseline, the coefficient; which groups are
+# all correct, and their bonus set to 0. Without `correct` one more compares the rewards with 0.
+@pytest.mark.parametrize(
+    ("bonus", "launches_at_most"), [("ucb_con", 12), ("ucb", 9), ("none", 7), ("ucb_mean+batch", 22)]
+)
+def test_advantages_wait_for_nothing_and_launch_little(bonus: str, launches_at_most: int, launches: Launches) -> None:
     counts = OutcomeCounts(capacity=2**16, device="meta", impl="triton")
-    rewards = torch.empty(B, 8, **META)
-    keys = torch.empty(B, 8, dtype=torch.int64, **META)
+    rewards, correct = torch.empty(B, 8, **META), torch.empty(B, 8, dtype=torch.bool, **META)
+    questions, keys = torch.empty(B, dtype=torch.int64, **META), torch.empty(B, 8, dtype=torch.int64, **META)
 
     def call(ledger: Ledger) -> None:
-        found = group_advantages(rewards, keys[:, 0], keys, counts, bonus=bonus, coef=0.2, only=only, count=count)
+        found = group_advantages(rewards, questions, keys, counts, correct=correct, bonus=bonus, coef=0.2)
         assert all(value is not None and value.is_meta for value in found)
 
-    assert ledger_of(call).waits == []
+    ledger = ledger_of(call)
+    assert ledger.waits == []
+    assert launches.number == 1
+    assert len(ledger.operations) + launches.number <= launches_at_most, [each.name for each in ledger.operations]
 
 
 ESTIMATORS = ["rloo", "maxrl", "pass_at_k(k=4)", "pkpo(k=4)", "unlikeliness", "majority", "edas"]

@@ -80,7 +80,7 @@ def test_a_group_in_another_batch_has_the_same_bits(impl: str) -> None:
 
     def scored(rows: list[int], number: int) -> list[Tensor]:
         with threads(number):
-            result = group_advantages(rewards[rows], questions[rows], keys[rows], OutcomeCounts(), impl=impl, **BONUS)
+            result = group_advantages(rewards[rows], questions[rows], keys[rows], OutcomeCounts(impl=impl), **BONUS)
         return [result.advantages, result.bonuses]
 
     whole = scored([*range(6)], 1)
@@ -95,8 +95,8 @@ def test_counts_do_not_depend_on_the_order_of_batches(impl: str) -> None:
     batches = [torch.randint(0, 4, (2, 4, 5), generator=generator) for _ in range(3)]
     tables = []
     for order in permutations(batches):
-        counts = OutcomeCounts()
+        counts = OutcomeCounts(impl=impl)
         for questions, keys in order:
-            group_advantages((keys == 1).float(), questions[:, 0], keys, counts, impl=impl, **BONUS)
+            group_advantages((keys == 1).float(), questions[:, 0], keys, counts, **BONUS)
         tables.append(counts.items())
     assert all(all(map(torch.equal, tables[0], table)) for table in tables)

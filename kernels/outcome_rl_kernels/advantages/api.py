@@ -2,26 +2,16 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.advantages.estimators import Groups, parse_adv_estimator
-from outcome_rl_kernels.advantages.native import native_group_advantages
-from outcome_rl_kernels.advantages.reference import (
-    BONUS_METHODS,
-    REGISTERED_BONUSES,
-    CountTime,
-    GroupSettings,
-    NoAnswerRule,
-    Only,
-    Scale,
-    needs_counts,
-    reference_group_advantages,
-    restricted,
-)
-from outcome_rl_kernels.backends import Backend, Choice, Impl, choose
+from outcome_rl_kernels.advantages.bonuses import BONUSES, BUILT_IN, Bonus
+from outcome_rl_kernels.advantages.estimators import AdvEstimator, parse_adv_estimator
+from outcome_rl_kernels.advantages.groups import NO_ANSWER, Groups, NoAnswerRule, Scale
 from outcome_rl_kernels.checks import (
     FLOATS,
     check_choice,
@@ -32,8 +22,6 @@ from outcome_rl_kernels.checks import (
     shape_text,
 )
 from outcome_rl_kernels.counts.api import OutcomeCounts
-
-MAX_GROUP_SAMPLES = 256  # one Triton program holds a group in registers
 
 
 class GroupAdvantages(NamedTuple):
@@ -46,6 +34,94 @@ class GroupAdvantages(NamedTuple):
     counts: Tensor | None  # int64, times each outcome was seen before this call; None without a count table
 
 
+class Term(NamedTuple):
+    """One bonus of a sum."""
+
+    bonus: Bonus
+    coef: float
+    zero_when_all_correct: bool
+
+
+@dataclass(frozen=True)
+class GroupRule:
+    """How rewards and outcomes of a group become advantages and bonuses; it checks itself.
+
+    `A_i = (r_i - mean(r)) / (std(r) + eps)`, or another estimator, and `bonus_i = sum over methods of coef * signal_i`;
+    the tables of `outcome_rl_kernels.advantages.estimators` and `.bonuses` have the formulas.
+
+    Args:
+        adv_estimator: one of `grpo`, `dr_grpo`, `rloo`, `maxrl`, `pass_at_k(k=...)`, `pkpo(k=...)`, `unlikeliness`,
+            `majority`, `edas`, or a name from `register_adv_estimator`; numbers in parentheses.
+        bonus: one of `none`, `ucb`, `ucb_mean`, `ucb_con`, `batch`, `batch_positive`, a name from `register_bonus`, or
+            several joined by "+".
+        coef: coefficient c >= 0 of the bonus, or one for each method of a sum, as Python numbers; the paper uses 0.1
+            (Llama) and 0.2 (Qwen).
+        baseline: b0 of `ucb_con`; the paper uses 1 (easy data) and 0.5 (medium).
+        zero_when_all_correct: whether a group whose answers are all correct gets no exploration signal. None follows
+            the paper: yes for `ucb_mean` and `ucb_con`, no for the others.
+        no_answer: "no_bonus" gives a response without an answer the raw bonus 0; "own_class" treats it like any
+            outcome.
+        scale: "std", or "none" to leave out the division of `grpo` and of estimators built on it (Dr. GRPO).
+        ddof: of the standard deviation; 1 as in verl and TRL.
+        eps: >= 0, added to the standard deviation.
+
+    Raises:
+        TypeError, ValueError: a field has the wrong type or is out of its range.
+    """
+
+    adv_estimator: str = "grpo"
+    bonus: str = "ucb_con"
+    coef: float | Sequence[float] = 0.1
+    baseline: float = 0.5
+    zero_when_all_correct: bool | None = None
+    no_answer: NoAnswerRule = "no_bonus"
+    scale: Scale = "std"
+    ddof: int = 1
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_number("baseline", self.baseline)
+        if self.zero_when_all_correct is not None and not isinstance(self.zero_when_all_correct, bool):
+            raise TypeError(f"zero_when_all_correct must be True, False or None; got {self.zero_when_all_correct!r}")
+        check_choice("no_answer", self.no_answer, ("no_bonus", "own_class"))
+        check_choice("scale", self.scale, ("std", "none"))
+        check_choice("ddof", self.ddof, (0, 1))
+        check_number("eps", self.eps, least=0)
+        _ = self.terms, self.estimator
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """The bonuses of the sum, each with its coefficient."""
+        methods = parse_bonus(self.bonus)
+        coefs = self.coef if isinstance(self.coef, Sequence) else [self.coef] * len(methods)
+        if len(coefs) != len(methods):
+            raise ValueError(
+                f"coef must be one number, or one for each method of bonus={self.bonus!r}, {len(methods)} in all; got "
+                f"{self.coef}"
+            )
+        rule, terms = self.zero_when_all_correct, []
+        for method, coef in zip(methods, coefs, strict=True):
+            bonus = BONUSES[method]
+            zeroed = method != "none" and (bonus.zero_when_all_correct if rule is None else rule)
+            terms.append(Term(bonus, check_number("coef", coef, least=0), zeroed))
+        return tuple(terms)
+
+    @cached_property
+    def estimator(self) -> AdvEstimator:
+        """The function of `adv_estimator`."""
+        return parse_adv_estimator(self.adv_estimator)[1]
+
+    @property
+    def needs_correctness(self) -> bool:
+        """Whether the bonuses depend on which samples are correct."""
+        return any(term.zero_when_all_correct for term in self.terms)
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether a function may raise an error; GRPO and the built-in bonuses do not."""
+        return self.adv_estimator != "grpo" or not BUILT_IN.issuperset(parse_bonus(self.bonus))
+
+
 def parse_bonus(bonus: str) -> tuple[str, ...]:
     """Return the methods of `bonus`, such as "ucb_con" or "ucb_con+batch"; of "module:function" the function.
 
@@ -54,8 +130,8 @@ def parse_bonus(bonus: str) -> tuple[str, ...]:
     """
     methods = tuple(part.rpartition(":")[2].strip() for part in bonus.split("+"))
     for method in methods:
-        if method not in (*BONUS_METHODS, *REGISTERED_BONUSES):
-            known = ", ".join(map(repr, (*BONUS_METHODS, *REGISTERED_BONUSES)))
+        if method not in BONUSES:
+            known = ", ".join(map(repr, BONUSES))
             raise ValueError(f"bonus must be one of {known} or several joined by '+'; got {bonus!r}")
     if len(set(methods)) != len(methods) or ("none" in methods and len(methods) > 1):
         raise ValueError(f"bonus may name each method once, and 'none' only alone; got {bonus!r}")
@@ -67,83 +143,107 @@ def group_advantages(
     question_keys: Tensor,
     outcome_keys: Tensor,
     counts: OutcomeCounts | None = None,
+    rule: GroupRule | None = None,
     *,
     correct: Tensor | None = None,
     logps: Tensor | None = None,
-    adv_estimator: str = "grpo",
-    bonus: str = "ucb_con",
-    coef: float | Sequence[float] = 0.1,
-    baseline: float = 0.5,
-    exponent: float = 0.5,
-    zero_when_all_correct: bool | None = None,
-    no_answer: NoAnswerRule = "no_bonus",
-    only: Only = "all",
-    count: CountTime = "before",
-    scale: Scale = "std",
-    ddof: int = 1,
-    eps: float = 1e-6,
+    batch: int = 0,
     update: bool = True,
-    impl: Impl = "auto",
+    **settings: Any,
 ) -> GroupAdvantages:
     """Normalised rewards and exploration bonuses of a batch of groups, counting its outcomes on the way.
 
-    `A_i = (r_i - mean(r)) / (std(r) + eps)`, or another estimator, and `bonus_i = sum over methods of coef * signal_i`;
-    `outcome_rl_kernels.advantages` tabulates the estimators in `estimators` and the signals in `reference`. The counts
-    N that the bonuses use are those **before** this call: samples of one call never see each other, also where a
-    question occurs in several groups; `count="after"` includes the whole call.
+    The counts that the bonuses use are those **before** this call: samples of one call never see each other, also where
+    a question occurs in several groups.
 
     Args:
         rewards: (B, n) floating point, finite.
         question_keys: (B,) int64, stable over training (`outcome_rl.question_key`).
         outcome_keys: (B, n) int64 classes of the final answers, 0 for no answer (`outcome_rl.outcome_key`).
         counts: the historical counts; needed by the `ucb` methods.
+        rule: how advantages and bonuses are computed; None takes the defaults of `GroupRule`.
         correct: (B, n) bool for the all-correct rule, `pass_at_k` and `edas`; default `rewards > 0`.
         logps: (B, n) floating point, log-probabilities of the samples for `unlikeliness`, whose authors take the mean
             over tokens.
-        adv_estimator: one of `grpo`, `dr_grpo`, `rloo`, `maxrl`, `pass_at_k(k=...)`, `pkpo(k=...)`, `unlikeliness`,
-            `majority`, `edas`, or a name from `register_adv_estimator`; numbers in parentheses.
-        bonus: one of `none`, `ucb`, `ucb_mean`, `ucb_con`, `batch`, `batch_positive`, a name from `register_bonus`, or
-            several joined by "+".
-        coef: coefficient c >= 0 of the bonus, or one for each method of a sum, as Python numbers; the paper uses 0.1
-            (Llama) and 0.2 (Qwen).
-        baseline: b0 of `ucb_con`; the paper uses 1 (easy data) and 0.5 (medium).
-        exponent: >= 0, of the counts in the `ucb` methods, `min(1, N^-exponent)`; the paper's is 1/2. A larger one
-            forgets an outcome sooner.
-        zero_when_all_correct: whether a group whose answers are all correct gets no exploration signal. None follows
-            the paper: yes for `ucb_mean` and `ucb_con`, no for the others.
-        no_answer: "no_bonus" gives a response without an answer the raw bonus 0; "own_class" treats it like any
-            outcome.
-        only: responses that get a bonus: "all"; "incorrect" ones, so that none is pushed away from a correct answer;
-            or "unsolved", those of groups without a correct response.
-        count: "before" or "after" the batch; "after" takes two more passes over the table.
-        scale: "std", or "none" to leave out the division of `grpo` and of estimators built on it (Dr. GRPO).
-        ddof: of the standard deviation; 1 as in verl and TRL.
-        eps: >= 0, added to the standard deviation.
+        batch: number of batches before this one, for functions of the user.
         update: whether the batch is added to `counts`; evaluation passes False.
-        impl: "reference" (plain PyTorch and the table's own calls), "native" (one call of C++), "triton" (one launch on
-            a GPU), or "auto", the last two where they can run: float32 or float64 rewards, built-in bonuses, counts of
-            the same impl and, on a GPU, n up to 256. Estimators other than `grpo` are plain PyTorch in all of them.
+        **settings: fields of `GroupRule`, in place of those of `rule`.
 
     Returns:
         `GroupAdvantages(advantages, bonuses, counts)`, in the dtype of the rewards (counts int64), without gradient. A
         group with equal rewards has advantages of exactly 0.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range, or `impl` cannot run.
-            Rewards that are not finite raise on the CPU; on a GPU they make the advantages of their group NaN, because
-            checking them would synchronise. So do negative rewards under `maxrl`.
+        TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Rewards that are not
+            finite raise on the CPU; on a GPU they make the advantages of their group NaN, because checking them would
+            synchronise. So do negative rewards under `maxrl`.
         MemoryError: the table cannot grow. In either case nothing is counted.
 
     Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3; normalisation as verl;
     docs/methods.md for the other estimators.
     """
+    rule = GroupRule(**settings) if rule is None else replace(rule, **settings) if settings else rule
+    _check_columns(rewards, question_keys, outcome_keys, correct, logps)
+    _check_counts(counts, rewards, rule)
+    counts_last = update and rule.may_refuse
+    with nullcontext() if counts is None else counts.lock:
+        before = None
+        if counts is not None:
+            read = counts.observe if update and not counts_last else counts.lookup
+            before = read(question_keys, outcome_keys)
+        groups = Groups(
+            rewards=rewards.detach(),
+            correct=rewards > 0 if correct is None else correct,
+            outcome_keys=outcome_keys,
+            counts=before,
+            logps=None if logps is None else logps.detach(),
+            batch=batch,
+            baseline=rule.baseline,
+            no_answer=rule.no_answer,
+            scale=rule.scale,
+            ddof=rule.ddof,
+            eps=rule.eps,
+        )
+        result = GroupAdvantages(_estimate(groups, rule), _explore(groups, rule), before)
+        if counts is not None and counts_last:
+            counts.observe(question_keys, outcome_keys)
+    return result
+
+
+def _estimate(groups: Groups, rule: GroupRule) -> Tensor:
+    """Return the reward part of the advantages."""
+    name = f"the result of adv_estimator={rule.adv_estimator!r}"
+    advantages_Bn = check_shape_of(name, rule.estimator(groups), "rewards", groups.rewards).to(groups.rewards.dtype)
+    if rule.may_refuse:
+        _check_finite(advantages_Bn, name, "maxrl takes no negative rewards")
+    return advantages_Bn
+
+
+def _explore(groups: Groups, rule: GroupRule) -> Tensor:
+    """Return the sum over bonuses of `coef * signal`, with the rules for no answer and for groups all correct."""
+    total_Bn = None
+    for term in rule.terms:
+        signal_Bn = term.bonus.function(groups)
+        check_shape_of(f"the result of bonus={rule.bonus!r}", signal_Bn, "outcome_keys", groups.outcome_keys)
+        bonus_Bn = signal_Bn.to(groups.rewards.dtype) * term.coef  # a new tensor, so the rest is in place
+        if rule.no_answer == "no_bonus" and not term.bonus.scores_no_answer:
+            bonus_Bn.masked_fill_(groups.outcome_keys == NO_ANSWER, 0.0)
+        if term.zero_when_all_correct:
+            bonus_Bn.masked_fill_(groups.correct.all(dim=1, keepdim=True), 0.0)
+        total_Bn = bonus_Bn if total_Bn is None else total_Bn.add_(bonus_Bn)
+    assert total_Bn is not None
+    return total_Bn
+
+
+def _check_columns(
+    rewards: Tensor, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None, logps: Tensor | None
+) -> None:
     check_tensor("rewards", rewards, FLOATS)
     check_tensor("question_keys", question_keys, (torch.int64,), rewards.device)
     check_tensor("outcome_keys", outcome_keys, (torch.int64,), rewards.device)
     if rewards.dim() != 2 or rewards.shape[1] == 0:
         raise ValueError(f"rewards must have shape (B, n) with n >= 1 samples per question; got {shape_text(rewards)}")
     check_shape_of("outcome_keys", outcome_keys, "rewards", rewards)
-    _check_finite(rewards)
     if question_keys.shape != rewards.shape[:1]:
         raise ValueError(
             f"question_keys must have shape (B,) = ({rewards.shape[0]},), one per group; "
@@ -153,65 +253,7 @@ def group_advantages(
         check_like("correct", correct, (torch.bool,), "rewards", rewards)
     if logps is not None:
         check_like("logps", logps, FLOATS, "rewards", rewards)
-    methods = parse_bonus(bonus)
-    coefs = _coefficients(coef, methods)
-    check_number("baseline", baseline)
-    check_number("exponent", exponent, least=0)
-    if zero_when_all_correct is not None and not isinstance(zero_when_all_correct, bool):
-        raise TypeError(f"zero_when_all_correct must be True, False or None; got {zero_when_all_correct!r}")
-    check_choice("no_answer", no_answer, ("no_bonus", "own_class"))
-    check_choice("only", only, ("all", "incorrect", "unsolved"))
-    check_choice("count", count, ("before", "after"))
-    check_choice("scale", scale, ("std", "none"))
-    check_choice("ddof", ddof, (0, 1))
-    check_number("eps", eps, least=0)
-    if count == "after" and not update:
-        raise ValueError("count='after' counts the batch before it reads; got update=False. Use count='before'")
-    if counts is None and any(map(needs_counts, methods)):
-        raise ValueError(
-            f"bonus {bonus!r} needs counts; got None. Make one OutcomeCounts(rule=outcome_rl.OUTCOME_RULE) for the run "
-            "and pass it in every step"
-        )
-    if counts is not None and not isinstance(counts, OutcomeCounts):
-        raise TypeError(
-            f"counts must be an OutcomeCounts; got {type(counts).__name__}. Use OutcomeCounts() and keep it"
-        )
-    if counts is not None and counts.device != rewards.device:
-        raise ValueError(
-            f"counts must be on {rewards.device}, like the rewards; got counts on {counts.device}. "
-            f"Use OutcomeCounts(device={str(rewards.device)!r}), or move the tensors"
-        )
-    settings = GroupSettings(methods, coefs, baseline, exponent, zero_when_all_correct, no_answer, scale, ddof, eps)
-    estimated = None
-    is_correct = rewards > 0 if correct is None else correct
-    if adv_estimator != "grpo":
-        groups = Groups(rewards.detach(), is_correct, outcome_keys, logps, scale, ddof, eps)
-        name = f"the result of adv_estimator={adv_estimator!r}"
-        estimated = check_shape_of(
-            name, parse_adv_estimator(adv_estimator)[1](groups).to(rewards.dtype), "rewards", rewards
-        )
-        _check_finite(estimated, name, "maxrl takes no negative rewards")
-    arguments = (
-        rewards.detach().contiguous(),
-        question_keys.contiguous(),
-        outcome_keys.contiguous(),
-        None if correct is None else correct.contiguous(),
-        counts,
-        settings,
-        update and count == "before",
-    )
-    chosen = _choose(impl, rewards, counts, methods).impl
-    compute = native_group_advantages if chosen == "native" else reference_group_advantages
-    if chosen == "triton":
-        from outcome_rl_kernels.advantages.triton import triton_group_advantages  # not above: triton is heavy
-
-        compute = triton_group_advantages
-    with nullcontext() if counts is None else counts.lock:
-        before = counts.observe(question_keys, outcome_keys) if counts is not None and count == "after" else None
-        result = GroupAdvantages(*compute(*arguments))
-    advantages = result.advantages if estimated is None else estimated
-    bonuses = restricted(result.bonuses, is_correct, only)
-    return GroupAdvantages(advantages, bonuses, result.counts if before is None else before)
+    _check_finite(rewards)
 
 
 def _check_finite(
@@ -225,22 +267,19 @@ def _check_finite(
     )
 
 
-def _choose(impl: Impl, rewards: Tensor, counts: OutcomeCounts | None, methods: Sequence[str] = ()) -> Choice:
-    fast: tuple[Backend, ...] = ("native", "triton")
-    obstacles: dict[Backend, str] = {}
-    if counts is not None:
-        obstacles = {name: f"the counts have impl={counts.impl!r}" for name in fast if name != counts.impl}
-    if registered := REGISTERED_BONUSES.keys() & methods:
-        obstacles |= dict.fromkeys(fast, f"the registered bonus {min(registered)!r} is a Python function")
-    if rewards.shape[1] > MAX_GROUP_SAMPLES:
-        obstacles["triton"] = f"a group may have at most {MAX_GROUP_SAMPLES} samples, got {rewards.shape[1]}"
-    if torch.compiler.is_compiling():
-        obstacles = dict.fromkeys(fast, "torch.compile cannot look into it")
-    return choose("group_advantages", impl, rewards.device, rewards.dtype, obstacles)
-
-
-def _coefficients(coef: float | Sequence[float], methods: Sequence[str]) -> tuple[float, ...]:
-    coefs = coef if isinstance(coef, Sequence) else [coef] * len(methods)
-    if len(coefs) != len(methods):
-        raise ValueError(f"coef must be one number or one for each of {list(methods)}; got {len(coefs)} numbers")
-    return tuple(check_number("coef", c, least=0) for c in coefs)
+def _check_counts(counts: OutcomeCounts | None, rewards: Tensor, rule: GroupRule) -> None:
+    if counts is None:
+        if any(term.bonus.needs_counts for term in rule.terms):
+            raise ValueError(
+                f"bonus {rule.bonus!r} needs counts; got None. Make one OutcomeCounts(rule=outcome_rl.OUTCOME_RULE) "
+                "for the run and pass it in every step"
+            )
+    elif not isinstance(counts, OutcomeCounts):
+        raise TypeError(
+            f"counts must be an OutcomeCounts; got {type(counts).__name__}. Use OutcomeCounts() and keep it"
+        )
+    elif counts.device != rewards.device:
+        raise ValueError(
+            f"counts must be on {rewards.device}, like the rewards; got counts on {counts.device}. "
+            f"Use OutcomeCounts(device={str(rewards.device)!r}), or move the tensors"
+        )

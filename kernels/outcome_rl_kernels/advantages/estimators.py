@@ -23,26 +23,13 @@ import math
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.advantages.reference import NO_ANSWER, Scale, reward_advantages
+from outcome_rl_kernels.advantages.groups import NO_ANSWER, Groups
 from outcome_rl_kernels.registry import add_by_name
-
-
-class Groups(NamedTuple):
-    """Groups of a batch as an advantage estimator gets them: B groups of n samples, without gradient."""
-
-    rewards: Tensor  # (B, n) floating point
-    correct: Tensor  # (B, n) bool
-    outcome_keys: Tensor  # (B, n) int64, 0 for no answer
-    logps: Tensor | None  # (B, n) log-probabilities of the samples, where the caller gave them
-    scale: Scale  # of grpo, and of estimators built on it
-    ddof: int
-    eps: float
-
 
 AdvEstimator = Callable[..., Tensor]
 ADV_ESTIMATORS: dict[str, AdvEstimator] = {}
@@ -98,12 +85,18 @@ def parse_adv_estimator(text: str) -> tuple[str, AdvEstimator]:
 
 @register_adv_estimator("grpo")
 def grpo(groups: Groups) -> Tensor:
-    return reward_advantages(groups.rewards, scale=groups.scale, ddof=groups.ddof, eps=groups.eps)
+    if groups.scale == "none":
+        return dr_grpo(groups)
+    rewards_Bn = groups.rewards
+    ddof = min(groups.ddof, rewards_Bn.shape[1] - 1)  # one sample deviates by 0, not by 0 / 0
+    std_B1, mean_B1 = torch.std_mean(rewards_Bn, dim=1, correction=ddof, keepdim=True)
+    # The smallest number keeps 0 / 0 from a group of equal rewards where eps is 0.
+    return (rewards_Bn - mean_B1).div_(std_B1.add_(groups.eps or torch.finfo(rewards_Bn.dtype).tiny))
 
 
 @register_adv_estimator("dr_grpo")
 def dr_grpo(groups: Groups) -> Tensor:
-    return reward_advantages(groups.rewards, scale="none")
+    return groups.rewards - _mean(groups.rewards)
 
 
 @register_adv_estimator("rloo")
@@ -116,7 +109,7 @@ def rloo(groups: Groups) -> Tensor:
 def maxrl(groups: Groups) -> Tensor:
     """Return NaN for a group with a negative reward: its mean is not a rate of success."""
     negative_B1 = (groups.rewards < 0).any(dim=1, keepdim=True)
-    scaled_Bn = dr_grpo(groups) / (groups.rewards.mean(dim=1, keepdim=True) + groups.eps)
+    scaled_Bn = dr_grpo(groups) / (_mean(groups.rewards) + groups.eps)
     return scaled_Bn.masked_fill(negative_B1, math.nan)
 
 
@@ -159,7 +152,7 @@ def majority(groups: Groups) -> Tensor:
     """Take the first of several most frequent answers, as TTRL's code does; no answer is never the majority."""
     keys_Bn = groups.outcome_keys
     answered_Bn = keys_Bn != NO_ANSWER
-    votes_Bn = (keys_Bn[:, :, None] == keys_Bn[:, None, :]).sum(dim=2) * answered_Bn
+    votes_Bn = groups.multiplicity * answered_Bn
     label_B1 = keys_Bn.gather(1, votes_Bn.argmax(dim=1, keepdim=True))
     return grpo(groups._replace(rewards=((keys_Bn == label_B1) & answered_Bn).to(groups.rewards.dtype)))
 
@@ -183,6 +176,11 @@ def edas(groups: Groups, *, alpha: float = 0.4, beta: float = 0.2, kappa: float 
     shift_Bn = size_B1 * diverse_Bn.masked_fill(entropy_B1 == 0, -beta)
     bound_Bn = advantages_Bn.abs() / kappa
     return advantages_Bn + shift_Bn.clamp(-bound_Bn, bound_Bn) * (wrong_Bn & (wrong_B1 > 1))
+
+
+def _mean(rewards_Bn: Tensor) -> Tensor:
+    """Return the mean of each group by Welford's algorithm, which is exact where all rewards are equal."""
+    return torch.std_mean(rewards_Bn, dim=1, correction=0, keepdim=True)[1]
 
 
 def _all_wrong(n: int, correct: Tensor, k: int) -> Tensor:

@@ -37,39 +37,34 @@ class NativeTable:
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         before = torch.empty_like(outcome_keys)
-        done = self._library.count_table_observe(
-            self.handle, question_keys.data_ptr(), outcome_keys.data_ptr(), len(outcome_keys), before.data_ptr()
-        )
-        self.check(done)
+        self._check(self._library.count_table_observe(self.handle, *_arguments(question_keys, outcome_keys, before)))
         return before
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         counts = torch.empty_like(outcome_keys)
-        self._library.count_table_lookup(
-            self.handle, question_keys.data_ptr(), outcome_keys.data_ptr(), len(outcome_keys), counts.data_ptr()
-        )
+        self._library.count_table_lookup(self.handle, *_arguments(question_keys, outcome_keys, counts))
         return counts
 
-    def add(self, entries: CountEntries, *, pending: bool) -> None:
-        pointers = (column.data_ptr() for column in entries)
-        self.check(self._library.count_table_add(self.handle, *pointers, len(entries.counts), pending))
+    def add(self, entries: CountEntries) -> None:
+        self._check(self._library.count_table_add(self.handle, *_arguments(*entries)))
 
-    def entries(self, *, pending: bool = False) -> CountEntries:
-        size = self._library.count_table_size(self.handle, pending)
-        entries = CountEntries(*torch.empty(len(CountEntries._fields), size, dtype=torch.int64))
-        self._library.count_table_entries(self.handle, pending, *(column.data_ptr() for column in entries))
+    def entries(self) -> CountEntries:
+        entries = CountEntries(*torch.empty(len(CountEntries._fields), len(self), dtype=torch.int64))
+        self._library.count_table_entries(self.handle, *(column.data_ptr() for column in entries))
         return entries
-
-    def clear_pending(self) -> None:
-        self._library.count_table_clear_pending(self.handle)
 
     def total(self) -> int:
         return int(self._library.count_table_total(self.handle))
 
     def __len__(self) -> int:
-        return int(self._library.count_table_size(self.handle, False))
+        return int(self._library.count_table_size(self.handle))
 
-    def check(self, done: bool) -> None:
-        """Raise a MemoryError unless a call that counts returned that it has done so."""
+    def _check(self, done: bool) -> None:
         if not done:
             raise MemoryError(f"no memory to grow the count table of {self.slot_count} slots; its counts are unchanged")
+
+
+def _arguments(question_keys: Tensor, outcome_keys: Tensor, counts: Tensor) -> tuple[int, ...]:
+    """Return the addresses of the three, and how many outcomes and how many questions there are."""
+    pointers = question_keys.data_ptr(), outcome_keys.data_ptr(), counts.data_ptr()
+    return *pointers, outcome_keys.numel(), question_keys.numel()

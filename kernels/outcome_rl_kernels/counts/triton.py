@@ -19,6 +19,7 @@ from outcome_rl_kernels.counts.triton_kernels import (
 _SIZE, _TOTAL, _STATUS, _LOST, _NO_ROOM = (int(word.value) for word in (SIZE, TOTAL, STATUS, LOST, NO_ROOM))
 _MIN_SLOTS = 16
 _BLOCK = 128  # rows per program, one per thread
+_COMMIT_HERE = 2**11  # rows that one program commits sooner than a second launch would begin
 
 
 class TritonTable:
@@ -40,7 +41,6 @@ class TritonTable:
         self.state = torch.zeros(4, dtype=torch.int64, device=device)
         self._most_pairs = 0  # the size is not above this
         self._captured = False
-        self._has_pending = False
 
     @property
     def slot_count(self) -> int:
@@ -49,28 +49,22 @@ class TritonTable:
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         before = torch.empty_like(outcome_keys)
-        self._add(question_keys, outcome_keys, None, before, pending=True)
+        self._add(question_keys, outcome_keys, before, None)
         return before
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         before = torch.empty_like(outcome_keys)
-        if len(outcome_keys) > 0:
+        if outcome_keys.numel() > 0:
             self._find(question_keys, outcome_keys, before, None)
         return before
 
-    def add(self, entries: CountEntries, *, pending: bool) -> None:
-        self._add(*entries, None, pending=pending)
+    def add(self, entries: CountEntries) -> None:
+        self._add(entries.question_keys, entries.outcome_keys, None, entries.counts)
 
-    def entries(self, *, pending: bool = False) -> CountEntries:
+    def entries(self) -> CountEntries:
         self._read_state()
-        word = 3 if pending else 2
-        chosen = self.slots[self.slots[:, word] > 0] if self._has_pending or not pending else self.slots[:0]
-        return CountEntries(*(chosen[:, column].contiguous() for column in (0, 1, word)))
-
-    def clear_pending(self) -> None:
-        if self._has_pending:
-            self.slots[:, 3] = 0
-        self._has_pending = self._captured  # replays go on adding
+        chosen = self.slots[self.slots[:, 2] > 0]
+        return CountEntries(*(chosen[:, column].contiguous() for column in range(3)))
 
     def total(self) -> int:
         return self._read_state()[_TOTAL]
@@ -78,7 +72,19 @@ class TritonTable:
     def __len__(self) -> int:
         return self._read_state()[_SIZE]
 
-    def reserve(self, rows: int, *, pending: bool) -> None:
+    def _add(self, question_keys: Tensor, outcome_keys: Tensor, before: Tensor | None, amounts: Tensor | None) -> None:
+        """Count a batch, in one launch where it is short; `amounts` are 1 if None."""
+        rows = outcome_keys.numel()
+        if rows == 0:
+            return
+        self._reserve(rows)
+        places = torch.empty_like(outcome_keys)
+        in_one = amounts is None and rows <= _COMMIT_HERE
+        self._find(question_keys, outcome_keys, before, places, commit=in_one)
+        if not in_one:
+            self._commit(question_keys, outcome_keys, places, amounts)
+
+    def _reserve(self, rows: int) -> None:
         """Make room for a launch that adds `rows` rows and must follow."""
         capturing = self.slots.is_cuda and torch.cuda.is_current_stream_capturing()
         limit = limit_of(self.slot_count)
@@ -94,31 +100,18 @@ class TritonTable:
                 self._grow(self._most_pairs + rows)
         self._most_pairs += rows
         self._captured |= capturing
-        self._has_pending |= pending
 
-    def commit(
-        self, question_keys: Tensor, outcome_keys: Tensor, places: Tensor, amounts: Tensor | None, *, pending: bool
+    def _find(
+        self,
+        question_keys: Tensor,
+        outcome_keys: Tensor,
+        before: Tensor | None,
+        places: Tensor | None,
+        *,
+        commit: bool = False,
     ) -> None:
-        """Phase 2, for questions with any number of outcomes each; `amounts` are 1 if None."""
+        """Phase 1, and phase 2 where `commit`; without `places` a mere lookup."""
         rows = outcome_keys.numel()
-        with torch.cuda.device_of(self.slots):
-            commit_kernel[(triton.cdiv(rows, _BLOCK),)](
-                slots_ptr=self.slots,
-                state_ptr=self.state,
-                questions_ptr=question_keys,
-                outcomes_ptr=outcome_keys,
-                places_ptr=places,
-                amounts_ptr=amounts,
-                rows=rows,
-                slot_count=self.slot_count,
-                SAMPLES=rows // len(question_keys),
-                PENDING=pending,
-                BLOCK=_BLOCK,
-            )
-
-    def _find(self, question_keys: Tensor, outcome_keys: Tensor, before: Tensor | None, places: Tensor | None) -> None:
-        """Phase 1 of adding flat keys; without `places` a mere lookup."""
-        rows = len(outcome_keys)
         with torch.cuda.device_of(self.slots):
             find_kernel[(triton.cdiv(rows, _BLOCK),)](
                 slots_ptr=self.slots,
@@ -131,25 +124,28 @@ class TritonTable:
                 slot_count=self.slot_count,
                 shift=shift_of(self.slot_count),
                 limit=limit_of(self.slot_count),
+                SAMPLES=rows // question_keys.numel(),
+                COMMIT=commit,
                 BLOCK=_BLOCK,
+                BLOCK_COMMIT=8 * _BLOCK,
             )
 
-    def _add(
-        self,
-        question_keys: Tensor,
-        outcome_keys: Tensor,
-        amounts: Tensor | None,
-        before: Tensor | None,
-        *,
-        pending: bool,
-    ) -> None:
-        rows = len(outcome_keys)
-        if rows == 0:
-            return
-        self.reserve(rows, pending=pending)
-        places = torch.empty_like(outcome_keys)
-        self._find(question_keys, outcome_keys, before, places)
-        self.commit(question_keys, outcome_keys, places, amounts, pending=pending)
+    def _commit(self, question_keys: Tensor, outcome_keys: Tensor, places: Tensor, amounts: Tensor | None) -> None:
+        """Phase 2 by a launch of its own."""
+        rows = outcome_keys.numel()
+        with torch.cuda.device_of(self.slots):
+            commit_kernel[(triton.cdiv(rows, _BLOCK),)](
+                slots_ptr=self.slots,
+                state_ptr=self.state,
+                questions_ptr=question_keys,
+                outcomes_ptr=outcome_keys,
+                places_ptr=places,
+                amounts_ptr=amounts,
+                rows=rows,
+                slot_count=self.slot_count,
+                SAMPLES=rows // question_keys.numel(),
+                BLOCK=_BLOCK,
+            )
 
     def _grow(self, pairs: int) -> None:
         if self._captured:

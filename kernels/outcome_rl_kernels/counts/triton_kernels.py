@@ -1,16 +1,19 @@
 """How the count table of a GPU is probed, added to and rehashed, in Triton; `triton` holds the table.
 
-Layout: int64 slots (S, 4) of {question, outcome, count, pending}, 32 bytes, one sector, as in csrc/count_table.h; S is
+Layout: int64 slots (S, 4) of {question, outcome, count, unused}, 32 bytes, one sector, as in csrc/count_table.h; S is
 a power of two, a key's home is the high bits of its hash, probing is linear, and at most 0.6 S slots are taken.
 
-Counting a batch has two phases, each of them wait-free, with every program past the first before any begins the second
-(two launches; `advantages.triton` does both in one):
+Counting a batch has two phases, each of them wait-free, with every program past the first before any begins the
+second:
 
 1. Find or claim. A slot's `count` word is 0 (empty), positive (holds the pair next to it since an earlier launch) or
    -1 - r: claimed in this launch by row r of the batch. A row that comes to an empty slot claims it by
    compare-and-swap. A row that comes to a claimed slot reads the claimant's key **from the batch**, not from the slot.
 2. Commit. Every row adds its amount to its slot's count; the claimant adds 1 + r more, which cancels its claim, and
    writes the key.
+
+Both happen in one launch: a program announces itself after phase 1, and the last to arrive, which knows that all are
+past it, commits the batch. Nobody waits. A batch too long for one program is committed by a second launch.
 
 Why no interleaving of programs can go wrong:
 - In phase 1 a count word changes at most once, from 0 to a claim, and no other word of a slot changes. Keys are read
@@ -37,7 +40,7 @@ import triton.language as tl
 SIZE = tl.constexpr(0)  # pairs
 TOTAL = tl.constexpr(1)  # sum of their counts
 STATUS = tl.constexpr(2)  # of the bits below, sticky
-ARRIVALS = tl.constexpr(3)  # programs of the running launch that are past phase 1 (advantages.triton)
+ARRIVALS = tl.constexpr(3)  # programs of the running launch that are past phase 1
 NO_ROOM = tl.constexpr(1)  # a launch was not counted
 LOST = tl.constexpr(2)  # a walk found neither its key nor an empty slot: memory was overwritten
 
@@ -73,7 +76,7 @@ def find_or_claim(
     before_ptr,  # None: not written
     places_ptr,  # None: a mere lookup
     row,  # int64 [BLOCK], of the batch
-    valid,  # which rows there are
+    valid,  # row < rows
     rows,  # of the batch
     slot_count,
     shift,
@@ -91,7 +94,7 @@ def find_or_claim(
             tl.atomic_or(state_ptr + STATUS, NO_ROOM, sem="relaxed")
     question = tl.load(questions_ptr + row // SAMPLES, mask=valid, other=0)
     outcome = tl.load(outcomes_ptr + row, mask=valid, other=0)
-    # Rows that there are not take part in compare-and-swaps: each on another slot, or all would queue for one word.
+    # Padding rows take part in compare-and-swaps: each on another slot, or all would queue for one word.
     slot = tl.where(valid, _home(question, outcome, shift), row & (slot_count - 1))
     word = tl.zeros_like(slot)
     seeking = valid
@@ -140,7 +143,6 @@ def commit(
     valid,
     slot_count,
     SAMPLES: tl.constexpr,
-    PENDING: tl.constexpr,
 ):
     """Phase 2."""
     place = tl.load(places_ptr + row, mask=valid, other=0)
@@ -151,8 +153,6 @@ def commit(
     if amounts_ptr is not None:
         amount = tl.load(amounts_ptr + row, mask=valid, other=0)
     tl.atomic_add(slot_ptr + 2, tl.where(claimed, amount + (1 + row), amount), mask=valid, sem="relaxed")
-    if PENDING:
-        tl.atomic_add(slot_ptr + 3, amount, mask=valid, sem="relaxed")
     tl.store(slot_ptr, tl.load(questions_ptr + row // SAMPLES, mask=claimed, other=0), mask=claimed)
     tl.store(slot_ptr + 1, tl.load(outcomes_ptr + row, mask=claimed, other=0), mask=claimed)
     tl.atomic_add(state_ptr + SIZE, tl.sum(claimed.to(tl.int64), 0), sem="relaxed")
@@ -171,7 +171,10 @@ def find_kernel(
     slot_count: tl.int64,
     shift: tl.int64,
     limit: tl.int64,
+    SAMPLES: tl.constexpr,
+    COMMIT: tl.constexpr,  # whether the last program does phase 2, with amounts of 1
     BLOCK: tl.constexpr,
+    BLOCK_COMMIT: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     find_or_claim(
@@ -187,8 +190,26 @@ def find_kernel(
         slot_count,
         shift,
         limit,
-        SAMPLES=1,
+        SAMPLES,
     )
+    if COMMIT:
+        tl.debug_barrier()  # all of this program's claims and places are written before it arrives
+        if tl.atomic_add(state_ptr + ARRIVALS, 1, sem="acq_rel") == tl.num_programs(0) - 1:
+            for start in range(0, rows, BLOCK_COMMIT):
+                late_row = start + tl.arange(0, BLOCK_COMMIT).to(tl.int64)
+                commit(
+                    slots_ptr,
+                    state_ptr,
+                    questions_ptr,
+                    outcomes_ptr,
+                    places_ptr,
+                    None,
+                    late_row,
+                    late_row < rows,
+                    slot_count,
+                    SAMPLES,
+                )
+            tl.store(state_ptr + ARRIVALS, 0)
 
 
 @triton.jit(do_not_specialize=["rows", "slot_count"])
@@ -202,7 +223,6 @@ def commit_kernel(
     rows: tl.int64,
     slot_count: tl.int64,
     SAMPLES: tl.constexpr,
-    PENDING: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -217,7 +237,6 @@ def commit_kernel(
         row < rows,
         slot_count,
         SAMPLES,
-        PENDING,
     )
 
 
@@ -237,7 +256,6 @@ def rehash_kernel(
     seeking = count > 0
     question = tl.load(old_ptr + 4 * old, mask=seeking, other=0)
     outcome = tl.load(old_ptr + 4 * old + 1, mask=seeking, other=0)
-    pending = tl.load(old_ptr + 4 * old + 3, mask=seeking, other=0)
     slot = tl.where(seeking, _home(question, outcome, shift), old & (slot_count - 1))  # as in phase 1
     steps_left = slot_count
     while (tl.max(seeking.to(tl.int32), 0) > 0) & (steps_left > 0):
@@ -246,7 +264,6 @@ def rehash_kernel(
         won = seeking & (found == 0)
         tl.store(slot_ptr, question, mask=won)
         tl.store(slot_ptr + 1, outcome, mask=won)
-        tl.store(slot_ptr + 3, pending, mask=won)
         seeking = seeking & ~won
         slot = tl.where(seeking, (slot + 1) & (slot_count - 1), slot)
         steps_left -= 1

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
 
+from outcome_rl.exploration.config import without_removed
 from outcome_rl.grpo.config.presets import find_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.settings import Setting, settings_of, with_values
@@ -37,6 +38,8 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
     layers += [(f"override {override!r}", _parse_override(override, known)) for override in overrides]
     values = {}
     for origin, layer in layers:
+        if isinstance(section := layer.get("exploration"), Mapping):
+            layer["exploration"] = without_removed(section, origin)
         _check_keys(layer, known, origin)
         for key, value in leaves(layer):
             if key in known:

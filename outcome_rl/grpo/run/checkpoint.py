@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from outcome_rl.exploration.config import without_removed
 from outcome_rl.files import (
     MANIFEST,
     atomic_folder,
@@ -152,6 +153,7 @@ def check_same_run(
     Raises:
         ValueError: they differ; the message names every difference.
     """
+    saved = without_removed(saved, place, "exploration.")
     current = json.loads(json.dumps(current))  # as `saved` was: tuples become lists
     differences = [
         f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"

@@ -18,7 +18,7 @@ import torch
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.outcomes.answer_mask import decode_completion
-from outcome_rl_kernels.advantages.reference import Scale
+from outcome_rl_kernels.advantages.groups import Scale
 
 
 class _Sample(NamedTuple):

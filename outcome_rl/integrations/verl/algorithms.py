@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from outcome_rl.integrations.verl import ADV_ESTIMATOR
-from outcome_rl_kernels.advantages.reference import Scale
+from outcome_rl_kernels.advantages.groups import Scale
 
 # (token_level_rewards, response_mask, scale) -> advantages, by the trainer's hook: it knows questions and responses,
 # which verl does not pass on.

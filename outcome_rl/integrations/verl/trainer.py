@@ -23,7 +23,7 @@ from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.rows import find, id_of_row, id_source
 from outcome_rl.version import __version__
-from outcome_rl_kernels.advantages.reference import Scale
+from outcome_rl_kernels.advantages.groups import Scale
 
 FOLDER = "exploration"  # in global_step_N/
 _EXPLORER = "_outcome_explorer"  # attribute of a trainer

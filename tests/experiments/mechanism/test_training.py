@@ -23,7 +23,9 @@ from experiments.mechanism.training import (
     train,
 )
 from outcome_rl.toy.task import DialectTask
-from outcome_rl_kernels.advantages import reference
+from outcome_rl_kernels import Groups
+from outcome_rl_kernels.advantages.bonuses import BONUSES
+from outcome_rl_kernels.advantages.estimators import grpo
 
 TASK = DialectTask(4)
 TABLE = rule_table(TASK)
@@ -64,18 +66,17 @@ def test_advantages_and_bonuses_are_the_librarys(
     answers, counts, correct = (np.array([group[i] for group in drawn])[None] for i in range(3))
     keys = torch.from_numpy(answers[0] + 1)  # 0 is the library's key of no answer, which the tabular policy never gives
     rewards = torch.from_numpy(correct[0]).double()
-    signals = reference.GroupSettings(tuple(SIGNALS), tuple(coefs), baseline)
-    expected = reference.exploration_bonuses(
-        keys, torch.from_numpy(counts[0]), rewards.bool().all(dim=1), signals, torch.float64
-    )
+    given = Groups(rewards, rewards.bool(), keys, torch.from_numpy(counts[0]), baseline=baseline, eps=1e-6)
+    expected = torch.zeros_like(rewards)
+    for name, coef in zip(SIGNALS, coefs, strict=True):
+        zeroed = rewards.bool().all(dim=1, keepdim=True) & BONUSES[name].zero_when_all_correct
+        expected += coef * BONUSES[name].function(given).masked_fill(zeroed, 0.0)
     columns = {name: np.full((1, 1, 1), coef) for name, coef in zip(SIGNALS, coefs, strict=True)}
     found = bonuses(
         counts.astype(float), repeats_in_group(answers), correct.astype(bool), columns, np.full((1, 1, 1), baseline)
     )
     np.testing.assert_allclose(found[0], expected.numpy(), atol=1e-12)
-    np.testing.assert_allclose(
-        reward_advantages(correct.astype(bool))[0], reference.reward_advantages(rewards).numpy(), atol=1e-12
-    )
+    np.testing.assert_allclose(reward_advantages(correct.astype(bool))[0], grpo(given).numpy(), atol=1e-12)
 
 
 def test_the_gradient_by_finite_differences() -> None:

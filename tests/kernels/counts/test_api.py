@@ -1,6 +1,6 @@
-"""`OutcomeCounts` against a dictionary, over its implementations; its snapshots; its synchronisation.
+"""`OutcomeCounts` against a dictionary, over its implementations; its snapshots.
 
-What only the Triton table can get wrong is in test_counts_triton.py; here it runs where few launches are enough,
+What only the Triton table can get wrong is in test_triton.py; here it runs where few launches are enough,
 because without a GPU its kernels are interpreted.
 """
 
@@ -12,14 +12,11 @@ from collections import Counter
 
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ranks import on_ranks
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from outcome_rl_kernels import group_advantages
 from outcome_rl_kernels.backends import native_obstacle, triton_obstacle
 from outcome_rl_kernels.counts import snapshot as counts_snapshot
 from outcome_rl_kernels.counts.api import OutcomeCounts
@@ -57,7 +54,7 @@ def as_dict(counts):
 
 def example(impl="reference", rule="r1"):
     counts = OutcomeCounts(rule=rule, impl=impl)
-    counts.merge(torch.tensor([5, -3, 5]), torch.tensor([7, 0, -7]), torch.tensor([1, 2, 3]))
+    counts.observe(torch.tensor([5, -3, -3, 5, 5, 5]), torch.tensor([7, 0, 0, -7, -7, -7]))
     return counts
 
 
@@ -81,16 +78,14 @@ def test_equals_a_dictionary_through_growth(impl, batches):
 
 @pytest.mark.parametrize("impl", CPU_IMPLS)
 @settings(max_examples=50, deadline=None)
-@given(entries=st.lists(st.tuples(rows, st.integers(1, 2**40)), max_size=60))
-def test_merge_adds_counts(impl, entries):
-    counts, oracle = OutcomeCounts(capacity=1, impl=impl), Counter()
-    for row, count in entries:
-        oracle[row] += count
-    half = len(entries) // 2
-    for part in (entries[:half], entries[half:]):
-        added = torch.tensor([count for _, count in part], dtype=torch.int64)
-        counts.merge(*columns([row for row, _ in part]), added)
-    assert as_dict(counts) == dict(oracle)
+@given(entries=st.dictionaries(rows, st.integers(1, 2**40), max_size=60), more=st.lists(rows, max_size=20))
+def test_loaded_counts_are_added_to(impl, entries, more):
+    counts = OutcomeCounts(capacity=1, impl=impl)
+    state = dict(zip(CountEntries._fields, (*columns(sorted(entries)), torch.tensor([])), strict=True))
+    state["counts"] = torch.tensor([entries[row] for row in sorted(entries)], dtype=torch.int64)
+    counts.load_state_dict({"rule": "", **state})
+    assert counts.observe(*columns(more)).tolist() == [entries.get(row, 0) for row in more]
+    assert as_dict(counts) == dict(Counter(entries) + Counter(more))
 
 
 @pytest.mark.parametrize("impl", CPU_IMPLS)
@@ -172,34 +167,6 @@ def test_wrong_keys_are_refused_and_change_nothing(impl, error, match, questions
         with pytest.raises(error, match=match):
             method(questions, outcomes)
     assert as_dict(counts) == before
-
-
-@pytest.mark.parametrize("impl", IMPLS)
-@pytest.mark.parametrize(
-    ("match", "added"),
-    [
-        ("must be positive, got 0", [1, 0]),
-        ("must be positive, got -4", [-4, 1]),
-        (r"shape of outcome_keys, \(2,\); got \(1,\)", [1]),
-        (r"add up to 2\*\*62", [2**61, 2**61]),
-    ],
-)
-def test_wrong_merged_counts_are_refused_and_change_nothing(impl, match, added):
-    counts = example(impl)
-    before = as_dict(counts)
-    with pytest.raises(ValueError, match=match):
-        counts.merge(torch.tensor([5, 6]), torch.tensor([7, 8]), torch.tensor(added))
-    assert as_dict(counts) == before
-    counts.observe(torch.tensor([5]), torch.tensor([7]))
-    assert as_dict(counts) == {**before, (5, 7): before[5, 7] + 1}
-
-
-def test_counts_never_overflow_over_several_merges():
-    counts, key = OutcomeCounts(impl="reference"), torch.tensor([1])
-    counts.merge(key, key, torch.tensor([2**61]))
-    with pytest.raises(ValueError, match=r"2\*\*62"):
-        counts.merge(key, key, torch.tensor([2**61]))
-    assert as_dict(counts) == {(1, 1): 2**61}
 
 
 @pytest.mark.parametrize(
@@ -388,87 +355,3 @@ def test_a_failed_write_keeps_the_previous_snapshot(tmp_path, monkeypatch, call)
         counts.save(path)
     assert path.read_bytes() == previous
     assert os.listdir(tmp_path) == [path.name]
-
-
-# --- synchronisation ---
-
-
-def test_sync_without_a_group_changes_no_count():
-    counts = example()
-    counts.sync()
-    assert as_dict(counts) == as_dict(example())
-
-
-STEPS = 3
-
-
-def stream(step):
-    """Draw a step of all ranks together: 8 questions, 4 outcomes each, drawn so that ranks overlap."""
-    generator = torch.Generator().manual_seed(step)
-    return torch.randint(0, 5, (8,), generator=generator), torch.randint(-2, 3, (8, 4), generator=generator)
-
-
-def check_rank(rank, world_size, directory):
-    for impl in AVAILABLE_IMPLS if NO_TRITON else [*AVAILABLE_IMPLS, "triton"]:
-        counts, oracle = OutcomeCounts(capacity=1, rule="r1", impl=impl), OutcomeCounts(impl="reference")
-        for step in range(STEPS):
-            questions, outcomes = stream(step)
-            rewards = torch.zeros(outcomes.shape)
-            expected = group_advantages(rewards, questions, outcomes, oracle, bonus="ucb_con+batch", impl="reference")
-            mine = slice(rank, None, world_size)
-            got = group_advantages(rewards[mine], questions[mine], outcomes[mine], counts, bonus="ucb_con+batch")
-            assert torch.equal(got.counts, expected.counts[mine])
-            assert torch.equal(got.bonuses, expected.bonuses[mine])
-            counts.sync()
-            assert as_dict(counts) == as_dict(oracle)
-        counts.sync()  # nothing is sent twice
-        counts.save(directory / f"{impl}-{rank}")
-
-        # Faults are seen by every rank and change nothing.
-        different_rules = OutcomeCounts(rule=f"r{rank}", impl=impl)
-        with pytest.raises(ValueError, match=r"different outcome rules, .*'r0'.*'r1'"):
-            different_rules.sync()
-        different_start = OutcomeCounts(impl=impl)
-        if rank == 0:
-            different_start.load_state_dict({**example().state_dict(), "rule": ""})
-        with pytest.raises(ValueError, match=r"did not start from equal counts: .*\(6, 0"):
-            different_start.sync()
-        assert len(different_start) == (3 if rank == 0 else 0)
-        equal_totals = OutcomeCounts(impl=impl)
-        equal_totals.merge(torch.tensor([1]), torch.tensor([rank]), torch.tensor([4]))
-        equal_totals.load_state_dict(equal_totals.state_dict())
-        with pytest.raises(ValueError, match=r"did not start from equal counts: .*\(4, 4"):
-            equal_totals.sync()
-
-        # However equal counts came about, they are equal.
-        if rank == 0:
-            state = counts.state_dict()
-            counts = OutcomeCounts(rule="r1", impl=impl)
-            counts.load_state_dict(state)
-        counts.sync()
-        if rank == 0:
-            counts = OutcomeCounts(rule="r1", impl=impl)
-        else:
-            counts.load_state_dict(OutcomeCounts(rule="r1", impl=impl).state_dict())
-        counts.sync()
-    if world_size > 2:
-        pair = dist.new_group([0, 1])
-        counts.observe(torch.tensor([7]), torch.tensor([7]))
-        if rank in (0, 1):
-            counts.sync(pair)
-            assert counts.lookup(torch.tensor([7]), torch.tensor([7])).item() == 2
-        else:
-            with pytest.raises(ValueError, match="does not contain this rank"):
-                counts.sync(pair)
-
-
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_ranks_end_with_the_counts_bytes_and_bonuses_of_one_process(world_size, tmp_path):
-    on_ranks(world_size, check_rank, tmp_path, world_size, tmp_path)
-    alone = OutcomeCounts(rule="r1", impl="reference")
-    for step in range(STEPS):
-        alone.observe(*stream(step))
-    alone.save(tmp_path / "alone")
-    for impl in AVAILABLE_IMPLS:
-        for rank in range(world_size):
-            assert (tmp_path / f"{impl}-{rank}").read_bytes() == (tmp_path / "alone").read_bytes()

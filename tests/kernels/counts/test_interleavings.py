@@ -1,4 +1,4 @@
-"""The count table and the one-launch group advantages under random turns of their programs, against a dictionary.
+"""The count table under random turns of its programs, against a dictionary.
 
 `interleaving` has the scheduler and its memory model. That it finds errors is shown by mutants of the kernels: each
 must fail under some turns, and all but those that are wrong in any order pass where programs run one after another.
@@ -15,8 +15,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from interleaving import Interleaving, interleave, mutate
 
-from outcome_rl_kernels import OutcomeCounts, group_advantages
-from outcome_rl_kernels.advantages import triton as advantages_triton
+from outcome_rl_kernels import OutcomeCounts
 from outcome_rl_kernels.counts import triton as counts_triton
 from outcome_rl_kernels.counts import triton_kernels
 
@@ -45,22 +44,23 @@ def observe(seed: int, rows: int = 10) -> None:
         check_table(counts, oracle)
 
 
-def advantages(seed: int, groups: int = 4, samples: int = 3) -> None:
+def observe_in_two(seed: int) -> None:
+    """The same where a second launch commits."""
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(counts_triton, "_COMMIT_HERE", 0)
+        observe(seed)
+
+
+def observe_groups(seed: int, groups: int = 4, samples: int = 3) -> None:
     """Steps in which questions occur in several groups."""
     generator, oracle = random.Random(seed), Counter[tuple[int, int]]()
-    counts, reference = OutcomeCounts(capacity=64, impl="triton"), OutcomeCounts(impl="reference")
+    counts = OutcomeCounts(capacity=64, impl="triton")
     for _ in range(2):
         questions = [generator.randrange(2) for _ in range(groups)]
         outcomes = [[generator.randrange(3) for _ in range(samples)] for _ in range(groups)]
-        rewards = [[float(generator.randrange(2)) for _ in range(samples)] for _ in range(groups)]
-        step = torch.tensor(rewards), torch.tensor(questions), torch.tensor(outcomes)
-        seen = group_advantages(*step, counts, bonus="ucb_con", coef=0.2, impl="triton")
-        expected = group_advantages(*step, reference, bonus="ucb_con", coef=0.2, impl="reference")
         pairs = [[(q, o) for o in row] for q, row in zip(questions, outcomes, strict=True)]
-        assert seen.counts is not None
-        assert seen.counts.tolist() == [[oracle[pair] for pair in row] for row in pairs]
-        assert torch.equal(seen.bonuses, expected.bonuses)
-        torch.testing.assert_close(seen.advantages, expected.advantages)
+        before = counts.observe(torch.tensor(questions), torch.tensor(outcomes))
+        assert before.tolist() == [[oracle[pair] for pair in row] for row in pairs]
         oracle.update(pair for row in pairs for pair in row)
         check_table(counts, oracle)
 
@@ -83,10 +83,9 @@ def fails(scenario: Scenario, seed: int, *, in_turns: bool = True) -> bool:
 @pytest.fixture
 def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts_triton, "_BLOCK", 4)
-    monkeypatch.setattr(advantages_triton, "_THREADS", 4)
 
 
-@pytest.mark.parametrize("scenario", [observe, advantages], ids=["observe", "advantages"])
+@pytest.mark.parametrize("scenario", [observe, observe_in_two, observe_groups], ids=lambda scenario: scenario.__name__)
 def test_any_turns_give_the_counts_of_a_dictionary(scenario: Scenario, small_programs: None) -> None:
     assert [seed for seed in range(8) if fails(scenario, seed)] == []
 
@@ -108,7 +107,7 @@ MUTANTS = {
         "found = tl.load(slot_ptr + 2); tl.store(slot_ptr + 2, count, mask=seeking & (found == 0))",
     ),
     "count by load and store": (
-        observe,
+        observe_in_two,
         triton_kernels.commit,
         ADD,
         "tl.store(slot_ptr + 2, tl.load(slot_ptr + 2, mask=valid) + tl.where(claimed, amount + (1 + row), amount), "
@@ -116,22 +115,22 @@ MUTANTS = {
     ),
     **{
         f"arrival that is {sem} only": (
-            advantages,
-            advantages_triton._group_advantages_kernel,
+            observe_groups,
+            triton_kernels.find_kernel,
             'sem="acq_rel"',
             f'sem="{sem}"',
         )
         for sem in ("relaxed", "acquire", "release")
     },
     "no barrier before the arrival": (
-        advantages,
-        advantages_triton._group_advantages_kernel,
+        observe_groups,
+        triton_kernels.find_kernel,
         "tl.debug_barrier()",
         "pass",
     ),
     "arrivals not reset": (
-        advantages,
-        advantages_triton._group_advantages_kernel,
+        observe_groups,
+        triton_kernels.find_kernel,
         "tl.store(state_ptr + ARRIVALS, 0)",
         "pass",
     ),

@@ -56,7 +56,6 @@ def check_stream(batches: list[list[Pair]], counts: OutcomeCounts) -> None:
         assert counts.observe(*columns(batch)).tolist() == [oracle[pair] for pair in batch]
         oracle.update(batch)
     assert as_dict(counts.items()) == oracle
-    assert as_dict(counts.table.entries(pending=True)) == oracle
     assert (len(counts), counts.table.total()) == (len(oracle), oracle.total())
 
 
@@ -124,10 +123,10 @@ def stale_loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before: dict[str, Any] = {}
     find_as_it_is = TritonTable._find
 
-    def find_with_snapshot(table: TritonTable, *arguments: Any) -> None:
+    def find_with_snapshot(table: TritonTable, *arguments: Any, **named: Any) -> None:
         before.update(slots=table.slots, copy=table.slots.clone())
         try:
-            find_as_it_is(table, *arguments)
+            find_as_it_is(table, *arguments, **named)
         finally:
             before.clear()
 
@@ -179,7 +178,7 @@ def test_threads_without_a_row_do_not_queue_for_one_slot(call: str, monkeypatch:
         counts.observe(*columns([(question, 1) for question in range(100)]))
     monkeypatch.setattr(interpreter.InterpreterBuilder, "create_atomic_cas", counted)
     if call == "group_advantages":
-        group_advantages(torch.zeros(40, 8), questions, outcomes, counts, impl="triton")
+        group_advantages(torch.zeros(40, 8), questions, outcomes, counts)
     elif call == "observe":
         counts.observe(questions[:5], questions[:5])
     else:
@@ -213,7 +212,7 @@ def fill(table: TritonTable, pairs: list[Pair]) -> list[int]:
     questions, outcomes = columns(pairs)
     before, places = torch.full_like(outcomes, -9), torch.empty_like(outcomes)
     table._find(questions, outcomes, before, places)
-    table.commit(questions, outcomes, places, None, pending=True)
+    table._commit(questions, outcomes, places, None)
     return before.tolist()
 
 
@@ -225,7 +224,7 @@ def test_a_launch_without_room_counts_nothing_and_says_so_later() -> None:
     slots = table.slots.clone()
     assert fill(table, [pairs[3], (8, 8)]) == [1, 0]  # still looks
     assert torch.equal(table.slots, slots)
-    for read in (table.__len__, table.total, table.entries, lambda: table.entries(pending=True)):
+    for read in (table.__len__, table.total, table.entries):
         with pytest.raises(RuntimeError, match="replayed when the count table of 256 slots had no room"):
             read()
 
@@ -253,8 +252,7 @@ def test_growth_without_memory_leaves_the_table_as_it_was(monkeypatch: pytest.Mo
     rewards = outcomes[:, None].float()
     calls = (
         lambda: counts.observe(questions, outcomes),
-        lambda: counts.merge(questions, outcomes, torch.ones_like(outcomes)),
-        lambda: group_advantages(rewards, questions, outcomes[:, None], counts, impl="triton"),
+        lambda: group_advantages(rewards, questions, outcomes[:, None], counts),
     )
     for call in calls:
         with pytest.raises(MemoryError, match="count table of 64 slots of 32 bytes; lower capacity"):
@@ -281,16 +279,29 @@ def test_the_size_is_read_seldom(pairs: int, slots_in_the_end: int, monkeypatch:
     assert table.slot_count == slots_in_the_end
 
 
-def test_growth_keeps_what_is_pending_and_what_is_not() -> None:
+def test_growth_keeps_loaded_and_observed_counts() -> None:
     counts = new_counts(capacity=16)
     counts.load_state_dict({"rule": "", **CountEntries(*columns([(1, 1), (1, 2)]), torch.tensor([4, 5]))._asdict()})
     counts.observe(*columns([(1, 1), (3, 3)]))
     counts.observe(*columns([(4, outcome) for outcome in range(50)]))
-    pending = as_dict(counts.table.entries(pending=True))
-    assert pending == {(1, 1): 1, (3, 3): 1, **{(4, outcome): 1 for outcome in range(50)}}
-    counts.sync()
-    assert as_dict(counts.table.entries(pending=True)) == {}
     assert counts.lookup(*columns([(1, 1), (1, 2), (3, 3)])).tolist() == [5, 5, 1]
+
+
+@pytest.mark.parametrize("samples", [1, 4, 7])
+def test_a_batch_too_long_for_one_program_is_committed_by_a_second_launch(
+    samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from outcome_rl_kernels.counts import triton as counts_triton
+
+    generator = torch.Generator().manual_seed(0)
+    counts, oracle = new_counts(), OutcomeCounts(impl="reference")
+    for longest in (0, 8, 2**11):
+        monkeypatch.setattr(counts_triton, "_COMMIT_HERE", longest)
+        questions = torch.randint(3, (5,), generator=generator)
+        outcomes = torch.randint(6, (5, samples), generator=generator)
+        before = counts.observe(questions.to(DEVICE), outcomes.to(DEVICE))
+        assert torch.equal(before.cpu(), oracle.observe(questions, outcomes))
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(counts.items(), oracle.items(), strict=True))
 
 
 # --- as any other table ---

@@ -1,0 +1,39 @@
+"""Groups of a batch as bonuses and advantage estimators get them."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+NoAnswerRule = Literal["no_bonus", "own_class"]
+Scale = Literal["std", "none"]
+
+NO_ANSWER = 0  # reserved outcome key: a response without an extractable answer
+
+
+class Groups(NamedTuple):
+    """B groups of n samples, without gradient, and the settings that formulas read."""
+
+    rewards: Tensor  # (B, n) floating point
+    correct: Tensor  # (B, n) bool
+    outcome_keys: Tensor  # (B, n) int64, 0 for no answer
+    counts: Tensor | None = None  # (B, n) int64, times each outcome was seen before the batch; None without counts
+    logps: Tensor | None = None  # (B, n) log-probabilities of the samples, where the caller gave them
+    batch: int = 0  # number of batches before this one
+    baseline: float = 0.5  # of `ucb_con`
+    no_answer: NoAnswerRule = "no_bonus"
+    scale: Scale = "std"  # of `grpo`, and of estimators built on it
+    ddof: int = 1
+    eps: float = 1e-6
+
+    @property
+    def earns_bonus(self) -> Tensor:
+        """(B, n) bool: samples with an answer; all of them where "no answer" is a class of its own."""
+        if self.no_answer == "own_class":
+            return torch.ones_like(self.outcome_keys, dtype=torch.bool)
+        return self.outcome_keys != NO_ANSWER
+
+    @property
+    def multiplicity(self) -> Tensor:
+        """(B, n) int64: how many samples of the group have the outcome of this one, itself included."""
+        return (self.outcome_keys[:, :, None] == self.outcome_keys[:, None, :]).sum(dim=2)

@@ -1,0 +1,207 @@
+"""Bonuses against numbers worked out by hand, and against the table of their formulas written a second time."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcome_rl_kernels import Groups, OutcomeCounts, group_advantages, parse_bonus, register_bonus
+from outcome_rl_kernels.advantages import bonuses
+from outcome_rl_kernels.advantages.bonuses import BONUSES, raw_bonus
+
+F64 = torch.float64
+METHODS = ["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive"]
+
+
+def groups_of(outcomes: list[list[int]], counts: list[list[int]] | None = None, **more: Any) -> Groups:
+    rewards = torch.zeros(len(outcomes), len(outcomes[0]), dtype=more.pop("dtype", F64))
+    before = None if counts is None else torch.tensor(counts)
+    return Groups(rewards, rewards > 0, torch.tensor(outcomes), before, **more)
+
+
+class TestSignals:
+    # outcomes: "7" three times, seen four times before, "8" once and new, and a response without an answer
+    def signal(self, method: str, **more: Any) -> list[float]:
+        groups = groups_of([[7, 7, 7, 8, 0]], [[4, 4, 4, 0, 9]], **more)
+        return BONUSES[method].function(groups)[0].tolist()
+
+    def test_raw_bonus(self) -> None:
+        groups = groups_of([[1, 2, 3, 4, 5]], [[0, 1, 2, 4, 10_000]])
+        torch.testing.assert_close(raw_bonus(groups), torch.tensor([[1, 1, 2**-0.5, 0.5, 0.01]], dtype=F64))
+
+    @pytest.mark.parametrize("dtype", [torch.float32, F64])
+    def test_raw_bonus_is_rounded_once(self, dtype: torch.dtype) -> None:
+        counts = [*range(1, 2000), 10**6, 2**31, 10**12]
+        found = raw_bonus(groups_of([[1] * len(counts)], [counts], dtype=dtype))[0]
+        exact = torch.tensor([1 / math.sqrt(count) for count in counts], dtype=F64)
+        assert found.dtype == dtype
+        assert ((found.double() - exact).abs() <= exact * torch.finfo(dtype).eps).all()
+
+    def test_none(self) -> None:
+        assert self.signal("none") == [0, 0, 0, 0, 0]
+
+    def test_ucb(self) -> None:
+        assert self.signal("ucb") == pytest.approx([0.5, 0.5, 0.5, 1, 0])
+        assert self.signal("ucb", no_answer="own_class") == pytest.approx([0.5, 0.5, 0.5, 1, 1 / 3])
+
+    def test_ucb_con(self) -> None:
+        assert self.signal("ucb_con", baseline=0.5) == pytest.approx([0, 0, 0, 0.5, -0.5])
+        assert self.signal("ucb_con", baseline=1.0) == pytest.approx([-0.5, -0.5, -0.5, 0, -1])
+
+    def test_ucb_mean_is_leave_one_out(self) -> None:
+        # raw .5 .5 .5 1 0, sum 2.5: others' means are 2/4, 2/4, 2/4, 1.5/4, 2.5/4
+        assert self.signal("ucb_mean") == pytest.approx([0, 0, 0, 1 - 0.375, -0.625])
+
+    def test_ucb_mean_of_one_sample_is_zero(self) -> None:
+        assert BONUSES["ucb_mean"].function(groups_of([[7]], [[3]])).item() == 0
+
+    def test_batch_treats_no_answer_as_a_class(self) -> None:
+        assert self.signal("batch") == pytest.approx([-0.4, -0.4, -0.4, 0, 0])
+        assert BONUSES["batch"].function(groups_of([[0, 0, 5]]))[0].tolist() == pytest.approx([-1 / 3, -1 / 3, 0])
+
+    @pytest.mark.parametrize("method", ["ucb", "ucb_mean", "ucb_con"])
+    def test_history_needs_counts(self, method: str) -> None:
+        with pytest.raises(ValueError, match=r"needs groups\.counts"):
+            BONUSES[method].function(groups_of([[7, 8]]))
+
+
+def by_hand(
+    method: str, outcomes: list[int], counts: list[int], correct: list[bool], zeroed: bool | None, own_class: bool
+) -> list[float]:
+    """The table of the docs for one group, with b0 = 0.7."""
+    n, share = len(outcomes), Counter(outcomes)
+    answered = [own_class or outcome != 0 for outcome in outcomes]
+    raw = [min(1.0, count**-0.5) if count else 1.0 for count in counts]
+    raw = [bonus if earns else 0.0 for bonus, earns in zip(raw, answered, strict=True)]
+    signal = {
+        "none": [0.0] * n,
+        "ucb": raw,
+        "ucb_mean": [0.0 if n == 1 else raw[i] - (sum(raw) - raw[i]) / (n - 1) for i in range(n)],
+        "ucb_con": [bonus - 0.7 for bonus in raw],
+        "batch": [-(share[outcome] - 1) / n for outcome in outcomes],
+        "batch_positive": [
+            float(share[outcome] == 1 and earns) for outcome, earns in zip(outcomes, answered, strict=True)
+        ],
+    }[method]
+    zeroed = method in ("ucb_mean", "ucb_con") if zeroed is None else zeroed
+    return [0.0] * n if zeroed and all(correct) else signal
+
+
+group = st.integers(1, 9).flatmap(
+    lambda n: st.tuples(
+        st.integers(1, 3),
+        *(st.lists(values, min_size=n, max_size=n) for values in (st.integers(0, 3), st.booleans())),
+    )
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), methods=st.lists(st.sampled_from(METHODS[1:]), min_size=1, max_size=5, unique=True))
+def test_sums_follow_the_table(dtype: torch.dtype, data: st.DataObject, methods: list[str]) -> None:
+    """Steps whose groups may share questions; one table counts, and a dictionary."""
+    n, B = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
+    coefs = data.draw(st.lists(st.floats(0, 2), min_size=len(methods), max_size=len(methods)))
+    zeroed, own_class = data.draw(st.sampled_from([None, True, False])), data.draw(st.booleans())
+    table, known = OutcomeCounts(), Counter[tuple[int, int]]()
+    column = st.lists(st.lists(st.integers(0, 3), min_size=n, max_size=n), min_size=B, max_size=B)
+    for _ in range(3):
+        questions = data.draw(st.lists(st.integers(1, 2), min_size=B, max_size=B))
+        outcomes, right = data.draw(column), [[value > 0 for value in row] for row in data.draw(column)]
+        found = group_advantages(
+            torch.zeros(B, n, dtype=dtype),
+            torch.tensor(questions),
+            torch.tensor(outcomes),
+            table,
+            correct=torch.tensor(right),
+            bonus="+".join(methods),
+            coef=coefs,
+            baseline=0.7,
+            zero_when_all_correct=zeroed,
+            no_answer="own_class" if own_class else "no_bonus",
+        )
+        before = [[known[question, key] for key in row] for question, row in zip(questions, outcomes, strict=True)]
+        assert found.counts is not None
+        assert found.counts.tolist() == before
+        for row, keys, counts, correct in zip(found.bonuses, outcomes, before, right, strict=True):
+            parts = [by_hand(method, keys, counts, correct, zeroed, own_class) for method in methods]
+            expected = [sum(c * part[i] for c, part in zip(coefs, parts, strict=True)) for i in range(n)]
+            assert row.tolist() == pytest.approx(expected, abs=1e-5 if dtype == torch.float32 else 1e-12)
+            for key in set(keys):  # equal outcomes, equal bits
+                assert row[torch.tensor(keys) == key].unique().numel() == 1
+        known.update((question, key) for question, row in zip(questions, outcomes, strict=True) for key in row)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave the bonuses as they were."""
+    before = dict(BONUSES)
+    yield
+    BONUSES.clear()
+    BONUSES.update(before)
+
+
+ARGUMENTS = (torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([7]), torch.tensor([[1, 2, 0]]))
+
+
+@pytest.mark.usefixtures("registry")
+def test_own_bonus_joins_a_sum_under_the_same_rules() -> None:
+    @register_bonus("inverse_count")
+    def inverse_count(groups: Groups) -> torch.Tensor:
+        return 1 / (1 + groups.counts)  # type: ignore[operator]
+
+    assert parse_bonus("ucb+inverse_count") == ("ucb", "inverse_count")
+    counts = OutcomeCounts()
+    options: dict[str, Any] = {"bonus": "inverse_count+batch", "coef": [0.5, 1.0]}
+    assert group_advantages(*ARGUMENTS, counts, **options).bonuses.tolist() == [[0.5, 0.5, 0.0]]
+    assert group_advantages(*ARGUMENTS, counts, **options).bonuses.tolist() == [[0.25, 0.25, 0.0]]
+    own_class = group_advantages(*ARGUMENTS, counts, no_answer="own_class", update=False, **options)
+    assert own_class.bonuses[0].tolist() == pytest.approx([1 / 6] * 3)
+    with pytest.raises(ValueError, match="needs counts"):
+        group_advantages(*ARGUMENTS, **options)
+
+
+@pytest.mark.usefixtures("registry")
+def test_own_bonus_says_by_its_registration_what_it_needs_and_rules() -> None:
+    """Correctness and the number of the batch are there too: wrong samples get a signal that fades."""
+
+    @register_bonus("wrong_ones", needs_counts=False, zero_when_all_correct=True, scores_no_answer=True)
+    def wrong_ones(groups: Groups) -> torch.Tensor:
+        return (~groups.correct).to(groups.rewards.dtype) * (1 - groups.batch / 4)
+
+    rewards = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    keys = torch.tensor([[1, 2, 0], [1, 1, 1]])
+    for batch, expected in ((0, 1.0), (1, 0.75)):
+        found = group_advantages(rewards, torch.tensor([7, 8]), keys, bonus="wrong_ones", coef=1.0, batch=batch)
+        assert found.bonuses.tolist() == [[0.0, expected, expected], [0.0] * 3]
+
+
+@pytest.mark.usefixtures("registry")
+def test_own_bonus_of_another_shape_or_that_fails_counts_nothing() -> None:
+    @register_bonus("column")
+    def column(groups: Groups) -> torch.Tensor:
+        return groups.rewards[:, :1]
+
+    @register_bonus("failing")
+    def failing(groups: Groups) -> torch.Tensor:
+        raise ZeroDivisionError
+
+    counts = OutcomeCounts()
+    with pytest.raises(ValueError, match=r"'ucb\+column'.* shape of outcome_keys, \(1, 3\); got \(1, 1\)"):
+        group_advantages(*ARGUMENTS, counts, bonus="ucb+column")
+    with pytest.raises(ZeroDivisionError):
+        group_advantages(*ARGUMENTS, counts, bonus="failing")
+    assert len(counts) == 0
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize("name", ["ucb", "two words", "a+b"])
+def test_names_that_cannot_be_registered(name: str) -> None:
+    with pytest.raises(ValueError, match="must be a new name"):
+        register_bonus(name)(lambda groups: groups.rewards)
+    assert set(METHODS) == bonuses.BUILT_IN
