@@ -6,10 +6,6 @@
 #include <new>
 #include <utility>
 
-#if defined(_MSC_VER)
-#include <xmmintrin.h>
-#endif
-
 #include "exports.h"
 #include "huge_pages.h"
 
@@ -22,8 +18,6 @@ constexpr size_t kCacheLine = 64;
 inline void prefetch([[maybe_unused]] const void* address) {
 #if defined(__GNUC__)
     __builtin_prefetch(address);
-#elif defined(_MSC_VER)
-    _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0);
 #endif
 }
 

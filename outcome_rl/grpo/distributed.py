@@ -54,11 +54,13 @@ def choose_device(device: str) -> torch.device:
     """Return the device that `model.device` names; "auto" takes a GPU where there is one.
 
     Raises:
-        ValueError: it names a GPU, and PyTorch sees none.
+        ValueError: it names a GPU, and PyTorch sees none, or a device that the trainer does not support.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     chosen = torch.device(device)
+    if chosen.type not in ("cpu", "cuda"):
+        raise ValueError(f"model.device={device!r} is not supported, only cpu and cuda are; use model.device=cpu")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"model.device={device!r}, but PyTorch sees no GPU; use model.device=cpu or auto")
     return chosen

@@ -1,9 +1,10 @@
 """Run Python code where only the core dependencies can be imported: `python core_only.py CODE ARGUMENT...`.
 
 The packages that pyproject.toml asks for outside its extras, and their own dependencies, are left; every other
-installed package is hidden from the import system.
+installed package is hidden from the import system. CORE_ONLY_PLATFORM=darwin leaves those that it asks for on macOS.
 """
 
+import os
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ assert weight.grad.isfinite().all()
 print("done")
 """
 
+PLATFORM = os.environ.get("CORE_ONLY_PLATFORM", sys.platform)
+MARKERS = {"extra": "", "sys_platform": PLATFORM, "platform_system": PLATFORM.capitalize()}
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
@@ -43,7 +46,7 @@ def core_packages() -> set[str]:
     while waiting:
         requirement = Requirement(waiting.pop())
         name = canonicalize_name(requirement.name)
-        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+        if name in found or (requirement.marker and not requirement.marker.evaluate(MARKERS)):
             continue
         found.add(name)
         try:

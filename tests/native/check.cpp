@@ -1,0 +1,136 @@
+// Checks of the C++ that need no Python, for machines that are emulated: each function against a plain loop in double.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+struct CountTable;
+extern "C" {
+const char* outcome_rl_sources() noexcept;
+CountTable* count_table_create(int32_t) noexcept;
+void count_table_destroy(CountTable*) noexcept;
+int64_t count_table_size(const CountTable*) noexcept;
+int64_t count_table_total(const CountTable*) noexcept;
+bool count_table_observe(CountTable*, const int64_t*, const int64_t*, int64_t*, int64_t, int64_t) noexcept;
+void count_table_lookup(const CountTable*, const int64_t*, const int64_t*, int64_t*, int64_t, int64_t) noexcept;
+void row_statistics(
+    int32_t, const void*, const int64_t*, const uint8_t*, int64_t, int64_t, float, double*, int32_t) noexcept;
+void kept_logits(
+    int32_t, const void*, const void*, const int64_t*, const int64_t*, int64_t, int64_t, float*, int32_t) noexcept;
+}
+
+namespace {
+
+std::mt19937_64 generator(1);
+
+void require(bool yes, const char* what) {
+    if (yes) return;
+    std::fprintf(stderr, "wrong: %s\n", what);
+    std::exit(1);
+}
+
+void near(double found, double expected, double relative, const char* what) {
+    require(std::abs(found - expected) <= relative * (1 + std::abs(expected)), what);
+}
+
+// Steps of few and of many pairs, through growth, against a map.
+void check_counts() {
+    CountTable* table = count_table_create(3);
+    std::map<std::pair<int64_t, int64_t>, int64_t> known;
+    int64_t total = 0;
+    for (int step = 0; step < 40; ++step) {
+        const int64_t samples = 1 + step % 5, questions = 16;
+        std::vector<int64_t> q(questions), o(questions * samples), before(o.size()), again(o.size());
+        for (auto& key : q) key = static_cast<int64_t>(generator()) % (step % 2 ? 5 : 1000);
+        for (auto& key : o) key = static_cast<int64_t>(generator()) % (step + 1);
+        const auto n = static_cast<int64_t>(o.size());
+        require(count_table_observe(table, q.data(), o.data(), before.data(), n, questions), "observe");
+        for (int64_t i = 0; i < n; ++i) require(before[i] == known[{q[i / samples], o[i]}], "count before");
+        for (int64_t i = 0; i < n; ++i) ++known[{q[i / samples], o[i]}];
+        count_table_lookup(table, q.data(), o.data(), again.data(), n, questions);
+        for (int64_t i = 0; i < n; ++i) require(again[i] == known[{q[i / samples], o[i]}], "count after");
+        total += n;
+    }
+    require(count_table_size(table) == static_cast<int64_t>(known.size()), "number of pairs");
+    require(count_table_total(table) == total, "sum of counts");
+    count_table_destroy(table);
+}
+
+uint16_t bfloat16_of(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    return static_cast<uint16_t>(bits >> 16);
+}
+
+float float_of(uint16_t half) {
+    const uint32_t bits = static_cast<uint32_t>(half) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+// Numbers in float32, and the same rounded to bfloat16.
+struct Numbers {
+    std::vector<float> wide;
+    std::vector<uint16_t> half;
+
+    explicit Numbers(size_t n, float scale) : wide(n), half(n) {
+        std::normal_distribution<float> normal(0, scale);
+        for (size_t i = 0; i < n; ++i) {
+            half[i] = bfloat16_of(normal(generator));
+            wide[i] = float_of(half[i]);
+        }
+    }
+    const void* data(int32_t kind) const { return kind == 0 ? static_cast<const void*>(wide.data()) : half.data(); }
+};
+
+void check_rows(int32_t kind) {
+    const int64_t rows = 5, vocabulary = 1237;  // no multiple of a vector
+    const Numbers logits(rows * vocabulary, 5);
+    const std::vector<int64_t> labels{0, 1236, 7, 500, 1000};
+    std::vector<double> found(4 * rows);
+    row_statistics(kind, logits.data(kind), labels.data(), nullptr, rows, vocabulary, 1.25f, found.data(), 2);
+    for (int64_t r = 0; r < rows; ++r) {
+        const float* row = logits.wide.data() + r * vocabulary;
+        double sum = 0, weighted = 0;
+        for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(1.25 * row[v]);
+        for (int64_t v = 0; v < vocabulary; ++v) weighted += std::exp(1.25 * row[v]) / sum * 1.25 * row[v];
+        near(found[r], 1.25 * row[labels[r]] - std::log(sum), 1e-5, "log-probability");
+        near(found[rows + r], std::log(sum) - weighted, 1e-4, "entropy");
+    }
+}
+
+void check_kept_logits(int32_t kind) {
+    const int64_t width = 100, entries = 30;
+    const Numbers hidden(10 * width, 1), weight(20 * width, 1);
+    std::vector<int64_t> rows(entries), tokens(entries);
+    std::vector<float> found(entries);
+    for (int64_t e = 0; e < entries; ++e) rows[e] = e % 10, tokens[e] = e % 7 == 0 ? -1 : e % 20;
+    kept_logits(
+        kind, hidden.data(kind), weight.data(kind), rows.data(), tokens.data(), entries, width, found.data(), 1);
+    for (int64_t e = 0; e < entries; ++e) {
+        double sum = 0;
+        for (int64_t i = 0; tokens[e] >= 0 && i < width; ++i) {
+            sum += static_cast<double>(hidden.wide[rows[e] * width + i]) * weight.wide[tokens[e] * width + i];
+        }
+        near(found[e], sum, 1e-5, "logit of a kept token");
+    }
+}
+
+}  // namespace
+
+int main() {
+    require(std::strlen(outcome_rl_sources()) == 64, "digest of the sources");
+    check_counts();
+    for (const int32_t kind : {0, 1}) {
+        check_rows(kind);
+        check_kept_logits(kind);
+    }
+    std::puts("counts, rows and kept logits are right");
+}
