@@ -19,7 +19,7 @@ from typing import Any
 from outcome_rl.outcomes.canonical.forms import mathematical_form
 from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Words
-from outcome_rl.outcomes.canonical.notations import in_notation, is_word, marked_choice
+from outcome_rl.outcomes.canonical.notations import folded, in_notation, is_of_another_base, is_word, marked_choice
 
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
@@ -136,7 +136,8 @@ def canonical_text(answer: str) -> str:
         - `"q:n/d"` in lowest terms for a rational number;
         - another tag for other mathematics, such as `"r:"` for an irrational number, `"f:"` for a formula with
           variables, `"{"` for a set or list, `"("` for a tuple or open interval, `"eq:"` for an equation;
-        - `"time:"`, `"date:"`, `"base:"` for those notations, `"t:"` for words, whatever their letter case and spacing;
+        - `"time:"`, `"date:"`, `"base:"` for those notations, `"t:"` for words, whatever their spacing and first
+          capital;
         - `"s:"` and plain LaTeX for mathematics that no rule reads, and for words mixed with formulas;
         - `"l:"` and a digest for an answer that equals only itself, because it exceeds `MAX_ANSWER_CHARS` or another
           bound, or is ambiguous;
@@ -185,10 +186,12 @@ def _canonical_of_plain(plain: str) -> str:
         return ""
     if notation := in_notation(text):
         return notation
-    words = f"{Tag.WORDS}{text.replace(' ', '').casefold()}"
+    words = f"{Tag.WORDS}{folded(text)}"
     if is_word(text):
         return words
     unread = f"{Tag.UNREAD}{text.replace(', ', ',')}"
+    if is_of_another_base(text):
+        return unread
     try:
         return mathematical_form(marked_choice(plain) or plain)
     except Words:

@@ -8,13 +8,31 @@ decide.
 import re
 from collections.abc import Mapping
 
-from outcome_rl.outcomes.canonical.latex import mended, plain_latex
+from outcome_rl.outcomes.canonical.latex import COUNTER, mended, plain_latex
 from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, tokenize
 from outcome_rl.outcomes.keys import canonical_text
 
+# What math-verify drops though it tells answers apart. Texts that differ in one of these are not equal.
+_SAID = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\b(?:if|when|unless|except|at +(?:least|most)|(?:more|less|fewer) +than|about)\b",
+        r"~|\\(?:neg|lnot)(?![A-Za-z])|¬",
+        r"\\(?:land|wedge)(?![A-Za-z])|∧",
+        r"\\(?:lor|vee)(?![A-Za-z])|∨",
+        r"\\(?:angle|triangle) *\{? *([A-Z]{2,})",
+        r"\\mathbb *\{? *[A-Z]|[ℕℤℚℝℂ]",
+        r"\^ *\{? *\(",  # the order of a derivative
+        r"\b0[xXbBoO][0-9A-Fa-f]+",
+        r"\.[0-9]*\([0-9]+\)|\.[0-9]*\\(?:dot|overline)",
+        r"[0-9] ?[–—] ?[0-9]",
+    )
+)
+_MAX_NUMBER_CHARS = 12
+_CHINESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
+_UNIT_AT_END = re.compile(rf"(?<=[0-9]) ?{COUNTER}$")
 _DOTS = re.compile(r"\.\.\.|…|\\[lc]?dots(?![A-Za-z])")
-_CONDITION = re.compile(r"\b(?:if|when|unless|except|at +(?:least|most)|(?:more|less|fewer) +than|about)\b")
-_NUMBERS = ((4, 3, 5, 7, 8, 9), (6, 2, 3, 5, 9, 11))
+_NUMBERS = ((4, 3, 5, 7, 8, 9), (6, 2, 3, 5, 9, 11), (-4, -7, 5, -3, 2, -6))
 _CONSTANTS = ("e", "i", "d")
 
 
@@ -26,7 +44,7 @@ def refuted(a: str, b: str) -> bool:
     """
     if (_DOTS.search(a) is None) != (_DOTS.search(b) is None):
         return True
-    if set(_CONDITION.findall(a)) != set(_CONDITION.findall(b)):
+    if any(set(said.findall(a)) != set(said.findall(b)) for said in _SAID) or _chinese(a) != _chinese(b):
         return True
     tokens_a, tokens_b = _tokens(a), _tokens(b)
     names = sorted(_names(tokens_a) | _names(tokens_b))
@@ -38,6 +56,13 @@ def refuted(a: str, b: str) -> bool:
         if None not in values and values[0] != values[1]:
             return True
     return False
+
+
+def _chinese(text: str) -> str:
+    """Return the Chinese or Japanese words of a number, without its unit: of `5以上`, not of a sentence."""
+    if len(text.strip()) > _MAX_NUMBER_CHARS:
+        return ""
+    return "".join(_CHINESE.findall(_UNIT_AT_END.sub("", text.strip())))
 
 
 def _tokens(text: str) -> Tokens:

@@ -28,10 +28,13 @@ from outcome_rl.outcomes.canonical.lexer import (
     split,
     tokenize,
     top_level,
+    trimmed,
 )
 from outcome_rl.outcomes.canonical.lhs import (
     ELEMENT,
     EQUAL,
+    holds_label,
+    is_angle,
     is_declaration,
     is_labelled,
     label_of,
@@ -69,44 +72,89 @@ def mathematical_form(plain: str) -> str:
         Incomparable: it is ambiguous or in pieces; `TooLarge` if it exceeds a bound on length, depth, digits or work.
     """
     tokens = tokenize(plain)
-    evaluator = evaluate.Evaluator()
+    parameter = _undeclared_integer(tokens)
     if _SEPARATORS.isdisjoint(token.text for token in tokens):  # most answers
-        return _combined(list(split(tokens, ())), evaluator)
+        return _combined(list(split(tokens, ())), parameter)
+    joints = frozenset(tokens[i].text for i in positions(tokens, _JOINTS))
+    if joints & _OR and joints & _AND:
+        raise NotUnderstood("both and, or")
     groups = [list(split(group, (",",))) for group in split(tokens, (";", "and", "or"))]
     if len(groups) > 1 and all(len(group) > 1 and all(map(is_labelled, group)) for group in groups):
-        return list_key([_combined(group, evaluator) for group in groups])
-    joints = frozenset(tokens[i].text for i in positions(tokens, _JOINTS))
-    return _combined(list(split(tokens, _SEPARATORS)), evaluator, joints)
+        return list_key([_combined(group, parameter) for group in groups])
+    return _combined(list(split(tokens, _SEPARATORS)), parameter, joints)
 
 
-def _combined(items: list[Tokens], evaluator: evaluate.Evaluator, joints: frozenset[str] = frozenset()) -> str:
+class Parameter(NamedTuple):
+    """A letter that stands for any number of a domain: k of `2k, k \\in \\mathbb{Z}`."""
+
+    name: str
+    domain: str
+    is_declared: bool
+
+
+def _undeclared_integer(tokens: Tokens) -> Parameter | None:
+    """Return the k of `k \\pi`, which stands for any integer, if there is one such letter."""
+    names = {token.text for token in tokens if token.text in _INTEGERS and token.kind == "name"}
+    return Parameter(names.pop(), "Z", False) if len(names) == 1 else None
+
+
+def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozenset[str] = frozenset()) -> str:
     """Return one form for the items of a list; `joints` are the words between them."""
     items = [item for item in items if item]
     declared = [item for item in items if is_declaration(item)] if len(items) > 1 else []
     items = [item for item in items if item not in declared] or items  # `2k + 1, k \in \mathbb{Z}`
     if not items:
         raise NotUnderstood("an empty list")
-    parts = [_elements(item, evaluator) for item in items]
+    if declared:
+        parameter = _declared(declared, items)
+    evaluator = evaluate.Evaluator()
+    parts = [_elements(item, evaluator, parameter, is_alone=len(items) == 1) for item in items]
     elements = [element for part in parts for element in part]
-    sets = [element.numbers for element in elements if element.numbers is not None]
-    one_name = len({element.label for element in elements}) == 1
-    if joints and one_name and len(sets) == len(elements) > 1 and all(map(_is_condition, items)):
-        if joints <= _OR:
-            elements = [Element(set_key(intervals.union(sets)), elements[0].label, intervals.union(sets))]
-        elif joints <= _AND:  # `x < 1 and x > 3` may mean either: as a list it is itself
-            both = intervals.intersection(sets)
-            elements = [Element(set_key(both), elements[0].label, both)] if both else elements
-    if declared and any(not _ORDERS.isdisjoint(token.text for token in item) for item in items):
-        # `x > 5, x \in \mathbb{Z}` is no interval
-        if len(elements) > 1 or len(declared) > 1:
+    conditions = [not _ORDERS.isdisjoint(token.text for token in item) for item in items]
+    if any(conditions) and not all(map(_is_condition, items)):
+        raise NotUnderstood("a value and a condition")
+    if joints:
+        elements = _joined(elements, joints, are_conditions=all(map(_is_condition, items)))
+    if declared and any(conditions):  # `x > 5, x \in \mathbb{Z}` is no interval
+        if len(elements) > 1:
             raise NotUnderstood("several conditions on a domain")
         elements = [_within(_domain(declared[0]), elements[0])]
+    elif declared and not any("over " in element.key for element in elements):
+        raise NotUnderstood("a domain of nothing")
     labels = [element.label or "" for element in elements]
-    if len(elements) == len(items) > 1 and all(labels) and len({label.partition("_")[0] for label in labels}) > 1:
-        if len(set(labels)) < len(labels):
-            raise NotUnderstood("a label twice")
+    if len(elements) == len(items) > 1 and all(labels) and len(set(labels)) > 1:
+        if len({label.partition("_")[0] for label in labels}) < len(labels):
+            raise NotUnderstood("a label twice, or numbered ones")  # `x_1 = 2, x_2 = 1`: two roots, or a pair
         return _tuple_key("(", [element.key for element in sorted(elements, key=lambda e: e.label or "")], ")")
     return list_key([element.key for element in elements])
+
+
+def _joined(elements: list[Element], joints: frozenset[str], *, are_conditions: bool) -> list[Element]:
+    """Return what `and` or `or` makes of the items: of conditions one set, of numbers a list."""
+    sets = [element.numbers for element in elements if element.numbers is not None]
+    label, one_name = elements[0].label, len({element.label for element in elements}) == 1
+    is_said_in_words = joints <= frozenset(("and", "or"))
+    if one_name and len(sets) == len(elements) > 1 and are_conditions:
+        if joints <= _OR:
+            return [Element(set_key(intervals.union(sets)), label, intervals.union(sets))]
+        both = intervals.intersection(sets)
+        # `x < 1 and x > 3` may mean either: as a list it is itself
+        return [Element(set_key(both), label, both)] if both or not is_said_in_words else elements
+    if not is_said_in_words:
+        raise NotUnderstood("logic")
+    if joints <= _OR and not (one_name and (label is not None or len(sets) == len(elements))):
+        raise NotUnderstood("one of several things")
+    return elements
+
+
+def _declared(declared: list[Tokens], items: list[Tokens]) -> Parameter:
+    """Return the parameter that a list declares, which one of the other items has to hold."""
+    item = declared[0]
+    at = next(i for i, token in enumerate(item) if token.text == ELEMENT)
+    names = [token for token in trimmed(item[:at]) if token.kind != "space"]
+    if len(declared) > 1 or len(names) != 1 or not any(names[0] in other for other in items):
+        raise NotUnderstood("several parameters, or one of nothing")
+    return Parameter(names[0].text, _domain(item) or "R", True)
 
 
 def _is_condition(item: Tokens) -> bool:
@@ -140,11 +188,16 @@ def _tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
     return f"{opening}{';'.join(keys)}{closing}"
 
 
-def _elements(item: Tokens, evaluator: evaluate.Evaluator) -> list[Element]:
+def _elements(
+    item: Tokens, evaluator: evaluate.Evaluator, parameter: Parameter | None, *, is_alone: bool
+) -> list[Element]:
     """Return the values of one item: two if it holds a sign `\\pm` outside of a set."""
     signs = (1, -1) if any(token.text in _SIGNS for token in _outside_of_sets(item)) else (1,)
+    if sum(token.text == r"\pm" for token in item) > 1:
+        raise NotUnderstood("two values or four")
     has_signs = any(token.text in _SIGNS for token in item)
-    return [_Reader(evaluator, sign if has_signs else 0).statement(item) for sign in signs]
+    readers = [_Reader(evaluator, sign if has_signs else 0, parameter) for sign in signs]
+    return [reader.statement(item) if is_alone else reader.member(item) for reader in readers]
 
 
 def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
@@ -158,9 +211,10 @@ def _outside_of_sets(tokens: Tokens) -> Iterator[Token]:
 class _Reader:
     """Reads statements, with `\\pm` read as a sign: 1 or -1, and 0 where there is none."""
 
-    def __init__(self, evaluator: evaluate.Evaluator, pm: int) -> None:
+    def __init__(self, evaluator: evaluate.Evaluator, pm: int, parameter: Parameter | None) -> None:
         self.evaluator = evaluator
         self.pm = pm
+        self.parameter = parameter
 
     def parse(self, tokens: Tokens) -> Tree:
         tree = parse_expression(tokens)
@@ -192,10 +246,15 @@ class _Reader:
 
     def equation(self, sides: list[Tokens]) -> Element:
         label = label_of(sides[0])
-        if label is not None:
-            for side in sides[1:-1]:
-                self.parse(side)
-            return self.value(sides[-1])._replace(label=label)
+        if label is not None and not holds_label(label, sides[1:]) and not self.is_name(label, sides[1:]):
+            if label.startswith("("):
+                _check_tuple(label, sides[-1])
+            values = [self.value(side) for side in sides[1:]]
+            if len({value.key for value in values}) > 1:
+                raise NotUnderstood("a chain of different values")
+            return values[-1]._replace(label=label)
+        if any(is_angle(token.text) for side in sides for token in side):
+            raise NotUnderstood("an equation of angles, whose names count")
         if len(sides) > 2:
             raise NotUnderstood("a chain of equations")
         left, right = map(self.parse, sides)
@@ -214,6 +273,15 @@ class _Reader:
                 solutions = intervals.complement(others)
                 return Element(set_key(solutions), min(names), solutions)
         return Element(self.evaluator.ratio_key("eq", difference, at[0]))
+
+    def is_name(self, label: str, sides: list[Tokens]) -> bool:
+        """Whether both sides are names, as in the line `y = x`."""
+        return (
+            len(sides) == 1
+            and "(" not in label
+            and label_of(sides[0]) is not None
+            and len(names_in(self.parse(sides[0]))) == 1
+        )
 
     def congruence(self, tokens: Tokens) -> Element:
         cut = next((i for i, token in enumerate(tokens) if token.text in (r"\pmod", r"\bmod", r"\mod")), 0)
@@ -308,8 +376,11 @@ class _Reader:
     def expression(self, tree: Tree) -> Element:
         names = names_in(tree)
         if names:
-            if len(names) == 1 and names < _INTEGERS and ("constant", "pi") in nodes(tree):
-                tree = with_value(tree, min(names), ("name", "n"))
+            one = self.parameter
+            if one is not None and one.name in names and (one.is_declared or _PI in nodes(tree)):
+                if "n" not in names:
+                    tree = with_value(tree, one.name, ("name", "n"))
+                return Element(f"over {one.domain}:{self.evaluator.key(tree)}")
             return Element(self.evaluator.key(tree))
         return _number(self.evaluator.value(tree, 0))
 
@@ -321,7 +392,7 @@ class _Reader:
             return self.statement(inside)
         ends = [_infinity([token.text for token in part]) for part in parts]
         elements = [
-            self.statement(part) if end is None else Element(intervals.end_key(end))
+            self.member(part) if end is None else Element(intervals.end_key(end))
             for part, end in zip(parts, ends, strict=True)
         ]
         opening, closing = opening.replace(r"\langle", "("), closing.replace(r"\rangle", ")")
@@ -343,8 +414,19 @@ class _Reader:
                 return elements[0]._replace(label=None)
         if not inside:
             return Element(set_key(()), numbers=())
-        elements = [element for part in split(inside, (",", ";")) for element in _elements(part, self.evaluator)]
-        return _set_of(elements)
+        elements = self.elements_of(inside)
+        return Element(_braced(elements)) if any(map(_is_set, split(inside, (",", ";")))) else _set_of(elements)
+
+    def elements_of(self, inside: Tokens) -> list[Element]:
+        parts = split(inside, (",", ";"))
+        return [one for part in parts for one in _elements(part, self.evaluator, self.parameter, is_alone=False)]
+
+    def member(self, tokens: Tokens) -> Element:
+        """Return a value inside a set, a list, a tuple or a matrix: there a set is no number, not even `\\{5\\}`."""
+        if not _is_set(tokens):
+            return self.statement(tokens)
+        inside = trimmed(tokens)[1:-1]
+        return Element(_braced(self.elements_of(inside) if inside else []))
 
     def set_operation(self, parts: list[Tokens], sign: str) -> Element:
         if any(_SETS.isdisjoint(token.text for token in part) for part in parts):
@@ -362,7 +444,7 @@ class _Reader:
         return Element(set_key(first), numbers=first)
 
     def matrix(self, tokens: Tokens) -> Element:
-        """`\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}`; one column or one row is a tuple."""
+        """`\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}`; one column is a tuple."""
         end = closing(tokens, 1)
         kind = "".join(token.text for token in tokens[2:end])
         if kind == "cases":  # math-verify takes one piece for the whole
@@ -370,21 +452,43 @@ class _Reader:
         if kind not in ("pmatrix", "bmatrix", "matrix", "array", "smallmatrix"):
             raise NotUnderstood(f"the environment {kind}")
         if kind == "array":
-            end = closing(tokens, end + 1)
+            start, end = end, closing(tokens, end + 1)
+            if any(token.text == "|" for token in tokens[start:end]):
+                raise NotUnderstood("a matrix in parts")
         stop = next((i for i, token in enumerate(tokens) if token.text == r"\end"), -1)
         if stop < 0 or closing(tokens, stop + 1) != len(tokens) - 1:
             raise NotUnderstood("a matrix in an expression")
         rows = [row for row in split(tokens[end + 1 : stop], ("\\\\",)) if row]
-        cells = [[self.statement(cell).key for cell in split(row, ("&",))] for row in rows]
+        cells = [[self.member(cell).key for cell in split(row, ("&",))] for row in rows]
         if not cells or len({len(row) for row in cells}) > 1:
             raise NotUnderstood("a matrix with rows of different lengths")
-        if len(cells) == 1 or len(cells[0]) == 1:
+        if len(cells[0]) == 1:
             return Element(_tuple_key("(", (key for row in cells for key in row), ")"))
         return Element(_tuple_key("M[", (_tuple_key("(", row, ")") for row in cells), "]"))
 
 
 _SETS = frozenset(("(", "[", r"\{", r"\mathbb", r"\emptyset"))
 _INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
+_PI: Tree = ("constant", "pi")
+
+
+def _check_tuple(label: str, side: Tokens) -> None:
+    """Refuse `(y, x) = (1, 2)`: a tuple is in the order of its labels, or nobody knows in which."""
+    names, side = label[1:-1].split(","), trimmed(side)
+    is_tuple = len(side) > 0 and side[0].text == "(" and closing(side, 0) == len(side) - 1
+    if not is_tuple or len(list(split(side[1:-1], (",",)))) != len(names) or sorted(set(names)) != names:
+        raise NotUnderstood("a tuple whose labels are in another order, or of another number")
+
+
+def _is_set(tokens: Tokens) -> bool:
+    tokens = trimmed(tokens)
+    texts = [token.text for token in tokens]
+    return texts == [r"\emptyset"] or (texts[:1] == [r"\{"] and closing(tokens, 0) == len(tokens) - 1)
+
+
+def _braced(elements: list[Element]) -> str:
+    """Return the key of a set in a set: in braces, whatever it holds."""
+    return f"{{{';'.join(sorted({element.key for element in elements}))}}}"
 
 
 def _number(value: Number) -> Element:

@@ -9,10 +9,11 @@ import re
 
 _TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\!\s*|\\.|\s+|.", re.DOTALL)
 
-_DROPPED = frozenset(("$", "£", "€", r"\$", r"\(", r"\)", r"\[", r"\]", r"\!", r"\/", r"\left", r"\right", r"\middle"))
+_CURRENCIES = frozenset(("$", "£", "€", "¥", "￥", "¢", "₹", r"\$", r"\yen", r"\cent"))
+_DROPPED = _CURRENCIES | frozenset((r"\(", r"\)", r"\[", r"\]", r"\!", r"\/", r"\left", r"\right", r"\middle"))
 _DROPPED |= frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r", "m"))
 _DROPPED |= frozenset((r"\displaystyle", r"\textstyle", r"\limits", r"\rm", r"\bf", r"\it", r"\sf", r"\tt"))
-_SPACE = frozenset((r"\,", r"\:", r"\;", r"\>", "~", r"\quad", r"\qquad", r"\enspace", r"\thinspace"))
+_SPACE = frozenset((r"\,", r"\:", r"\;", r"\>", r"\quad", r"\qquad", r"\enspace", r"\thinspace"))
 _TEXT = frozenset(rf"\text{style}" for style in ("", "rm", "bf", "it", "sf", "tt", "normal"))
 _TEXT |= frozenset((r"\mathrm", r"\mbox", r"\hbox"))
 _UNWRAPPED = frozenset((r"\mathbf", r"\mathit", r"\mathsf", r"\mathtt", r"\boldsymbol", r"\operatorname"))
@@ -20,9 +21,9 @@ _UNWRAPPED |= frozenset((r"\boxed", r"\fbox"))
 _SPELLINGS = {
     r"\frac": r"\dfrac \tfrac \cfrac", r"\leq": r"\le \leqslant ≤", r"\geq": r"\ge \geqslant ≥", r"\neq": r"\ne ≠",
     "<": r"\lt ＜", ">": r"\gt ＞", "%": r"\% ％", r"\{": r"\lbrace", r"\}": r"\rbrace",
-    "|": r"\lvert \rvert \vert \mid", ",": "，", "-": "− – — －", r"\times": "×", r"\cdot": "·", r"\pi": "π",
+    "|": r"\lvert \rvert \vert \mid", ",": "，", "-": "− －", r"\times": "×", r"\cdot": "·", r"\pi": "π",
     r"\infty": "∞", r"\sqrt": "√", r"\cup": r"∪ \cupdot", r"\cap": "∩", r"\in": "∈", r"\emptyset": r"∅ \varnothing",
-    ":": r"\colon", "=": "＝", "(": "（", ")": "）", r"\approx": r"\doteq \thickapprox \asymp", "*": r"\ast",
+    ":": r"\colon", "=": "＝", "(": "（", ")": "）", r"\approx": r"\doteq \thickapprox",
     r"\binom": r"\dbinom \tbinom", "[": r"\lbrack", "]": r"\rbrack",
 }  # fmt: skip
 _RENAMED = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()}
@@ -54,9 +55,11 @@ def plain_latex(answer: str) -> str:
         invisible, sizing = sizing and token == ".", token in (r"\left", r"\right")
         if token in _DROPPED or invisible:
             continue
-        if token in _SPACE or token in ("", "\\"):  # the latter from `\ `
+        if token in _SPACE or token in ("", "\\") or (token == "~" and out and out[-1] in _ENDS):  # not `~p`
             space = True
             continue
+        if token in _DASHES and not (out and out[-1] in _DIGITS):  # `5–10` is a range
+            token = "-"
         if token in _TEXT or token in _UNWRAPPED:
             kind = "text" if token in _TEXT else "unwrapped"
             continue
@@ -112,6 +115,22 @@ _PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime(?![A-Za-z]))")
 _MATRIX = re.compile(r"Matrix\(\s*\[\s*\[([^()]*)\]\s*\]\s*\)")
 _GLUED_SPACE = re.compile(r"(\\q?quad)(?=[A-Za-z])")
 _ESCAPED_TWICE = re.compile(r"\\\\(?=[A-Za-z]{2})")
+# Digits of full width, fractions of one character, raised and lowered digits.
+_ONE_CHARACTER: dict[int, str] = {0xFF10 + digit: str(digit) for digit in range(10)} | {0xFF0E: ".", 0xFF0F: "/"}
+_FRACTIONS = "1/2 1/3 2/3 1/4 3/4 1/5 2/5 3/5 4/5 1/6 5/6 1/8 3/8 5/8 7/8"
+_ONE_CHARACTER |= {
+    ord(sign): rf"\frac{{{fraction[0]}}}{{{fraction[2]}}}"
+    for sign, fraction in zip("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞", _FRACTIONS.split(), strict=True)
+}
+_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "₀₁₂₃₄₅₆₇₈₉"
+_SCRIPTS = re.compile(rf"(?P<raised>[{_RAISED}]+)|[{_LOWERED}]+")
+
+
+def _script(match: re.Match[str]) -> str:
+    mark, signs = ("^", _RAISED) if match["raised"] else ("_", _LOWERED)
+    return f"{mark}{{{''.join('0123456789-+'[signs.index(sign)] for sign in match[0])}}}"
+
+
 _MENDS = re.compile(r"and|or|Mat|illion|hundred|quad|\*\*|!=|\\prime|[a-z] ")
 
 
@@ -121,6 +140,8 @@ def mended(answer: str) -> str:
     Short words become text, the names of functions commands, `million` a factor, `**` and `!=` the signs that they
     stand for, `^{\\prime}` a prime; Markdown emphasis and the second of two backslashes of escaped text go.
     """
+    if not answer.isascii():
+        answer = _SCRIPTS.sub(_script, answer.translate(_ONE_CHARACTER))
     if "\\\\" in answer and "\\begin" not in answer:
         answer = _ESCAPED_TWICE.sub(r"\\", answer)
     if "\\begin" in answer or "\\mbox" in answer:
@@ -158,6 +179,8 @@ def _mend(match: re.Match[str]) -> str:
 
 
 _DIGITS = "0123456789"
+_DASHES = ("–", "—")
+_ENDS = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz)]}.,")
 _BEFORE_ARGUMENT = (["^"], ["_"], [r"\sqrt"], ["]"])
 _BEFORE_SPACE = _DIGITS + ","
 
@@ -179,9 +202,13 @@ def _close_group(out: list[str], kind: str, start: int, last_group: tuple[int, i
 
 
 def _strip_end(tokens: list[str]) -> None:
-    """Remove a space and a full stop, but not the dots of `0.33...`."""
+    """Remove a space and a full stop, also that of `\\text{No.}`, but not the dots of `0.33...`."""
     while tokens[-1:] == [" "] or (tokens[-1:] == ["."] and tokens[-2:] != [".", "."]):
         tokens.pop()
+    if tokens[-2:] == [".", "}"] and tokens[-3:] != [".", ".", "}"]:
+        opening = next((i for i in reversed(range(len(tokens))) if tokens[i][-1] == "{"), 0)
+        if tokens[opening] == r"\text{":
+            del tokens[-2]
 
 
 def _join(tokens: list[str]) -> str:
@@ -215,8 +242,15 @@ UNIT_WORDS = (
     r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent(?:age)?|pct|radians?|dollars?|cents?"
     r"|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
     r"|(?:milli)?lit(?:er|re)s?|mL|ml|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
-    r"|grade|mph|km/hr?|miles ?per ?hour|miles/hour"
+    r"|mph|km/hr?|miles ?per ?hour|miles/hour"
 )
-UNIT_WORDS_IN_TEXT = rf"(?:{UNIT_WORDS}|[mgsLhJNWVK]|in|yd|mi|Hz|m/s|ft/s)"
-COUNTER = "(?![万亿千百十])[\u4e00-\u9fff]{1,4}"
-"""A Chinese or Japanese unit."""
+UNIT_WORDS_IN_TEXT = rf"(?:{UNIT_WORDS}|[mgsLhJNWV]|in|yd|mi|Hz|m/s|ft/s)"
+_COUNTERS = """
+元 块 円 美元 欧元 日元 英镑 个 個 人 名 只 隻 本 件 支 枚 张 張 棵 条 頭 头 匹 台 辆
+冊 册 颗 粒 株 户 篇 封 袋 瓶 箱 包
+页 頁 道 题 杯 碗 盒 桶 根 片 朵 座 间 套
+米 厘米 毫米 分米 千米 公里 平方米 平方厘米 平方千米 平方公里 立方米 立方厘米 克 千克 公斤 吨 升 毫升
+度 秒 分 分钟 小时 时间 時間 天 日 周 星期 年 岁 歳
+"""
+COUNTER = rf"(?:{'|'.join(sorted(_COUNTERS.split(), key=len, reverse=True))})"
+"""Chinese and Japanese units, a closed list: other characters compare, order or divide (`5以上`, `5分之一`)."""

@@ -59,14 +59,16 @@ _COMMANDS = {letter: rf"\{unicodedata.name(letter).split()[-1].lower()}" for let
 _COMMANDS |= {"λ": r"\lambda", "Δ": r"\Delta", "Ω": r"\Omega", "Σ": r"\Sigma"}
 _COMMANDS |= {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
+_TH = "(?:st|nd|rd|th)"
 _TOKEN = re.compile(
     rf"(?P<unit>(?<=[0-9}}])(?:(?:{UNIT_WORDS})(?![A-Za-z]|\^?[0-9]?\()"
-    rf"|\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT})\.? ?\}}|{COUNTER}(?![^,;]))(?:\^[23])?)"
+    rf"|\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT})\.? ?\}}|{COUNTER}(?![^,;]))(?:\^[23])?"
+    rf"|(?<=[0-9])(?:{_TH}|\^(?:{_TH}|\{{{_TH}\}}|\{{?\\text\{{ ?{_TH} ?\}}\}}?))(?![A-Za-z]))"
     r"|\\text\{(?P<text>[^{}]*)\}"
     r"|\\(?P<command>[A-Za-z]+) ?"
     r"|(?P<escape>\\.)"
-    r"|(?P<number>[0-9]*\.[0-9]*\\overline ?(?:\{[0-9]+\}|[0-9])"
-    r"|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2}(?![0-9A-Za-z.]))?)"
+    r"|(?P<number>[0-9]*\.(?:[0-9]*(?:\\overline ?(?:\{[0-9]+\}|[0-9])|\\dot ?[0-9](?:[0-9]*\\dot ?[0-9])?)|\([0-9]+\))"
+    r"|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9A-Za-z.]))?)"
     rf"|(?<![A-Za-z])(?P<bare>{'|'.join(sorted(_BARE, key=len, reverse=True))})(?![A-Za-z])"
     rf"|(?<![A-Za-z])(?P<called>{'|'.join(sorted(CALLED, key=len, reverse=True))})(?=\()"
     r"|(?P<word>[A-Za-z]{5,})"
@@ -79,8 +81,8 @@ _TOKEN = re.compile(
 _LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
 # All groups between bare commas are thousands, or none is: `54,108,12` is a list; `3 125/250` is a mixed number.
 _THOUSANDS = re.compile(
-    r"(?<!\^|_)(?:(?<![0-9],)[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])"
-    r"|(?<![A-Za-z0-9.)}\]])[0-9]{1,3}(?: [0-9]{3})+(?![ ,]?[0-9/]))(?:\.[0-9]+)?"
+    r"(?<!\^|_)(?:(?<![0-9],)[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])"
+    r"|(?<![A-Za-z0-9.)}\]])[1-9][0-9]{0,2}(?: [0-9]{3})+(?![ ,]?[0-9/]))(?:\.[0-9]+)?"
 )
 
 _BRACKETS, _CLOSED_BRACKETS = ("(", "[", r"\{"), (")", "]", r"\}")
@@ -119,7 +121,7 @@ def _token(match: re.Match[str]) -> Token:
     kind, text = match.lastgroup or "symbol", match[match.lastgroup or 0]
     if kind == "text":
         text = text.strip()
-        if text in ("and", "or", "th", "st", "nd", "rd"):
+        if text in ("and", "or"):
             return Token("symbol", text)
         if text in FUNCTION_NAMES or text in CALLED:
             return Token("command", f"\\{text}")

@@ -47,6 +47,8 @@ def _single_label(tokens: Tokens) -> str | None:
         tree = parse_expression(tokens)
     except (NotUnderstood, Incomparable):
         return None
+    if is_angle(str(tree[1])):
+        return None
     if tree == ("constant", "i") or tree == ("constant", "e"):
         return str(tree[1])
     if tree[0] == "apply" and all(part[0] in ("name", "number") for part in tree[2:]):  # `f^{-1}(x)`
@@ -54,6 +56,18 @@ def _single_label(tokens: Tokens) -> str | None:
     sides = tree[1:] if tree[0] == "/" else (tree,)
     labels = [str(side[1]) if side[0] == "name" else _segment(side) for side in sides]
     return "/".join(labels) if all(labels) else None
+
+
+def is_angle(name: str) -> bool:
+    """Whether a name is that of an angle or a triangle: in `\\angle ABC = 90^\\circ` it says which one is meant."""
+    return name.startswith((r"\angle", r"\triangle"))
+
+
+def holds_label(label: str, sides: list[Tokens]) -> bool:
+    """Whether what is labelled holds the label, as in `x = 2x - 4` and `a_n = a_{n-1} + 2`."""
+    parts = label[1:-1].split(",") if label.startswith("(") else [label]
+    bases = {part.partition("_")[0].partition("(")[0].rstrip("'") for part in parts}
+    return any(token.kind in ("name", "command") and token.text in bases for side in sides for token in side)
 
 
 def _segment(tree: Tree) -> str:

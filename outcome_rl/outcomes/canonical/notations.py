@@ -9,7 +9,7 @@ import re
 from outcome_rl.outcomes.canonical.intervals import list_key
 from outcome_rl.outcomes.canonical.lexer import GREEK
 
-_TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?(?:([ap])\.?m\.?)")
+_TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?([ap]\.?m\.?|[AP]\.?M\.?)")  # 5aM is a product
 # Without am or pm, `4:30` may be a ratio; `4:05` and `12:00` are none.
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):(0[0-9])")
 _MONTH_NAMES = "january february march april may june july august september october november december"
@@ -22,18 +22,30 @@ _SLASHED_DATE = re.compile(r"(?:0?[1-9]|[12][0-9]|3[01])/(?:0?[1-9]|[12][0-9]|3[
 _CIRCLED = re.compile("[①-⑳]+")
 _NUMBER_NAMES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _NUMERALS = _NUMBER_NAMES.split()
-_DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*)\)?"
+_DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*|[A-F]{2,}(?=\)?_\{16\}))\)?"
 _BASED = re.compile(rf"{_DIGITS}_(?:([0-9])|\{{([0-9]{{1,2}}|{'|'.join(_NUMERALS)})\}})")
+_HEXADECIMAL = re.compile(rf"{_DIGITS}_\{{(?:1[1-6]|{'|'.join(_NUMERALS[9:])})\}}", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{3,}[.!?]?|[A-Z]{2}|no|No")
 _LONE_COMMANDS = frozenset(("pi", "sqrt", "inf", "infinity", *GREEK))
+# Three or four letters that are no word: without a vowel, or of letters that only formulas put together.
+_PRODUCT = re.compile(r"[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{3,4}|[abc]{3,4}|[v-z]{3,4}")
+_LISTED_WORDS = """
+true false yes no odd even none both never always all any one two three four five six seven eight nine ten zero and or
+not the red blue green black white left right up down north south east west sunday monday tuesday wednesday thursday
+friday saturday january february march april may june july august september october november december rational
+irrational positive negative infinite infinity undefined neither increasing decreasing convergent divergent
+"""
+_WORDS_OF_ANY_CASE = frozenset(_LISTED_WORDS.split())
+_LETTERS = re.compile(r"[^\W\d_]+")
+_CAPITALIZED = re.compile(r"[A-Z][a-z]{3,}")
 _CHOICE = re.compile(r"\\text\{ ?(\([A-J]\)) ?\}.+")
 
 
 def in_notation(text: str) -> str | None:
     """Return the canonical text of a time, a date or a number in another base; None for anything else."""
     folded = text.replace(" ", "").casefold()
-    if time := _TIME.fullmatch(folded):
-        return f"time:{int(time[1])}:{time[2] or '00'}{time[3]}m"
+    if time := _TIME.fullmatch(text.replace(" ", "")):
+        return f"time:{int(time[1])}:{time[2] or '00'}{time[3][0].lower()}m"
     if clock := _CLOCK.fullmatch(folded):
         return f"time:{int(clock[1])}:{clock[2]}"
     for pattern in _DATES:
@@ -54,8 +66,29 @@ def in_notation(text: str) -> str | None:
 
 
 def is_word(text: str) -> bool:
-    """Whether a text is a word or a name: `odd`, `Evelyn`, `AB`, `no`; two small letters are a product."""
-    return _WORD.fullmatch(text) is not None and text.rstrip("!") not in _LONE_COMMANDS
+    """Whether a text is a word or a name: `odd`, `Evelyn`, `AB`, `no`; `mgh`, `xyz` and two letters are products."""
+    if _WORD.fullmatch(text) is None or text.rstrip("!") in _LONE_COMMANDS:
+        return False
+    return text.isupper() or _PRODUCT.fullmatch(text.rstrip(".!?")) is None
+
+
+def is_of_another_base(text: str) -> bool:
+    """Whether a text may be a number in a base above ten or a name with an index: `1f_{16}`."""
+    return _HEXADECIMAL.fullmatch(text) is not None
+
+
+def _known(word: str) -> str:
+    return word.casefold() if word.casefold() in _WORDS_OF_ANY_CASE else word
+
+
+def folded(words: str) -> str:
+    """Return words without spaces and without capitals that only begin a word: `Evelyn`, but not `AaBb`.
+
+    Letter case is kept where it may tell answers apart: in single letters, in names of points, and in what may be a
+    product.
+    """
+    folded = _LETTERS.sub(lambda word: _known(word[0]), words)
+    return _CAPITALIZED.sub(lambda word: word[0].lower(), folded).replace(" ", "")
 
 
 def marked_choice(plain: str) -> str | None:

@@ -22,6 +22,7 @@ from outcome_rl.outcomes.canonical.lexer import (
     Tokens,
     TooLarge,
     closing,
+    positions,
     split,
 )
 from outcome_rl.outcomes.canonical.trees import Tree, nodes, with_value
@@ -29,7 +30,7 @@ from outcome_rl.outcomes.canonical.trees import Tree, nodes, with_value
 MAX_TERMS = 100
 MAX_SERIES_SIZE = 2000
 TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
-_DECORATIONS = ("vec", "overrightarrow", "overline", "bar", "hat", "widehat", "tilde", "angle", "triangle")
+_DECORATIONS = ("vec", "overrightarrow", "overline", "bar", "hat", "widehat", "tilde")
 
 _ONE: Tree = ("number", Fraction(1))
 _TWO: Tree = ("number", Fraction(2))
@@ -46,7 +47,23 @@ def parse_expression(tokens: Tokens) -> Tree:
     tree = parser.choice()
     if parser.position != len(tokens):
         raise parser.refusal()
+    _check_unit(tokens)
     return tree
+
+
+def _check_unit(tokens: Tokens) -> None:
+    """Refuse units that are not the last thing said: `3 cm + 5 m`, `20\\% \\cdot 50`, `5 s^{-1}`, `100 + 50\\%`.
+
+    A unit or a percent sign is dropped, because a question asks for its answer in one unit. Inside a formula it would
+    change the value.
+    """
+    at = next((i for i, token in enumerate(tokens) if token.kind == "unit" or token.text == "%"), None)
+    if at is None:
+        return
+    if any(token.text not in (")", "}", "]") for token in tokens[at + 1 :]):
+        raise NotUnderstood("a unit inside a formula")
+    if tokens[at].text == "%" and any(i > 0 for i in positions(tokens, ("+", "-", r"\pm", r"\mp"))):
+        raise NotUnderstood("a sum with percents")
 
 
 class _Parser(TokenReader):
@@ -105,11 +122,19 @@ class _Parser(TokenReader):
             return False
         if (before.kind == "unit" or before.text in ("%", r"\circ")) and (kind == "number" or text == r"\frac"):
             raise Incomparable("a quantity in several units")  # `2 hours 30 minutes` is no product
+        if before.kind == "number" and self.peek(-2).text not in ("_", "^") and self.is_other_digits(before.text):
+            return False
         if kind == "command":
             return text[1:] in _FACTOR_COMMANDS
         if text == "|":
             return not self.in_bars
         return kind in ("number", "name") or text in ("(", "{")
+
+    def is_other_digits(self, number: str) -> bool:
+        """Whether a product would misread a number: `0x1F`, `0b11`, `0.1(6)`, whose digits repeat or are uncertain."""
+        if "." not in number:
+            return number[0] == "0" and (self.next.kind == "name" or self.next.text == "(")
+        return self.next.text == "(" and self.peek(1).kind == "number" and self.peek(2) == _CLOSE
 
     def signs(self) -> str:
         """Consume signs in a row; return the one that they make."""
@@ -132,22 +157,27 @@ class _Parser(TokenReader):
                 if self.next.text == "!":
                     raise self.refusal()
                 tree = ("call", "factorial2" if is_double else "factorial", tree)
-            elif self.accept("%") or self.next.kind == "unit":
-                self.position += self.next.kind == "unit"
+            elif self.accept("%"):
+                pass
+            elif self.next.kind == "unit":
+                if self.in_trigonometric or tree[0] in ("name", "apply"):  # `\sin 30 degrees`, `x_1 cm`
+                    raise self.refusal()
+                self.position += 1
             elif self.degrees():
                 if self.in_trigonometric:
                     self.descend()
                     tree = ("*", tree, _DEGREE)
             elif self.accept("^"):
-                if not self.ordinal():
-                    exponents = [self.argument()]
-                    if tree[0] == "name":  # `v^2_0`
-                        tree = ("name", tree[1] + self.subscript())
+                if tree[0] in ("name", "apply") and self.is_bracketed_index():  # `y^{(4)}` is a derivative
+                    raise self.refusal()
+                exponents = [self.argument()]
+                if tree[0] == "name":  # `v^2_0`
+                    tree = ("name", tree[1] + self.subscript())
+                self.descend()
+                while self.accept("^"):  # `2^3^2` is 2^9
                     self.descend()
-                    while self.accept("^"):  # `2^3^2` is 2^9
-                        self.descend()
-                        exponents.append(self.argument())
-                    tree = ("^", tree, reduce(lambda top, base: ("^", base, top), reversed(exponents)))
+                    exponents.append(self.argument())
+                tree = ("^", tree, reduce(lambda top, base: ("^", base, top), reversed(exponents)))
             else:
                 self.depth = depth
                 return tree
@@ -158,14 +188,11 @@ class _Parser(TokenReader):
         self.position += 2 * has_sign
         return has_sign
 
-    def ordinal(self) -> bool:
-        """Consume the rest of `12^{\text{th}}`, which is 12."""
-        start = self.position
-        braced = self.accept("{")
-        if self.accept("th", "st", "nd", "rd") and (not braced or self.accept("}")):
-            return True
-        self.position = start
-        return False
+    def is_bracketed_index(self) -> bool:
+        """Whether an exponent in braces is wholly in brackets, or one in brackets is a whole number."""
+        if self.next.text == "{" and self.peek(1).text == "(":
+            return closing(self.tokens, self.position + 1) + 1 == closing(self.tokens, self.position)
+        return self.next.text == "(" and self.peek(1).kind == "number" and self.peek(2) == _CLOSE
 
     def argument(self) -> Tree:
         """Read the operand of `^` or `\\sqrt`: a group or one token; all digits of a number are one token."""
@@ -173,7 +200,14 @@ class _Parser(TokenReader):
             tree = self.sum()
             self.expect("}")
             return tree
-        return _signed(self.signs(), self.primary())
+        sign = self.signs()
+        kind, text = self.next
+        # The `h` of `\\frac{x}h(y)` is no function: plain LaTeX has no braces around one token.
+        if kind == "name" or (kind == "command" and text[1:] in (*GREEK, "pi")):
+            self.position += 1
+            is_constant = text in ("e", "i", r"\pi") and text not in self.bound
+            return _signed(sign, ("constant", text.strip("\\")) if is_constant else ("name", text))
+        return _signed(sign, self.primary())
 
     def digit_argument(self) -> Tree:
         """Read an operand of `\\frac`: a group or one token; each digit is one token, as in TeX."""
@@ -277,6 +311,8 @@ class _Parser(TokenReader):
         start = self.position
         usual = name.partition("_")[0].partition("'")[0] in _FUNCTION_LETTERS or "'" in name
         if usual and self.accept("^"):  # `f^{-1}(x)`, `f^2(x)`
+            if self.is_bracketed_index():
+                raise self.refusal()
             exponent = self.argument()
             if self.next.text == "(":
                 return ("apply", f"{name}^{exponent}", *self.arguments())
@@ -338,6 +374,8 @@ class _Parser(TokenReader):
         if name in ("lfloor", "lceil"):
             tree = self.closed("\\r" + name[1:])
             return ("call", name[1:], tree)
+        if name in ("angle", "triangle"):
+            return ("name", f"\\{name} {self.corners(name)}{self.subscript()}")
         if name in _DECORATIONS:
             tokens = self.group()
             if not tokens or any(token.kind not in ("name", "command") for token in tokens):
@@ -345,6 +383,20 @@ class _Parser(TokenReader):
             return ("name", f"\\{name} {''.join(token.text for token in tokens)}{self.subscript()}")
         self.position -= 1
         raise self.refusal()
+
+    def corners(self, name: str) -> str:
+        """Consume the corners of an angle or a triangle: ABC and CBA are one angle, a triangle is in any order."""
+        tokens = self.group()
+        while self.next.kind == "name" and self.peek(-1).text.isupper() and self.next.text.isupper():
+            tokens.append(self.take())
+        if not tokens or any(token.kind not in ("name", "command") for token in tokens):
+            raise self.refusal()
+        if len(tokens) > 1 and (self.next.text in ("'", "_") or any(token.kind != "name" for token in tokens)):
+            raise self.refusal()
+        text = "".join(token.text for token in tokens)
+        if len(tokens) > 1 and name == "triangle":
+            return "".join(sorted(text))
+        return min(text, text[::-1]) if len(tokens) == 3 else text
 
     def called(self, name: str) -> Tree:
         """Parse a function in the notation of computer algebra: `binomial(n, k)`, `\\max(a, b)`, `\\max\\{a, b\\}`."""
@@ -402,6 +454,8 @@ class _Parser(TokenReader):
         exponent, base = None, None
         while mark := self.accept("^", "_"):
             if mark == "^":
+                if self.is_bracketed_index():
+                    raise self.refusal()
                 exponent = self.argument()
             else:
                 base = self.argument()
@@ -413,7 +467,9 @@ class _Parser(TokenReader):
             self.in_trigonometric += name in TRIGONOMETRIC
             operand = self.operand()
             self.in_trigonometric -= name in TRIGONOMETRIC
-        if exponent == ("neg", _ONE) and name in TRIGONOMETRIC:
+        if exponent == ("neg", _ONE):
+            if f"arc{name}" not in FUNCTION_NAMES:
+                raise NotUnderstood(f"the inverse of {name}, or 1 over it")
             return ("call", f"arc{name}", operand)
         call: Tree = ("call", name, operand)
         if base is not None:
@@ -453,7 +509,7 @@ _DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
 _VECTORS = (r"\vec", r"\overrightarrow", r"\hat")
 _SERIES = {"sum": "+", "prod": "*"}
 _OTHER_COMMANDS = (*_SERIES, "pi", "frac", "binom", "sqrt", "lfloor", "lceil")
-_FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_DECORATIONS, *_OTHER_COMMANDS))
+_FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_DECORATIONS, "angle", "triangle", *_OTHER_COMMANDS))
 
 
 def _is_vector(tree: Tree) -> bool:
@@ -476,9 +532,9 @@ def _signed(sign: str, tree: Tree) -> Tree:
 
 
 def _number(text: str) -> Fraction:
-    """Return the value of a decimal, which may repeat: `0.1\\overline{6}`."""
-    text, _, period = text.partition(r"\overline")
-    if not period:
+    """Return the value of a decimal, which may repeat: `0.1\\overline{6}`, `0.1\\dot6`, `0.(3)`."""
+    text, mark, period = text.partition("(") if "(" in text else text.partition("\\")
+    if not mark:
         return Fraction(int(text) if text.isdigit() else text)
-    digits = period.strip(" {}")
+    digits = "".join(sign for sign in period if sign.isdigit())
     return Fraction(f"0{text}") + Fraction(int(digits), (10 ** len(digits) - 1) * 10 ** len(text.partition(".")[2]))
