@@ -35,7 +35,8 @@ def extract_answer(response: str) -> Answer | None:
         response: any string; the completion as decoded, without the prompt.
 
     Returns:
-        The answer of the first rule that applies to the last `MAX_CHARS` characters: the last complete non-empty
+        The answer of the first rule that applies to what follows the end of the model's reasoning (`</think>`), or, if
+        none applies there, to all of the last `MAX_CHARS` characters: the last complete non-empty
         `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins them;
         `<answer>...</answer>`; `#### 42`; "the answer is ..." / "Answer: ..."; a last line "Therefore ... is 42.";
         a last line `A: 42`. Special tokens that a plain `batch_decode` leaves, such as `<|im_end|>`, end an answer.
@@ -48,11 +49,31 @@ def extract_answer(response: str) -> Answer | None:
         raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
     skipped = max(0, len(response) - MAX_CHARS)
     text = response[skipped : _end_of_text(response)]
+    thought = _end_of_reasoning(text)
+    answer = (thought and _answer_in(text[thought:], thought)) or _answer_in(text, 0)
+    return answer and answer._replace(start=answer.start + skipped, end=answer.end + skipped)
+
+
+def _answer_in(text: str, offset: int) -> Answer | None:
+    """Return the answer of a text that begins at `offset` of another one."""
     if first_box := _BOX.search(text):
         answer = _last_box(text, first_box.start())
     else:
         answer = next(filter(None, (rule(text) for rule in _FALLBACKS)), None)
-    return answer and answer._replace(start=answer.start + skipped, end=answer.end + skipped)
+    return answer and answer._replace(start=answer.start + offset, end=answer.end + offset)
+
+
+# `</think>` of DeepSeek and Qwen, `[/THINK]` of Mistral, `<|end_of_thought|>`, the final channel of gpt-oss.
+_REASONING_END = re.compile(
+    r"</(?:think|thinking|thought|reasoning)>|\[/THINK\]|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>|◁/think▷",
+    re.IGNORECASE,
+)
+
+
+def _end_of_reasoning(text: str) -> int:
+    """Return where the text after the model's reasoning begins; 0 if it does not say."""
+    end = _last_match(_REASONING_END, text)
+    return 0 if end is None else end.end()
 
 
 _SPECIAL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:eos|bos|pad|unk|(?:end|start)_of_turn)>")

@@ -19,7 +19,14 @@ from typing import Any
 from outcome_rl.outcomes.canonical.forms import mathematical_form
 from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Words
-from outcome_rl.outcomes.canonical.notations import folded, in_notation, is_of_another_base, is_word, marked_choice
+from outcome_rl.outcomes.canonical.notations import (
+    folded,
+    in_notation,
+    is_of_another_base,
+    is_word,
+    marked_choice,
+    without_value,
+)
 
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
@@ -166,7 +173,7 @@ _PLAIN_NUMBER = re.compile(
 
 @lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
 def _canonical(answer: str) -> str:
-    canonical = _canonical_of_plain(plain_latex(mended(answer)))
+    canonical = _canonical_of_plain(plain_latex(mended(without_value(answer))))
     return canonical if len(canonical) <= MAX_CANONICAL_CHARS else _digested(canonical)
 
 

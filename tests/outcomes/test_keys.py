@@ -91,7 +91,7 @@ SPELLINGS = [
     [r"10_2", r"10_{2}", r"10_{\text{two}}"],
     ["4:30 p.m.", r"\text{4:30 p.m.}", r"4:30\text{ PM}", "04:30pm"],
     ["July 4", "4 July", r"\text{July 4th}"],
-    [r"\text{(B)}", "B", "(B)", r"\textbf{(B)}\ 17"],
+    [r"\text{(B)}", "B", "(B)", r"\textbf{(B)}\ 17", "B: 17", "B) 17", "B. 17", r"\text{B. } 17"],
     [r"I_{\max} \frac{q_{0}}{\sqrt{2 L C}}", r"\frac{ q_{0} I_\max }{ \sqrt{2 C L} }"],
     [r"k\pi", r"n \pi", r"x = k\pi, k \in \mathbb{Z}"],
     ["AB", r"\text{AB}"],

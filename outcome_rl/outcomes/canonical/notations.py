@@ -39,6 +39,9 @@ _WORDS_OF_ANY_CASE = frozenset(_LISTED_WORDS.split())
 _LETTERS = re.compile(r"[^\W\d_]+")
 _CAPITALIZED = re.compile(r"[A-Z][a-z]{3,}")
 _CHOICE = re.compile(r"\\text\{ ?(\([A-J]\)) ?\}.+")
+_SPELLED_CHOICE = re.compile(
+    r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?([A-J])(?:[.:]\}?\s(?!\s*[A-Z]\b)|\)\}?)[^:=]*", re.DOTALL
+)
 
 
 def in_notation(text: str) -> str | None:
@@ -95,3 +98,12 @@ def marked_choice(plain: str) -> str | None:
     """Return the letter of a choice that is spelled out, `\\textbf{(C)}\\ 12`; None if there is none."""
     choice = _CHOICE.fullmatch(plain)
     return None if choice is None else choice[1]
+
+
+def without_value(answer: str) -> str:
+    """Return the letter of a choice with its value, `C: 12`, `C) 12`, `C. 12`; any other answer as it is.
+
+    The space and the bracket tell it from the ratio `A:B` and from `A.5`.
+    """
+    choice = _SPELLED_CHOICE.fullmatch(answer)
+    return answer if choice is None else choice[1]

@@ -12,7 +12,7 @@ from outcome_rl.outcomes.keys import canonical_text, equivalent
 
 
 class Rule(NamedTuple):
-    """What is dropped, two spellings, why it never distinguishes, and look-alikes that it must not merge."""
+    """A thing that is dropped, two spellings, why it never distinguishes, and look-alikes that it must not merge."""
 
     dropped: str
     a: str
@@ -196,10 +196,10 @@ RULES = [
     ),
     Rule(
         "a choice's value and brackets",
-        r"\textbf{(C)}\ 12",
+        "C) 12",
         "(C)",
         "the letter names the value",
-        (("(C)", "(D)"), ("C", "c")),
+        (("(C)", "(D)"), ("C", "c"), ("A: B", "A"), ("A:B", "A"), ("C.5", "C"), ("C(2)", "C")),
     ),
     # Words
     Rule(
