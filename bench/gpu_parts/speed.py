@@ -15,7 +15,8 @@ from outcome_rl.bench.loss_plans import SLOW, Plan
 from outcome_rl.bench.loss_report import Section, table
 from outcome_rl.bench.measure import interleaved_times
 from outcome_rl_kernels.loss import row_kernels_triton
-from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs
+from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.types import LogitRows
 
 
 def products(report: Report) -> Figures:
@@ -66,10 +67,9 @@ def row_passes(report: Report) -> Figures:
     }
     calls: dict[str, Callable[[], object]] = {}
     for name, (options, masked, target) in kinds.items():
-        inputs = LossInputs.of(logits[None], labels, ones, active, **options)
-        inputs = inputs if masked else inputs._replace(active=None)
-        given = LogitRows(logits, inputs.labels, 1.0, inputs.active)
-        calls[name] = partial(row_kernels_triton.default_loss_rows, given, inputs, target)
+        batch, counted = token_batch(logits[None], labels, ones, active, **options)
+        given = LogitRows(logits, batch.labels, 1.0, counted if masked else None)
+        calls[name] = partial(row_kernels_triton.default_loss_rows, given, batch, target)
     times = interleaved_times(calls, DEVICE, warmups=1, rounds=1 if DRY else 15, seconds=20)
     found: Figures = {}
     for name, measured in times.items():

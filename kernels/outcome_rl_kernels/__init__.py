@@ -18,9 +18,9 @@ from outcome_rl_kernels.loss.api import (
     policy_loss,
 )
 from outcome_rl_kernels.loss.logprobs import linear_logprobs
+from outcome_rl_kernels.loss.losses import register_token_loss
 from outcome_rl_kernels.loss.rollout_weights import rollout_weights
-from outcome_rl_kernels.loss.support import Support
-from outcome_rl_kernels.loss.token_losses import TokenLoss, register_token_loss
+from outcome_rl_kernels.loss.types import Support, TokenLoss
 
 __all__ = [
     "GroupAdvantages",

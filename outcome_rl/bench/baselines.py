@@ -22,7 +22,8 @@ from torch.nn import functional
 from outcome_rl.bench.cases import Batch, only_kept
 from outcome_rl.environment import versions_of
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
-from outcome_rl_kernels.loss.inputs import LossInputs
+from outcome_rl_kernels.loss.ratios import importance_ratios
+from outcome_rl_kernels.loss.types import LossInputs
 
 EPSILON = 0.2  # the default of linear_policy_loss
 IGNORED = -100  # the label that cross-entropies skip
@@ -84,7 +85,7 @@ def ours(hidden: Tensor, weight: Tensor, batch: Batch, **options: Any) -> Tensor
 
 def own_token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
     """Return PPO's surrogate as a user would write it, for `token_loss`."""
-    ratios, advantages = inputs.importance_ratios(logps), inputs.effective_advantages()
+    ratios, advantages = importance_ratios(logps, inputs), inputs.advantages
     return -torch.minimum(ratios * advantages, ratios.clamp(1 - EPSILON, 1 + EPSILON) * advantages)
 
 

@@ -12,7 +12,7 @@ from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.estimators import WITHOUT_REWARDS, parse_adv_estimator
 from outcome_rl_kernels.advantages.groups import NoAnswerRule, Scale
-from outcome_rl_kernels.loss.settings import AnswerMaskMode
+from outcome_rl_kernels.loss.types import AnswerMaskMode
 
 
 @dataclass(frozen=True)

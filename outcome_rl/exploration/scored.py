@@ -17,7 +17,7 @@ from outcome_rl.exploration.batch import move
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl_kernels.loss.settings import AnswerMaskMode
+from outcome_rl_kernels.loss.types import AnswerMaskMode
 
 
 @dataclass(frozen=True, eq=False)

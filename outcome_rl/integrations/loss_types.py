@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from outcome_rl_kernels.loss.settings import LossAggregation
-from outcome_rl_kernels.loss.token_losses import sapo, vespo
+from outcome_rl_kernels.loss.losses.sapo import sapo
+from outcome_rl_kernels.loss.losses.vespo import vespo
+from outcome_rl_kernels.loss.types import LossAggregation
 
 # "token-sum" where the denominator is the caller's.
 AGGREGATION: dict[str, LossAggregation] = {

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from outcome_rl_kernels import PolicyLossOutput
 from outcome_rl_kernels.backends import native_obstacle
-from outcome_rl_kernels.loss.inputs import LossInputs
+from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.types import TokenBatch
 
 needs_native = pytest.mark.skipif(native_obstacle() is not None, reason=str(native_obstacle()))
 
@@ -49,7 +50,7 @@ def misaligned(tensor: Tensor) -> Tensor:
     return copy.copy_(tensor)
 
 
-def inputs_of(lengths: list[int], **inputs: Any) -> LossInputs:
+def batch_of(lengths: list[int], **inputs: Any) -> TokenBatch:
     """Return packed sequences of these lengths, in float64; advantages of 1, all tokens active."""
     count = sum(lengths)
     arguments = {
@@ -58,7 +59,7 @@ def inputs_of(lengths: list[int], **inputs: Any) -> LossInputs:
         "mask": torch.ones(count, dtype=torch.bool),
         "cu_seqlens": torch.tensor([0, *lengths]).cumsum(0),
     }
-    return LossInputs.of(torch.empty(0, dtype=torch.float64), **(arguments | inputs))
+    return token_batch(torch.empty(0, dtype=torch.float64), **(arguments | inputs))[0]
 
 
 class Case(NamedTuple):
@@ -72,9 +73,9 @@ class Case(NamedTuple):
         exact = {name: value.double() for name, value in self.operands.items()}
         return torch.nn.functional.linear(exact["hidden"], exact["weight"], exact.get("bias")).to(dtype)
 
-    def loss_inputs(self, dtype: torch.dtype, **settings: Any) -> LossInputs:
+    def batch(self, dtype: torch.dtype, **settings: Any) -> TokenBatch:
         """The inputs as formulas take them, for operands of a dtype."""
-        return LossInputs.of(torch.empty(0, dtype=dtype), **self.inputs, **settings)
+        return token_batch(torch.empty(0, dtype=dtype), **self.inputs, **settings)[0]
 
 
 def make_case(

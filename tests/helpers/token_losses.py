@@ -9,7 +9,7 @@ from outcome_rl import TokenLoss
 
 def doubled(logps: Tensor, entropies: Tensor, inputs: Any) -> Tensor:
     """Return twice the losses of `reinforce`."""
-    return -2 * inputs.effective_advantages() * logps
+    return -2 * inputs.advantages * logps
 
 
 doubled_of_sequences = TokenLoss(doubled, needs_sequences=True, scales_with_advantage=True)

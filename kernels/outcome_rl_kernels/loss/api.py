@@ -1,28 +1,34 @@
 """The policy loss of group-based RL, from logits or straight from hidden states, as functions and as modules.
 
 Both compute log-probabilities, importance ratios, clipping, KL to a reference, answer masking and bonus-adjusted
-advantages, and reduce to a scalar; `token_loss` has the formulas.
+advantages, and reduce to a scalar; `aggregate` and `losses` have the formulas.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Impl, choose
 from outcome_rl_kernels.checks import FLOATS, check_like, check_tensor, shape_text
+from outcome_rl_kernels.loss.aggregate import metrics
 from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy_loss
-from outcome_rl_kernels.loss.inputs import LossInputs, check_head, check_rows, check_workspace, denominator
+from outcome_rl_kernels.loss.inputs import Rows, check_head, check_workspace, denominator, token_batch
 from outcome_rl_kernels.loss.logprobs import unchunked_logprobs
+from outcome_rl_kernels.loss.losses import check_settings
 from outcome_rl_kernels.loss.reference import loss_of_logprobs, reference_logprobs
-from outcome_rl_kernels.loss.settings import AnswerMaskMode, KLPenalty, LossAggregation, LossSettings, check_settings
-from outcome_rl_kernels.loss.support import Support, check_support
-from outcome_rl_kernels.loss.token_loss import contributing_tokens, metrics
-from outcome_rl_kernels.loss.token_losses import TokenLoss, TokenLossFunction
+from outcome_rl_kernels.loss.support import check_support
+from outcome_rl_kernels.loss.types import (
+    AnswerMaskMode,
+    KLPenalty,
+    LossAggregation,
+    LossSettings,
+    Support,
+    TokenLoss,
+    TokenLossFunction,
+)
 from outcome_rl_kernels.loss.vocab_parallel import vocab_shard
-
-Rows = Literal["contributing", "active", "all"]
 
 
 class LossOptions(TypedDict, total=False):
@@ -119,9 +125,8 @@ def linear_policy_loss(
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
             on a GPU (float32, bfloat16, float16) take the gradients in the forward pass, in three matrix products and
             chunks of logits; "auto" takes the fast one where it can.
-        token_loss: the policy term: "ppo" (default), "gspo", "gmpo", "cispo", "sapo", "dppo_tv", "dppo_kl", "vespo",
-            "reinforce" or another registered name (`outcome_rl_kernels.loss.token_losses` has formulas and sources); or
-            a function of your own, `(logps, entropies, inputs) -> losses`, or a `TokenLoss` of it.
+        token_loss: the policy term: "ppo" (default) or another registered name (`outcome_rl_kernels.loss.losses` has
+            formulas and sources); or your function `(logps, entropies, inputs) -> losses`, or a `TokenLoss` of it.
         bonuses: exploration bonuses, already times their coefficient, (B,) or per token; added to the advantages.
             Default None.
         answer_mask: bool like `labels`, True on the tokens of the final answer. Default None.
@@ -172,30 +177,32 @@ def linear_policy_loss(
     verl's `agg_loss`.
     """
     check_tensor("hidden", hidden, FLOATS)
-    inputs = LossInputs.of(hidden, labels, advantages, mask, **options)
+    batch, counted = token_batch(hidden, labels, advantages, mask, rows=rows, **options)
     head = check_head(hidden, weight, bias, labels)
     check_workspace(workspace_bytes)
-    computed, indices = _computed(inputs, rows)
+    active, temperature = batch.inputs.active, batch.inputs.settings.temperature
     chosen, _ = choose("linear_policy_loss", impl, hidden.device, head.hidden.dtype)
     shard = vocab_shard(vocab_group, head.weight, support, chosen)
     if support is not None:
-        support = check_support(support, computed.labels, computed.active, weight.shape[0])
+        support = check_support(support, batch.labels, active, weight.shape[0])
     if chosen == "reference" or support is not None:
-        tokens, temperature = (computed.labels, computed.active), computed.settings.temperature
-        values = unchunked_logprobs(head, *tokens, support, temperature, fp32_logits, chosen)
-        result = loss_of_logprobs(*values, computed)
+        values = unchunked_logprobs(head, batch.labels, active, support, temperature, fp32_logits, chosen)
+        result = loss_of_logprobs(*values, batch)
     else:
         result = fused_linear_policy_loss(
             head,
-            computed,
-            indices,
+            batch,
+            rows if isinstance(rows, Tensor) else None,
             compacts=rows != "all",
             impl=chosen,
             workspace_bytes=workspace_bytes,
             fp32_logits=fp32_logits,
             shard=shard,
         )
-    return _output(result, computed, inputs, labels)
+    loss, logps_N, entropies_N = result
+    logps_N, entropies_N = logps_N.detach(), entropies_N.detach()
+    measured = metrics(logps_N, entropies_N, batch, counted)
+    return PolicyLossOutput(loss, logps_N.reshape(labels.shape), entropies_N.reshape(labels.shape), measured)
 
 
 def policy_loss(
@@ -225,7 +232,7 @@ def policy_loss(
         TypeError, ValueError: as `linear_policy_loss`.
     """
     check_tensor("logits", logits, FLOATS)
-    inputs = LossInputs.of(logits, labels, advantages, mask, **options)
+    batch, counted = token_batch(logits, labels, advantages, mask, **options)
     if logits.shape[:-1] != labels.shape:
         raise ValueError(
             f"logits must have shape (*labels.shape, V) = {(*labels.shape, 'V')}; got {shape_text(logits)}"
@@ -233,12 +240,15 @@ def policy_loss(
     logits_NV = logits.reshape(-1, logits.shape[-1])
     chosen, _ = choose("policy_loss", impl, logits.device, logits.dtype)
     if chosen == "reference":
-        tokens, temperature = (inputs.labels, inputs.active), inputs.settings.temperature
-        values = reference_logprobs(logits_NV.__getitem__, *tokens, logits.shape[-1], temperature)
-        result = loss_of_logprobs(*values, inputs)
+        temperature = batch.inputs.settings.temperature
+        values = reference_logprobs(logits_NV.__getitem__, batch.labels, counted, logits.shape[-1], temperature)
+        result = loss_of_logprobs(*values, batch)
     else:
-        result = fused_policy_loss(logits_NV, inputs, impl=chosen, inplace=inplace)
-    return _output(result, inputs, inputs, labels)
+        result = fused_policy_loss(logits_NV, batch, impl=chosen, inplace=inplace)
+    loss, logps_N, entropies_N = result
+    logps_N, entropies_N = logps_N.detach(), entropies_N.detach()
+    measured = metrics(logps_N, entropies_N, batch, counted)
+    return PolicyLossOutput(loss, logps_N.reshape(labels.shape), entropies_N.reshape(labels.shape), measured)
 
 
 def loss_normalizer(
@@ -332,25 +342,3 @@ class LinearPolicyLoss(PolicyLoss):
     ) -> None:
         super().__init__(**settings)
         self.options = {"rows": rows, "workspace_bytes": workspace_bytes, "fp32_logits": fp32_logits, "impl": impl}
-
-
-def _computed(inputs: LossInputs, rows: Rows | Tensor) -> tuple[LossInputs, Tensor | None]:
-    """Return the inputs with the tokens that `rows` computes as the active ones, and its indices."""
-    if isinstance(rows, Tensor):
-        check_rows(rows, inputs.labels)
-        chosen = torch.zeros_like(inputs.labels, dtype=torch.bool).index_fill(0, rows, True)
-        return inputs._replace(active=chosen if inputs.active is None else chosen & inputs.active), rows
-    if rows == "contributing":
-        return inputs._replace(active=contributing_tokens(inputs)), None
-    if rows not in ("active", "all"):
-        raise ValueError(f"rows must be 'contributing', 'active', 'all' or a tensor of flat indices; got {rows!r}")
-    return inputs, None
-
-
-def _output(
-    result: tuple[Tensor, Tensor, Tensor], computed: LossInputs, inputs: LossInputs, labels: Tensor
-) -> PolicyLossOutput:
-    loss, logps_N, entropies_N = result[0], result[1].detach(), result[2].detach()
-    found = metrics(logps_N, entropies_N, computed)
-    found["active_tokens"] = found["computed_tokens"] if computed is inputs else inputs.num_active()
-    return PolicyLossOutput(loss, logps_N.reshape(labels.shape), entropies_N.reshape(labels.shape), found)

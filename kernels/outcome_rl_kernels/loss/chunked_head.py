@@ -8,13 +8,13 @@ Shapes: R rows (tokens), C rows of a chunk, H hidden, V vocabulary.
     d bias      += d logits_CV.sum(0)                 summed in float32
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import Head
+from outcome_rl_kernels.loss.types import Head, Wants
 
 # Every chunk reads and writes d weight. On an H200, at 790 TFLOP/s and 4.3 TB/s, that is 1.5 % of the three products of
 # 8192 bfloat16 rows.
@@ -89,17 +89,17 @@ class HeadGradients:
         num_chunks: how often `add` will be called.
     """
 
-    def __init__(self, head: Head, wants: Sequence[bool], num_chunks: int) -> None:
+    def __init__(self, head: Head, wants: Wants, num_chunks: int) -> None:
         self._head = head
         hidden_RH, weight, bias = head
         # Contiguous whatever the operands are, as `empty_gradients` says of them.
-        self._hidden_grad_RH = hidden_RH.new_empty(hidden_RH.shape) if wants[0] else None
+        self._hidden_grad_RH = hidden_RH.new_empty(hidden_RH.shape) if wants.hidden else None
         self._weight_grad = None
-        if wants[1]:
+        if wants.weight:
             new = weight.new_empty if num_chunks else weight.new_zeros  # without a chunk nothing is ever written to it
             dtype = weight.dtype if num_chunks <= _OWN_DTYPE_CHUNKS else torch.float32
             self._weight_grad = new(weight.shape, dtype=dtype)
-        self._bias_grad = None if bias is None or not wants[2] else torch.zeros_like(bias, dtype=torch.float32)
+        self._bias_grad = None if bias is None or not wants.bias else torch.zeros_like(bias, dtype=torch.float32)
 
     def add(self, rows: slice, grad_CV: Tensor) -> None:
         """Take the gradient of a chunk's logits, in the dtype of the operands."""
@@ -140,7 +140,7 @@ def spread(values: Tensor, rows_R: Tensor | None, total: int, dim: int) -> Tenso
     return values.new_zeros(shape).index_copy_(dim, rows_R, values)
 
 
-def empty_gradients(head: Head, wants: Sequence[bool]) -> tuple[Tensor, ...]:
+def empty_gradients(head: Head, wants: Wants) -> tuple[Tensor, ...]:
     """Return tensors like `HeadGradients.results`, for the operators on fake tensors."""
     return tuple(
         head.weight.new_empty(operand.shape if operand is not None and wanted else 0)

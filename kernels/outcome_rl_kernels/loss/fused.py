@@ -11,7 +11,7 @@ So the gradients are taken in the forward pass, chunk by chunk:
 
     logits_CV = hidden_CH @ weight.T              product 1
     logp_C, entropy_C                             row statistics
-    loss_C, g_C, e_C                              `token_loss`, and autograd over it
+    loss_C, g_C, e_C                              `aggregate.token_loss`, and autograd over it
     logits_CV <- d loss / d logits_CV             row gradients
     d hidden_CH = logits_CV @ weight              product 2
     d weight   += logits_CV.T @ hidden_CH         product 3
@@ -34,18 +34,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from outcome_rl_kernels.backends import Backend
+from outcome_rl_kernels.loss.aggregate import is_default, sum_active, token_loss
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
-from outcome_rl_kernels.loss.inputs import (
-    NUM_ARGUMENTS,
-    SCHEMA,
-    Head,
-    LogitRows,
-    LossInputs,
-    RowStatistics,
-    check_labels,
-)
-from outcome_rl_kernels.loss.row_kernels import RowKernels, joined, row_kernels
-from outcome_rl_kernels.loss.token_loss import is_default, token_loss
+from outcome_rl_kernels.loss.inputs import check_labels
+from outcome_rl_kernels.loss.operators import SCHEMA, batch_of, flat
+from outcome_rl_kernels.loss.row_kernels import RowKernels, RowStatistics, row_kernels
+from outcome_rl_kernels.loss.types import Head, LogitRows, TokenBatch, Wants, in_dtype, joined, select
 from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, whole_head
 
 Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropies (N,)
@@ -53,7 +47,7 @@ Result = tuple[Tensor, Tensor, Tensor]  # loss, log-probabilities (N,), entropie
 
 def fused_linear_policy_loss(
     head: Head,
-    inputs: LossInputs,
+    batch: TokenBatch,
     rows_R: Tensor | None,
     *,
     compacts: bool,
@@ -72,14 +66,14 @@ def fused_linear_policy_loss(
         workspace_bytes, fp32_logits: see `LogitChunks`.
         shard: the part of the vocabulary that the head covers.
     """
-    wants = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in head]
-    options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, *wants)
-    inputs, scale = _within_float16(inputs, head.weight.dtype)
-    loss, values_2N = _LinearPolicyLoss.apply(*head, options, inputs, shard)  # type: ignore[no-untyped-call]
+    wants = Wants(*(torch.is_grad_enabled() and x is not None and x.requires_grad for x in head))
+    options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, wants)
+    batch, scale = _within_float16(batch, head.weight.dtype)
+    loss, values_2N = _LinearPolicyLoss.apply(*head, options, batch, shard)  # type: ignore[no-untyped-call]
     return loss if scale is None else loss * scale, *values_2N.unbind()
 
 
-def fused_policy_loss(logits_NV: Tensor, inputs: LossInputs, *, impl: Backend, inplace: bool) -> Result:
+def fused_policy_loss(logits_NV: Tensor, batch: TokenBatch, *, impl: Backend, inplace: bool) -> Result:
     """Return the loss of the active tokens among N, with log-probabilities and entropies, 0 at the others.
 
     Args:
@@ -89,24 +83,25 @@ def fused_policy_loss(logits_NV: Tensor, inputs: LossInputs, *, impl: Backend, i
     """
     wants_grad = torch.is_grad_enabled() and logits_NV.requires_grad
     overwrites = inplace and wants_grad and logits_NV.is_contiguous()
-    inputs, scale = _within_float16(inputs, logits_NV.dtype)
-    loss, values_2N = _PolicyLoss.apply(logits_NV, inputs, impl, wants_grad, overwrites)  # type: ignore[no-untyped-call]
+    batch, scale = _within_float16(batch, logits_NV.dtype)
+    loss, values_2N = _PolicyLoss.apply(logits_NV, batch, impl, wants_grad, overwrites)  # type: ignore[no-untyped-call]
     return loss if scale is None else loss * scale, *values_2N.unbind()
 
 
-def _within_float16(inputs: LossInputs, dtype: torch.dtype) -> tuple[LossInputs, Tensor | None]:
-    """Return inputs whose gradients float16 can hold, and the factor of their loss; other dtypes need none.
+def _within_float16(batch: TokenBatch, dtype: torch.dtype) -> tuple[TokenBatch, Tensor | None]:
+    """Return a batch whose gradients float16 can hold, and the factor of their loss; other dtypes need none.
 
     The forward pass rounds the gradients before the loss is scaled. With weights near 1 / N, gradients of logits would
     end below float16's smallest number, 6e-8; with a largest weight of 1 / 16 only probabilities below 1e-6 do, and
     sums over a million tokens still fit. The backward pass multiplies by the factor, and a loss scale, in float32.
     """
-    if dtype != torch.float16 or inputs.weights.numel() == 0:
-        return inputs, None
-    weights = inputs.weights if inputs.active is None else inputs.weights.where(inputs.active, 0)
+    if dtype != torch.float16 or batch.weights.numel() == 0:
+        return batch, None
+    active = batch.inputs.active
+    weights = batch.weights if active is None else batch.weights.where(active, 0)
     largest = weights.amax()
     scale = 16 * largest.where(largest > 0, 1)
-    return inputs._replace(weights=inputs.weights / scale), scale
+    return batch._replace(weights=batch.weights / scale), scale
 
 
 # --- autograd
@@ -134,15 +129,15 @@ class _LinearPolicyLoss(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         options: "Options",
-        inputs: LossInputs,
+        batch: TokenBatch,
         shard: VocabShard,
     ) -> tuple[Tensor, Tensor]:
         head = Head(hidden_NH, weight, bias)
         if is_traced(hidden_NH) and shard.group is None:
-            loss, values_2N, *grads = torch.ops.outcome_rl.linear_policy_loss(*head, *options, *inputs.flat())
+            loss, values_2N, *grads = torch.ops.outcome_rl.linear_policy_loss(*head, *options, *flat(batch))
         else:
-            loss, values_2N, *grads = _linear_policy_loss(head, options, inputs, shard)
-        ctx.save_for_backward(*(grad if wanted else None for grad, wanted in zip(grads, options[-3:], strict=True)))
+            loss, values_2N, *grads = _linear_policy_loss(head, options, batch, shard)
+        ctx.save_for_backward(*(grad if wanted else None for grad, wanted in zip(grads, options.wants, strict=True)))
         ctx.mark_non_differentiable(values_2N)
         return loss, values_2N
 
@@ -154,15 +149,15 @@ class _LinearPolicyLoss(torch.autograd.Function):
 class _PolicyLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits_NV: Tensor, inputs: LossInputs, impl: Backend, wants_grad: bool, overwrites: bool
+        ctx: Any, logits_NV: Tensor, batch: TokenBatch, impl: Backend, wants_grad: bool, overwrites: bool
     ) -> tuple[Tensor, Tensor]:
         grad_NV = logits_NV
         if not is_traced(logits_NV):
-            loss, values_2N, grad_NV = _policy_loss(logits_NV, inputs, impl, wants_grad, overwrites)
+            loss, values_2N, grad_NV = _policy_loss(logits_NV, batch, impl, wants_grad, overwrites)
         elif overwrites:
-            loss, values_2N = torch.ops.outcome_rl.policy_loss_(logits_NV, impl, *inputs.flat())
+            loss, values_2N = torch.ops.outcome_rl.policy_loss_(logits_NV, impl, *flat(batch))
         else:
-            loss, values_2N, grad_NV = torch.ops.outcome_rl.policy_loss(logits_NV, impl, wants_grad, *inputs.flat())
+            loss, values_2N, grad_NV = torch.ops.outcome_rl.policy_loss(logits_NV, impl, wants_grad, *flat(batch))
         ctx.save_for_backward(grad_NV if wants_grad else None)
         ctx.mark_non_differentiable(values_2N)
         return loss, values_2N
@@ -202,58 +197,58 @@ def _scaled(loss_grad: Tensor, grads: Sequence[Tensor | None], op: str) -> list[
 
 
 class Options(NamedTuple):
-    """Arguments of `fused_linear_policy_loss`, and which of hidden states, weight and bias get a gradient."""
+    """Arguments of `fused_linear_policy_loss`, and which operands get a gradient."""
 
     rows_R: Tensor | None
     compacts: bool
     impl: Backend
     workspace_bytes: int | None
     fp32_logits: bool
-    wants_hidden: bool
-    wants_weight: bool
-    wants_bias: bool
+    wants: Wants
 
 
-def _linear_policy_loss(head: Head, options: Options, inputs: LossInputs, shard: VocabShard) -> tuple[Tensor, ...]:
+def _linear_policy_loss(head: Head, options: Options, batch: TokenBatch, shard: VocabShard) -> tuple[Tensor, ...]:
     """Loss, (2, N) log-probabilities and entropies, and gradients of hidden states, weight and bias."""
-    check_labels(inputs.labels, inputs.active, shard.vocabulary)
+    active = batch.inputs.active
+    check_labels(batch.labels, active, shard.vocabulary)
     rows_R, total = options.rows_R, len(head.hidden)
     finds_rows = rows_R is None and options.compacts
     if finds_rows:
-        rows_R = rows_of_mask(inputs.active)
+        rows_R = rows_of_mask(active)
     hidden_RH = head.hidden.contiguous()
     if rows_R is not None:
-        hidden_RH, inputs = head.hidden[rows_R], inputs.select(rows_R)
+        hidden_RH, batch = head.hidden[rows_R], select(batch, rows_R)
     if finds_rows:
-        inputs = inputs._replace(active=None)
-    elif rows_R is not None and inputs.active is not None:
-        hidden_RH.masked_fill_(~inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
+        batch = batch._replace(inputs=batch.inputs._replace(active=None))
+    elif rows_R is not None and batch.inputs.active is not None:
+        hidden_RH.masked_fill_(~batch.inputs.active[:, None], 0)  # NaN times a gradient of 0 would reach d weight
 
-    columns_3R, gradients = _over_chunks(head._replace(hidden=hidden_RH), options, inputs, shard)
-    loss, values_2R = _sum(columns_3R, inputs)
+    columns_3R, gradients = _over_chunks(head._replace(hidden=hidden_RH), options, batch, shard)
+    loss, values_2R = _sum(columns_3R, batch.inputs.active)
     hidden_grad, weight_grad, bias_grad = gradients.results()
-    if options.wants_hidden:
+    if options.wants.hidden:
         hidden_grad = spread(shard.summed(hidden_grad), rows_R, total, dim=0)
     return loss, spread(values_2R, rows_R, total, dim=1), hidden_grad, weight_grad, bias_grad
 
 
-def _over_chunks(head: Head, options: Options, inputs: LossInputs, shard: VocabShard) -> tuple[Tensor, HeadGradients]:
+def _over_chunks(head: Head, options: Options, batch: TokenBatch, shard: VocabShard) -> tuple[Tensor, HeadGradients]:
     """Return losses times weights, logps and entropies, (3, R), and the gradients; the logits end with the call."""
-    wants, kernels = options[-3:], kernels_of(options.impl, shard)
+    wants, kernels = options.wants, kernels_of(options.impl, shard)
     chunks = LogitChunks(head, options.workspace_bytes, fp32_logits=options.fp32_logits, widest=shard.widest)
     gradients = HeadGradients(head, wants, len(chunks))
-    if inputs.needs_sequences() and len(chunks) > 1:
-        statistics = [kernels.row_statistics(_rows(logits_CV, inputs.select(rows))) for rows, logits_CV in chunks]
-        terms = _terms(joined(statistics), inputs, wants_grad=any(wants))
+    if batch.inputs.sequences is not None and len(chunks) > 1:
+        labelled = LogitRows(head.hidden, batch.labels, batch.inputs.settings.temperature, batch.inputs.active)
+        statistics = [kernels.row_statistics(_rows(logits_CV, labelled, rows)) for rows, logits_CV in chunks]
+        terms = _terms(joined(statistics), batch, wants_grad=any(wants))
         for rows, logits_CV in chunks if any(wants) else ():
             grad_CV = chunks.gradients_of(logits_CV)
-            _write_gradients(logits_CV, inputs.select(rows), kernels, terms.select(rows), grad_CV)
+            _write_gradients(_rows(logits_CV, labelled, rows), kernels, select(terms, rows), grad_CV)
             gradients.add(rows, grad_CV)
         return terms.columns_3R, gradients
     parts = [head.hidden.new_zeros(3, 0, dtype=torch.float32)] if len(chunks) == 0 else []
     for rows, logits_CV in chunks:
         room_CV = chunks.gradients_of(logits_CV) if any(wants) else None
-        chunk = inputs if len(chunks) == 1 else inputs.select(rows)
+        chunk = batch if len(chunks) == 1 else select(batch, rows)
         parts.append(_loss_of_rows(logits_CV, chunk, kernels, room_CV))
         if room_CV is not None:
             gradients.add(rows, room_CV)
@@ -261,17 +256,18 @@ def _over_chunks(head: Head, options: Options, inputs: LossInputs, shard: VocabS
 
 
 def _policy_loss(
-    logits_NV: Tensor, inputs: LossInputs, impl: Backend, wants_grad: bool, overwrites: bool
+    logits_NV: Tensor, batch: TokenBatch, impl: Backend, wants_grad: bool, overwrites: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss, (2, N) log-probabilities and entropies, and the gradient of the logits."""
-    check_labels(inputs.labels, inputs.active, logits_NV.shape[1])
+    active = batch.inputs.active
+    check_labels(batch.labels, active, logits_NV.shape[1])
     rows_NV, grad_NV = logits_NV.contiguous(), None
     if overwrites:
         grad_NV = logits_NV
         torch.autograd.graph.increment_version(logits_NV)  # so that autograd notices if another gradient needs them
     elif wants_grad:  # a copy that the layout forced is room for the gradient
         grad_NV = torch.empty_like(logits_NV) if rows_NV is logits_NV else rows_NV
-    loss, values_2N = _sum(_loss_of_rows(rows_NV, inputs, row_kernels(impl), grad_NV), inputs)
+    loss, values_2N = _sum(_loss_of_rows(rows_NV, batch, row_kernels(impl), grad_NV), active)
     return loss, values_2N, logits_NV.new_empty(0) if grad_NV is None else grad_NV
 
 
@@ -287,42 +283,45 @@ class _Terms(NamedTuple):
     def columns_3R(self) -> Tensor:
         return torch.stack([self.losses_R, self.statistics.logps_R, self.statistics.entropies_R])
 
-    def select(self, rows: slice) -> "_Terms":
-        columns = {name: column[rows] for name, column in self._asdict().items() if isinstance(column, Tensor)}
-        return self._replace(statistics=self.statistics.select(rows), **columns)
 
-
-def _loss_of_rows(logits_RV: Tensor, inputs: LossInputs, kernels: RowKernels, grad_RV: Tensor | None) -> Tensor:
+def _loss_of_rows(logits_RV: Tensor, batch: TokenBatch, kernels: RowKernels, grad_RV: Tensor | None) -> Tensor:
     """Losses times weights, log-probabilities and entropies of rows, (3, R); their gradient goes to `grad_RV`."""
-    if kernels.default_loss_rows is not None and is_default(inputs):
-        return kernels.default_loss_rows(_rows(logits_RV, inputs), inputs, grad_RV)
-    statistics = kernels.row_statistics(_rows(logits_RV, inputs))
-    terms = _terms(statistics, inputs, wants_grad=grad_RV is not None)
+    rows = LogitRows(logits_RV, batch.labels, batch.inputs.settings.temperature, batch.inputs.active)
+    if kernels.default_loss_rows is not None and is_default(batch):
+        return kernels.default_loss_rows(rows, batch, grad_RV)
+    terms = _terms(kernels.row_statistics(rows), batch, wants_grad=grad_RV is not None)
     if grad_RV is not None:
-        _write_gradients(logits_RV, inputs, kernels, terms, grad_RV)
+        _write_gradients(rows, kernels, terms, grad_RV)
     return terms.columns_3R
 
 
-def _write_gradients(
-    logits_RV: Tensor, inputs: LossInputs, kernels: RowKernels, terms: _Terms, grad_RV: Tensor
-) -> None:
+def _rows(logits_CV: Tensor, all_rows: LogitRows, rows: slice) -> LogitRows:
+    """Return the logits of a chunk, with its labels among those of all rows."""
+    active_R = all_rows.active_R
+    return all_rows._replace(
+        logits_RV=logits_CV,
+        labels_R=all_rows.labels_R[rows],
+        active_R=None if active_R is None else active_R[rows],
+    )
+
+
+def _write_gradients(rows: LogitRows, kernels: RowKernels, terms: _Terms, grad_RV: Tensor) -> None:
     assert terms.logp_grads_R is not None
-    grads = terms.logp_grads_R, terms.entropy_grads_R
-    kernels.row_gradients(_rows(logits_RV, inputs), terms.statistics, *grads, grad_RV)
+    kernels.row_gradients(rows, terms.statistics, terms.logp_grads_R, terms.entropy_grads_R, grad_RV)
 
 
-def _terms(statistics: RowStatistics, inputs: LossInputs, *, wants_grad: bool) -> _Terms:
-    logps_R, entropies_R, _ = statistics
-    inputs = inputs.to(logps_R.dtype)  # once, not at every operation
+def _terms(statistics: RowStatistics, batch: TokenBatch, *, wants_grad: bool) -> _Terms:
+    logps_R, entropies_R = statistics.logps_R, statistics.entropies_R
+    batch = in_dtype(batch, logps_R.dtype)  # once, not at every operation
     if not wants_grad:
-        return _Terms(statistics, token_loss(logps_R, entropies_R, inputs) * inputs.weights, None, None)
+        return _Terms(statistics, token_loss(logps_R, entropies_R, batch) * batch.weights, None, None)
     leaves = logps_R.detach().requires_grad_(), entropies_R.detach().requires_grad_()
     with _autograd():
-        losses_R = token_loss(*leaves, inputs)
-        logp_grads_R, entropy_grads_R = torch.autograd.grad(losses_R, leaves, inputs.weights, allow_unused=True)
+        losses_R = token_loss(*leaves, batch)
+        logp_grads_R, entropy_grads_R = torch.autograd.grad(losses_R, leaves, batch.weights, allow_unused=True)
     if logp_grads_R is None:
         logp_grads_R = torch.zeros_like(logps_R)
-    return _Terms(statistics, losses_R.detach() * inputs.weights, logp_grads_R, entropy_grads_R)
+    return _Terms(statistics, losses_R.detach() * batch.weights, logp_grads_R, entropy_grads_R)
 
 
 @contextmanager
@@ -334,15 +333,11 @@ def _autograd() -> Iterator[None]:
         yield
 
 
-def _rows(logits_RV: Tensor, inputs: LossInputs) -> LogitRows:
-    return LogitRows(logits_RV, inputs.labels, inputs.settings.temperature, inputs.active)
-
-
-def _sum(columns_3R: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+def _sum(columns_3R: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the loss, 0-d, and log-probabilities and entropies, from the result of `_loss_of_rows`."""
     losses_R, logps_R, _ = columns_3R
     # An answer token drops its policy term, but logits or a label that are broken must show even there.
-    loss = inputs.sum_active(logps_R.where(logps_R.isnan(), losses_R))
+    loss = sum_active(logps_R.where(logps_R.isnan(), losses_R), active)
     return loss.float(), columns_3R[1:].float()
 
 
@@ -359,18 +354,39 @@ def _register(
     operator.register_fake(fake)
 
 
-def _linear_operator(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
-    options, inputs = Options._make(arguments[:-NUM_ARGUMENTS]), LossInputs.of_flat(arguments[-NUM_ARGUMENTS:])
-    return _linear_policy_loss(Head(hidden_NH, weight, bias), options, inputs, whole_head(weight))
+def _linear_operator(
+    hidden_NH: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    rows_R: Tensor | None,
+    compacts: bool,
+    impl: Backend,
+    workspace_bytes: int | None,
+    fp32_logits: bool,
+    wants: list[bool],
+    *batch: Any,
+) -> tuple[Tensor, ...]:
+    options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, Wants(*wants))
+    return _linear_policy_loss(Head(hidden_NH, weight, bias), options, batch_of(*batch), whole_head(weight))
 
 
-def _linear_fake(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
-    wants = Options._make(arguments[:-NUM_ARGUMENTS])[-3:]
-    return *_results_without_data(hidden_NH), *empty_gradients(Head(hidden_NH, weight, bias), wants)
+def _linear_fake(
+    hidden_NH: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    rows_R: Tensor | None,
+    compacts: bool,
+    impl: Backend,
+    workspace_bytes: int | None,
+    fp32_logits: bool,
+    wants: list[bool],
+    *batch: Any,
+) -> tuple[Tensor, ...]:
+    return *_results_without_data(hidden_NH), *empty_gradients(Head(hidden_NH, weight, bias), Wants(*wants))
 
 
 def _logits_operator(logits_NV: Tensor, impl: Backend, wants_grad: bool, *arguments: Any) -> tuple[Tensor, ...]:
-    return _policy_loss(logits_NV, LossInputs.of_flat(arguments), impl, wants_grad, overwrites=False)
+    return _policy_loss(logits_NV, batch_of(*arguments), impl, wants_grad, overwrites=False)
 
 
 def _logits_fake(logits_NV: Tensor, impl: Backend, wants_grad: bool, *arguments: Any) -> tuple[Tensor, ...]:
@@ -378,7 +394,7 @@ def _logits_fake(logits_NV: Tensor, impl: Backend, wants_grad: bool, *arguments:
 
 
 def _logits_operator_(logits_NV: Tensor, impl: Backend, *arguments: Any) -> tuple[Tensor, ...]:
-    return _policy_loss(logits_NV, LossInputs.of_flat(arguments), impl, wants_grad=True, overwrites=True)[:2]
+    return _policy_loss(logits_NV, batch_of(*arguments), impl, wants_grad=True, overwrites=True)[:2]
 
 
 def _logits_fake_(logits_NV: Tensor, impl: Backend, *arguments: Any) -> tuple[Tensor, ...]:
@@ -392,7 +408,7 @@ def _results_without_data(rows_NX: Tensor) -> tuple[Tensor, Tensor]:
 _register(
     "linear_policy_loss",
     "Tensor hidden, Tensor weight, Tensor? bias, Tensor? rows, bool compacts, str impl, SymInt? workspace_bytes, "
-    "bool fp32_logits, bool wants_hidden, bool wants_weight, bool wants_bias",
+    "bool fp32_logits, bool[] wants",
     _linear_operator,
     _linear_fake,
     results=5,

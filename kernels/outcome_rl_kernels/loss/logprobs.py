@@ -6,7 +6,6 @@ gradient of a row, `fused`). A loss that is known beforehand is better off with 
 Under `torch.compile` they are the operators `torch.ops.outcome_rl.linear_logprobs` and `linear_logprobs_backward`.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,9 +15,10 @@ from outcome_rl_kernels.backends import Backend, Impl, choose
 from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.fused import is_traced, refuse_second_derivatives
-from outcome_rl_kernels.loss.inputs import Head, LogitRows, check_head, check_labels, check_workspace
+from outcome_rl_kernels.loss.inputs import check_head, check_labels, check_workspace
 from outcome_rl_kernels.loss.reference import head_logits, reference_logprobs
-from outcome_rl_kernels.loss.support import Support, check_support, kept_logits_of_head, support_logprobs
+from outcome_rl_kernels.loss.support import check_support, kept_logits_of_head, support_logprobs
+from outcome_rl_kernels.loss.types import Head, LogitRows, Support, Wants, wants_of
 from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, vocab_shard, whole_head
 
 
@@ -47,7 +47,7 @@ def linear_logprobs(
         weight: (V, H), the lm_head weight, in the dtype of `hidden`.
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
         bias: (V,) or None.
-        support: the tokens that the sampler kept, as for `linear_policy_loss`; the softmax is then over them alone.
+        support: the tokens that the sampler kept, as for `linear_policy_loss`; the softmax is then over them only.
         vocab_group: ranks among which the vocabulary is sharded, as for `linear_policy_loss`.
         temperature: > 0, divides the logits.
         mask: bool like `labels`; rows where it is False cost nothing and return 0. This synchronises with the GPU
@@ -145,10 +145,10 @@ class _LinearLogprobs(torch.autograd.Function):
     def backward(ctx: Any, grads_2N: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives(grads_2N, "linear_logprobs")
         *head, mask_N, labels_N = ctx.saved_tensors
-        wants = ctx.needs_input_grad[:3]
+        wants = wants_of(ctx)
         if is_traced(grads_2N) and ctx.shard.group is None:
             columns = grads_2N, *head, mask_N, labels_N
-            grads = torch.ops.outcome_rl.linear_logprobs_backward(*columns, *ctx.options, *wants)
+            grads = torch.ops.outcome_rl.linear_logprobs_backward(*columns, *ctx.options, wants)
         else:
             grads = _gradients(grads_2N, Head(*head), mask_N, labels_N, ctx.options, ctx.shard, wants)
         return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 4
@@ -164,7 +164,8 @@ def _values(head: Head, mask_N: Tensor | None, labels_N: Tensor, options: _Optio
     kernels = kernels_of(options.impl, shard)
     for rows, logits_CV in _chunks(head._replace(hidden=hidden_RH), options, shard):
         chunk = LogitRows(logits_CV, labels_R[rows], options.temperature)
-        values_2R[0, rows], values_2R[1, rows], _ = kernels.row_statistics(chunk)
+        statistics = kernels.row_statistics(chunk)
+        values_2R[0, rows], values_2R[1, rows] = statistics.logps_R, statistics.entropies_R
     return spread(values_2R, rows_R, len(labels_N), dim=1)
 
 
@@ -175,7 +176,7 @@ def _gradients(
     labels_N: Tensor,
     options: _Options,
     shard: VocabShard,
-    wants: Sequence[bool],
+    wants: Wants,
 ) -> tuple[Tensor, Tensor, Tensor]:
     rows_R = rows_of_mask(mask_N)
     hidden_RH, labels_R, grads_2R = head.hidden.contiguous(), labels_N, grads_2N
@@ -196,7 +197,7 @@ def _gradients(
         return gradients
 
     hidden_grad, weight_grad, bias_grad = over_chunks().results()
-    if wants[0]:
+    if wants.hidden:
         hidden_grad = spread(shard.summed(hidden_grad), rows_R, len(labels_N), dim=0)
     return hidden_grad, weight_grad, bias_grad
 
@@ -227,18 +228,17 @@ def _(hidden_NH: Tensor, *arguments: Any) -> Tensor:
 @torch.library.custom_op(
     "outcome_rl::linear_logprobs_backward",
     mutates_args=(),
-    schema=f"(Tensor grads, {_ARGUMENTS}, bool wants_hidden, bool wants_weight, bool wants_bias) "
-    "-> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor grads, {_ARGUMENTS}, bool[] wants) -> (Tensor, Tensor, Tensor)",
 )
 def _backward(
     grads_2N: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    mask_N, labels_N, *options, wants_hidden, wants_weight, wants_bias = arguments
-    wants = wants_hidden, wants_weight, wants_bias
+    mask_N, labels_N, *options, wants = arguments
     head = Head(hidden_NH, weight, bias)
-    return _gradients(grads_2N, head, mask_N, labels_N, _Options(*options), whole_head(weight), wants)
+    return _gradients(grads_2N, head, mask_N, labels_N, _Options(*options), whole_head(weight), Wants(*wants))
 
 
 @_backward.register_fake
 def _(grads_2N: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> tuple[Tensor, ...]:
-    return empty_gradients(Head(hidden_NH, weight, bias), arguments[-3:])
+    *_, wants = arguments
+    return empty_gradients(Head(hidden_NH, weight, bias), Wants(*wants))

@@ -1,6 +1,6 @@
 """The policy loss and its log-probabilities in plain PyTorch, for any dtype up to float64: the specification.
 
-Shapes: N tokens, R of them computed, H hidden, V vocabulary. `token_loss` has the formulas.
+Shapes: N tokens, R of them computed, H hidden, V vocabulary. `aggregate` has the formulas.
 """
 
 from collections.abc import Callable
@@ -8,8 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import Head, LossInputs, check_labels
-from outcome_rl_kernels.loss.token_loss import token_loss
+from outcome_rl_kernels.loss.aggregate import sum_active, token_loss
+from outcome_rl_kernels.loss.inputs import check_labels
+from outcome_rl_kernels.loss.types import Head, TokenBatch, in_dtype
 
 
 def head_logits(head: Head, rows_R: Tensor, *, fp32_logits: bool) -> Tensor:
@@ -52,11 +53,11 @@ def reference_logprobs(
     return logps_N, entropies_N
 
 
-def loss_of_logprobs(logps_N: Tensor, entropies_N: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the loss, by autograd through log-probabilities and entropies, and the two in the dtype of the inputs."""
+def loss_of_logprobs(logps_N: Tensor, entropies_N: Tensor, batch: TokenBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the loss, by autograd through log-probabilities and entropies, and the two in the dtype of the weights."""
     # What inactive tokens get, NaN perhaps, ends in the zeros of log-probabilities and entropies.
-    losses_N = token_loss(logps_N, entropies_N, inputs.to(logps_N.dtype))
+    losses_N = token_loss(logps_N, entropies_N, in_dtype(batch, logps_N.dtype))
     # An answer token drops its policy term, but logits or a label that are broken must show even there.
-    loss = inputs.sum_active(logps_N.where(logps_N.isnan(), losses_N * inputs.weights))
-    dtype = inputs.weights.dtype
+    loss = sum_active(logps_N.where(logps_N.isnan(), losses_N * batch.weights), batch.inputs.active)
+    dtype = batch.weights.dtype
     return loss.to(dtype), logps_N.to(dtype), entropies_N.to(dtype)

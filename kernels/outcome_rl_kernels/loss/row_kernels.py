@@ -4,20 +4,33 @@ Shapes: R rows (tokens), V vocabulary. `row_kernels_cpu` (C++) and `row_kernels_
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.loss import row_kernels_cpu
-from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs, RowStatistics
+from outcome_rl_kernels.loss.types import LogitRows, TokenBatch
 
 LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would be NaN
 
 
+class RowStatistics(Protocol):
+    """Log-probabilities of the labels and entropies, (R,); each kind of kernels adds what its gradients need.
+
+    A NamedTuple of tensors whose last dimension are the rows.
+    """
+
+    @property
+    def logps_R(self) -> Tensor: ...
+
+    @property
+    def entropies_R(self) -> Tensor: ...
+
+
 class RowKernels(Protocol):
     @property
-    def default_loss_rows(self) -> Callable[[LogitRows, LossInputs, Tensor | None], Tensor] | None:
+    def default_loss_rows(self) -> Callable[[LogitRows, TokenBatch, Tensor | None], Tensor] | None:
         """The default loss in one launch, where there is a kernel for it: weighted losses, logps and entropies, (3, R).
 
         The gradient of the sum of the losses goes to the last argument, unless that is None.
@@ -26,10 +39,13 @@ class RowKernels(Protocol):
     def row_statistics(self, rows: LogitRows) -> RowStatistics:
         """Return the statistics of every row; each logit is read once from memory."""
 
+    def log_sums(self, statistics: Any, temperature: float) -> Tensor:
+        """Return the log-sum-exp of each row's logits / temperature, float64, from statistics of these kernels."""
+
     def row_gradients(
         self,
         rows: LogitRows,
-        statistics: RowStatistics,
+        statistics: Any,
         logp_grads_R: Tensor,
         entropy_grads_R: Tensor | None,
         grad_RV: Tensor,
@@ -37,7 +53,7 @@ class RowKernels(Protocol):
         """Write the gradient, by the logits, of a function of their log-probabilities and entropies.
 
         Args:
-            statistics: of the same rows.
+            statistics: those of the same rows, by these kernels.
             logp_grads_R, entropy_grads_R: derivatives of that function; None is zero.
             grad_RV: where the gradient goes: the logits themselves, or a tensor of their dtype or, for float32 logits,
                 of half precision.
@@ -62,8 +78,3 @@ def gradient_of_tokens(
     # 1 - p cancels where the row is peaked, so it is taken from the logarithm.
     grads = logp_grads * torch.where(is_label, -log_p.expm1(), -p)
     return grads if entropy_grads is None else grads - entropy_grads * p * (log_p + entropies)
-
-
-def joined(parts: list[RowStatistics]) -> RowStatistics:
-    """Return the statistics of consecutive parts of the rows as one."""
-    return RowStatistics(*(torch.cat(columns, dim=-1) for columns in zip(*parts, strict=True)))

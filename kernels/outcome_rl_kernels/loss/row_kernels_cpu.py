@@ -1,34 +1,53 @@
 """The row kernels on the CPU, in C++ (csrc/row_kernels.cpp)."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import aligned, native_library
-from outcome_rl_kernels.loss.inputs import LogitRows, RowStatistics
+from outcome_rl_kernels.loss.types import LogitRows
 
 default_loss_rows = None
 
 
-def row_statistics(rows: LogitRows) -> RowStatistics:
+class CpuStatistics(NamedTuple):
+    """Rows of the library: log-probabilities, entropies, maxima of logits / temperature, log-sums above them."""
+
+    columns_4R: Tensor  # float64
+
+    @property
+    def logps_R(self) -> Tensor:
+        return self.columns_4R[0]
+
+    @property
+    def entropies_R(self) -> Tensor:
+        return self.columns_4R[1]
+
+
+def row_statistics(rows: LogitRows) -> CpuStatistics:
     """As in `RowKernels`, for float32 or bfloat16 logits; in float64."""
     rows, columns_4R = _aligned(rows), torch.empty(4, len(rows.logits_RV), dtype=torch.float64)
     native_library(release_gil=True).row_statistics(
         *_arguments(rows, None), columns_4R.data_ptr(), torch.get_num_threads()
     )
-    return RowStatistics(columns_4R[0], columns_4R[1], columns_4R)
+    return CpuStatistics(columns_4R)
+
+
+def log_sums(statistics: CpuStatistics, temperature: float) -> Tensor:
+    """As in `RowKernels`."""
+    return statistics.columns_4R[2] + statistics.columns_4R[3]
 
 
 def row_gradients(
     rows: LogitRows,
-    statistics: RowStatistics,
+    statistics: CpuStatistics,
     logp_grads_R: Tensor,
     entropy_grads_R: Tensor | None,
     grad_RV: Tensor,
 ) -> None:
     """As in `RowKernels`."""
-    rows, to_RV, given = _aligned(rows), aligned(grad_RV), (statistics.others_KR, logp_grads_R, entropy_grads_R)
+    rows, to_RV, given = _aligned(rows), aligned(grad_RV), (statistics.columns_4R, logp_grads_R, entropy_grads_R)
     columns = [None if column is None else aligned(column.double()) for column in given]
     native_library(release_gil=True).row_gradients(
         *_arguments(rows, grad_RV), *map(_pointer, columns), to_RV.data_ptr(), torch.get_num_threads()

@@ -18,21 +18,21 @@ row's logp, loss and gradient NaN.
 L2 cache. Hints to the cache ask for that, and there is one program of 1024 threads per multiprocessor, which takes
 row after row: on an H100 or H200, 132 rows are under way, 34 MB of bfloat16 at V = 128256 against 50 MB of cache. In
 float32 they are twice as much, and the second read is from memory. The same holds for every other formula,
-which uses `row_statistics`, `token_loss` and `row_gradients`.
+which uses `row_statistics`, `aggregate.token_loss` and `row_gradients`.
 
 Each thread loads 16 bytes at a time and folds them into a maximum and sums of its own; threads meet only at the end of
 the row. Rows without that alignment (V, stride or start not a multiple of 16) are correct but slower. Everything is
 deterministic: a row belongs to one program, and its sums have one order.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs, RowStatistics
+from outcome_rl_kernels.loss.types import LogitRows, TokenBatch
 
 _LOG2_E = 1.4426950408889634
 _LN_2 = tl.constexpr(0.6931471805599453)
@@ -203,8 +203,6 @@ def _default_loss_kernel(
     active_ptr,
     weights_ptr,
     advantages_ptr,
-    bonuses_ptr,
-    without_bonus_ptr,
     without_policy_ptr,
     ref_logps_ptr,
     old_logps_ptr,
@@ -237,11 +235,6 @@ def _default_loss_kernel(
             logp, entropy = _logp_and_entropy(label_logit, maximum, total, mean, inverse_temperature)
 
             advantage = tl.load(advantages_ptr + row)
-            if bonuses_ptr is not None:
-                bonus = tl.load(bonuses_ptr + row)
-                if without_bonus_ptr is not None:
-                    bonus = tl.where(tl.load(without_bonus_ptr + row), 0.0, bonus)
-                advantage += bonus
             ratio = tl.exp(logp - (tl.load(old_logps_ptr + row) if old_logps_ptr is not None else logp))
             gain = ratio * advantage
             clipped_ratio = tl.where(ratio < ratio_low, ratio_low, tl.where(ratio > ratio_high, ratio_high, ratio))
@@ -286,16 +279,35 @@ def _default_loss_kernel(
                 _write_zeros(grad_ptr + row * stride_grad, vocabulary, BLOCK_V)
 
 
-def row_statistics(rows: LogitRows) -> RowStatistics:
+class TritonStatistics(NamedTuple):
+    """Rows of the kernels: logp, entropy, m, S and mean."""
+
+    columns_5R: Tensor  # float32
+
+    @property
+    def logps_R(self) -> Tensor:
+        return self.columns_5R[0]
+
+    @property
+    def entropies_R(self) -> Tensor:
+        return self.columns_5R[1]
+
+
+def row_statistics(rows: LogitRows) -> TritonStatistics:
     """As in `RowKernels`, for float32, bfloat16 or float16 logits with contiguous rows; in float32."""
     columns_5R = torch.empty(5, len(rows.logits_RV), device=rows.logits_RV.device)
     _launch(_row_statistics_kernel, rows, statistics_ptr=columns_5R)
-    return RowStatistics(columns_5R[0], columns_5R[1], columns_5R)
+    return TritonStatistics(columns_5R)
+
+
+def log_sums(statistics: TritonStatistics, temperature: float) -> Tensor:
+    """As in `RowKernels`."""
+    return statistics.columns_5R[2].double() / temperature + statistics.columns_5R[3].double().log()
 
 
 def row_gradients(
     rows: LogitRows,
-    statistics: RowStatistics,
+    statistics: TritonStatistics,
     logp_grads_R: Tensor,
     entropy_grads_R: Tensor | None,
     grad_RV: Tensor,
@@ -305,17 +317,17 @@ def row_gradients(
         _row_gradients_kernel,
         rows,
         grad_ptr=grad_RV,
-        statistics_ptr=statistics.others_KR,
+        statistics_ptr=statistics.columns_5R,
         logp_grads_ptr=logp_grads_R,
         entropy_grads_ptr=entropy_grads_R,
         stride_grad=grad_RV.stride(0),
-        stride_statistics=statistics.others_KR.stride(0),
+        stride_statistics=statistics.columns_5R.stride(0),
     )
 
 
-def default_loss_rows(rows: LogitRows, inputs: LossInputs, grad_RV: Tensor | None) -> Tensor:
-    """As in `RowKernels`, where `token_loss.is_default(inputs)`; in float32."""
-    settings = inputs.settings
+def default_loss_rows(rows: LogitRows, batch: TokenBatch, grad_RV: Tensor | None) -> Tensor:
+    """As in `RowKernels`, where `aggregate.is_default(batch)`; in float32."""
+    inputs, settings = batch.inputs, batch.inputs.settings
     terms_3R = torch.empty(3, len(rows.logits_RV), device=rows.logits_RV.device)
     _launch(
         _default_loss_kernel,
@@ -323,12 +335,10 @@ def default_loss_rows(rows: LogitRows, inputs: LossInputs, grad_RV: Tensor | Non
         is_persistent=grad_RV is not None,
         grad_ptr=grad_RV,
         terms_ptr=terms_3R,
-        weights_ptr=inputs.weights,
-        advantages_ptr=inputs.advantages,
-        bonuses_ptr=inputs.bonuses,
-        without_bonus_ptr=inputs.answer_mask if settings.answer_mask_mode == "bonus" else None,
-        without_policy_ptr=inputs.answer_mask if settings.answer_mask_mode == "policy" else None,
-        ref_logps_ptr=inputs.ref_logps if settings.beta != 0 else None,
+        weights_ptr=batch.weights,
+        advantages_ptr=inputs.advantages.float(),  # float64 only where the kernels are interpreted
+        without_policy_ptr=batch.answer_mask,
+        ref_logps_ptr=batch.ref_logps if settings.beta != 0 else None,
         old_logps_ptr=inputs.old_logps,
         rollout_weights_ptr=inputs.rollout_weights,
         stride_grad=0 if grad_RV is None else grad_RV.stride(0),

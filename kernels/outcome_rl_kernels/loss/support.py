@@ -25,18 +25,8 @@ from outcome_rl_kernels.checks import check_tensor, shape_text
 from outcome_rl_kernels.loss import support_cpu
 from outcome_rl_kernels.loss.chunked_head import empty_gradients
 from outcome_rl_kernels.loss.fused import refuse_second_derivatives
-from outcome_rl_kernels.loss.inputs import Head
 from outcome_rl_kernels.loss.row_kernels import LEAST, gradient_of_tokens
-
-
-class Support(NamedTuple):
-    """The tokens that the sampler kept for each of N positions, all sequences flattened; any pair of tensors will do.
-
-    Position n kept `token_ids[offsets[n] : offsets[n + 1]]`, in any order; a duplicate counts once.
-    """
-
-    offsets: Tensor  # (N + 1,) int64, from 0 to E, not falling
-    token_ids: Tensor  # (E,) int64 in [0, V)
+from outcome_rl_kernels.loss.types import Head, Support, Wants, wants_of
 
 
 def check_support(given: Any, labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> Support:
@@ -197,7 +187,9 @@ def _forward(
     """(2, N) log-probabilities and entropies; (E,) log-probabilities of entries and (3, E) `_Entries` for backward."""
     support = Support(offsets, token_ids)
     entries, is_duplicate_E = _entries(support, active_N, weight.shape[0])
-    logits_E = _kernels(impl).kept_logits(hidden_NH.contiguous(), weight.contiguous(), *entries[:2]).double()
+    logits_E = (
+        _kernels(impl).kept_logits(hidden_NH.contiguous(), weight.contiguous(), entries.rows_E, entries.ids_E).double()
+    )
     is_valid_E = (token_ids >= 0) & (token_ids < weight.shape[0])
     if bias is not None:
         logits_E += bias.double()[token_ids.where(is_valid_E, 0)]
@@ -234,25 +226,23 @@ def _gradients(
     token_ids: Tensor,
     temperature: float,
     impl: str,
-    wants_hidden: bool,
-    wants_weight: bool,
-    wants_bias: bool,
+    wants: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    entries, kernels = _Entries(*entries_3E.unbind()), _kernels(impl)
+    entries, kernels, wanted = _Entries(*entries_3E.unbind()), _kernels(impl), Wants(*wants)
     logp_grads_E, entropy_grads_E = (grads_2N / temperature)[:, entries.rows_E].unbind()
     at_label_E = entries.ids_E == labels_N[entries.rows_E]
     entropies_E = values_2N[1][entries.rows_E]
     grads_E = gradient_of_tokens(log_probs_E, at_label_E, logp_grads_E, entropy_grads_E, entropies_E).float()
     hidden_grad, weight_grad, bias_grad = (weight.new_empty(0) for _ in range(3))
-    if wants_hidden:
+    if wanted.hidden:
         hidden_grad = kernels.segment_sums(weight.contiguous(), entries.ids_E, grads_E, offsets)
-    if wants_weight or wants_bias:
+    if wanted.weight or wanted.bias:
         bounds = _token_offsets(token_ids, weight.shape[0])
         index_E = entries.rows_E.where(entries.ids_E >= 0, -1)[entries.order_E]
         sorted_grads_E = grads_E[entries.order_E]
-    if wants_weight:
+    if wanted.weight:
         weight_grad = kernels.segment_sums(hidden_NH.contiguous(), index_E, sorted_grads_E, bounds)
-    if wants_bias:
+    if wanted.bias:
         ones_N1 = torch.ones_like(hidden_NH[:, :1]).contiguous()
         bias_grad = kernels.segment_sums(ones_N1, index_E, sorted_grads_E, bounds)[:, 0].clone()
     return hidden_grad, weight_grad, bias_grad
@@ -269,7 +259,8 @@ def _(
     bias: Tensor | None,
     *others: Any,
 ) -> tuple[Tensor, ...]:
-    return empty_gradients(Head(hidden_NH, weight, bias), others[-3:])
+    *_, wants = others
+    return empty_gradients(Head(hidden_NH, weight, bias), Wants(*wants))
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -280,8 +271,8 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 def _backward(ctx: Any, grads_2N: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     refuse_second_derivatives(grads_2N, "the loss over a support")
-    wants = ctx.needs_input_grad[:3]
-    grads = torch.ops.outcome_rl.support_logprobs_backward(grads_2N, *ctx.saved_tensors, *ctx.others, *wants)
+    wants = wants_of(ctx)
+    grads = torch.ops.outcome_rl.support_logprobs_backward(grads_2N, *ctx.saved_tensors, *ctx.others, wants)
     return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 6
 
 

@@ -5,7 +5,7 @@ logits s = logit / temperature, and so the log-sum-exp L_r. With w_r = exp(L_r -
 
     L    = log sum_r exp(L_r)                     a maximum and a sum over the ranks, for each chunk of rows
     H    = L - sum_r w_r (L_r - H_r)
-    logp = s_label - L
+    logp = s_label - L                            in float64: a float32 L of 10,000 would be off by 0.0005
     d loss / d logit_v = (g (1[v = label] - p_v) - e p_v (log p_v + H)) / temperature,     p_v = w_r p_v|r
 
 which the kernels write, log p_v being log w_r + log p_v|r, where they are given e_r = w_r e and
@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import LogitRows, RowStatistics
 from outcome_rl_kernels.loss.row_kernels import RowKernels, gradient_of_tokens, row_kernels
+from outcome_rl_kernels.loss.types import LogitRows
 
 
 class VocabShard(NamedTuple):
@@ -93,6 +93,16 @@ def kernels_of(impl: str, shard: VocabShard) -> RowKernels:
     return row_kernels(impl) if shard.group is None else ShardedRowKernels(row_kernels(impl), shard)
 
 
+class ShardStatistics(NamedTuple):
+    """Statistics over the whole vocabulary, and those of the shard."""
+
+    logps_R: Tensor
+    entropies_R: Tensor
+    totals_R: Tensor  # L
+    log_shares_R: Tensor  # log w_r
+    own: Any  # of the shard's kernels
+
+
 class ShardedRowKernels:
     """Row kernels for the logits of a shard; labels, statistics and gradients are those of the whole vocabulary."""
 
@@ -102,17 +112,16 @@ class ShardedRowKernels:
         self._kernels = kernels
         self._shard = shard
 
-    def row_statistics(self, rows: LogitRows) -> RowStatistics:
+    def row_statistics(self, rows: LogitRows) -> ShardStatistics:
         """As in `RowKernels`; all ranks must call it with the same labels."""
         own_rows, is_own_R, scores_R = self._own(rows)
         own = self._kernels.row_statistics(own_rows)
-        scores_R = scores_R.to(own.logps_R.dtype)
-        log_sums_R = scores_R - own.logps_R
+        log_sums_R = self._kernels.log_sums(own, rows.temperature)
         maxima_R = log_sums_R.clone()
         dist.all_reduce(maxima_R, dist.ReduceOp.MAX, group=self._shard.group)
         shares_R = (log_sums_R - maxima_R).exp()
         terms = shares_R, shares_R * (log_sums_R - own.entropies_R), scores_R.where(is_own_R, 0), is_own_R
-        sums_4R = torch.stack([term.to(shares_R.dtype) for term in terms])
+        sums_4R = torch.stack([term.double() for term in terms])
         dist.all_reduce(sums_4R, group=self._shard.group)
         sums_R, weighted_R, label_scores_R, owners_R = sums_4R
         totals_R = maxima_R + sums_R.log()
@@ -121,28 +130,33 @@ class ShardedRowKernels:
         entropies_R = totals_R - weighted_R / sums_R
         if rows.active_R is not None:
             logps_R, entropies_R = (column.where(rows.active_R, 0) for column in (logps_R, entropies_R))
-        ours = torch.stack([totals_R, log_sums_R - totals_R, own.logps_R, own.entropies_R])
-        return RowStatistics(logps_R, entropies_R, torch.cat([ours, own.others_KR]))
+        logps_R, entropies_R = (column.to(own.logps_R.dtype) for column in (logps_R, entropies_R))
+        return ShardStatistics(logps_R, entropies_R, totals_R, log_sums_R - totals_R, own)
+
+    def log_sums(self, statistics: ShardStatistics, temperature: float) -> Tensor:
+        """As in `RowKernels`, over the whole vocabulary."""
+        return statistics.totals_R
 
     def row_gradients(
         self,
         rows: LogitRows,
-        statistics: RowStatistics,
+        statistics: ShardStatistics,
         logp_grads_R: Tensor,
         entropy_grads_R: Tensor | None,
         grad_RV: Tensor,
     ) -> None:
         """As in `RowKernels`, on the shard's part of the logits."""
         own_rows, is_own_R, scores_R = self._own(rows)  # before the gradients overwrite the logits
-        totals_R, log_shares_R, own_logps_R, own_entropies_R = statistics.others_KR[:4]
-        own = RowStatistics(own_logps_R, own_entropies_R, statistics.others_KR[4:])
-        shares_R = log_shares_R.exp()
+        own, dtype = statistics.own, logp_grads_R.dtype
+        shares_R = statistics.log_shares_R.exp()
         inner_R, own_entropy_grads_R = logp_grads_R, None
         if entropy_grads_R is not None:
-            inner_R = logp_grads_R + entropy_grads_R * (log_shares_R + statistics.entropies_R - own_entropies_R)
-            own_entropy_grads_R = shares_R * entropy_grads_R
-        self._kernels.row_gradients(own_rows, own, shares_R * inner_R, own_entropy_grads_R, grad_RV)
-        log_p_R = scores_R.to(totals_R.dtype) - totals_R
+            inner_R = logp_grads_R + entropy_grads_R * (
+                statistics.log_shares_R + statistics.entropies_R - own.entropies_R
+            )
+            own_entropy_grads_R = (shares_R * entropy_grads_R).to(dtype)
+        self._kernels.row_gradients(own_rows, own, (shares_R * inner_R).to(dtype), own_entropy_grads_R, grad_RV)
+        log_p_R = scores_R - statistics.totals_R
         entry_R = gradient_of_tokens(log_p_R, is_own_R, logp_grads_R, entropy_grads_R, statistics.entropies_R)
         entry_R = entry_R / rows.temperature
         if rows.active_R is not None:

@@ -16,8 +16,8 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.outcomes.functions import load_function
 from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels.advantages.api import parse_bonus
-from outcome_rl_kernels.loss.settings import KLPenalty, LossAggregation
-from outcome_rl_kernels.loss.token_losses import TokenLossFunction, token_loss_names
+from outcome_rl_kernels.loss.losses import token_loss_names
+from outcome_rl_kernels.loss.types import KLPenalty, LossAggregation, TokenLossFunction
 
 DType = Literal["auto", "float32", "bfloat16"]
 

@@ -19,9 +19,8 @@ from outcome_rl.grpo.model.packing import PackedBatch, PackingPlan, pack
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Rollout, Sample
 from outcome_rl_kernels import Support, loss_normalizer
-from outcome_rl_kernels.loss.inputs import LossInputs
-from outcome_rl_kernels.loss.token_loss import contributing_tokens
-from outcome_rl_kernels.loss.token_losses import token_loss_of
+from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.losses import token_loss_of
 
 
 class MicroBatch(NamedTuple):
@@ -72,11 +71,12 @@ class UpdateBatch:
         first_M, stop_M = spans.repeat_interleave(lengths_S, dim=0).T
         answer_M = (positions_M >= first_M) & (positions_M < stop_M)
         advantages_S = torch.tensor([sample.advantage for sample in batch])
-        inputs = LossInputs.of(
+        tokens, active_M = token_batch(
             advantages_S,
             torch.zeros_like(positions_M),
             advantages_S,
             torch.tensor([sample.trained for sample in batch]).repeat_interleave(lengths_S),
+            rows="active" if every_token else "contributing",
             bonuses=torch.tensor([sample.bonus for sample in batch]),
             answer_mask=answer_M,
             ref_logps=torch.zeros(len(positions_M)) if config.actor.kl_loss_coef else None,
@@ -84,13 +84,9 @@ class UpdateBatch:
             normalizer=1.0,
             **config.loss_settings,
         )
-        active_M, computed_M = inputs.active, contributing_tokens(inputs)
-        assert active_M is not None
+        computed_M, settings = tokens.inputs.active, tokens.inputs.settings
         assert computed_M is not None
-        if every_token:
-            computed_M = active_M
         computed, active = (list(mask_M.split_with_sizes(lengths)) for mask_M in (computed_M, active_M))
-        settings = inputs.settings
         if token_loss_of(settings.token_loss).needs_sequences or settings.loss_agg == "seq-mean-token-mean":
             computed = [whole if some.any() else some for some, whole in zip(computed, active, strict=True)]
         self.computed, self.answer = computed, list(answer_M.split_with_sizes(lengths))

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from outcome_rl.integrations.loss_types import OF_ALL_TOKENS, obstacles_of, settings_of
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss
-from outcome_rl_kernels.loss.settings import LossAggregation
-from outcome_rl_kernels.loss.token_losses import near_policy, top_entropy
+from outcome_rl_kernels.loss.selections import near_policy, top_entropy
+from outcome_rl_kernels.loss.types import LossAggregation
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from loss_cases import ABSENT, SETTINGS, make_case, run
 
 from outcome_rl_kernels import LinearPolicyLoss, PolicyLoss, linear_policy_loss, policy_loss
-from outcome_rl_kernels.loss.token_losses import TokenLoss, TokenLossFunction, sapo
+from outcome_rl_kernels.loss.losses.sapo import sapo
+from outcome_rl_kernels.loss.types import TokenLoss, TokenLossFunction
 
 
 def unclipped(logps: torch.Tensor, entropies: torch.Tensor, inputs: Any) -> torch.Tensor:

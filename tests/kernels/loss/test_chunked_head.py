@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks
-from outcome_rl_kernels.loss.inputs import Head
+from outcome_rl_kernels.loss.types import Head
 
 R, H, V = 10, 8, 37
 DTYPES = [torch.float32, torch.bfloat16]

@@ -18,7 +18,8 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
 from outcome_rl_kernels.backends import triton_obstacle
 from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton
-from outcome_rl_kernels.loss.inputs import Head, LossInputs
+from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.types import Head, Wants
 from outcome_rl_kernels.loss.vocab_parallel import whole_head
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: its own path runs there")
@@ -139,7 +140,7 @@ def test_the_host_waits_for_nothing_but_the_number_of_rows(
     meta: dict[str, Any] = {"device": "meta"}
     hidden, weight = (torch.empty(*shape, H, dtype=torch.bfloat16, **meta) for shape in ((B, T), (V,)))
     logps = torch.empty(B, T, **meta)
-    inputs = LossInputs.of(
+    batch, _ = token_batch(
         hidden,
         torch.empty(B, T, dtype=torch.int64, **meta),
         torch.empty(B, **meta),
@@ -150,9 +151,9 @@ def test_the_host_waits_for_nothing_but_the_number_of_rows(
     )
 
     def body(rows_R: Tensor | None, compacts: bool) -> tuple[Tensor, ...]:
-        chosen = fused.Options(rows_R, compacts, "triton", 5000, fp32_logits, True, True, True)
+        chosen = fused.Options(rows_R, compacts, "triton", 5000, fp32_logits, Wants(True, True, True))
         head = Head(hidden.reshape(-1, H), weight, weight[:, 0])
-        return fused._linear_policy_loss(head, chosen, inputs, whole_head(weight))
+        return fused._linear_policy_loss(head, chosen, batch, whole_head(weight))
 
     for rows_R, compacts in ((torch.arange(7, **meta), True), (None, False)):
         *_, hidden_grad, weight_grad, bias_grad = body(rows_R, compacts)

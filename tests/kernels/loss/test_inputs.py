@@ -7,46 +7,57 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, OPTIONAL, SETTINGS, make_case
+from loss_cases import ABSENT, SETTINGS, make_case
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import NUM_ARGUMENTS, SCHEMA, LossInputs
-from outcome_rl_kernels.loss.settings import LossSettings
+from outcome_rl_kernels.loss.aggregate import sum_active
+from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.operators import SCHEMA, batch_of, flat
+from outcome_rl_kernels.loss.ratios import mean_by_sequence
+from outcome_rl_kernels.loss.row_kernels_cpu import CpuStatistics
+from outcome_rl_kernels.loss.types import LossSettings, TokenBatch, in_dtype, joined, map_tensors, select
 
 F64 = torch.float64
 
 
-def packed(lengths: list[int], **inputs: Any) -> LossInputs:
+def packed(lengths: list[int], **inputs: Any) -> TokenBatch:
     """Sequences of these lengths, with an advantage of 1 each."""
     count = sum(lengths)
     cu_seqlens = torch.tensor([0, *lengths]).cumsum(0)
     mask = torch.ones(count, dtype=torch.bool)
     arguments = {"labels": torch.arange(count), "mask": mask, "advantages": torch.ones(count), "cu_seqlens": cu_seqlens}
-    return LossInputs.of(torch.empty(0, dtype=F64), **(arguments | inputs))
+    return token_batch(torch.empty(0, dtype=F64), **(arguments | inputs))[0]
+
+
+def tensors(batch: TokenBatch) -> list[Tensor]:
+    found: list[Tensor] = []
+    map_tensors(batch, lambda tensor: found.append(tensor) or tensor)
+    return found
 
 
 @given(chosen=SETTINGS, absent=ABSENT)
 def test_nothing_is_lost_on_the_way_through_an_operator(chosen: dict[str, Any], absent: set[str]) -> None:
-    inputs = make_case(0, torch.float32, chosen, absent=absent).loss_inputs(torch.bfloat16, **chosen)
-    flat = inputs.flat()
-    assert len(flat) == NUM_ARGUMENTS == len(SCHEMA.split(","))
-    back = LossInputs.of_flat(flat)
-    assert back.settings == inputs.settings
-    assert all(a is b for a, b in zip(back[:-1], inputs[:-1], strict=True))
-    columns = [column for column in inputs if isinstance(column, Tensor) and column.is_floating_point()]
-    assert {column.dtype for column in columns} == {torch.float32}
-    for name in set(OPTIONAL) - {"bias"}:
+    batch = make_case(0, torch.float32, chosen, absent=absent).batch(torch.bfloat16, **chosen)
+    arguments = flat(batch)
+    assert len(arguments) == len(SCHEMA.split(","))
+    back = batch_of(*arguments)
+    assert back.inputs.settings == batch.inputs.settings
+    assert all(a is b for a, b in zip(tensors(back), tensors(batch), strict=True))
+    given = {name: getattr(back.inputs, name) for name in ("old_logps", "rollout_weights")}
+    given |= {name: getattr(back, name) for name in ("ref_logps", "entropy_weights")}
+    for name, column in given.items():
         needed = name == "ref_logps" and chosen["beta"] != 0
-        assert (getattr(back, name) is None) == (name in absent and not needed)
+        assert (column is None) == (name in absent and not needed)
+        assert column is None or column.dtype == torch.float32
+    masked = "answer_mask" not in absent and chosen["answer_mask_mode"] == "policy"
+    assert (back.answer_mask is not None) == masked
 
 
-def test_the_schema_names_columns_and_settings() -> None:
-    assert SCHEMA.startswith("Tensor labels, Tensor advantages, Tensor weights, Tensor sequence_ids, Tensor? active, ")
-    assert SCHEMA.endswith(
-        "SymInt num_sequences, str token_loss, str answer_mask_mode, float temperature, float beta, str kl_penalty, "
-        "bool unbiased_kl, float epsilon_low, float epsilon_high, float? delta, str loss_agg, "
-        "float entropy_coef, float? log_ratio_clamp, float? kl_clamp"
-    )
+@pytest.mark.parametrize(("mode", "expected"), [("policy", [1.5, 1.5]), ("none", [1.5, 1.5]), ("bonus", [1.5, 1.0])])
+def test_bonuses_are_added_to_advantages(mode: str, expected: list[float]) -> None:
+    answer_mask = torch.tensor([False, True])
+    batch = packed([2], bonuses=torch.tensor([0.5]), answer_mask=answer_mask, answer_mask_mode=mode)
+    assert batch.inputs.advantages.tolist() == expected
 
 
 @settings(max_examples=100, deadline=None)
@@ -55,37 +66,46 @@ def test_means_of_sequences_are_over_their_active_tokens(lengths: list[int], see
     count, g = sum(lengths), torch.Generator().manual_seed(seed)
     values = torch.randn(count, generator=g)
     active = torch.rand(count, generator=g) < 0.6
-    inputs = packed(lengths, mask=active, old_logps=torch.zeros(count), token_loss="gspo")
-    found = inputs.mean_by_sequence(values.where(active, torch.nan))
+    inputs = packed(lengths, mask=active, old_logps=torch.zeros(count), token_loss="gspo").inputs
+    found = mean_by_sequence(values.where(active, torch.nan), inputs)
+    assert inputs.sequences is not None
     for sequence in range(len(lengths)):
-        here = inputs.sequence_ids == sequence
+        here = inputs.sequences.ids == sequence
         mean = values[here & active].mean() if (here & active).any() else torch.tensor(0.0)
         torch.testing.assert_close(found[here], mean.expand(int(here.sum())).where(active[here], 0))
-    assert torch.equal(inputs._replace(active=None).mean_by_sequence(torch.ones(count)), torch.ones(count))
+    assert torch.equal(mean_by_sequence(torch.ones(count), inputs._replace(active=None)), torch.ones(count))
 
 
 def test_means_of_sequences_pass_gradients_on() -> None:
     values = torch.randn(5, dtype=F64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        packed([3, 2], token_loss="gspo", old_logps=values.detach()).mean_by_sequence, (values,)
-    )
+    inputs = packed([3, 2], token_loss="gspo", old_logps=values.detach()).inputs
+    assert torch.autograd.gradcheck(lambda column: mean_by_sequence(column, inputs), (values,))
 
 
 def test_sums_leave_inactive_tokens_out() -> None:
-    inputs = packed([3], mask=torch.tensor([True, False, True]))
     values = torch.tensor([1.0, math.nan, 2.0])
-    assert inputs.sum_active(values) == 3
-    assert inputs._replace(active=None).sum_active(values).isnan()
+    assert sum_active(values, torch.tensor([True, False, True])) == 3
+    assert sum_active(values, None).isnan()
 
 
-def test_selecting_keeps_what_is_absent_absent() -> None:
-    inputs = packed([5], old_logps=torch.zeros(5))
-    chosen = inputs.select(torch.tensor([4, 0]))
+def test_parts_of_a_batch_and_the_whole() -> None:
+    batch = packed([5], old_logps=torch.zeros(5), token_loss="gspo", rollout_weights=torch.rand(5))
+    chosen = select(batch, torch.tensor([4, 0]))
     assert chosen.labels.tolist() == [4, 0]
-    assert chosen.bonuses is None
-    assert chosen.old_logps is not None
-    assert inputs.select(slice(1, 3)).labels.tolist() == [1, 2]
-    assert chosen.settings is inputs.settings
+    assert chosen.ref_logps is None
+    assert chosen.inputs.old_logps is not None
+    assert chosen.inputs.sequences is not None
+    assert chosen.inputs.sequences.number == 1
+    assert chosen.inputs.settings is batch.inputs.settings
+    statistics = CpuStatistics(torch.rand(4, 5))
+    again = joined([select(statistics, slice(0, 2)), select(statistics, slice(2, 5))])
+    assert torch.equal(again.columns_4R, statistics.columns_4R)
+
+
+def test_a_dtype_of_floating_point_columns_only() -> None:
+    batch = in_dtype(packed([2], old_logps=torch.zeros(2)), torch.float16)
+    kinds = {torch.float16, torch.int64, torch.bool}
+    assert {tensor.dtype for tensor in tensors(batch)} == kinds
 
 
 @pytest.mark.parametrize(
@@ -110,18 +130,17 @@ def test_aggregation(mode: str, expected: float) -> None:
 def test_padded_sequences_divide_by_their_padded_length() -> None:
     mask = torch.tensor([[True, True, False], [True, False, False]])
     arguments = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2), mask
-    inputs = LossInputs.of(torch.empty(0), *arguments, loss_agg="seq-mean-token-sum-norm")
-    assert inputs.weights.tolist() == pytest.approx([1 / (2 * 3)] * 6)
-    assert inputs.sequence_ids.tolist() == [0, 0, 0, 1, 1, 1]
+    batch, _ = token_batch(torch.empty(0), *arguments, loss_agg="seq-mean-token-sum-norm")
+    assert batch.weights.tolist() == pytest.approx([1 / (2 * 3)] * 6)
 
 
 def test_answer_tokens_leave_the_denominator_where_all_of_them_is_masked() -> None:
     answer_mask = torch.tensor([False, True, False])
     for mode, active in (("all", [True, False, True]), ("policy", [True, True, True])):
-        inputs = packed([3], answer_mask=answer_mask, answer_mask_mode=mode)
-        assert inputs.active is not None
-        assert inputs.active.tolist() == active
-        assert inputs.weights[0] == 1 / sum(active)
+        batch = packed([3], answer_mask=answer_mask, answer_mask_mode=mode)
+        assert batch.inputs.active is not None
+        assert batch.inputs.active.tolist() == active
+        assert batch.weights[0] == 1 / sum(active)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from meta_gpu import META, take_meta_for_gpu
 
 from outcome_rl_kernels import linear_policy_loss
 from outcome_rl_kernels.loss import row_kernels_triton, scale_triton, support, support_triton
-from outcome_rl_kernels.loss.inputs import LogitRows
+from outcome_rl_kernels.loss.types import LogitRows
 
 pytestmark = pytest.mark.offline
 B, N, H, V = 16, 16384, 4096, 128256

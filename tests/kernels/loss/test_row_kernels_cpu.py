@@ -10,8 +10,8 @@ import torch
 from loss_cases import misaligned, needs_native
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import LogitRows
 from outcome_rl_kernels.loss.row_kernels_cpu import row_gradients, row_statistics
+from outcome_rl_kernels.loss.types import LogitRows, select
 
 pytestmark = needs_native
 
@@ -34,7 +34,8 @@ def exact(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, T
 
 
 def logprobs(logits: Tensor, labels: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    return row_statistics(LogitRows(logits, labels, temperature))[:2]
+    statistics = row_statistics(LogitRows(logits, labels, temperature))
+    return statistics.logps_R, statistics.entropies_R
 
 
 def differentiate(
@@ -129,7 +130,7 @@ def test_the_number_of_threads_changes_nothing() -> None:
 NO_THREADS = """
 import resource, threading
 import torch
-from outcome_rl_kernels.loss.inputs import LogitRows
+from outcome_rl_kernels.loss.types import LogitRows
 from outcome_rl_kernels.loss.row_kernels_cpu import row_statistics
 
 logits, labels = torch.arange(7 * 70_000.0).sin().view(7, 70_000), torch.zeros(7, dtype=torch.int64)
@@ -198,7 +199,7 @@ def test_inactive_rows_are_not_read_and_give_zeros() -> None:
     statistics = row_statistics(some)
     row_gradients(some, statistics, ones.where(active, math.nan), ones, gradient)
     differentiate(logits, labels, 1.0, ones, ones, expected)
-    for got, whole in zip(statistics[:2], logprobs(logits, labels), strict=True):
+    for got, whole in zip((statistics.logps_R, statistics.entropies_R), logprobs(logits, labels), strict=True):
         assert torch.equal(got[active], whole[active])
         assert not got[~active].any()
     assert torch.equal(gradient[active], expected[active])
@@ -212,7 +213,7 @@ def test_statistics_of_a_part_of_the_rows() -> None:
     statistics = row_statistics(LogitRows(logits, labels, 1.0))
     for part in (slice(0, 2), slice(2, 5)):
         chunk = LogitRows(logits[part], labels[part], 1.0)
-        row_gradients(chunk, statistics.select(part), ones[part], ones[part], gradient[part])
+        row_gradients(chunk, select(statistics, part), ones[part], ones[part], gradient[part])
     assert torch.equal(gradient, expected)
 
 

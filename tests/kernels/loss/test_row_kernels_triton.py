@@ -16,11 +16,12 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
 from outcome_rl_kernels.loss import row_kernels_triton
-from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs
+from outcome_rl_kernels.loss.aggregate import is_default, token_loss
+from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.ratios import clipped_surrogate
 from outcome_rl_kernels.loss.reference import logps_and_entropies
 from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics
-from outcome_rl_kernels.loss.token_loss import is_default, token_loss
-from outcome_rl_kernels.loss.token_losses import clipped_surrogate
+from outcome_rl_kernels.loss.types import LogitRows, LossInputs, LossSettings, TokenBatch, map_tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -48,7 +49,8 @@ def relative(value: Tensor, truth: Tensor, scale: float = 0.0) -> float:
 
 
 def logprob_rows(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    return row_statistics(LogitRows(logits, labels, temperature))[:2]
+    statistics = row_statistics(LogitRows(logits, labels, temperature))
+    return statistics.logps_R, statistics.entropies_R
 
 
 def logprob_rows_backward(
@@ -131,7 +133,7 @@ DISTANCES = torch.tensor([0.0, 0.05, -0.05, -0.5, 0.5, 1.5, -1.5, 0.1])
 OPTIONAL = ["bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights"]
 
 
-def case_of(seed: int, dtype: torch.dtype, absent: set[str], **options: Any) -> tuple[Tensor, LossInputs]:
+def case_of(seed: int, dtype: torch.dtype, absent: set[str], **options: Any) -> tuple[Tensor, TokenBatch]:
     g = torch.Generator().manual_seed(seed)
     absent = absent - {"ref_logps"} if options.get("beta") else absent
     logits = (2 * torch.randn(R, V, generator=g)).to(dtype)
@@ -148,25 +150,24 @@ def case_of(seed: int, dtype: torch.dtype, absent: set[str], **options: Any) -> 
     arguments |= {name: value for name, value in optional.items() if name not in absent}
     cu_seqlens = torch.tensor([0, *LENGTHS]).cumsum(0)
     options = {"loss_agg": "seq-mean-token-mean", "cu_seqlens": cu_seqlens} | options
-    return logits, LossInputs.of(logits.float(), **arguments, **options)
+    return logits, token_batch(logits.float(), **arguments, **options)[0]
 
 
-def by_plain_pytorch(logits: Tensor, inputs: LossInputs) -> dict[str, Tensor]:
+def by_plain_pytorch(logits: Tensor, batch: TokenBatch) -> dict[str, Tensor]:
     logits = logits.clone().requires_grad_()
-    logps, entropies = logps_and_entropies(logits, inputs.labels, inputs.settings.temperature)
-    losses = token_loss(logps, entropies, inputs) * inputs.weights
+    logps, entropies = logps_and_entropies(logits, batch.labels, batch.inputs.settings.temperature)
+    losses = token_loss(logps, entropies, batch) * batch.weights
     losses.sum().backward()
     assert logits.grad is not None
     found = {"grad": logits.grad, "losses": losses, "logps": logps, "entropies": entropies}
     return {name: value.detach() for name, value in found.items()}
 
 
-def by_triton(logits: Tensor, inputs: LossInputs, grad: Tensor | None) -> dict[str, Tensor]:
-    assert is_default(inputs)
-    columns = {name: value.to(DEVICE) for name, value in inputs._asdict().items() if isinstance(value, Tensor)}
-    inputs = inputs._replace(**columns)
-    rows = LogitRows(logits.to(DEVICE), inputs.labels, inputs.settings.temperature, inputs.active)
-    losses, logps, entropies = default_loss_rows(rows, inputs, grad)
+def by_triton(logits: Tensor, batch: TokenBatch, grad: Tensor | None) -> dict[str, Tensor]:
+    assert is_default(batch)
+    batch = map_tensors(batch, lambda column: column.to(DEVICE))
+    rows = LogitRows(logits.to(DEVICE), batch.labels, batch.inputs.settings.temperature, batch.inputs.active)
+    losses, logps, entropies = default_loss_rows(rows, batch, grad)
     return {"losses": losses, "logps": logps, "entropies": entropies}
 
 
@@ -182,30 +183,30 @@ def by_triton(logits: Tensor, inputs: LossInputs, grad: Tensor | None) -> dict[s
     epsilon_high=st.sampled_from([0.2, 0.28]),
 )
 def test_the_loss_and_its_gradient(seed: int, dtype: torch.dtype, absent: set[str], **options: Any) -> None:
-    logits, inputs = case_of(seed, dtype, absent, **options)
-    truth = by_plain_pytorch(logits.double(), inputs)
-    eager = by_plain_pytorch(logits, inputs)
+    logits, batch = case_of(seed, dtype, absent, **options)
+    truth = by_plain_pytorch(logits.double(), batch)
+    eager = by_plain_pytorch(logits, batch)
     grad = torch.full((R, V), math.nan, device=DEVICE)
-    ours = by_triton(logits, inputs, grad) | {"grad": grad}
+    ours = by_triton(logits, batch, grad) | {"grad": grad}
     assert ours.keys() == truth.keys()
     for name, exact in truth.items():
         # Plain PyTorch can be right by luck: an ulp of the largest logp, by which its exponential is off as well.
         ulp = torch.finfo(torch.float32).eps * float(truth["logps"].abs().max())
         error, allowed = relative(ours[name].cpu(), exact, 1.0), 2 * relative(eager[name], exact, 1.0) + ulp
         assert error <= allowed, f"{name}: {error:.1e} against {allowed:.1e}"
-    without_gradient = by_triton(logits, inputs, None)
+    without_gradient = by_triton(logits, batch, None)
     assert all(torch.equal(without_gradient[name], ours[name]) for name in without_gradient)
 
 
 def test_the_loss_in_place_and_in_another_dtype() -> None:
-    logits, inputs = case_of(0, torch.float32, set(), beta=0.1, entropy_coef=0.1)
+    logits, batch = case_of(0, torch.float32, set(), beta=0.1, entropy_coef=0.1)
     grad = torch.empty(R, V, device=DEVICE)
-    by_triton(logits, inputs, grad)
+    by_triton(logits, batch, grad)
     half = torch.empty(R, V, device=DEVICE, dtype=torch.bfloat16)
-    by_triton(logits, inputs, half)
+    by_triton(logits, batch, half)
     assert ((half.float() - grad).abs() <= torch.finfo(torch.bfloat16).eps * grad.abs()).all()
     overwritten = logits.to(DEVICE, copy=True)
-    by_triton(overwritten, inputs, overwritten)
+    by_triton(overwritten, batch, overwritten)
     assert torch.equal(overwritten, grad)
 
 
@@ -218,9 +219,9 @@ def of_certain_labels(**columns: Any) -> tuple[Tensor, Tensor]:
     logits = torch.tensor([[80.0, 0.0]]).repeat(count, 1)
     mask, labels = torch.ones(count, dtype=torch.bool), torch.zeros(count, dtype=torch.int64)
     bounds = torch.tensor([0, count])
-    inputs = LossInputs.of(logits, labels=labels, mask=mask, cu_seqlens=bounds, loss_agg="token-sum", **columns)
+    batch, _ = token_batch(logits, labels=labels, mask=mask, cu_seqlens=bounds, loss_agg="token-sum", **columns)
     grad = torch.empty(count, 2, device=DEVICE)
-    found = by_triton(logits, inputs, grad)
+    found = by_triton(logits, batch, grad)
     assert not found["logps"].any()
     return found["losses"].cpu(), (grad[:, 1] / -torch.exp2(torch.tensor(-80 * math.log2(math.e)))).cpu()
 
@@ -237,7 +238,7 @@ def test_derivatives_at_ties_are_those_of_autograd(bound: float) -> None:
     ratios = -of_certain_labels(advantages=torch.ones_like(advantages), old_logps=old_logps, **free)[0]
     losses, grads = of_certain_labels(advantages=advantages, old_logps=old_logps)
     leaf = ratios.clone().requires_grad_()
-    expected = clipped_surrogate(leaf, advantages, LossInputs.of(ratios[:0], *NOTHING).settings)
+    expected = clipped_surrogate(leaf, LossInputs(advantages, old_logps, None, None, None, None, LossSettings()))
     expected.sum().backward()
     assert leaf.grad is not None
     inner = ratios.clamp(0.8, 1.2)
@@ -245,9 +246,6 @@ def test_derivatives_at_ties_are_those_of_autograd(bound: float) -> None:
     assert ((inner * advantages == ratios * advantages) & (inner != ratios) & (advantages != 0)).any()
     assert torch.equal(losses, expected.detach())
     torch.testing.assert_close(grads, leaf.grad * ratios, atol=0, rtol=1e-4)
-
-
-NOTHING = torch.zeros(1, 0, dtype=torch.int64), torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.bool)
 
 
 def test_kl_keeps_its_precision() -> None:
@@ -267,10 +265,10 @@ def all_terms(logits: Tensor, labels: Tensor, **optional: Tensor) -> tuple[Tenso
     count, grad = len(logits), torch.empty_like(logits, dtype=torch.float32)
     mask, advantages = torch.ones(count, dtype=torch.bool), torch.ones(count)
     bounds = torch.tensor([0, count])
-    inputs = LossInputs.of(
+    batch, _ = token_batch(
         logits.cpu()[:0].float(), labels.cpu(), advantages, mask, cu_seqlens=bounds, entropy_coef=0.1, **optional
     )
-    terms = by_triton(logits, inputs, grad)
+    terms = by_triton(logits, batch, grad)
     return torch.stack([terms["losses"], terms["logps"], terms["entropies"]], dim=1), grad
 
 
@@ -406,11 +404,11 @@ def test_inactive_rows_are_not_read_and_give_zeros(vocabulary: int, one_launch: 
         grad, rows = torch.full_like(logits, math.nan), LogitRows(logits, labels, 1.0, mask)
         if one_launch:
             cu_seqlens = torch.tensor([0, 4], device=DEVICE)
-            inputs = LossInputs.of(logits, labels, ones, ones.bool(), cu_seqlens=cu_seqlens)
-            return default_loss_rows(rows, inputs, grad), grad
+            batch, _ = token_batch(logits, labels, ones, ones.bool(), cu_seqlens=cu_seqlens)
+            return default_loss_rows(rows, batch, grad), grad
         statistics = row_statistics(rows)
         row_gradients(rows, statistics, ones, ones, grad)
-        return torch.stack(statistics[:2]), grad
+        return torch.stack([statistics.logps_R, statistics.entropies_R]), grad
 
     whole, expected = values_and_gradient(None)
     logits[~active], labels[~active] = math.nan, -100

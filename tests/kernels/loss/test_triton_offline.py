@@ -15,27 +15,33 @@ import triton
 import triton.language as tl
 from triton_offline import TARGETS, compile_launches
 
-from outcome_rl_kernels.loss.inputs import LogitRows, LossInputs, RowStatistics
-from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics
+from outcome_rl_kernels.loss.inputs import token_batch
+from outcome_rl_kernels.loss.row_kernels_triton import (
+    TritonStatistics,
+    default_loss_rows,
+    row_gradients,
+    row_statistics,
+)
 from outcome_rl_kernels.loss.scale_triton import scale_
 from outcome_rl_kernels.loss.support_triton import kept_logits, segment_sums
+from outcome_rl_kernels.loss.types import LogitRows, TokenBatch
 
 pytestmark = pytest.mark.offline
 R = 2
 ROW, MASK = torch.zeros(R), torch.zeros(R, dtype=torch.bool)
 LABELS = torch.zeros(R, dtype=torch.int64)
-STATISTICS = RowStatistics(ROW, ROW, torch.zeros(5, R))
+STATISTICS = TritonStatistics(torch.zeros(5, R))
 
 
-def inputs_of(**options: Any) -> LossInputs:
+def batch_of(**options: Any) -> TokenBatch:
     bounds = torch.tensor([0, R])
-    return LossInputs.of(torch.empty(0), LABELS, ROW, MASK, cu_seqlens=bounds, **options)
+    return token_batch(torch.empty(0), LABELS, ROW, MASK, cu_seqlens=bounds, **options)[0]
 
 
 OPTIONAL = {"bonuses": ROW, "answer_mask": MASK, "ref_logps": ROW, "old_logps": ROW, "rollout_weights": ROW}
-LEAST = inputs_of()._replace(active=None)
-MOST = inputs_of(**OPTIONAL, beta=0.1, entropy_coef=0.1)
-OTHER_TERMS = inputs_of(**OPTIONAL, answer_mask_mode="bonus")._replace(active=None, rollout_weights=None)
+LEAST = batch_of()
+MOST = batch_of(**OPTIONAL, beta=0.1, entropy_coef=0.1)
+OTHER_TERMS = batch_of(old_logps=ROW, answer_mask=MASK)
 # Rows that take the large block and the small one, each with and without aligned loads.
 VOCABULARIES = (128256, 50257, 512, 511)
 

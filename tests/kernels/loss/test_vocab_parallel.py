@@ -1,6 +1,7 @@
 """A head that is cut by its vocabulary over three processes gives what one process gives."""
 
 import gc
+import math
 import re
 import weakref
 from pathlib import Path
@@ -14,8 +15,8 @@ from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.loss import vocab_parallel
-from outcome_rl_kernels.loss.inputs import LogitRows
 from outcome_rl_kernels.loss.row_kernels import row_kernels
+from outcome_rl_kernels.loss.types import LogitRows
 from outcome_rl_kernels.loss.vocab_parallel import ShardedRowKernels, VocabShard
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch is built without gloo")
@@ -193,7 +194,9 @@ def test_row_kernels_of_shards(impl: str, dtype: torch.dtype, monkeypatch: pytes
     device = "cuda" if impl == "triton" and torch.cuda.is_available() else "cpu"
     g = torch.Generator().manual_seed(0)
     logits = (4 * torch.randn(9, V, generator=g)).to(device, dtype)
-    labels = torch.tensor([0, 1, 24, 25, V - 1, 3, 30, 7, 12], device=device)
+    for row, low in enumerate((-math.inf, -1e4, -1e6)):  # what a shard's log-sum-exp must not be taken from
+        logits[row, [SIZES[0], SIZES[0] + SIZES[1]]] = low  # the first tokens of shards
+    labels = torch.tensor([2, 1, 24, 25, V - 1, 3, 30, 7, 12], device=device)
     logp_grads, entropy_grads = torch.randn(2, 9, generator=g).to(device)
     active = torch.arange(9, device=device) != 3
     parts = [slice(sum(SIZES[:rank]), sum(SIZES[: rank + 1])) for rank in range(len(SIZES))]

@@ -1,53 +1,54 @@
 """The loss of a token, once, in differentiable PyTorch: policy term, rollout weight, answer mask, KL and entropy.
 
-    pg    = policy term of `token_losses`: PPO's clipped surrogate by default, or the user's own
+    pg    = policy term of `losses`: PPO's clipped surrogate by default, or the user's own
     pg    = pg * rollout_weight                   truncated importance sampling, optional
     k3    = exp(ref - lp) - (ref - lp) - 1        J. Schulman, "Approximating KL divergence", 2020
     loss  = m_pg * pg + beta * kl - entropy_coef * entropy_weight * entropy
 
-`answer_mask_mode` keeps the exploration bonus from being earned by editing the answer tokens alone:
+`answer_mask_mode` keeps the exploration bonus from being earned by editing only the answer tokens:
 
 | mode     | policy term on answer tokens          | KL and entropy there | denominator counts them |
 |----------|---------------------------------------|----------------------|-------------------------|
 | `policy` | dropped (the paper's words)           | kept                 | yes                     |
-| `bonus`  | kept, with the reward advantage alone | kept                 | yes                     |
+| `bonus`  | kept, without the bonus            | kept                 | yes                     |
 | `all`    | dropped                               | dropped              | no                      |
 | `none`   | kept                                  | kept                 | yes                     |
 
-The reference and the fused losses differentiate these functions by autograd. There is one copy, of the default formula,
-in `row_kernels_triton`: in one launch with the passes over the logits. `is_default` says which settings it covers.
+The reference and the fused losses differentiate these functions by autograd. `row_kernels_triton` duplicates the
+default formula, in one launch with the passes over the logits; `is_default` says which settings it covers.
 """
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import LossInputs
-from outcome_rl_kernels.loss.settings import LossSettings
-from outcome_rl_kernels.loss.token_losses import is_builtin, token_loss_of
+from outcome_rl_kernels.loss.losses import is_built_in, token_loss_of
+from outcome_rl_kernels.loss.ratios import importance_ratios
+from outcome_rl_kernels.loss.types import LossInputs, LossSettings, TokenBatch
 
 
-def token_loss(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
+def token_loss(logps: Tensor, entropies: Tensor, batch: TokenBatch) -> Tensor:
     """Return the loss of each token, before its weight, differentiable in `logps` and `entropies`.
 
     Args:
         logps, entropies: (R,), of the labels and of the rows' distributions.
-        inputs: of the same tokens; where `needs_sequences`, whole sequences of them.
+        batch: the same tokens; where its `sequences` are given, whole sequences of them.
 
     Raises:
         TypeError, ValueError: the user's own token loss returns something else than such losses.
     """
-    settings, chosen = inputs.settings, token_loss_of(inputs.settings.token_loss)
-    losses = chosen(logps, entropies, inputs)
-    if not is_builtin(settings.token_loss):
+    inputs, settings = batch.inputs, batch.inputs.settings
+    chosen = token_loss_of(settings.token_loss)
+    losses = chosen.function(logps, entropies, inputs)
+    if not is_built_in(settings.token_loss):
         _check_own(losses, logps, entropies, inputs)
     if inputs.rollout_weights is not None and not chosen.weighs_rollouts:
         losses = losses * inputs.rollout_weights
-    if settings.answer_mask_mode == "policy" and inputs.answer_mask is not None:
-        losses = losses.masked_fill(inputs.answer_mask, 0.0)
-    if inputs.ref_logps is not None and settings.beta != 0:  # without beta they are there for the metrics
-        losses = losses + settings.beta * _kl_term(logps, inputs.ref_logps, inputs)
+    if batch.answer_mask is not None:
+        losses = losses.masked_fill(batch.answer_mask, 0.0)
+    if batch.ref_logps is not None and settings.beta != 0:  # without beta they are there for the metrics
+        losses = losses + settings.beta * _kl_term(logps, batch.ref_logps, inputs)
     if settings.entropy_coef != 0:
-        weights = 1.0 if inputs.entropy_weights is None else inputs.entropy_weights
+        weights = 1.0 if batch.entropy_weights is None else batch.entropy_weights
         losses = losses - settings.entropy_coef * weights * entropies
     return losses
 
@@ -64,7 +65,7 @@ def _check_own(losses: object, logps: Tensor, entropies: Tensor, inputs: LossInp
     if (logps.requires_grad or entropies.requires_grad) and torch.is_grad_enabled() and not losses.requires_grad:
         raise ValueError(
             "token_loss must return losses that depend on its arguments logps or entropies; got some without a graph. "
-            "Compute them from the arguments, not under torch.no_grad() or from detached copies alone"
+            "Compute them from the arguments, not under torch.no_grad() or from detached copies only"
         )
     if losses.device.type == "cpu":
         broken = ~losses.isfinite() & logps.isfinite()
@@ -74,44 +75,21 @@ def _check_own(losses: object, logps: Tensor, entropies: Tensor, inputs: LossInp
             row = int(broken.nonzero()[0])
             raise ValueError(
                 f"token_loss must return finite losses; got {losses[row].item()} for a token with log-probability "
-                f"{logps[row].item():.4g} and advantage {inputs.effective_advantages()[row].item():.4g}"
+                f"{logps[row].item():.4g} and advantage {inputs.advantages[row].item():.4g}"
             )
 
 
-def is_default(inputs: LossInputs) -> bool:
+def is_default(batch: TokenBatch) -> bool:
     """Say whether the formula is the default one: PPO's clip, k3, masks and entropy, and no other bounds."""
-    settings = inputs.settings
+    settings = batch.inputs.settings
     plain_kl = settings.kl_penalty == "k3" and settings.kl_clamp is None and not settings.unbiased_kl
     return (
         settings.token_loss == "ppo"
         and settings.delta is None
         and settings.log_ratio_clamp is None
         and (plain_kl or settings.beta == 0)
-        and (inputs.entropy_weights is None or settings.entropy_coef == 0)
+        and (batch.entropy_weights is None or settings.entropy_coef == 0)
     )
-
-
-def contributing_tokens(inputs: LossInputs) -> Tensor | None:
-    """Return the active tokens whose loss can have a gradient, bool (N,).
-
-    The others have neither a KL nor an entropy term, and their policy term is zero whatever the ratio: zero advantage,
-    bonus included, zero rollout weight, or an answer token that `answer_mask_mode="policy"` drops. Where the token loss
-    needs sequences, all tokens of a sequence count as soon as one does: each contributes to the ratio. A user's own
-    token loss may not be zero where the advantage is, unless it says so.
-    """
-    settings, chosen = inputs.settings, token_loss_of(inputs.settings.token_loss)
-    if settings.beta != 0 or settings.entropy_coef != 0 or not chosen.scales_with_advantage:
-        return inputs.active
-    contributes = inputs.effective_advantages() != 0
-    if inputs.active is not None:
-        contributes = contributes & inputs.active
-    if inputs.rollout_weights is not None and not chosen.weighs_rollouts:
-        contributes = contributes & (inputs.rollout_weights != 0)
-    if settings.answer_mask_mode == "policy" and inputs.answer_mask is not None:
-        contributes = contributes & ~inputs.answer_mask
-    if inputs.needs_sequences():
-        return inputs.mean_by_sequence(contributes.float()) > 0
-    return contributes
 
 
 def kl_divergence(logps: Tensor, ref_logps: Tensor, settings: LossSettings) -> Tensor:
@@ -130,27 +108,38 @@ def kl_divergence(logps: Tensor, ref_logps: Tensor, settings: LossSettings) -> T
 
 def _kl_term(logps: Tensor, ref_logps: Tensor, inputs: LossInputs) -> Tensor:
     kl = kl_divergence(logps, ref_logps, inputs.settings)
-    return kl * inputs.importance_ratios(logps) if inputs.settings.unbiased_kl else kl
+    return kl * importance_ratios(logps, inputs) if inputs.settings.unbiased_kl else kl
 
 
-def metrics(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> dict[str, Tensor]:
-    """Return the metrics of the active tokens, 0-d and without gradient; `PolicyLossOutput` says what they are."""
-    computed = policy_tokens = inputs.num_active()
+def metrics(logps: Tensor, entropies: Tensor, batch: TokenBatch, counted: Tensor | None = None) -> dict[str, Tensor]:
+    """Return the metrics of the active tokens, 0-d and without gradient; `PolicyLossOutput` says what they are.
+
+    `counted` are the tokens that the denominator counts, bool (R,); None: the active ones.
+    """
+    inputs = batch.inputs
+    computed = policy_tokens = torch.ones_like(batch.labels).sum() if inputs.active is None else inputs.active.sum()
     chosen = token_loss_of(inputs.settings.token_loss)
-    ratios = inputs.importance_ratios(logps) if chosen.ratios is None else chosen.ratios(logps, inputs)
+    ratios = (chosen.ratios or importance_ratios)(logps, inputs)
     columns = {"ratio_mean": ratios, "entropy": entropies}
-    if inputs.ref_logps is not None:
-        columns["kl"] = _kl_term(logps, inputs.ref_logps, inputs)
+    if batch.ref_logps is not None:
+        columns["kl"] = _kl_term(logps, batch.ref_logps, inputs)
     if inputs.old_logps is not None and chosen.clipped is not None:  # on-policy the ratio is 1
         clipped = chosen.clipped(logps, inputs)
-        if inputs.settings.answer_mask_mode == "policy" and inputs.answer_mask is not None:
-            without_answer = ~inputs.answer_mask
-            clipped, policy_tokens = clipped & without_answer, inputs.sum_active(without_answer)
+        if batch.answer_mask is not None:
+            without_answer = ~batch.answer_mask
+            clipped, policy_tokens = clipped & without_answer, sum_active(without_answer, inputs.active)
         columns["clip_fraction"] = clipped.to(ratios.dtype)
-    sums = inputs.sum_active(torch.stack([*columns.values()])).unbind()
+    sums = sum_active(torch.stack([*columns.values()]), inputs.active).unbind()
     zero, tokens = ratios.new_zeros(()), computed.clamp(min=1)
-    found = {"kl": zero, "clip_fraction": zero} | {
+    means = {
         name: total / (policy_tokens.clamp(min=1) if name == "clip_fraction" else tokens)
         for name, total in zip(columns, sums, strict=True)
     }
-    return found | {"computed_tokens": computed}
+    in_denominator = computed if counted is None or counted is inputs.active else counted.sum()
+    numbers = {"computed_tokens": computed, "active_tokens": in_denominator}
+    return {"kl": zero, "clip_fraction": zero} | means | numbers
+
+
+def sum_active(values: Tensor, active: Tensor | None) -> Tensor:
+    """Return the sum of a column over the active tokens, 0-d, or (K,) for columns (K, R)."""
+    return (values if active is None else values.where(active, 0)).sum(dim=-1)

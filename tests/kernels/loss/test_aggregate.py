@@ -7,19 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, inputs_of, make_case
+from loss_cases import ABSENT, SETTINGS, batch_of, make_case
 from torch import Tensor
 
-from outcome_rl_kernels.loss.inputs import LossInputs
+from outcome_rl_kernels.loss.aggregate import is_default, kl_divergence, metrics, token_loss
+from outcome_rl_kernels.loss.inputs import contributing_tokens
 from outcome_rl_kernels.loss.reference import loss_of_logprobs, reference_logprobs
-from outcome_rl_kernels.loss.settings import LossSettings
-from outcome_rl_kernels.loss.token_loss import (
-    contributing_tokens,
-    is_default,
-    kl_divergence,
-    metrics,
-    token_loss,
-)
+from outcome_rl_kernels.loss.types import LossSettings, TokenBatch
 
 F64 = torch.float64
 
@@ -28,14 +22,14 @@ def vec(*values: float) -> Tensor:
     return torch.tensor(values, dtype=F64)
 
 
-def reference_loss(logits_NV: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor, Tensor]:
-    vocabulary, temperature = logits_NV.shape[1], inputs.settings.temperature
-    values = reference_logprobs(logits_NV.__getitem__, inputs.labels, inputs.active, vocabulary, temperature)
-    return loss_of_logprobs(*values, inputs)
+def reference_loss(logits_NV: Tensor, batch: TokenBatch) -> tuple[Tensor, Tensor, Tensor]:
+    active, temperature = batch.inputs.active, batch.inputs.settings.temperature
+    values = reference_logprobs(logits_NV.__getitem__, batch.labels, active, logits_NV.shape[1], temperature)
+    return loss_of_logprobs(*values, batch)
 
 
-def loss_of(logits_NV: Tensor, inputs: LossInputs) -> Tensor:
-    return reference_loss(logits_NV, inputs)[0]
+def loss_of(logits_NV: Tensor, batch: TokenBatch) -> Tensor:
+    return reference_loss(logits_NV, batch)[0]
 
 
 class TestKL:
@@ -80,7 +74,7 @@ class TestPolicyLoss:
     beta = 0.1
 
     def loss(self, mode: str, **overrides: object) -> float:
-        inputs = inputs_of(
+        batch = batch_of(
             [2],
             advantages=vec(2, 2),
             bonuses=vec(0.5, 0.5),
@@ -92,7 +86,7 @@ class TestPolicyLoss:
             loss_agg="token-sum",
             **overrides,
         )
-        return loss_of(self.logits, inputs).item()
+        return loss_of(self.logits, batch).item()
 
     def test_none_keeps_both_tokens(self) -> None:
         assert self.loss("none") == pytest.approx(-2.5 * 1.0 - 2.5 * 0.8 + self.beta * sum(self.k3))
@@ -115,15 +109,13 @@ class TestPolicyLoss:
 
     def test_rollout_weights_multiply_the_policy_term_only(self) -> None:
         weights = vec(0.5, 2.0)
-        inputs = inputs_of([2], ref_logps=self.ref, rollout_weights=weights, beta=self.beta, loss_agg="token-sum")
-        assert loss_of(self.logits, inputs).item() == pytest.approx(-0.5 - 2.0 + self.beta * sum(self.k3))
+        batch = batch_of([2], ref_logps=self.ref, rollout_weights=weights, beta=self.beta, loss_agg="token-sum")
+        assert loss_of(self.logits, batch).item() == pytest.approx(-0.5 - 2.0 + self.beta * sum(self.k3))
 
     def test_metrics(self) -> None:
-        inputs = inputs_of(
-            [2], old_logps=vec(math.log(0.5), math.log(0.4)), ref_logps=self.ref, answer_mask=self.answer
-        )
-        _, logps, entropies = reference_loss(self.logits, inputs)
-        found = metrics(logps, entropies, inputs)
+        batch = batch_of([2], old_logps=vec(math.log(0.5), math.log(0.4)), ref_logps=self.ref, answer_mask=self.answer)
+        _, logps, entropies = reference_loss(self.logits, batch)
+        found = metrics(logps, entropies, batch)
         assert found["computed_tokens"].item() == 2
         assert found["ratio_mean"].item() == pytest.approx((1.6 + 1.0) / 2)
         assert found["clip_fraction"].item() == 1.0  # one policy token, clipped; the answer token is not one
@@ -131,8 +123,8 @@ class TestPolicyLoss:
         assert all(value.dim() == 0 and not value.requires_grad for value in found.values())
 
     def test_a_reference_at_zero_beta_cannot_poison_the_loss(self) -> None:
-        inputs = inputs_of([2], ref_logps=vec(math.inf, 0), loss_agg="token-sum")
-        assert loss_of(self.logits, inputs).item() == -2
+        batch = batch_of([2], ref_logps=vec(math.inf, 0), loss_agg="token-sum")
+        assert loss_of(self.logits, batch).item() == -2
 
 
 @settings(max_examples=200, deadline=None)
@@ -141,16 +133,16 @@ def test_tokens_that_cannot_contribute_have_no_loss_and_no_gradient(
     seed: int, chosen: dict[str, Any], absent: set[str]
 ) -> None:
     case = make_case(seed, F64, chosen, absent=absent)
-    inputs = case.loss_inputs(F64, **chosen)
-    contributing = contributing_tokens(inputs)
+    batch = case.batch(F64, **chosen)
+    contributing = contributing_tokens(batch)
     assert contributing is not None
-    assert inputs.active is not None
-    assert not (contributing & ~inputs.active).any()
+    assert batch.inputs.active is not None
+    assert not (contributing & ~batch.inputs.active).any()
     logits = case.logits(F64).flatten(0, 1).requires_grad_()
-    loss = loss_of(logits, inputs)
+    loss = loss_of(logits, batch)
     (gradient,) = torch.autograd.grad(loss, logits)
     assert not gradient[~contributing].any()
-    torch.testing.assert_close(loss_of(logits, inputs._replace(active=contributing)), loss)
+    torch.testing.assert_close(loss_of(logits, batch._replace(inputs=batch.inputs._replace(active=contributing))), loss)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +158,7 @@ def test_tokens_that_cannot_contribute_have_no_loss_and_no_gradient(
 )
 def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[int]) -> None:
     def found(**options: Any) -> list[int]:
-        tokens = contributing_tokens(inputs_of([3, 2], **({"advantages": vec(1, 1, 1, 0, 0)} | change | options)))
+        tokens = contributing_tokens(batch_of([3, 2], **({"advantages": vec(1, 1, 1, 0, 0)} | change | options)))
         assert tokens is not None
         return tokens.nonzero()[:, 0].tolist()
 
@@ -197,9 +189,10 @@ def test_which_tokens_contribute(change: dict[str, Tensor], contributing: list[i
     ],
 )
 def test_which_formulas_are_the_default_one(options: dict[str, Any], sequences: bool, default: bool) -> None:
-    inputs = inputs_of([2], old_logps=vec(0, 0), ref_logps=vec(0, 0), **options)
-    assert (inputs.needs_sequences(), is_default(inputs)) == (sequences, default)
-    assert not inputs._replace(old_logps=None).needs_sequences()  # on-policy the ratio is 1
+    batch = batch_of([2], old_logps=vec(0, 0), ref_logps=vec(0, 0), **options)
+    assert (batch.inputs.sequences is not None, is_default(batch)) == (sequences, default)
+    on_policy = batch_of([2], ref_logps=vec(0, 0), **options)
+    assert on_policy.inputs.sequences is None  # the ratio is 1
 
 
 @pytest.mark.parametrize(
@@ -209,8 +202,8 @@ def test_derivatives_are_those_of_the_value(options: dict[str, Any]) -> None:
     """Off the bounds; where the ratio is the sequence's, its gradient is by definition not that of its value."""
     g = torch.Generator().manual_seed(0)
     logps, old, ref = (-2 + torch.randn(6, generator=g, dtype=F64) for _ in range(3))
-    inputs = inputs_of([4, 2], ref_logps=ref, old_logps=old, beta=0.1, entropy_coef=0.1, **options)
-    if inputs.needs_sequences():
-        inputs = inputs._replace(advantages=torch.zeros(6, dtype=F64))
+    batch = batch_of([4, 2], ref_logps=ref, old_logps=old, beta=0.1, entropy_coef=0.1, **options)
+    if batch.inputs.sequences is not None:
+        batch = batch._replace(inputs=batch.inputs._replace(advantages=torch.zeros(6, dtype=F64)))
     leaves = logps.requires_grad_(), torch.rand(6, generator=g, dtype=F64).requires_grad_()
-    assert torch.autograd.gradcheck(lambda *values: token_loss(*values, inputs), leaves)
+    assert torch.autograd.gradcheck(lambda *values: token_loss(*values, batch), leaves)

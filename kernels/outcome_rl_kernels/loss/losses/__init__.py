@@ -1,0 +1,80 @@
+"""Token losses by name: the policy term of each token, differentiable in its log-probability and entropy.
+
+A file of this folder holds a family: its formula and source, functions in PyTorch, and `LOSSES`, from names to
+`TokenLoss`. A new file needs no entry anywhere else. In the formulas,
+
+    lp = log_softmax(logits / temperature)[label]     r = exp(lp - old_lp)     A = advantage + bonus
+    sg = stopgrad     el, eh = epsilon_low, epsilon_high     without old_lp: old_lp = sg(lp), so r = 1
+
+`aggregate` adds the terms that all have in common: rollout weights, answer mask, KL and entropy.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from outcome_rl_kernels.checks import check_choice
+from outcome_rl_kernels.loss.types import LossSettings, TokenLoss, TokenLossFunction
+from outcome_rl_kernels.registry import add_by_name
+
+_BUILT_IN: dict[str, TokenLoss] = {
+    name: loss
+    for family in sorted(module.name for module in iter_modules(__path__))
+    for name, loss in import_module(f"{__name__}.{family}").LOSSES.items()
+}
+_BY_NAME = dict(_BUILT_IN)
+
+
+def token_loss_of(chosen: str | TokenLoss | TokenLossFunction) -> TokenLoss:
+    """Return the token loss that a setting names or is.
+
+    Raises:
+        TypeError: it is neither a name nor a function.
+        ValueError: there is no loss of that name.
+    """
+    if isinstance(chosen, str):
+        check_choice("token_loss", chosen, token_loss_names())
+        return _BY_NAME[chosen]
+    if not callable(chosen):
+        raise TypeError(
+            f"token_loss must be a name, a function (logps, entropies, inputs) -> losses, or a TokenLoss; got "
+            f"{type(chosen).__name__}"
+        )
+    return chosen if isinstance(chosen, TokenLoss) else TokenLoss(chosen)
+
+
+def register_token_loss(name: str, loss: TokenLoss | TokenLossFunction) -> None:
+    """Give a token loss a name, by which settings, files and `torch.compile` can refer to it.
+
+    Args:
+        name: letters, digits and underscores; not the name of another loss.
+        loss: as for `linear_policy_loss`.
+
+    Raises:
+        TypeError: the loss is no function.
+        ValueError: the name is taken, or is not a name.
+    """
+    if not callable(loss):
+        raise TypeError(f"loss must be a function or a TokenLoss; got {type(loss).__name__}")
+    add_by_name(_BY_NAME, "token_loss", name, token_loss_of(loss), taken=_BUILT_IN)
+
+
+def token_loss_names() -> tuple[str, ...]:
+    """Return the registered names."""
+    return tuple(_BY_NAME)
+
+
+def is_built_in(chosen: object) -> bool:
+    """Say whether a token loss is one of this folder's."""
+    return isinstance(chosen, str) and chosen in _BUILT_IN
+
+
+def check_settings(owner: str, settings: dict[str, Any]) -> LossSettings:
+    """Return the settings given as keyword arguments of `owner`."""
+    known = LossSettings.__dataclass_fields__
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise TypeError(f"{owner} got an unexpected keyword argument {unknown[0]!r}; it has {', '.join(known)}")
+    checked = LossSettings(**settings)
+    token_loss_of(checked.token_loss)
+    return checked

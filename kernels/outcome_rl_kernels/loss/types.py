@@ -1,0 +1,215 @@
+"""The records and settings that the modules of the losses hand to each other; this module knows none of them.
+
+Shapes: N tokens (all sequences flattened, B * T or packed), R of them that are computed, S sequences, H hidden, V
+vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from outcome_rl_kernels.checks import check_choice, check_number
+
+# From log-probabilities and entropies of R tokens, and their `LossInputs`, to their losses, all (R,).
+TokenLossFunction = Callable[[Tensor, Tensor, Any], Tensor]
+
+AnswerMaskMode = Literal["policy", "bonus", "all", "none"]
+KLPenalty = Literal["k1", "k2", "k3"]
+LossAggregation = Literal[
+    "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+]
+_CHOICES = {
+    "answer_mask_mode": get_args(AnswerMaskMode),
+    "kl_penalty": get_args(KLPenalty),
+    "loss_agg": get_args(LossAggregation),
+    "unbiased_kl": (True, False),
+}
+_OFF = ("delta", "log_ratio_clamp", "kl_clamp")  # None switches it off
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """A token loss with the properties that fused losses need; `linear_policy_loss(..., token_loss=...)` takes one.
+
+    Args:
+        function: `(logps, entropies, inputs) -> losses`, (R,) each, in PyTorch: log-probabilities of the labels and
+            entropies of the rows, which carry gradients, and the `LossInputs` of the tokens. It returns the policy term
+            only: rollout weights, answer mask, KL and entropy are applied to it by the settings of the loss.
+            `outcome_rl_kernels.loss.ratios` has importance ratios, clipping, and means and sums of sequences.
+        needs_sequences: the loss of a token depends on other tokens of the call. They are then given together, at the
+            cost of one more matrix product where the logits are cut into chunks.
+        scales_with_advantage: the loss is 0, with zero gradient, where the advantage is 0. Such tokens are then left
+            out with `rows="contributing"`.
+        weighs_rollouts: the function takes `rollout_weights` into account itself, and its result is not multiplied by
+            them.
+        ratios: `(logps, inputs) -> (R,)`, the ratios of the metric `ratio_mean`; None takes those of the tokens.
+        clipped: `(logps, inputs) -> (R,)` bool, the tokens of the metric `clip_fraction`; None counts none.
+    """
+
+    function: TokenLossFunction
+    needs_sequences: bool = False
+    scales_with_advantage: bool = False
+    weighs_rollouts: bool = False
+    ratios: Callable[[Tensor, Any], Tensor] | None = None
+    clipped: Callable[[Tensor, Any], Tensor] | None = None
+
+    def __call__(self, logps: Tensor, entropies: Tensor, inputs: Any) -> Tensor:
+        return self.function(logps, entropies, inputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSettings:
+    """The numbers and names of the loss; `linear_policy_loss` documents each. `losses` checks the token loss."""
+
+    token_loss: str | TokenLoss | TokenLossFunction = "ppo"
+    answer_mask_mode: AnswerMaskMode = "policy"
+    temperature: float = 1.0
+    beta: float = 0.0
+    kl_penalty: KLPenalty = "k3"
+    unbiased_kl: bool = False
+    epsilon_low: float = 0.2
+    epsilon_high: float = 0.2
+    delta: float | None = None
+    loss_agg: LossAggregation = "token-mean"
+    entropy_coef: float = 0.0
+    log_ratio_clamp: float | None = None
+    kl_clamp: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in SETTINGS:
+            value = getattr(self, name)
+            if name in _CHOICES:
+                check_choice(name, value, _CHOICES[name])
+            elif name == "token_loss" or (value is None and name in _OFF):
+                continue
+            elif isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{name} must be a Python number; got {type(value).__name__}")
+        check_number("beta", self.beta, least=0)
+        check_number("entropy_coef", self.entropy_coef)  # a negative one lowers the entropy, as some losses mean to
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be > 0; got {self.temperature}")
+        if not 0 <= self.epsilon_low <= 1:
+            raise ValueError(f"epsilon_low must lie in [0, 1], so that 1 - epsilon_low >= 0; got {self.epsilon_low}")
+        if not self.epsilon_high >= 0:
+            raise ValueError(f"epsilon_high must be >= 0; got {self.epsilon_high}")
+        if self.delta is not None and not self.delta > 1:
+            raise ValueError(
+                f"delta bounds the ratio of negative advantages from above and must be > 1; got {self.delta}"
+            )
+        for name in ("log_ratio_clamp", "kl_clamp"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be > 0 or None; got {value}")
+
+
+SETTINGS = tuple(field.name for field in fields(LossSettings))
+
+
+class Sequences(NamedTuple):
+    """The sequence of each token."""
+
+    ids: Tensor  # (R,) int64 in [0, number), not falling
+    number: int
+
+
+class LossInputs(NamedTuple):
+    """The inputs of a token loss: one value per token, (R,); None where the caller gave none.
+
+    Floating-point columns have the dtype of the log-probabilities.
+    """
+
+    advantages: Tensor  # with bonuses
+    old_logps: Tensor | None  # None: on-policy, where the ratio is 1
+    rollout_weights: Tensor | None
+    rollout_logps: Tensor | None
+    active: Tensor | None  # bool: the tokens that are computed; columns of others may hold anything. None: all are
+    sequences: Sequences | None  # whole ones; None where the loss of a token depends on that token only
+    settings: LossSettings
+
+
+class TokenBatch(NamedTuple):
+    """The tokens of a call with all that their loss depends on, one value per token, (N,), or (R,) for some of them.
+
+    Floating-point columns are float32, or float64; `advantages` are float64 on the CPU.
+    """
+
+    inputs: LossInputs
+    labels: Tensor  # int64
+    weights: Tensor  # factor of each token's loss, so that the scalar loss is the sum of the products
+    answer_mask: Tensor | None  # bool: tokens without a policy term
+    ref_logps: Tensor | None
+    entropy_weights: Tensor | None
+
+
+class Head(NamedTuple):
+    """The operands of the logits `hidden @ weight.T + bias`, of one dtype."""
+
+    hidden: Tensor  # (N, H), or (R, H) of a part of the tokens
+    weight: Tensor  # (V, H)
+    bias: Tensor | None  # (V,)
+
+
+class Wants(NamedTuple):
+    """Which operands of a head get a gradient."""
+
+    hidden: bool
+    weight: bool
+    bias: bool
+
+
+def wants_of(ctx: Any) -> Wants:
+    """Return which operands get a gradient in the backward pass of a function whose first arguments are a head."""
+    hidden, weight, bias, *_ = ctx.needs_input_grad
+    return Wants(hidden, weight, bias)
+
+
+class LogitRows(NamedTuple):
+    """Rows of logits and their labels."""
+
+    logits_RV: Tensor  # before the division by the temperature
+    labels_R: Tensor  # int64
+    temperature: float
+    active_R: Tensor | None = None  # bool: other rows are not read and give zeros. None: all are active
+
+
+class Support(NamedTuple):
+    """The tokens that the sampler kept for each of N positions, all sequences flattened; any pair of tensors will do.
+
+    Position n kept `token_ids[offsets[n] : offsets[n + 1]]`, in any order; a duplicate counts once.
+    """
+
+    offsets: Tensor  # (N + 1,) int64, from 0 to E, not falling
+    token_ids: Tensor  # (E,) int64 in [0, V)
+
+
+Record = TypeVar("Record", bound=tuple[Any, ...])
+
+
+def map_tensors(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    """Return a record, with the records in it, whose tensors are changed."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return change(value)
+        return map_tensors(value, change) if hasattr(value, "_fields") else value
+
+    return type(record)(*map(changed, record))
+
+
+def select(record: Record, rows: Tensor | slice) -> Record:
+    """Return a record of some of the tokens, indices or a range; tokens are the last dimension of its tensors."""
+    return map_tensors(record, lambda column: column[..., rows])
+
+
+def in_dtype(record: Record, dtype: Any) -> Record:
+    """Return a record with floating-point columns in `dtype`."""
+    return map_tensors(record, lambda column: column.to(dtype) if column.is_floating_point() else column)
+
+
+def joined(records: Sequence[Any]) -> Any:
+    """Return one record of consecutive tokens, from records that hold tensors and other such records only."""
+    columns = zip(*records, strict=True)
+    return type(records[0])(*(torch.cat(c, dim=-1) if isinstance(c[0], Tensor) else joined(c) for c in columns))
