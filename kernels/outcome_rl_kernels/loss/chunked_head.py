@@ -6,6 +6,9 @@ Shapes: R rows (tokens), C rows of a chunk, H hidden, V vocabulary.
     d hidden_CH  = d logits_CV @ weight               `HeadGradients`
     d weight    += d logits_CV.T @ hidden_CH          summed in its own dtype over few chunks, else in float32
     d bias      += d logits_CV.sum(0)                 summed in float32
+
+On a CPU without bfloat16 instructions, bfloat16 operands are multiplied in float32, a part of the weight at a time, and
+results are rounded once.
 """
 
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from outcome_rl_kernels.dtypes import bfloat16_products
 from outcome_rl_kernels.loss.types import Head, Wants
 
 # Every chunk reads and writes d weight. On an H200, at 790 TFLOP/s and 4.3 TB/s, that is 1.5 % of the three products of
@@ -66,7 +70,7 @@ class LogitChunks:
             self._workspace = weight.new_empty(self._size, weight.shape[0], dtype=self._dtype)
         for rows in self._slices:
             logits_CV = self._workspace[: rows.stop - rows.start]
-            _product(hidden_RH[rows], weight.t(), bias, out=logits_CV)
+            _logits(hidden_RH[rows], weight, bias, out=logits_CV)
             yield rows, logits_CV
 
     def gradients_of(self, logits_CV: Tensor) -> Tensor:
@@ -105,7 +109,7 @@ class HeadGradients:
         """Take the gradient of a chunk's logits, in the dtype of the operands."""
         hidden_CH = self._head.hidden[rows]
         if self._hidden_grad_RH is not None:
-            torch.mm(grad_CV, self._head.weight, out=self._hidden_grad_RH[rows])
+            _hidden_gradient(grad_CV, self._head.weight, out=self._hidden_grad_RH[rows])
         if self._weight_grad is not None:
             _accumulate(self._weight_grad, grad_CV.t(), hidden_CH, first=rows.start == 0)
         if self._bias_grad is not None:
@@ -157,30 +161,62 @@ def _chunk_size(rows: int, most: int) -> int:
     return next((size for size in whole if size <= most), equal)
 
 
-def _product(a: Tensor, b: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
-    """out = a @ b + bias, rounded to the dtype of `out` once."""
-    if out.dtype != a.dtype and a.device.type == "cpu":
-        a, b, bias = a.to(out.dtype), b.to(out.dtype), None if bias is None else bias.to(out.dtype)
-    if out.dtype != a.dtype:
-        torch.mm(a, b, out.dtype, out=out)
+def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
+    """out = hidden @ weight.T + bias, rounded to the dtype of `out` once."""
+    if _widens(weight):
+        wide_CH = hidden_CH.float()
+        for part, wide_weight in _wide_parts(weight):
+            product = torch.mm(wide_CH, wide_weight.t())
+            out[:, part] = product if bias is None else product + bias[part]
+        return
+    if out.dtype != weight.dtype and weight.device.type == "cpu":
+        hidden_CH, weight = hidden_CH.to(out.dtype), weight.to(out.dtype)
+        bias = None if bias is None else bias.to(out.dtype)
+    if out.dtype != weight.dtype:
+        torch.mm(hidden_CH, weight.t(), out.dtype, out=out)
         if bias is not None:
             out += bias
     elif bias is None:
-        torch.mm(a, b, out=out)
+        torch.mm(hidden_CH, weight.t(), out=out)
     else:
-        torch.addmm(bias, a, b, out=out)
+        torch.addmm(bias, hidden_CH, weight.t(), out=out)
+
+
+def _hidden_gradient(grad_CV: Tensor, weight: Tensor, *, out: Tensor) -> None:
+    """out = grad @ weight."""
+    if not _widens(weight):
+        torch.mm(grad_CV, weight, out=out)
+        return
+    total = torch.zeros_like(out, dtype=torch.float32)
+    for part, wide_weight in _wide_parts(weight):
+        total.addmm_(grad_CV[:, part].float(), wide_weight)
+    out.copy_(total)
+
+
+def _widens(operand: Tensor) -> bool:
+    """Say whether products are taken in float32, because PyTorch's own of this dtype are slow on this CPU."""
+    return operand.device.type == "cpu" and operand.dtype == torch.bfloat16 and not bfloat16_products("cpu").is_fast
+
+
+def _wide_parts(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield ranges of rows of the weight, with the rows in float32."""
+    for start in range(0, len(weight), _CPU_PART_ROWS):
+        part = slice(start, start + _CPU_PART_ROWS)
+        yield part, weight[part].float()
 
 
 def _accumulate(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
     """total += a @ b, where `total` has their dtype or is float32; `first` takes it for zero, whatever it holds."""
-    if a.dtype == total.dtype:
+    wide = _widens(a)
+    if a.dtype == total.dtype and not wide:
         _ = torch.mm(a, b, out=total) if first else torch.addmm(total, a, b, out=total)
     elif a.device.type == "cpu":
-        # The CPU rounds the product to half precision. By parts that stay in its caches: half the time of a whole one.
+        # PyTorch rounds the product to half precision. By parts that stay in its caches: half the time of a whole one.
+        b = b.float() if wide else b
         room = b.new_empty(_CPU_PART_ROWS, b.shape[1])
         for start in range(0, len(a), _CPU_PART_ROWS):
-            part = total[start : start + _CPU_PART_ROWS]
-            product = torch.mm(a[start : start + _CPU_PART_ROWS], b, out=room[: len(part)])
+            part, rows = total[start : start + _CPU_PART_ROWS], a[start : start + _CPU_PART_ROWS]
+            product = torch.mm(rows.float() if wide else rows, b, out=room[: len(part)])
             _ = part.copy_(product) if first else part.add_(product)
     elif first:
         torch.mm(a, b, torch.float32, out=total)

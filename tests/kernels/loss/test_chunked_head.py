@@ -1,13 +1,27 @@
 """Chunks of logits and the gradients summed over them."""
 
+from typing import Any
+
 import pytest
 import torch
+from loss_cases import assert_as_exact, make_case, needs_native, run
 
+from outcome_rl_kernels import linear_policy_loss
+from outcome_rl_kernels.dtypes import Bfloat16
+from outcome_rl_kernels.loss import chunked_head
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks
-from outcome_rl_kernels.loss.types import Head
+from outcome_rl_kernels.loss.types import Head, Wants
 
 R, H, V = 10, 8, 37
 DTYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture(params=[True, False], ids=["bfloat16 products", "no bfloat16 products"])
+def is_fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the CPU multiplies bfloat16 fast; if not, the weight is taken in parts of 16 rows."""
+    monkeypatch.setattr(chunked_head, "bfloat16_products", lambda _: Bfloat16(request.param, "by the test"))
+    monkeypatch.setattr(chunked_head, "_CPU_PART_ROWS", 16)
+    return bool(request.param)
 
 
 def operands(dtype: torch.dtype = torch.float32, rows: int = R) -> Head:
@@ -43,7 +57,7 @@ def test_chunks_cover_the_rows_within_the_workspace(rows: int, workspace_rows: f
         torch.testing.assert_close(torch.cat([logits for *_, logits in seen]), hidden @ weight.T + bias)
 
 
-def test_float32_logits_of_half_precision_need_room_for_their_gradients() -> None:
+def test_float32_logits_of_half_precision_need_room_for_their_gradients(is_fast: bool) -> None:
     hidden, weight, bias = operands(torch.bfloat16)
     chunks = LogitChunks(Head(hidden, weight, bias), 5 * V * (4 + 2), fp32_logits=True, widest=V)
     assert len(chunks) == 2
@@ -66,13 +80,13 @@ def test_iterating_again_takes_the_same_room() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("chunk", [R, 3, 1])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_gradients_add_up(dtype: torch.dtype, chunk: int, transposed: bool) -> None:
+def test_gradients_add_up(dtype: torch.dtype, chunk: int, transposed: bool, is_fast: bool) -> None:
     hidden, weight, bias = operands(dtype)
     if transposed:
         hidden, weight = hidden.t().contiguous().t(), weight.t().contiguous().t()
     logit_grads = torch.randn(R, V, generator=torch.Generator().manual_seed(1)).to(dtype)
     parts = [slice(start, min(start + chunk, R)) for start in range(0, R, chunk)]
-    gradients = HeadGradients(Head(hidden, weight, bias), (True, True, True), len(parts))
+    gradients = HeadGradients(Head(hidden, weight, bias), Wants(True, True, True), len(parts))
     for part in parts:
         gradients.add(part, logit_grads[part])
     exact = logit_grads.double()
@@ -85,7 +99,9 @@ def test_gradients_add_up(dtype: torch.dtype, chunk: int, transposed: bool) -> N
 
 
 @pytest.mark.parametrize(("chunks", "loss"), [(1, 1.0), (2, 1.5**0.5), (4, 2.5**0.5), (5, 1.0), (8, 1.0)])
-def test_the_error_of_the_weight_gradient_grows_with_its_roundings_up_to_four_chunks(chunks: int, loss: float) -> None:
+def test_the_error_of_the_weight_gradient_grows_with_its_roundings_up_to_four_chunks(
+    chunks: int, loss: float, is_fast: bool
+) -> None:
     """Relative to one rounding, 1.7e-3 in norm: a partial sum over k of n chunks has k / n of the variance of all, so n
     roundings have (n + 1) / 2 of the variance of one. Sums in float32 are rounded once."""
     rows, hidden_size, vocabulary = 640, 64, 256
@@ -93,7 +109,7 @@ def test_the_error_of_the_weight_gradient_grows_with_its_roundings_up_to_four_ch
     hidden, weight = (torch.randn(n, hidden_size, generator=g).bfloat16() for n in (rows, vocabulary))
     grads = torch.randn(rows, vocabulary, generator=g).bfloat16()
     truth = grads.double().T @ hidden.double()
-    gradients = HeadGradients(Head(hidden, weight, None), (False, True, False), chunks)
+    gradients = HeadGradients(Head(hidden, weight, None), Wants(False, True, False), chunks)
     for start in range(0, rows, rows // chunks):
         part = slice(start, start + rows // chunks)
         gradients.add(part, grads[part])
@@ -101,8 +117,25 @@ def test_the_error_of_the_weight_gradient_grows_with_its_roundings_up_to_four_ch
         float((value - truth).norm() / truth.norm()) for value in (gradients.results()[1], truth.bfloat16())
     )
     assert rounding == pytest.approx(1.7e-3, abs=1e-4)
-    # On the CPU, products that are summed in float32 are rounded themselves, to 1 / chunks of the variance.
-    assert error == pytest.approx(loss * rounding if chunks <= 4 else 2**0.5 * rounding, rel=0.05)
+    # PyTorch rounds half-precision products that are summed in float32, too, to 1 / chunks of the variance.
+    expected = loss if chunks <= 4 else 2**0.5 if is_fast else 1.0
+    assert error == pytest.approx(expected * rounding, rel=0.05)
+
+
+@needs_native
+@pytest.mark.parametrize("options", [{}, {"fp32_logits": True}, {"workspace_bytes": 3 * 211 * 2}])
+def test_the_loss_is_as_exact_without_bfloat16_products(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked_head, "bfloat16_products", lambda _: Bfloat16(False, "by the test"))
+    monkeypatch.setattr(chunked_head, "_CPU_PART_ROWS", 64)
+    case = make_case(0, torch.bfloat16, {}, absent={"ref_logps"})
+    arguments = (linear_policy_loss, case.operands)
+    wants = set(case.operands)
+    truth = run(*arguments, torch.float64, wants, **case.inputs)[1]
+    eager = run(*arguments, torch.bfloat16, wants, **case.inputs, impl="reference")[1]
+    ours = run(*arguments, torch.bfloat16, wants, **case.inputs, **options, impl="native")[1]
+    assert_as_exact(ours, eager, truth)
 
 
 def test_half_precision_is_summed_in_float32() -> None:
@@ -111,7 +144,7 @@ def test_half_precision_is_summed_in_float32() -> None:
     hidden, weight = torch.ones(rows, 1).bfloat16(), torch.ones(1, 1).bfloat16()
     grads = torch.full((rows, 1), 1 / 256).bfloat16()
     grads[0] = 1
-    gradients = HeadGradients(Head(hidden, weight, weight[0]), (False, True, True), rows)
+    gradients = HeadGradients(Head(hidden, weight, weight[0]), Wants(False, True, True), rows)
     for row in range(rows):
         gradients.add(slice(row, row + 1), grads[row : row + 1])
     hidden_grad, weight_grad, bias_grad = gradients.results()
@@ -122,7 +155,7 @@ def test_half_precision_is_summed_in_float32() -> None:
 def test_sums_of_chunks_are_not_rounded() -> None:
     """(1 + 1/256) - 1 is 1/256; the first sum rounded to bfloat16 would leave 0."""
     operand = torch.zeros(4, 1).bfloat16()
-    gradients = HeadGradients(Head(operand, operand[:1], operand[0]), (False, False, True), 2)
+    gradients = HeadGradients(Head(operand, operand[:1], operand[0]), Wants(False, False, True), 2)
     gradients.add(slice(0, 2), torch.tensor([[1.0], [1 / 256]]).bfloat16())
     gradients.add(slice(2, 4), torch.tensor([[-1.0], [0.0]]).bfloat16())
     assert gradients.results()[2].item() == 1 / 256
@@ -130,6 +163,6 @@ def test_sums_of_chunks_are_not_rounded() -> None:
 
 def test_no_chunk_gives_zeros() -> None:
     hidden, weight, bias = operands(rows=0)
-    results = HeadGradients(Head(hidden, weight, bias), (True, True, True), 0).results()
+    results = HeadGradients(Head(hidden, weight, bias), Wants(True, True, True), 0).results()
     assert [tuple(grad.shape) for grad in results] == [(0, H), (V, H), (V,)]
     assert not any(grad.any() for grad in results)

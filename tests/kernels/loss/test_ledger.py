@@ -128,7 +128,7 @@ def test_the_predicted_time_of_a_support(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(support_triton, "_launch", partial(launch, ledger))
         values = support._forward._init_fn(hidden, weight, None, labels_N, None, *others)
         grads_2N = torch.empty_like(values[0])
-        support._gradients._init_fn(grads_2N, *values, hidden, weight, None, labels_N, *others, True, True, False)
+        support._gradients._init_fn(grads_2N, *values, hidden, weight, None, labels_N, *others, [True, True, False])
 
     operations = ledger_of(call).operations
     launches = [operation for operation in operations if operation.name.endswith("_kernel")]
