@@ -1,4 +1,4 @@
-"""Write the tables and plots of the documentation from the committed records: `python -m bench.pages`.
+"""Write the tables and plots of the documentation from the committed result files: `python -m bench.pages`.
 
 A table stands between two marks that name it. Nothing is measured.
 """
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import decoding, loss_page, math_verify_suite, outcomes, step, vllm_step
+from experiments import levels
 from experiments.bandits import sweeps
-from experiments.paper import frontier, methods
+from experiments.paper import decided, frontier, grid, methods
 from experiments.paper.measures import Results
 from experiments.smollm2 import record as smollm2
 
@@ -28,7 +29,10 @@ def main() -> None:
         print(f"wrote {path.relative_to(ROOT)}")
     for name, record in loss_page.read_records(RESULTS).items():
         loss_page.plot(record, ROOT / "docs" / f"{name}.png")
-    frontier.draw(Results(read(BONUSES)), ROOT / "docs" / "exploration.png")
+    decided.draw(levels.results("confirm"), levels.results("hard"), ROOT / "docs" / "exploration.png")
+    levels.draw(levels.read_levels(), ROOT / "docs" / "agreement.png")
+    if (found := grid.results()).cells:
+        grid.draw(read(grid.PREDICTIONS), found, ROOT / "docs" / "predictions.png")
     smollm2.draw(read(SMOLLM2)["figures"], ROOT / "docs" / "smollm2.png")
 
 
@@ -38,13 +42,21 @@ def pages() -> dict[Path, str]:
     tables = {
         "docs/losses.md": {"loss": short},
         "docs/results.md": {
-            "bonuses": frontier.metrics_table(Results(read(BONUSES))),
             "loss": long,
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
             "decoding": measured_block(decoding.table, read(RESULTS / "decoding-cpu.json")),
             "vllm-step": measured_block(vllm_step.table, read(RESULTS / "vllm-step.json")),
             "earlier": earlier_block(read(RESULTS / "loop-cpu.json"), read(RESULTS / "step.json")),
+        },
+        "docs/claims.md": claims_blocks(),
+        "experiments/paper/README.md": {
+            "bonuses": frontier.metrics_table(Results(read(BONUSES))),
+            "decided-count": levels.decided_count(),
+            "decided": levels.decided_table("medium"),
+            "decided-hard": levels.decided_table("hard"),
+            "unsolved": levels.unsolved_table(),
+            "grid": grid.grid_table(read(grid.PREDICTIONS), grid.results()),
         },
         "docs/methods.md": {"methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json"))},
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
@@ -64,6 +76,18 @@ def pages() -> dict[Path, str]:
             text = with_block(text, name, block)
         found[ROOT / page] = text
     return found
+
+
+def claims_blocks() -> dict[str, str]:
+    """Return the tables of the page of claims."""
+    found = levels.read_levels()
+    return {
+        "decided-count": levels.decided_count(),
+        "contradictions": levels.contradictions_table(found),
+        "agreement": levels.agreement_table(found),
+        "unsolved": levels.unsolved_table(),
+        "claims": levels.claims_table(found),
+    }
 
 
 def step_block(record: dict[str, Any]) -> str:

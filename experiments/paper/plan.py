@@ -199,7 +199,7 @@ FULL = Plan(
     hard_pool=12288,
     hard_questions=128,
 )
-# The toy preset's own task with the paper's coefficient and a large one: the figure of README.md.
+# The toy preset's own task with the paper's coefficient and a large one.
 TOY = Plan(
     name="toy",
     instances=(0,),
@@ -326,7 +326,7 @@ HELP = {
     "hard": "three methods on hard questions of ten rule tables; an hour on two cores",
     "grid": "estimators and bonuses, predicted beforehand: sixteen rule tables; eight hours on one core",
     "sampling": "GRPO with n = 16, three times as long: ten rule tables; three hours on one core",
-    "toy": "the figure of README.md; an hour on two cores",
+    "toy": "larger coefficients on one rule table; an hour on two cores",
     "methods": "the table of docs/methods.md; half an hour on two cores",
     "smoke": "a test of the machinery",
 }

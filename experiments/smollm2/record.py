@@ -20,6 +20,7 @@ NAME = "smollm2"
 METRICS = ("pass_at_k", "diff_at_k")
 MEASURES = (("pass_at_k", "1"), ("pass_at_k", "32"), ("diff_at_k", "32"))
 SPLITS = ("validation", "test")
+WARM_STARTED = "warm-started policy"
 
 
 def write_record(runs: Mapping[str, Sequence[Path]], folder: Path = RESULTS) -> Path:
@@ -39,7 +40,10 @@ def write_record(runs: Mapping[str, Sequence[Path]], folder: Path = RESULTS) -> 
 
 
 def results_table(figures: Mapping[str, Any]) -> str:
-    """Return mean ± standard deviation over the seeds on the test questions, before and after, in Markdown."""
+    """Return mean ± standard deviation over the seeds on the test questions, before and after, in Markdown.
+
+    Before is the policy of the supervised warm start, from which all runs begin.
+    """
     methods = figures["methods"]
     before = {BASE: [run["evaluations"]["test"][0] for run in methods["none"]]}
     after = {method: [run["evaluations"]["test"][-1] for run in runs] for method, runs in methods.items()}
@@ -47,19 +51,20 @@ def results_table(figures: Mapping[str, Any]) -> str:
     for method, tests in {**before, **after}.items():
         cells = [_spread([test[metric][k] for test in tests]) for metric, k in MEASURES]
         minutes = [run["minutes"] for run in methods.get(method, [])]
-        rows.append([label(method), str(len(tests)), *cells, f"{statistics.mean(minutes):.0f}" if minutes else ""])
+        name = WARM_STARTED if method == BASE else label(method)
+        rows.append([name, str(len(tests)), *cells, f"{statistics.mean(minutes):.0f}" if minutes else ""])
     return table(["", "seeds", *(_name(*measure) for measure in MEASURES), "minutes per run"], rows)
 
 
 def verdicts_table(figures: Mapping[str, Any]) -> str:
     """Return differences on the test questions with their 95 % intervals over the seeds, in Markdown.
 
-    GRPO is compared with the base policy before it, the others with GRPO.
+    GRPO is compared with the warm-started policy before it, the others with GRPO.
     """
     rows = []
     for (metric, k), verdict in zip(MEASURES, judge(_changes(figures["methods"]["none"])), strict=True):
         interval = _interval(verdict.mean, verdict.low, verdict.high)
-        rows.append([label("none"), label(BASE), _name(metric, k), interval, WORDS[verdict.word]])
+        rows.append([label("none"), WARM_STARTED, _name(metric, k), interval, WORDS[verdict.word]])
     for row in figures["verdicts"]:
         if row["measure"].startswith("last "):
             left = label(row["left"].removeprefix("bonus="))

@@ -1,9 +1,8 @@
-"""The figure and the table of all methods at the end of training, from records."""
+"""The table of all methods at the end of training, from records."""
 
 import re
 import statistics
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from reproduce_records import PLAN, records
@@ -26,11 +25,6 @@ def test_every_method_has_a_row_with_mean_and_range(results: Results) -> None:
     assert dict(rows)["Batch, c = 0.2"] == f"{statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
-def test_the_figure_is_an_image(results: Results, tmp_path: Path) -> None:
-    frontier.draw(results, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_plan_of_the_figure_has_one_cell() -> None:
+def test_the_plan_of_the_table_has_one_cell() -> None:
     assert len(TOY.cells()) == 1
     assert len(list(TOY.runs())) == 10

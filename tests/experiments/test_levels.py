@@ -1,0 +1,68 @@
+"""The levels side by side: what each says, and how often they agree."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import claims, levels
+from experiments.levels import Finding, agreement
+from experiments.paper import decided
+from experiments.paper.measures import Results, solved
+from outcome_rl.verdicts import estimate
+
+LEVELS = levels.read_levels()
+
+
+def finding(*differences: float, word: str = "seen") -> Finding:
+    return Finding(word, "", estimate(differences))
+
+
+def test_agreement_by_hand() -> None:
+    one, two, three, other = (
+        ("", f"{measure}", "medium") for measure in ("solved", "answers", "best pass@1", "solved")
+    )
+    model = {one: finding(0.1, 0.2, 0.3), two: finding(-1, -2, -3), three: finding(0.0, 0.1, -0.1)}
+    found = {one: finding(0.15, 0.2, 0.31), two: finding(1, 1.1, 1.2), ("", "late pass@32", "hard"): finding(1, 1, 1)}
+    seen = agreement(model, found | {three: finding(0.0, 0.3, -0.2, word="undecided")}, "medium")
+    assert (seen.rows, seen.inside, seen.overlap, seen.decided, seen.signs) == (3, 2, 2, 2, 1)
+    assert agreement(model, {}, "medium").rows == 0
+    assert other == one
+
+
+def test_the_published_column_is_that_of_the_report() -> None:
+    report = (levels.MECHANISM / "report.md").read_text()
+    for text in (finding.text for finding in LEVELS.published.values()):
+        assert text in report
+
+
+def test_both_studies_of_the_language_model_are_one_family() -> None:
+    rows = [row for row in levels.language_model_rows() if row["differences"]]
+    assert {row["split"] for row in rows} == {"medium", "hard"}
+    smallest = min(row["p"] for row in rows)
+    alone = min(estimate(row["differences"]).p(0.0) for row in rows)
+    assert smallest == pytest.approx(min(1.0, len(rows) * alone), abs=1e-5)
+
+
+def test_smollm2_answers_only_what_it_was_asked() -> None:
+    measures = {measure for _, measure, _ in LEVELS.smollm2}
+    assert measures == {"final pass@1", "final pass@32"}
+    assert {finding.estimate.units for finding in LEVELS.smollm2.values()} == {3}
+
+
+def test_every_claim_has_a_line() -> None:
+    lines = levels.claims_table(LEVELS).splitlines()
+    assert len(lines) == 2 + len(list(claims.rows()))
+    assert "nan" not in "".join(lines)
+
+
+def test_figures_are_images(tmp_path: Path) -> None:
+    levels.draw(LEVELS, tmp_path / "agreement.png")
+    confirm, hard = levels.results("confirm"), levels.results("hard")
+    decided.draw(confirm, hard, tmp_path / "decided.png")
+    for name in ("agreement", "decided"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    records = json.loads((levels.PAPER / "hard" / "records.json").read_text())
+    assert decided.values(hard, "none", solved) == [
+        solved(run) for cell in Results(records).cells for run in hard.runs(cell, "none")
+    ]
