@@ -16,11 +16,11 @@ import numpy as np
 from experiments import claims
 from experiments.judged import interval, judge_rows
 from experiments.paper.claims import differences_by_unit
-from experiments.paper.measures import BASE, Record, Results, distinct_on_common_unsolved, of, solved
+from experiments.paper.measures import BASE, Contrast, Record, Results, distinct_on_common_unsolved, of, solved
 from experiments.paper.plan import CONFIRM, HARD
 from experiments.paper.tables import label, table
 from experiments.smollm2 import record as smollm2
-from outcome_rl.verdicts import Estimate, estimate, per_unit
+from outcome_rl.tools.verdicts import Estimate, estimate, per_unit
 
 HERE = Path(__file__).parent
 MECHANISM = HERE / "mechanism" / "results"
@@ -31,7 +31,7 @@ Key = tuple[str, str, str]  # statement, measure, split
 
 
 class Finding(NamedTuple):
-    """What a level says of a row: its verdict, the mean with its interval, and the number of units."""
+    """One row at one level: its verdict, the mean with its interval, and the number of units."""
 
     word: str
     text: str
@@ -305,7 +305,7 @@ def _shared_unsolved(found: Results, left: str, right: str) -> list[tuple[int, i
     ]
 
 
-def _by_table(found: Results, left: str, right: str, contrast: Any) -> list[float]:
+def _by_table(found: Results, left: str, right: str, contrast: Contrast) -> list[float]:
     return per_unit(
         (cell.instance, contrast(one, two))
         for cell in found.cells

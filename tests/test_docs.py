@@ -14,6 +14,9 @@ import pytest
 import torch
 
 import outcome_rl
+from experiments import levels
+from experiments.paper import decided
+from experiments.paper.measures import solved
 from outcome_rl import Explorer, GroupRule, group_advantages, linear_policy_loss
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.data.reward import RewardFunction
@@ -82,20 +85,27 @@ def test_outcomes_page_runs() -> None:
 
 def test_readme_figures_are_those_of_the_pages() -> None:
     text = " ".join(README.read_text().split())
-    base, grpo, batch = (_cells("results.md", name)[0] for name in ("base policy", "GRPO", "Batch, c = 1"))
-    of = {
-        name: [cell.split()[0].lstrip("0") for cell in row if cell]
-        for name, row in zip("bgp", (base, grpo, batch), strict=True)
+    hard = levels.results("hard")
+    shares = {
+        method: statistics.fmean(decided.values(hard, method, solved)) for method in ("base", "none", "ucb_con", "batch")
     }
-    assert f"pass@1 from {of['b'][0]} to {of['g'][0]} and lowers pass@32 from {of['b'][2]} to {of['g'][2]}" in text
-    assert f"reaches {of['p'][0]} and {of['p'][2]}" in text
-    runs = json.loads((PAPER / "results" / "hard" / "records.json").read_text())["runs"]
-    solved = {
-        method: statistics.mean(statistics.mean(run["questions_solved"]) for run in runs if run["method"] == method)
-        for method in ("none", "ucb_con", "batch")
+    shown = (
+        "GRPO solves {none:.0%} in training, UCB-Con {ucb_con:.0%}, Batch {batch:.0%}, and the base policy with as many "
+        "samples {base:.0%}"
+    )
+    assert shown.format(**shares) in text
+    means = {
+        (row["left"], row["measure"], row["split"]): (statistics.fmean(row["differences"]), row["word"])
+        for row in levels.language_model_rows()
+        if row["differences"] and row["right"] in ("base", "none")
     }
-    shown = "GRPO solves {none:.0%} in training, UCB-Con {ucb_con:.0%} and Batch {batch:.0%}"
-    assert shown.format(**solved) in text
+    changes = {key: f"{abs(mean):.3f}".lstrip("0") for key, (mean, _) in means.items()}
+    assert f"GRPO's test pass@1 falls by {changes['none', 'final pass@1', 'hard'][:3]}" in text
+    rises, falls = (changes["none", f"final pass@{k}", "medium"][:3] for k in (1, 32))
+    back = changes["batch", "final pass@32", "medium"]
+    assert f"pass@1 rises by {rises} and its pass@32 falls by {falls}, of which Batch wins back {back}" in text
+    tests = [key for key in means if key[0].startswith("ucb") and "pass@" in key[1] and key[2] == "medium"]
+    assert {means[key][1] for key in tests} == {"undecided"}
     for name in ("outcome_rl", "TRL selective log-softmax"):
         ratio, memory = _cells("losses.md", name)[0][0].split(" x, ")
         assert f"{ratio} times" in text

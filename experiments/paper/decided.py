@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from experiments.paper.figures import COLOURS, save_small
 from experiments.paper.measures import BASE, Measure, Results, final, solved
 from experiments.paper.tables import label
-from outcome_rl.verdicts import estimate
+from outcome_rl.tools.verdicts import estimate
 
 
 def draw(confirm: Results, hard: Results, path: Path) -> None:

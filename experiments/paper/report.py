@@ -15,8 +15,8 @@ from outcome_rl.tools.verdicts import per_unit
 
 TITLE = "Outcome-based exploration in miniature"
 RULE = """\
-The verdicts follow `outcome_rl/verdicts.py`: paired differences, averaged over the seeds of each rule table and base
-policy, a t interval of 95 % over these, and Holm's correction over all rows. A claim is judged on the splits of which
+The verdicts follow `outcome_rl/tools/verdicts.py`: paired differences, averaged over the seeds of each rule table and
+base policy, a 95 % t interval over these, and Holm's correction over all rows. A claim is judged on the splits of which
 the paper makes it, never on a mixture. *No difference*: smaller than the margin of its measure. A row without a value
 needs a method, a split or an unsolved question that the plan lacks. The paper's own effects are those of its tables,
 ± one standard error over its seeds."""

@@ -9,7 +9,7 @@ from experiments import claims, levels
 from experiments.levels import Finding, agreement
 from experiments.paper import decided
 from experiments.paper.measures import Results, solved
-from outcome_rl.verdicts import estimate
+from outcome_rl.tools.verdicts import estimate
 
 LEVELS = levels.read_levels()
 

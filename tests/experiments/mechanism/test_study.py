@@ -98,9 +98,9 @@ def test_best_and_late_checkpoints() -> None:
     empty = np.zeros((1, 15))
     one = np.ones(1)
     training = Training(
-        np.arange(0, 150, 10), empty, empty, validation, test, np.ones((1, 2), bool), np.ones((1, 2), int), *[one] * 4
+        np.arange(0, 150, 10), empty, empty, validation, test, np.ones((1, 2), bool), np.ones((1, 2), int), *[one] * 5
     )
-    measures = study._run(training, 0).measures
+    measures = study._run(training, 0, 1).measures
     assert measures["best pass@1"] == measures["best pass@32"] == 0.04  # the earlier of two equals
     assert measures["late pass@32"] == pytest.approx(0.14 - 0.02)
     assert measures["entropy gap"] == 0.0

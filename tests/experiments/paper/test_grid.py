@@ -11,7 +11,7 @@ from reproduce_records import records
 from experiments.mechanism import matched
 from experiments.paper import grid
 from experiments.paper.plan import GRID, SUMS
-from outcome_rl.verdicts import estimate
+from outcome_rl.tools.verdicts import estimate
 
 ROOT = Path(__file__).resolve().parents[3]
 PREDICTIONS = json.loads(grid.PREDICTIONS.read_text())

@@ -54,11 +54,11 @@ def test_tables_and_plot_follow_from_the_runs(runs: dict[str, list[Path]], tmp_p
     record = json.loads(write_record(runs, tmp_path / "results").read_text())
     assert {"config", "commit", "devices", "date"} <= set(record)
     shown = results_table(record["figures"])
-    assert "| base policy | 3 | 0.000 ± 0.000 | 0.500 ± 0.000 | 4.000 ± 0.000 |  |" in shown
+    assert "| warm-started policy | 3 | 0.000 ± 0.000 | 0.500 ± 0.000 | 4.000 ± 0.000 |  |" in shown
     assert "| GRPO | 3 | 0.400 ± 0.000 | 0.501 ± 0.001 | 4.000 ± 0.000 | 42 |" in shown
     assert "| Batch | 3 | 0.400 ± 0.000 | 0.701 ± 0.001 | 4.000 ± 0.000 | 42 |" in shown
     verdicts = verdicts_table(record["figures"])
-    assert "| GRPO | base policy | pass@1 | +0.400 (+0.400 to +0.400) | higher |" in verdicts
+    assert "| GRPO | warm-started policy | pass@1 | +0.400 (+0.400 to +0.400) | higher |" in verdicts
     assert "| Batch | GRPO | pass@32 | +0.200 (+0.200 to +0.200) | higher |" in verdicts
     assert "| Batch | GRPO | pass@1 | +0.000 (+0.000 to +0.000) | no difference |" in verdicts
     draw(record["figures"], tmp_path / "plot.png")
