@@ -87,11 +87,12 @@ def test_readme_figures_are_those_of_the_pages() -> None:
     text = " ".join(README.read_text().split())
     hard = levels.results("hard")
     shares = {
-        method: statistics.fmean(decided.values(hard, method, solved)) for method in ("base", "none", "ucb_con", "batch")
+        method: statistics.fmean(decided.values(hard, method, solved))
+        for method in ("base", "none", "ucb_con", "batch")
     }
     shown = (
-        "GRPO solves {none:.0%} in training, UCB-Con {ucb_con:.0%}, Batch {batch:.0%}, and the base policy with as many "
-        "samples {base:.0%}"
+        "GRPO solves {none:.0%} in training, UCB-Con {ucb_con:.0%}, Batch {batch:.0%}, and the base policy with as "
+        "many samples {base:.0%}"
     )
     assert shown.format(**shares) in text
     means = {
