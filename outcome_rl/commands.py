@@ -1,4 +1,4 @@
-"""The commands of the trainer: train, eval, export, report, compare, hard-set. `outcome_rl.cli` registers them.
+"""The commands of the trainer: train, eval, export, report, compare, paper, hard-set. `outcome_rl.cli` registers them.
 
 They import what they need when they run, so that `outcome-rl --help` answers at once.
 """
@@ -89,6 +89,28 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison")
     parser.add_argument("--plot", type=Path, metavar="OUT", help="draw the differences (.png, .svg or .pdf)")
+    parser = add("paper", paper, "draw the paper's figures and tables from runs of any stack")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="[METHOD=]RUN",
+        help="folder of a run; or a log of TRL (trainer_state.json, or its folder) or verl (file or console logger) "
+        "with its METHOD",
+    )
+    parser.add_argument(
+        "--base",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="samples of the training questions that `outcome-rl eval` drew from the base policy; repeatable",
+    )
+    parser.add_argument(
+        "--n", type=at_least_one, help="samples of a question in an epoch, which logs of TRL and verl do not hold"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("paper"), metavar="DIR", help="folder of the page (default: %(default)s)"
+    )
     parser = add("hard-set", hard_set, "find the problems that a model never solves", model, settings, data)
     parser.add_argument(
         "--k", type=at_least_one, default=512, help="number of samples per problem (default: %(default)s)"
@@ -224,6 +246,18 @@ def compare(runs: Sequence[Path], base: Path | None, json_out: Path | None, plot
         if not any(row["units"] for row in found["verdicts"]):
             raise ValueError("--plot: there is nothing to draw; give runs of two methods with the same seed")
         plot_comparison(found, plot)
+
+
+def paper(runs: Sequence[str], base: Sequence[Path], n: int | None, out: Path) -> None:
+    """Draw the paper's figures and tables from runs, finished or not, of one model on one data set.
+
+    DIR/paper.md shows pass@k at an early and at the last checkpoint, RL as sampling, training, pass@k over training,
+    entropies, different answers in a group, and the best and the last checkpoint: mean and spread over the runs of a
+    method. DIR/paper.json holds the numbers. A measure that no run has is left out, and named on the page.
+    """
+    from outcome_rl.tools.paper import write_paper
+
+    print(write_paper(runs, base, n, out))
 
 
 def hard_set(

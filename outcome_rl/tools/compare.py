@@ -79,20 +79,39 @@ def compare_runs(folders: Sequence[Path], base_solved: Mapping[str, float] | Non
 
 
 def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
+    return [
+        Measured(str(folder), *identity, _figures(run), _solved_curve(run))
+        for run, folder, identity in zip(runs, folders, identify(runs, folders), strict=True)
+    ]
+
+
+class Identity(NamedTuple):
+    """Method, task and seed of a run."""
+
+    method: str
+    task: tuple[str, ...]
+    seed: int
+
+
+def identify(runs: Sequence[Run], folders: Sequence[Path]) -> list[Identity]:
+    """Return method, task and seed of runs; a method is named by the settings that differ among the runs.
+
+    Raises:
+        ValueError: runs have equal settings and seeds.
+    """
     varied = _varied(runs)
     free = (*TASK, SEED)
-    known: dict[tuple[Any, ...], Measured] = {}
+    known: dict[Identity, Path] = {}
     for run, folder in zip(runs, folders, strict=True):
         settings = dict(leaves(run.config))
         method = ", ".join(f"{name.rpartition('.')[2]}={settings.get(name)}" for name in varied if name not in free)
-        task = tuple(str(settings.get(name)) for name in TASK)
-        one = Measured(str(folder), method or "all runs", task, settings[SEED], _figures(run), _solved_curve(run))
-        first = known.setdefault((one.method, one.task, one.seed), one)
-        if first is not one:
+        identity = Identity(method or "all runs", tuple(str(settings.get(name)) for name in TASK), settings[SEED])
+        if identity in known:
             raise ValueError(
-                f"{first.name} and {one.name} have the same settings and seed, so they are one run: omit one"
+                f"{known[identity]} and {folder} have the same settings and seed, so they are one run: omit one"
             )
-    return list(known.values())
+        known[identity] = folder
+    return list(known)
 
 
 def _varied(runs: Sequence[Run]) -> list[str]:
@@ -126,14 +145,19 @@ def _figures(run: Run) -> dict[str, float]:
 
 
 def _solved_curve(run: Run) -> dict[int, float]:
-    epochs: dict[int, list[dict[str, Any]]] = {}
-    for row in run.metrics:
+    n = run.config["rollout"]["n"]
+    solved = {epoch: row.get("exploration/solved_fraction") for epoch, row in last_rows_of_epochs(run.metrics).items()}
+    return {(epoch + 1) * n: value for epoch, value in solved.items() if value is not None}
+
+
+def last_rows_of_epochs(metrics: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """Return the last row of each epoch, counted from 0; without the last epoch, unless it is as long as the first."""
+    epochs: dict[int, list[Mapping[str, Any]]] = {}
+    for row in metrics:
         epochs.setdefault(row["epoch"], []).append(row)
     if epochs and (len(epochs) == 1 or len(epochs[max(epochs)]) < len(epochs[min(epochs)])):
         del epochs[max(epochs)]  # it may not be whole
-    n = run.config["rollout"]["n"]
-    solved = {epoch: rows[-1].get("exploration/solved_fraction") for epoch, rows in epochs.items()}
-    return {(epoch + 1) * n: value for epoch, value in solved.items() if value is not None}
+    return {epoch: rows[-1] for epoch, rows in epochs.items()}
 
 
 def _verdicts(methods: Mapping[str, Sequence[Measured]], measures: Sequence[str], unit: str) -> list[dict[str, Any]]:

@@ -22,8 +22,11 @@ LOADED_BY_VERL = "outcome_rl.integrations.verl.plugin" in sys.modules  # before 
 from hydra import compose, initialize_config_dir, initialize_config_module  # noqa: E402
 from verl.plugin.platform.platform_manager import PlatformRegistry  # noqa: E402
 from verl.trainer.ppo import core_algos  # noqa: E402
+from verl.trainer.ppo.metric_utils import process_validation_metrics  # noqa: E402
 from verl.utils.config import omega_conf_to_dataclass, validate_config  # noqa: E402
+from verl.utils.logger.aggregate_logger import concat_dict_to_str  # noqa: E402
 from verl.utils.tensordict_utils import assign_non_tensor  # noqa: E402
+from verl.utils.tracking import FileLogger  # noqa: E402
 from verl.workers.engine import EngineRegistry  # noqa: E402
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY  # noqa: E402
 from verl.workers.utils.losses import ppo_loss  # noqa: E402
@@ -32,6 +35,7 @@ from verl_runs import EXPLORE, make_trainer, verl_config  # noqa: E402
 from outcome_rl import ExplorationConfig, group_advantages  # noqa: E402
 from outcome_rl.integrations.verl import algorithms, plugin  # noqa: E402
 from outcome_rl.integrations.verl.trainer import prepare, read_settings  # noqa: E402
+from outcome_rl.tools.histories import read_histories  # noqa: E402
 
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
@@ -96,6 +100,30 @@ def test_an_unfit_verl_says_what_to_install_when_the_plugin_is_used(monkeypatch:
 def test_outside_of_a_hooked_trainer_the_estimator_says_what_is_missing() -> None:
     with pytest.raises(RuntimeError, match=r"questions and responses.*trainer\.use_v1=true"):
         core_algos.get_adv_estimator_fn("outcome_grpo")(torch.zeros(2, 3), torch.ones(2, 3), config={}, index=None)
+
+
+# --- logs
+
+
+@pytest.mark.parametrize("logger", ["file", "console"])
+def test_logs_are_read_as_verl_writes_them(tmp_path: Path, logger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    infos = {"acc": [1.0, 0.0, 0.0, 0.0], "reward": [2.0, 0.0, 0.0, 0.0]}
+    found = process_validation_metrics(["math"] * 4, ["a", "a", "b", "b"], infos)["math"]["acc"]
+    metrics = {f"val-core/math/acc/{name}": value for name, value in found.items()}
+    metrics |= {"training/epoch": 0, "exploration/solved_fraction": np.float64(0.25), "actor/entropy": 1e-06}
+    path = tmp_path / "log"
+    if logger == "file":
+        monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(path))
+        written = FileLogger("project", "experiment")
+        written.log(metrics, 1)
+        written.finish()
+    else:
+        path.write_text(concat_dict_to_str(metrics, 1) + "\n")
+    (history,), _ = read_histories([f"grpo={path}"], n=4)
+    assert history.pass_at_k[1][1] == 0.25
+    assert history.pass_at_k[1][2] == pytest.approx(found["best@2/mean"])
+    assert history.by_step("exploration/solved_fraction") == {1: 0.25}
+    assert history.by_step("entropy/all") == {1: 1e-06}
 
 
 # --- the policy loss

@@ -1,0 +1,263 @@
+"""The paper's figures and tables: base sampling by enumeration, histories of every stack, and the page of toy runs."""
+
+import json
+import math
+import statistics
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpo_runs import MakeConfig
+from PIL import Image
+from transformers.trainer_callback import TrainerState
+
+from outcome_rl.cli import main
+from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.grpo.trainer import train
+from outcome_rl.tools.base_samples import BaseSamples
+from outcome_rl.tools.histories import History, read_histories
+from outcome_rl.tools.paper import measure
+
+SOLVED = "exploration/solved_fraction"
+
+
+@pytest.fixture(scope="module")
+def runs(small_config: MakeConfig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    """Two methods and two seeds, six steps of which two are an epoch."""
+    folder = tmp_path_factory.mktemp("paper")
+    found: dict[str, list[Path]] = {}
+    for bonus in ("none", "ucb_con"):
+        for seed in (0, 1):
+            name = f"trainer.experiment_name={bonus}-{seed}"
+            config = small_config(folder, f"exploration.bonus={bonus}", f"trainer.seed={seed}", name)
+            train(config)
+            found.setdefault(f"bonus={bonus}", []).append(config.run_dir)
+    return found
+
+
+def rows(run: Path, stream: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / f"{stream}.jsonl").read_text().splitlines()]
+
+
+def write_samples(path: Path) -> Path:
+    """Two questions with six samples each, solved by two and by none; one response has no answer."""
+    answers = {"a": ("1", ["1", "2", "2", "3", "1", None]), "b": ("7", ["4", "4", "5", "4", None, "6"])}
+    rows = [
+        {"id": name, "gold": gold, "samples": [{"answer": one} for one in drawn]}
+        for name, (gold, drawn) in answers.items()
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def point(drawing: Any, panel: str, method: str, x: float, *, dashed: bool = False) -> tuple[float, ...]:
+    (axes,) = [one for one in drawing if one["title"] == panel]
+    (line,) = [one for one in axes["lines"] if (one["method"], one["dashed"]) == (method, dashed)]
+    (found,) = [one for one in line["points"] if one[0] == x]
+    return tuple(found[1:])
+
+
+@pytest.mark.parametrize("k", range(1, 7))
+def test_base_samples_equal_the_mean_over_all_draws(tmp_path: Path, k: int) -> None:
+    base = BaseSamples.read([write_samples(tmp_path / "base.jsonl")], ExplorationConfig())
+    questions = [("1", ["1", "2", "2", "3", "1", None]), ("7", ["4", "4", "5", "4", None, "6"])]
+    solved = distinct = unsolved = unsolved_distinct = 0.0
+    for gold, answers in questions:
+        draws = list(combinations(answers, k))
+        for drawn in draws:
+            different = len({answer for answer in drawn if answer is not None})
+            distinct += different / len(draws)
+            solved += (gold in drawn) / len(draws)
+            if gold not in drawn:
+                unsolved += 1 / len(draws)
+                unsolved_distinct += different / len(draws)
+    assert base.solved(k) == pytest.approx(solved / 2)
+    assert base.distinct(k) == pytest.approx(distinct / 2)
+    assert base.distinct_unsolved(k) == pytest.approx(unsolved_distinct / unsolved)
+
+
+def test_the_numbers_of_the_page_are_means_over_the_runs(
+    runs: dict[str, list[Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = write_samples(tmp_path / "base.jsonl")
+    folders = [str(run) for group in runs.values() for run in group]
+    main(["paper", *folders, "--base", str(base), "--out", str(tmp_path / "out")])
+    assert capsys.readouterr().out == f"{tmp_path / 'out' / 'paper.md'}\n"
+    found = json.loads((tmp_path / "out" / "paper.json").read_text())
+    assert found["methods"] == {method: [str(run) for run in group] for method, group in runs.items()}
+    assert found["missing"] == []
+    for method, group in runs.items():
+        metrics = [rows(run, "metrics") for run in group]
+        solved = [row[3][SOLVED] for row in metrics]
+        spread = (statistics.fmean(solved), min(solved), max(solved))
+        title = "Training questions solved so far"
+        assert point(found["figures"]["figure-3-5"], title, method, 4) == pytest.approx(spread)
+        assert point(found["figures"]["figure-2"], title, method, 2 * 4) == pytest.approx(spread)  # two epochs of 4
+        tests = [[row for row in rows(run, "evaluations") if row["dataset"] == "toy:validation"] for run in group]
+        for k in ("1", "2", "4"):
+            values = [row["pass_at_k"][k] for test in tests for row in test if row["step"] == 6]
+            wanted = (statistics.fmean(values), min(values), max(values))
+            assert point(found["figures"]["figure-4-6"], f"pass@{k}", method, 6) == pytest.approx(wanted)
+            assert point(found["figures"]["figure-1"], "pass@k at step 6", method, int(k)) == pytest.approx(wanted)
+        best = [max(row["pass_at_k"]["4"] for row in test if row["step"]) for test in tests]
+        cell = found["tables"]["table-best"][method]["pass@4"]
+        assert (cell["mean"], cell["sd"], cell["runs"]) == pytest.approx(
+            (statistics.fmean(best), statistics.stdev(best), 2)
+        )
+        late = [row[-1]["entropy/all"] for row in metrics]
+        assert found["tables"]["table-1"][method]["all"]["mean"] == pytest.approx(statistics.fmean(late))
+        groups = [row[-1]["outcomes/distinct_in_group"] for row in metrics]
+        assert found["tables"]["table-2"][method]["all"]["mean"] == pytest.approx(statistics.fmean(groups))
+    read = BaseSamples.read([base], ExplorationConfig())
+    assert point(found["figures"]["figure-2"], "Training questions solved so far", "base policy", 4)[0] == read.solved(
+        4
+    )
+    dashed = point(found["figures"]["figure-2"], "Different answers per question so far", "base policy", 4, dashed=True)
+    assert dashed[0] == read.distinct_unsolved(4)
+
+
+def test_the_page_shows_every_picture(runs: dict[str, list[Path]], tmp_path: Path) -> None:
+    main(["paper", *(str(run) for group in runs.values() for run in group), "--out", str(tmp_path)])
+    page = (tmp_path / "paper.md").read_text()
+    for name in ("figure-1", "figure-2", "figure-3-5", "figure-4-6"):
+        assert f"({name}.png)" in page
+        with Image.open(tmp_path / f"{name}.png") as picture:
+            assert picture.convert("L").getextrema()[0] < 100  # something is drawn
+    assert "| bonus=ucb_con | 2 |" in page
+    assert "- Figure 2: the base policy;" in page
+
+
+def trl_log(path: Path, shift: float = 0.0) -> Path:
+    """A state as transformers writes it, of a run of two epochs of two steps with our plug-in's metrics."""
+    history: list[dict[str, Any]] = [
+        {
+            "epoch": step / 2,
+            "step": step,
+            "loss": 0.0,
+            "entropy": 0.1 * step,
+            "reward": 0.5,
+            SOLVED: 0.2 * step + shift,
+            "exploration/distinct_answers": float(step),
+            "exploration/distinct_answers_unsolved": None if step == 4 else 2.0 * step,
+            "outcomes/distinct_in_group": 3.0,
+        }
+        for step in range(1, 5)
+    ]
+    history.append({"epoch": 2.0, "step": 4, "train_runtime": 1.0, "train_loss": 0.0, "total_flos": 0.0})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    TrainerState(log_history=history).save_to_json(str(path))
+    return path
+
+
+def verl_rows() -> list[dict[str, Any]]:
+    """Steps of a run of two epochs of two steps, validated on two sources before, in the middle and at the end."""
+    found: list[dict[str, Any]] = []
+    for step in range(5):
+        row: dict[str, Any] = {"training/global_step": step, "actor/entropy": 0.3, SOLVED: 0.1 * step}
+        if step % 2 == 0:
+            for source, value in (("HuggingFaceH4/MATH-500", 0.4), ("aime", 0.2)):
+                row |= {
+                    f"val-core/{source}/acc/mean@4": value + 0.01 * step,
+                    f"val-aux/{source}/acc/best@2/mean": value + 0.1,
+                    f"val-core/{source}/acc/best@4/mean": value + 0.2,
+                    f"val-aux/{source}/reward/mean@4": -1.0,
+                    f"val-aux/{source}/acc/worst@2/mean": -1.0,
+                }
+        found.append(
+            {name: value for name, value in row.items() if name.startswith("val-")}
+            if step == 0
+            else row | {"training/epoch": (step - 1) // 2}
+        )
+    return found
+
+
+def test_histories_of_trl(tmp_path: Path) -> None:
+    trl_log(tmp_path / "run" / "checkpoint-2" / "trainer_state.json")
+    (one,), settings = read_histories([f"grpo={tmp_path / 'run'}"], n=8)
+    assert settings is None
+    assert (one.method, one.pass_at_k) == ("grpo", {})
+    assert one.by_step(SOLVED) == pytest.approx({1: 0.2, 2: 0.4, 3: 0.6, 4: 0.8})
+    assert one.by_samples(SOLVED) == pytest.approx({8: 0.4, 16: 0.8})
+    assert one.by_step("exploration/distinct_answers_unsolved") == {1: 2.0, 2: 4.0, 3: 6.0}
+    assert one.by_step("entropy/all")[3] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("logger", ["file", "console"])
+def test_histories_of_verl(tmp_path: Path, logger: str) -> None:
+    path = tmp_path / "log"
+    if logger == "file":
+        lines = [json.dumps({"step": step, "data": row}) for step, row in enumerate(verl_rows())]
+    else:
+        lines = ["(TaskRunner pid=7) a line of another kind"]
+        for step, row in enumerate(verl_rows()):
+            numbers = [f"{name}:{f'np.float64({value})' if 'best' in name else value}" for name, value in row.items()]
+            lines.append(f"(TaskRunner pid=7) step:{step} - " + " - ".join(numbers))
+    path.write_text("\n".join(lines) + "\n")
+    (one,), _ = read_histories([f"grpo={path}"], n=8)
+    assert one.with_replacement
+    assert one.pass_at_k == {step: pytest.approx({1: 0.3 + 0.01 * step, 2: 0.4, 4: 0.5}) for step in (0, 2, 4)}
+    assert one.by_samples(SOLVED) == pytest.approx({8: 0.2, 16: 0.4})
+    assert one.by_step("entropy/all")[1] == 0.3
+
+
+def test_a_page_of_three_stacks(runs: dict[str, list[Path]], tmp_path: Path) -> None:
+    verl = tmp_path / "verl.jsonl"
+    verl.write_text("".join(json.dumps({"step": step, "data": row}) + "\n" for step, row in enumerate(verl_rows())))
+    states = [trl_log(tmp_path / f"trl-{seed}.json", 0.01 * seed) for seed in (0, 1)]
+    words = [str(runs["bonus=none"][0]), *(f"trl={state}" for state in states), f"verl={verl}"]
+    main(["paper", *words, "--n", "4", "--out", str(tmp_path / "out")])
+    found = json.loads((tmp_path / "out" / "paper.json").read_text())
+    assert {method: len(group) for method, group in found["methods"].items()} == {"all runs": 1, "trl": 2, "verl": 1}
+    title = "Training questions solved so far"
+    assert point(found["figures"]["figure-3-5"], title, "trl", 2) == pytest.approx((0.405, 0.4, 0.41))
+    missing = "\n".join(found["missing"])
+    assert "Figures 4 and 6, pass@k: not in the records of trl" in missing
+    assert "Table 1, entropy/correct: not in the records of trl, verl" in missing
+    assert "best@k, drawn with replacement" in missing
+
+
+def test_runs_that_stop_early_share_the_steps_that_all_have() -> None:
+    long, short = (
+        History(str(last), "method", {step: {SOLVED: 0.1 * step} for step in range(1, last + 1)}, {}, None, False)
+        for last in (5, 3)
+    )
+    (figure,) = [one for one in measure([long, short]).drawings if one.name == "figure-3-5"]
+    assert [x for x, *_ in figure.panels[0].lines[0].points] == [1, 2, 3]
+
+
+def test_surely_solved_questions_have_no_unsolved_answers(tmp_path: Path) -> None:
+    path = tmp_path / "base.jsonl"
+    path.write_text(json.dumps({"id": "a", "gold": "1", "samples": [{"answer": "1"}, {"answer": "1"}]}) + "\n")
+    assert math.isnan(BaseSamples.read([path], ExplorationConfig()).distinct_unsolved(1))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{trl}"], "does not hold its method; write METHOD="),
+        (["{ours}", "{ours}"], "one run: omit one"),
+        (["x={folder}"], "neither config.yaml of our trainer nor trainer_state.json of TRL"),
+        (["x={folder}/none"], "does not exist"),
+        (["x={broken}"], "broken.jsonl:1: expected verl's"),
+        (["x={empty}"], "no step of a log"),
+        (["x={other}"], "expected TRL's trainer_state.json"),
+    ],
+)
+def test_what_holds_no_run_is_refused(
+    runs: dict[str, list[Path]], tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"trl": trl_log(tmp_path / "state.json"), "ours": runs["bonus=none"][0], "folder": tmp_path}
+    for name, content in (("broken.jsonl", '{"step": 1}\n'), ("empty.log", "nothing\n"), ("other.json", "[1]")):
+        places[name.partition(".")[0]] = tmp_path / name
+        (tmp_path / name).write_text(content)
+    with pytest.raises(SystemExit):
+        main(["paper", *(word.format(**places) for word in words), "--out", str(tmp_path / "out")])
+    assert message in capsys.readouterr().err
+
+
+def test_runs_of_two_tasks_are_refused(small_config: MakeConfig, tmp_path: Path, runs: dict[str, list[Path]]) -> None:
+    config = small_config(tmp_path, "data.train_files=toy:validation", "trainer.total_training_steps=1")
+    train(config)
+    with pytest.raises(ValueError, match="2 models or data sets"):
+        read_histories([str(runs["bonus=none"][0]), str(config.run_dir)])
