@@ -287,6 +287,20 @@ def gpu_observe_batches(entries: int, counts: OutcomeCounts, rows: int, bytes_a_
     }
 
 
+def gpu_observe_by_load(load: float, log2_slots: int, rows: int, device: torch.device, steps: int = 8) -> Row:
+    """Measure device time of `observe` at a load of a table, or just below the load where it grows."""
+    from outcome_rl_kernels.counts.triton import limit_of  # not above: triton is heavy
+
+    slots = 2**log2_slots
+    table: Any = OutcomeCounts(capacity=slots, device=device, impl="triton").table
+    room = 2 * steps * rows  # for new pairs, in the calls before the replays and in them
+    entries = min(int(load * slots), limit_of(table.slot_count) - room)
+    counts = filled(entries, capacity=slots, device=device, impl="triton")
+    batches = [[key.to(device) for key in batch(entries, rows, seed)] for seed in range(steps)]
+    device_us = gpu_us([partial(counts.observe, *pairs) for pairs in batches], counts)
+    return {"slots": slots, "load": entries / slots, "rows": rows, "triton_us": device_us}
+
+
 def gpu_group_steps(entries: int, device: torch.device, groups: int = B, steps: int = 32) -> list[Row]:
     """Measure device time of a step in a CUDA graph, time to launch it, and the way over the host."""
     counts = filled(entries, capacity=4 * (entries + groups * N * steps), device=device, impl="triton")

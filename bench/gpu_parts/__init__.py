@@ -1,1 +1,1 @@
-"""The checks of `bench/gpu.py`, a module for each part; each check returns its figures and may add goals."""
+"""Checks of `bench/gpu.py`, a module for each part; a check returns its figures and may add goals."""

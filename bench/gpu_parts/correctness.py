@@ -1,19 +1,15 @@
-"""Values and gradients on a GPU against float64; graphs, synchronisation, determinism, compile; the tests."""
+"""Values and gradients on a GPU against float64; graphs, synchronisation, determinism, compile."""
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bench.gpu_parts.report import DEVICE, DRY, GOAL, VOCABULARIES, Figures, Report, require
+from bench.gpu_parts.supports import even_support, uneven_support
 from outcome_rl.bench.cases import Spec, make_case
-from outcome_rl.bench.result_file import ROOT
 from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
 
 SETTINGS: dict[str, Figures] = {
@@ -25,19 +21,15 @@ SETTINGS: dict[str, Figures] = {
     "no answers": {"answer_mask_mode": "all"},
 }
 # The least errors that count; beyond them, twice what plain PyTorch in the same dtype loses is allowed.
-LIMITS = {torch.float32: 2e-5} if DRY else {torch.float32: 2e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+LIMITS = {torch.float32: 2e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
-def arguments_of(vocabulary: int, dtype: torch.dtype, name: str, layout: Any = "padded") -> Figures:
-    """Return every argument of the loss under one of SETTINGS: sequences of several lengths, dead ones, answers."""
-    spec = Spec(
-        model=f"V = {vocabulary}",
-        dtype=dtype,
-        tokens=8 if DRY else 96,
-        scale=0.002 if DRY else 0.02,
-        layout=layout,
-        dead=0.3,
-    )
+def arguments_of(
+    vocabulary: int, dtype: torch.dtype, name: str, layout: Any = "padded", tokens: int = 8 if DRY else 96
+) -> Figures:
+    """Return every argument of the loss under one of SETTINGS: sequences of several lengths, some without advantage."""
+    scale = 0.002 if DRY else 0.02
+    spec = Spec(model=f"V = {vocabulary}", dtype=dtype, tokens=tokens, scale=scale, layout=layout, dead=0.3)
     case = make_case(spec, DEVICE)
     batch, options = case.off_policy, SETTINGS[name]
     generator = torch.Generator().manual_seed(0)
@@ -84,7 +76,8 @@ def from_logits(arguments: Figures, **options: Any) -> list[Tensor]:
 
 
 def log_probabilities(arguments: Figures, **options: Any) -> list[Tensor]:
-    given = {name: arguments[name] for name in ("hidden", "weight", "labels", "mask")}
+    names = ("hidden", "weight", "labels", "mask", "support")
+    given = {name: arguments[name] for name in names if name in arguments}
     logps, entropies = linear_logprobs(**given, return_entropy=True, **options)
     assert entropies is not None
     (2 * logps + entropies).sum().backward()  # type: ignore[no-untyped-call]
@@ -111,23 +104,69 @@ def largest_error(call: Callable[..., list[Tensor]], arguments: Figures, dtype: 
     return max(errors)
 
 
-def losses_match(report: Report) -> Figures:
-    """Compare losses and log-probabilities with float64: settings, layouts, rows, workspaces, dtypes."""
+def float32_losses(report: Report) -> Figures:
+    """Compare losses and log-probabilities with float64 in float32."""
+    return losses_match(report, torch.float32)
+
+
+def bfloat16_losses(report: Report) -> Figures:
+    """Compare losses and log-probabilities with float64 in bfloat16."""
+    return losses_match(report, torch.bfloat16)
+
+
+def float16_losses(report: Report) -> Figures:
+    """Compare losses and log-probabilities with float64 in float16."""
+    return losses_match(report, torch.float16)
+
+
+def losses_match(report: Report, dtype: torch.dtype) -> Figures:
+    """Compare losses and log-probabilities with float64: vocabularies, settings, layouts, rows, workspaces."""
     found: Figures = {}
-    for dtype in LIMITS:
-        for vocabulary in VOCABULARIES:
-            worst, room = 0.0, {"workspace_bytes": 20 * vocabulary * dtype.itemsize}
-            for number, name in enumerate(list(SETTINGS)[:: 3 if DRY else 1]):
-                given = arguments_of(vocabulary, dtype, name, ("padded", "packed")[number % 2])
-                indices = given["mask"].flatten().nonzero()[:, 0]
-                for rows, options in (("contributing", {}), ("active", room), ("all", room), (indices, {})):
-                    worst = max(worst, largest_error(linear, given, dtype, rows=rows, **options))
-                hidden, weight = (given.pop(name).double() for name in ("hidden", "weight"))
-                given["logits"] = (hidden @ weight.t()).to(dtype)
-                worst = max(worst, *(largest_error(from_logits, given, dtype, inplace=i) for i in (False, True)))
-            plain = arguments_of(vocabulary, dtype, "on-policy")
-            worst = max(worst, largest_error(log_probabilities, plain, dtype, **room))
-            found[f"{str(dtype).removeprefix('torch.')}, V = {vocabulary}"] = f"{worst:.1e}"
+    if DRY and dtype != torch.float32:
+        return {"left out": "a dry run has float32 only"}
+    for vocabulary in VOCABULARIES:
+        worst, room = 0.0, {"workspace_bytes": 20 * vocabulary * dtype.itemsize}
+        for number, name in enumerate(list(SETTINGS)[:: 3 if DRY else 1]):
+            given = arguments_of(vocabulary, dtype, name, ("padded", "packed")[number % 2])
+            indices = given["mask"].flatten().nonzero()[:, 0]
+            for rows, options in (("contributing", {}), ("active", room), ("all", room), (indices, {})):
+                worst = max(worst, largest_error(linear, given, dtype, rows=rows, **options))
+            hidden, weight = (given.pop(name).double() for name in ("hidden", "weight"))
+            given["logits"] = (hidden @ weight.t()).to(dtype)
+            worst = max(worst, *(largest_error(from_logits, given, dtype, inplace=i) for i in (False, True)))
+        plain = arguments_of(vocabulary, dtype, "on-policy")
+        worst = max(worst, largest_error(log_probabilities, plain, dtype, **room))
+        found[f"V = {vocabulary}"] = f"{worst:.1e}"
+        report.keep(found)
+    return found
+
+
+def losses_of_the_goal(report: Report) -> Figures:
+    """Compare with float64 at the goal's vocabulary, with so many rows that every program takes several."""
+    found: Figures = {}
+    for dtype in (torch.float32,) if DRY else (torch.float32, torch.bfloat16):
+        for name in list(SETTINGS)[:: 3 if DRY else 2]:
+            given = arguments_of(VOCABULARIES[-1], dtype, name, "packed", tokens=8 if DRY else 1024)
+            rows = int(given["mask"].sum())
+            require(DRY or rows >= 512, f"{rows} rows are too few")
+            error = largest_error(linear, given, dtype, rows="all")
+            found[f"{str(dtype).removeprefix('torch.')}, {name}, {rows} rows"] = f"{error:.1e}"
+            report.keep(found)
+    return found
+
+
+def supports(report: Report) -> Figures:
+    """Compare the loss and log-probabilities over kept tokens with float64: 1, 16, and as top-p 0.95 leaves them."""
+    found: Figures = {}
+    for dtype in (torch.float32,) if DRY else (torch.float32, torch.bfloat16):
+        given = arguments_of(VOCABULARIES[-1], dtype, "KL, entropy, temperature", tokens=8 if DRY else 512)
+        labels_N, vocabulary = given["labels"].flatten(), VOCABULARIES[-1]
+        kept = {str(size): even_support(labels_N, vocabulary, size) for size in (1, 16)}
+        kept["top-p 0.95"] = uneven_support(labels_N, vocabulary, **({"longest": 40} if DRY else {}))
+        for name, support in kept.items():
+            errors = [largest_error(call, given | {"support": support}, dtype) for call in (linear, log_probabilities)]
+            found[f"{str(dtype).removeprefix('torch.')}, kept: {name}"] = f"{max(errors):.1e}"
+            report.keep(found)
     return found
 
 
@@ -200,21 +239,3 @@ def compile_and_autocast(report: Report) -> str:
         loss, *_, weight_grad = default_gradients(wide | {"workspace_bytes": None})
     require(weight_grad.dtype == torch.float32 and bool(loss.isfinite()), "autocast must give gradients in float32")
     return "autocast" if DRY else "one graph, and autocast"
-
-
-def test_suite(report: Report) -> str:
-    """Run the kernels' tests for a GPU, where pytest and hypothesis are installed."""
-    absent = [name for name in ("pytest", "hypothesis", "pytest_timeout") if find_spec(name) is None]
-    if absent:
-        return f"left out: {', '.join(absent)} not installed"
-    if DRY:
-        return "left out of a dry run"
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests/kernels", "-p", "no:cacheprovider"]
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": paths}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    require(done.returncode == 0, (done.stdout + done.stderr)[-4000:])
-    return done.stdout.strip().splitlines()[-1]
-
-
-CHECKS = (losses_match, no_synchronisation_and_equal_bits, compile_and_autocast, test_suite)

@@ -42,6 +42,16 @@ def counts_under_contention(report: Report) -> str:
     return f"{repetitions} tables of {rows} rows"
 
 
+def counting_by_load(report: Report) -> list[dict[str, float]]:
+    """Time the counting of a step's 2,048 outcomes at three loads of the table, where probes are few and many."""
+    found: list[dict[str, float]] = []
+    for load, most_us in ((0.15, 20.0), (0.45, 30.0), (0.6, 45.0)):
+        found.append(counts_bench.gpu_observe_by_load(load, 10 if DRY else 23, 16 if DRY else 2048, DEVICE))
+        report.keep(found)
+        report.at_most(f"counting 2,048 outcomes at load {load:g}", most_us, found[-1]["triton_us"], "us")
+    return found
+
+
 def time_of_a_step(report: Report) -> list[dict[str, float]]:
     """Time a step's advantages, one launch of the table and those of PyTorch, with old and with new pairs."""
     small = {"groups": 2, "steps": 1} if DRY else {}
@@ -56,6 +66,3 @@ def time_of_counting(report: Report) -> Figures:
     tables, batches = ([100], [64]) if DRY else ([10**6, 10**7, 10**8], [2048, 16384, 2**20])
     grown = counts_bench.gpu_growth(100 if DRY else 5 * 10**7, DEVICE)
     return {"observe": counts_bench.gpu_observe(tables, batches, DEVICE), "growth": grown}
-
-
-CHECKS = (counts_are_exact, counts_under_contention, time_of_a_step, time_of_counting)

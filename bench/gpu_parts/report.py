@@ -1,15 +1,18 @@
-"""Figures and goals of the checks, and the sizes they have on a GPU and in a dry run."""
+"""Figures and goals of a check, and the sizes that checks have on a GPU and in a dry run."""
 
 import gc
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from outcome_rl.bench.cases import MODELS, Spec
 from outcome_rl.bench.loss_plans import gpu_plans
+from outcome_rl.environment import describe_environment
+from outcome_rl.files import write_json
 
 DRY = not torch.cuda.is_available()  # everything in small, interpreted; figures are not judged
 DEVICE = torch.device("cpu") if DRY else torch.device("cuda", torch.cuda.current_device())
@@ -26,45 +29,43 @@ Figures = dict[str, Any]
 
 
 class Report:
-    """Figures of checks, and goals with what was seen."""
+    """A check's figures and goals, in a file from the start."""
 
-    def __init__(self) -> None:
-        self.checks: dict[str, Figures] = {}
-        self.goals: list[Figures] = []
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found: Figures = {"devices": describe_environment()["devices"], "goals": [], "figures": None}
+        self._save()
 
     def run(self, check: Callable[["Report"], object]) -> None:
-        """Run a check, whatever it raises."""
-        name, start = check.__name__, time.perf_counter()
-        print(f"... {name}", flush=True)
+        """Run a check, whatever it raises, and wait for the GPU, whose errors may come later than their cause."""
+        start = time.perf_counter()
         try:
-            found: Figures = {"ok": True, "figures": check(self)}
-        except Exception as error:  # noqa: BLE001 - the next check runs all the same
+            figures = check(self)
+            self.keep(figures if figures is not None else self.found["figures"])
+            release()
+            self.found["ok"] = True
+        except Exception as error:  # noqa: BLE001 - the error is the result of the check
             traceback.print_exc()
-            found = {"ok": False, "error": f"{type(error).__name__}: {error}"}
-        found["seconds"] = round(time.perf_counter() - start, 1)
-        self.checks[name] = found
-        print(f"{'ok  ' if found['ok'] else 'FAIL'} {name}, {found['seconds']} s", flush=True)
-        figures = found.get("figures")
+            self.found |= {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        self.found["seconds"] = round(time.perf_counter() - start, 1)
+        self._save()
+        figures = self.found["figures"]
         for line in figures.items() if isinstance(figures, dict) else [("", figures)]:
-            print("     ", *[str(part)[:250] for part in line])  # the record has them whole
-        release()
+            print("     ", *[str(part)[:250] for part in line], flush=True)  # the file has them whole
+
+    def keep(self, figures: object) -> None:
+        """Write the figures so far."""
+        self.found["figures"] = figures
+        self._save()
 
     def at_most(self, name: str, limit: float, seen: float | None, unit: str) -> None:
         """Add a goal; on the CPU it is not judged."""
         met = None if DRY or seen is None else seen <= limit
-        self.goals.append({"goal": name, "expected": limit, "seen": seen, "unit": unit, "met": met})
+        self.found["goals"].append({"goal": name, "expected": limit, "seen": seen, "unit": unit, "met": met})
+        self._save()
 
-    @property
-    def failed(self) -> list[str]:
-        missed = [goal["goal"] for goal in self.goals if goal["met"] is False]
-        return [name for name, found in self.checks.items() if not found["ok"]] + missed
-
-    def print_goals(self) -> None:
-        words = {None: "not judged", True: "met", False: "MISSED"}
-        for goal in self.goals:
-            seen = "nothing" if goal["seen"] is None else f"{goal['seen']:.4g} {goal['unit']}"
-            print(f"{words[goal['met']]:10} {goal['goal']}: expected <= {goal['expected']} {goal['unit']}, seen {seen}")
-        print(f"{len(self.checks)} checks; failed or missed: {', '.join(self.failed) or 'none'}")
+    def _save(self) -> None:
+        write_json(self.path, self.found)
 
 
 def release() -> None:

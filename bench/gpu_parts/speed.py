@@ -1,4 +1,4 @@
-"""Time and memory of the loss on a GPU: its products, its row passes, and the whole compared with its baselines."""
+"""Time and memory of the loss on a GPU: products, row passes, supports, and the loss next to other libraries."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,13 +7,15 @@ import torch
 from torch import Tensor
 
 from bench.gpu_parts.report import DEAD, DEVICE, DRY, GOAL, Figures, Report, release, require
+from bench.gpu_parts.supports import even_support, uneven_support
 from outcome_rl.bench import loss as loss_bench
 from outcome_rl.bench.accuracy import gradients
 from outcome_rl.bench.baselines import BASELINES, OURS, ours
-from outcome_rl.bench.cases import MODELS, make_case
+from outcome_rl.bench.cases import MODELS, Case, Spec, make_case
 from outcome_rl.bench.loss_plans import SLOW, Plan
 from outcome_rl.bench.loss_report import Section, table
-from outcome_rl.bench.measure import interleaved_times
+from outcome_rl.bench.measure import interleaved_times, peak_mib
+from outcome_rl_kernels import Support, linear_policy_loss
 from outcome_rl_kernels.loss import row_kernels_triton
 from outcome_rl_kernels.loss.inputs import token_batch
 from outcome_rl_kernels.loss.types import LogitRows
@@ -85,30 +87,67 @@ def registers() -> list[int]:
     return sorted({kernel.n_regs for kernel in kernels if getattr(kernel, "n_regs", None)})
 
 
-def loss_next_to_its_baselines(report: Report) -> dict[str, Section]:
-    """Check, time and measure the loss and its installed baselines, with all tokens and with 45 % of them dead."""
-    found = {}
-    left_out = tuple(baseline.name for baseline in BASELINES[2:]) if DRY else SLOW
-    for name, spec, most_ms in (("all tokens", GOAL, 72.0), ("45 % dead", DEAD, 42.0)):
-        plan = Plan(name=name, spec=spec, seconds=0.1 if DRY else 45, without=left_out)
-        section = loss_bench.run(plan, DEVICE, 2 if DRY else 20, plan.seconds)
-        print(f"\n{name}\n\n{table(section)}", flush=True)
-        found[name] = section
-        rows = {row["name"]: row for row in section["rows"]}
-        require(rows[OURS]["obstacle"] is None, f"{name}: {rows[OURS]['obstacle']}")
-        medians = {
-            baseline: row["times"]["forward_backward"]["median_ms"]
-            for baseline, row in rows.items()
-            if row["carries_coefficients"] and row["obstacle"] is None
-        }
-        own = medians.pop(OURS)
-        report.at_most(f"loss, {name}", most_ms, own, "ms")
-        report.at_most(f"loss, {name}, over the fastest baseline", 1.0, own / min(medians.values()), "times")
-        case, peak = section["case"], rows[OURS]["peak_mib"]
-        gradient_bytes = (case["rows"] + case["vocabulary"]) * case["hidden"] * spec.dtype.itemsize
-        extra = None if peak is None else peak / 1024 - gradient_bytes / 2**30
-        report.at_most(f"memory of the loss beyond inputs and gradients, {name}", 2.0, extra, "GiB")
+def time_of_supports(report: Report) -> Figures:
+    """Time the loss over kept tokens: 16 at every position, and as top-p 0.95 leaves them."""
+    case = make_case(GOAL, DEVICE)
+    labels_N, vocabulary = case.batch.labels_N, len(case.weight)
+    few = {"longest": 40} if DRY else {}
+    calls = {
+        "support of 16": partial(loss_over, even_support(labels_N, vocabulary, 16), case),
+        "support of top-p 0.95": partial(loss_over, uneven_support(labels_N, vocabulary, **few), case),
+    }
+    found: Figures = {name: {"peak_mib": peak_mib(call, DEVICE)} for name, call in calls.items()}
+    report.keep(found)
+    times = interleaved_times(calls, DEVICE, warmups=0 if DRY else 3, rounds=1 if DRY else 20, seconds=20)
+    for name, most_ms in (("support of 16", 4.0), ("support of top-p 0.95", 7.0)):
+        report.at_most(f"loss, {name}", most_ms, times[name]["median_ms"], "ms")
+        found[name] |= times[name]
     return found
+
+
+def loss_over(support: Support, case: Case) -> None:
+    """Run forward and backward over given supports."""
+    batch = case.batch
+    hidden, weight = (tensor.detach().requires_grad_() for tensor in (case.hidden, case.weight))
+    rows = hidden.view(*batch.labels.shape, -1)
+    output = linear_policy_loss(
+        rows, weight, batch.labels, batch.advantages, batch.mask, support=support, impl="triton"
+    )
+    output.loss.backward()  # type: ignore[no-untyped-call]
+
+
+def loss_of_all_tokens(report: Report) -> Section:
+    """Compare the loss with other libraries where every token has a gradient, torch.compile included."""
+    return compared(report, "all tokens", GOAL, most_ms=72.0, left_out=())
+
+
+def loss_with_zero_advantages(report: Report) -> Section:
+    """Compare the loss with other libraries where 45 % of the tokens lie in zero-advantage groups."""
+    return compared(report, "45 % without advantage", DEAD, most_ms=42.0, left_out=SLOW)
+
+
+def compared(report: Report, name: str, spec: Spec, most_ms: float, left_out: tuple[str, ...]) -> Section:
+    """Check, time and measure the loss and other libraries' on a case."""
+    left_out = tuple(one.name for one in BASELINES[2:]) if DRY else left_out
+    plan = Plan(name=name, spec=spec, seconds=0.1 if DRY else 45, without=left_out)
+    section = loss_bench.run(plan, DEVICE, 2 if DRY else 20, plan.seconds)
+    report.keep(section)
+    print(f"\n{name}\n\n{table(section)}", flush=True)
+    rows = {row["name"]: row for row in section["rows"]}
+    require(rows[OURS]["obstacle"] is None, f"{name}: {rows[OURS]['obstacle']}")
+    medians = {
+        other: row["times"]["forward_backward"]["median_ms"]
+        for other, row in rows.items()
+        if row["carries_coefficients"] and row["obstacle"] is None
+    }
+    own = medians.pop(OURS)
+    report.at_most(f"loss, {name}", most_ms, own, "ms")
+    report.at_most(f"loss, {name}, over the fastest baseline", 1.0, own / min(medians.values()), "times")
+    case, peak = section["case"], rows[OURS]["peak_mib"]
+    gradient_bytes = (case["rows"] + case["vocabulary"]) * case["hidden"] * spec.dtype.itemsize
+    extra = None if peak is None else peak / 1024 - gradient_bytes / 2**30
+    report.at_most(f"memory of the loss beyond inputs and gradients, {name}", 2.0, extra, "GiB")
+    return section
 
 
 def launches(report: Report) -> Figures:
@@ -123,6 +162,3 @@ def launches(report: Report) -> Figures:
         release()
     rows = [(event.key, event.self_device_time_total / 1e3, event.count) for event in seen.key_averages()]
     return {key: {"ms": ms, "times": n} for key, ms, n in sorted(rows, key=lambda row: -row[1])[:20] if DRY or ms > 0}
-
-
-CHECKS = (products, row_passes, loss_next_to_its_baselines, launches)

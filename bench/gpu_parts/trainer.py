@@ -15,8 +15,9 @@ import torch
 
 from bench.gpu_parts.report import DEVICE, DRY, Figures, Report, require
 
-# Where a training step may wait for a GPU, because the host needs a value.
+# Where a training step may wait for a GPU, because the host needs a value: the list of docs/training.md.
 WAITING = (
+    "exploration/",  # Explorer.score copies its results to the host, once a step
     "rollout/decode_loop.py",  # looks every 8 tokens whether responses have ended, and reads them at the end
     "update/updater.py: _update",  # refuses a gradient that is not finite, once an optimizer step
     "update/totals.py: metrics",  # once a step
@@ -79,8 +80,7 @@ def training_steps(report: Report) -> Figures:
             resumed.parts.close()
     require(math.isfinite(row["actor/loss"]), f"the loss is {row['actor/loss']}")
     others = sum(n for place, n in found.items() if not place.startswith(WAITING))
+    scored = sum(n for place, n in found.items() if place.startswith("exploration/"))
     report.at_most(f"synchronisations besides {', '.join(WAITING)}", 0, others, "")
+    report.at_most("synchronisations of Explorer.score a step", 1, scored / (steps - 1), "")
     return {"synchronisations": dict(found), "step_s": seconds, "resumed at": steps}
-
-
-CHECKS = (training_steps,)

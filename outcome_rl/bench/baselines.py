@@ -72,7 +72,7 @@ class Baseline:
 
 def baseline_versions() -> dict[str, str]:
     """Versions of the libraries whose losses are compared, "not installed" where absent."""
-    return versions_of({name: name for name in ("trl", "liger_kernel", "cut_cross_entropy", "verl")})
+    return versions_of({name: name for name in ("trl", "liger_kernel", "cut_cross_entropy", "verl", "quack")})
 
 
 # --- ours
@@ -297,6 +297,13 @@ def _torch_cross_entropy(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor
     return functional.linear_cross_entropy(hidden, weight, labels_N, ignore_index=IGNORED, options=options)
 
 
+def _quack(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
+    from quack.linear_cross_entropy import chunked_linear_cross_entropy
+
+    loss: Tensor = chunked_linear_cross_entropy(hidden, weight, _labels_or_ignored(batch), ignore_index=IGNORED)
+    return loss
+
+
 def _needs_linear_cross_entropy(device: torch.device) -> str | None:
     return None if hasattr(functional, "linear_cross_entropy") else "needs PyTorch 2.13"
 
@@ -318,6 +325,7 @@ BASELINES = [
         obstacle=_needs_linear_cross_entropy,
         carries_coefficients=False,
     ),
+    Baseline("QuACK", _quack, obstacle=_needs("quack", cuda=True), carries_coefficients=False),
 ]
 
 # Over the tokens that truncated sampling kept, the others mask the logits of the whole vocabulary.

@@ -8,6 +8,7 @@ Shapes: S sequences, T their longest, N tokens (rows of the head, padding includ
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -81,7 +82,7 @@ class Batch:
     old_logps: Tensor | None = None
     kept_NK: Tensor | None = None  # the tokens that sampling kept, the label first and again as padding; None: all
 
-    @property
+    @cached_property  # it is an input, and must not be timed
     def support(self) -> Support | None:
         if self.kept_NK is None:
             return None

@@ -2,13 +2,14 @@
 
 import argparse
 import hashlib
+import shutil
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import outcome_rl_kernels
-from outcome_rl.environment import describe_environment
+from outcome_rl.environment import describe_environment, package_versions
 from outcome_rl.files import write_json
 
 PACKAGES = (Path(__file__).resolve().parents[1], Path(outcome_rl_kernels.__file__).resolve().parent)
@@ -27,7 +28,7 @@ def add_out(parser: argparse.ArgumentParser) -> None:
 
 
 def write_result(folder: Path, name: str, config: dict[str, Any], figures: Any) -> Path:
-    """Write `NAME.json` with the configuration, the figures, the device, the versions and the commit; return its path.
+    """Write `NAME.json` with the configuration, the figures, and where they come from; return its path.
 
     Args:
         folder: made if it does not exist.
@@ -35,34 +36,38 @@ def write_result(folder: Path, name: str, config: dict[str, Any], figures: Any) 
         config: settings of the benchmark.
         figures: measurements; plain JSON, like `config`.
     """
-    environment = describe_environment()
     path = folder / f"{name}.json"
-    content = {
-        "config": config,
-        "figures": figures,
-        "devices": environment["devices"],
-        "versions": environment["versions"],
-        "commit": commit(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
-    write_json(path, content)
+    write_json(path, {"config": config, "figures": figures, **provenance(describe_environment()["devices"])})
     return path
 
 
+def provenance(devices: list[str]) -> dict[str, Any]:
+    """Return what every result names: devices, versions, commit and date."""
+    return {
+        "devices": devices,
+        "versions": package_versions(),
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
 def commit() -> str:
-    """Return the checkout's commit, and whether files besides results differ from it; else a digest of the code."""
-    head = _git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None
-    if head is None:
-        return f"sources-{_digest()}"
+    """Return the checkout's commit, and whether files besides results differ from it.
+
+    Without a checkout, or where git refuses to read it, return "unknown" and a digest of the code.
+    """
+    head = _git("rev-parse", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+    if head is None or changed is None:
+        return f"unknown, sources {_digest()}"
     return head + (" with uncommitted changes" if changed else "")
 
 
-def _git(*command: str) -> str:
+def _git(*command: str) -> str | None:
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        return None
     done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"git {' '.join(command)} failed, so the commit is unknown: {done.stderr.strip()}")
-    return done.stdout.strip()
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _digest() -> str:

@@ -1,80 +1,156 @@
-"""The script for a GPU, in small, on the CPU: every check runs, and leaves a record with the goals."""
+"""The script for a GPU: every part in small on the CPU, and results that survive whatever a check does."""
 
 import json
+import os
 import subprocess
 import sys
+import time
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench import gpu
 from bench.gpu import PARTS, ROOT
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
-GOALS = {
+GOALS: dict[str, dict[str, float]] = {
+    "smoke": {},
     "correctness": {},
+    "tests": {},
+    "speed": {
+        "loss, support of 16": 4,
+        "loss, support of top-p 0.95": 7,
+        "loss, all tokens": 72,
+        "loss, all tokens, over the fastest baseline": 1,
+        "memory of the loss beyond inputs and gradients, all tokens": 2,
+        "loss, 45 % without advantage": 42,
+        "loss, 45 % without advantage, over the fastest baseline": 1,
+        "memory of the loss beyond inputs and gradients, 45 % without advantage": 2,
+    },
     "counts": {
+        "counting 2,048 outcomes at load 0.15": 20,
+        "counting 2,048 outcomes at load 0.45": 30,
+        "counting 2,048 outcomes at load 0.6": 45,
         "group_advantages of 256 x 8, no pair new": 60,
         "group_advantages of 256 x 8, one in nine pair new": 60,
         "group_advantages of 256 x 8, every pair new": 60,
     },
-    "speed": {
-        "loss, all tokens": 72,
-        "loss, all tokens, over the fastest baseline": 1,
-        "memory of the loss beyond inputs and gradients, all tokens": 2,
-        "loss, 45 % dead": 42,
-        "loss, 45 % dead, over the fastest baseline": 1,
-        "memory of the loss beyond inputs and gradients, 45 % dead": 2,
-    },
     "variants": {},
     "trainer": {
-        "synchronisations besides rollout/decode_loop.py, update/updater.py: _update, update/totals.py: metrics": 0
+        "synchronisations besides exploration/, rollout/decode_loop.py, update/updater.py: _update, "
+        "update/totals.py: metrics": 0,
+        "synchronisations of Explorer.score a step": 1,
     },
 }
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "bench/gpu.py", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=550
+        [sys.executable, "-m", "bench.gpu", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=550
     )
 
 
-def test_every_part_runs_in_small_and_is_recorded_with_its_goals(tmp_path: Path) -> None:
-    done = run("all", "--dry", "--out", str(tmp_path))
+def run_checks(folder: Path, **limits: float) -> tuple[list[str], dict[str, Any]]:
+    """Run checks of tests/helpers/gpu_checks.py; return the names of those that failed, and all results."""
+    checks = {f"tests.helpers.gpu_checks:{name}": limit for name, limit in limits.items()}
+    failed = gpu.run_part("injected", checks, folder, dry=True)
+    return failed, json.loads((folder / "gpu-injected.json").read_text())["figures"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_runs_in_small_and_leaves_a_result_with_its_goals(part: str, tmp_path: Path) -> None:
+    done = run(part, "--dry", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    for part in PARTS:
-        record = json.loads((tmp_path / f"gpu-{part}.json").read_text())
-        assert record["config"] == {"dry": True}
-        assert record["commit"]
-        assert record["devices"]
-        checks, goals = record["figures"]["checks"], record["figures"]["goals"]
-        assert checks
-        assert all(check["ok"] and check["figures"] for check in checks.values()), checks
-        assert {goal["goal"]: goal["expected"] for goal in goals} == GOALS[part]
-        assert {goal["met"] for goal in goals} <= {None}  # a CPU is not judged
-        assert f"wrote {tmp_path / f'gpu-{part}.json'}" in done.stdout
+    (path,) = tmp_path.iterdir()
+    assert path.name == f"gpu-{part}.json"
+    result = json.loads(path.read_text())
+    assert result["config"] == {"dry": True}
+    assert all(result[name] for name in ("commit", "devices", "versions", "date"))
+    checks, goals = result["figures"]["checks"], result["figures"]["goals"]
+    assert list(checks) == list(PARTS[part])
+    assert all(check["ok"] and check["figures"] for check in checks.values()), checks
+    assert {goal["goal"]: goal["expected"] for goal in goals} == GOALS[part]
+    assert {goal["met"] for goal in goals} <= {None}  # a CPU is not judged
 
 
-def test_a_dry_run_leaves_no_record_among_the_others(tmp_path: Path) -> None:
+def test_a_part_fits_ten_minutes_and_all_parts_eight_files() -> None:
+    assert len(PARTS) <= 8
+    for part, checks in PARTS.items():
+        assert sum(checks.values()) <= 570
+        module = import_module(f"bench.gpu_parts.{part}")
+        assert all(callable(getattr(module, name)) for name in checks)
+
+
+def test_an_asynchronous_error_ends_only_its_check(tmp_path: Path) -> None:
+    failed, found = run_checks(tmp_path, ends_well=60, reads_out_of_bounds=60, raises=60, dies=60)
+    assert failed == ["reads_out_of_bounds", "raises", "dies"]
+    checks = found["checks"]
+    assert checks["ends_well"]["ok"]
+    assert "illegal memory access" in checks["reads_out_of_bounds"]["error"]
+    assert checks["raises"]["error"] == "ValueError: broken"
+    assert checks["dies"]["error"].startswith("ended with exit status -6")
+    figures = [check["figures"] for check in checks.values()]
+    assert figures == [{"a": 1}, {"b": 2}, {"before": 1}, {"before": 2}]
+    assert [goal["goal"] for goal in found["goals"]] == ["time"]
+
+
+def test_a_check_is_killed_at_its_limit_with_all_that_it_started(tmp_path: Path) -> None:
+    failed, found = run_checks(tmp_path, hangs=40, ends_well=60)
+    assert failed == ["hangs"]
+    assert found["checks"]["hangs"]["error"] == "killed at its limit of 40 s"
+    assert not Path(f"/proc/{found['checks']['hangs']['figures']['process']}").exists()
+    assert found["checks"]["ends_well"]["ok"]
+
+
+def test_results_are_there_when_the_script_itself_is_killed(tmp_path: Path) -> None:
+    checks = {f"tests.helpers.gpu_checks:{name}": 500 for name in ("ends_well", "hangs")}
+    code = (
+        f"import pathlib; from bench import gpu; gpu.run_part('p', {checks}, pathlib.Path({str(tmp_path)!r}), dry=True)"
+    )
+    script = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True)
+    path = tmp_path / "gpu-p.json"
+    while not path.exists():
+        assert script.poll() is None
+        time.sleep(0.1)
+    found = json.loads(path.read_text())["figures"]["checks"]
+    for group in (script.pid, *_children(script.pid)):
+        os.killpg(group, 9)
+    script.wait()
+    assert found["ends_well"]["figures"] == {"a": 1}
+
+
+def test_clocks_and_power_are_those_of_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    lines = "1980, 3201, 650.5, 61\\n[N/A], 3201, 1, 1\\n345, 3201, 90.5, 40\\n"
+    smi.write_text(f"#!/bin/sh\nprintf '{lines}'\nexec sleep 100\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{smi.parent}{os.pathsep}{os.environ['PATH']}")
+    _, found = run_checks(tmp_path, ends_well=60)
+    clocks = found["checks"]["ends_well"]["clocks"]
+    assert clocks["samples"] == 2
+    assert clocks["sm_mhz"] == [345, 1162.5, 1980]
+    assert clocks["power_w"] == [90.5, 370.5, 650.5]
+
+
+def test_a_dry_run_leaves_no_result_among_the_others() -> None:
     done = run("counts", "--dry")
     assert done.returncode == 2
     assert "--dry needs --out" in done.stderr
 
 
-def test_a_check_that_fails_and_a_goal_that_is_missed_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missed_goal_fails_the_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from bench.gpu_parts import report
 
-    def breaks(found: report.Report) -> None:
-        raise ValueError("broken")
-
-    def slow(found: report.Report) -> None:
-        found.at_most("time", 2.0, 3.0, "ms")
-        found.at_most("memory", 2.0, 2.0, "GiB")
-
     monkeypatch.setattr(report, "DRY", False)
-    monkeypatch.setattr(report, "release", lambda: None)
-    found = report.Report()
-    for check in (breaks, slow):
-        found.run(check)
-    assert found.failed == ["breaks", "time"]
-    assert found.checks["breaks"]["error"] == "ValueError: broken"
-    assert [goal["met"] for goal in found.goals] == [False, True]
+    found = report.Report(tmp_path / "check.json")
+    found.at_most("time", 2.0, 3.0, "ms")
+    found.at_most("memory", 2.0, 2.0, "GiB")
+    goals = json.loads(found.path.read_text())["goals"]
+    assert [goal["met"] for goal in goals] == [False, True]
+
+
+def _children(process: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]

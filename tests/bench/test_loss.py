@@ -54,7 +54,7 @@ def test_a_run_leaves_a_record_with_every_loss_timed_or_explained(capsys: pytest
     content = measured()
     assert set(content) == set(Record.__annotations__)
     assert content["config"]["rounds"] == 2
-    assert set(content["config"]["baselines"]) == {"trl", "liger_kernel", "cut_cross_entropy", "verl"}
+    assert set(content["config"]["baselines"]) == {"trl", "liger_kernel", "cut_cross_entropy", "verl", "quack"}
     main, from_logits, *supports = content["figures"]["sections"].values()
     rows = {row["name"]: row for row in main["rows"]}
     assert list(rows) == [

@@ -50,7 +50,17 @@ def test_without_git_a_digest_names_the_sources(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(result_file, "ROOT", tmp_path)
     monkeypatch.setattr(result_file, "PACKAGES", (package,))
     first = result_file.commit()
-    assert first.startswith("sources-")
+    assert first.startswith("unknown, sources ")
     assert result_file.commit() == first
     (package / "a.py").write_text("x = 2\n")
     assert result_file.commit() != first
+
+
+def test_a_checkout_that_git_refuses_is_unknown_and_keeps_the_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".git").write_text("gitdir: of another owner\n")  # git ends with an error
+    monkeypatch.setattr(result_file, "ROOT", tmp_path)
+    content = json.loads(result_file.write_result(tmp_path, "some", {}, {"a": 1.5}).read_text())
+    assert content["commit"].startswith("unknown, sources ")
+    assert content["figures"] == {"a": 1.5}

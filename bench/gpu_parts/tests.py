@@ -1,0 +1,29 @@
+"""The kernels' tests on this GPU."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+from bench.gpu_parts.report import DRY, Report, require
+from outcome_rl.bench.result_file import ROOT
+
+
+def kernel_tests(report: Report) -> str:
+    """Run the kernels' tests for a GPU, where pytest and hypothesis are installed; print them as they pass."""
+    absent = [name for name in ("pytest", "hypothesis", "pytest_timeout") if find_spec(name) is None]
+    if absent:
+        return f"left out: {', '.join(absent)} not installed"
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests/kernels", "-p", "no:cacheprovider"]
+    if DRY:
+        command.append("--collect-only")
+    lines = []
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, text=True) as tests:
+        assert tests.stdout is not None
+        for line in tests.stdout:
+            if not DRY:
+                print(line, end="", flush=True)
+            lines.append(line)
+            report.keep("".join(lines[-20:]))
+    require(tests.returncode == 0, "".join(lines)[-4000:])
+    return lines[-1].strip()
