@@ -235,7 +235,7 @@ def group_step(entries: int, rounds: int) -> Row:
 def whole_table(entries: int, rounds: int) -> Row:
     """Time the operations on every entry: growth, sorting, snapshots."""
     counts = filled(entries, capacity=2 * entries, impl="native")
-    questions, outcomes, _ = counts.items()
+    questions, outcomes, *_ = counts.items()
 
     def nearly_full() -> tuple[OutcomeCounts, Tensor]:
         table = OutcomeCounts(capacity=5 * entries // 3, impl="native")

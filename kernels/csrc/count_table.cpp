@@ -29,10 +29,12 @@ inline uint64_t mix64(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// For one question this is a bijection of the outcome: its outcomes never share a hash.
+// For one question this is a bijection of the outcome: its outcomes never share a hash. The question's slot has that of
+// "no answer", and so lies next to it.
 inline uint64_t hash_of(const CountSlot& key) {
     constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15u;
-    return mix64(mix64(static_cast<uint64_t>(key.question) + kGoldenRatio) + static_cast<uint64_t>(key.outcome));
+    const auto outcome = static_cast<uint64_t>(key.is_question() ? kNoAnswer : key.outcome);
+    return mix64(mix64(static_cast<uint64_t>(key.question) + kGoldenRatio) + outcome);
 }
 
 }  // namespace
@@ -54,15 +56,13 @@ CountTable::~CountTable() { std::free(memory_); }
 inline CountSlot& CountTable::find(const CountSlot& key, uint64_t hash) const {
     const uint64_t last = slot_count() - 1;
     uint64_t place = hash >> shift_;
-    while (slots_[place].count != 0 && (slots_[place].question != key.question || slots_[place].outcome != key.outcome)) {
-        place = (place + 1) & last;
-    }
+    while (slots_[place].count != 0 && !slots_[place].has_key_of(key)) place = (place + 1) & last;
     return slots_[place];
 }
 
-// Makes room for `additional` new pairs; false: out of memory, and the table is as it was.
+// Makes room for `additional` new pairs or questions; false: out of memory, and the table is as it was.
 bool CountTable::reserve(int64_t additional) {
-    const uint64_t needed = static_cast<uint64_t>(size_) + static_cast<uint64_t>(additional);
+    const uint64_t needed = static_cast<uint64_t>(used_) + static_cast<uint64_t>(additional);
     int log2_slots = 64 - shift_;
     // needed <= 0.6 * slots, in an order of operations that cannot overflow.
     while (needed > (uint64_t{1} << log2_slots) / 5 * 3) {
@@ -80,74 +80,100 @@ bool CountTable::reserve(int64_t additional) {
     return true;
 }
 
-// Calls visit(i, key, slot) for every row in order, where `slot` is the one that `find` gives. A block of slots is fetched
-// before its first one is needed: the misses of a table larger than the caches then overlap.
-template <class Visit>
-void CountTable::for_each_key(const Keys& keys, Visit visit) const {
+// Calls visit(i, key, slot) for every outcome in order, where `slot` is the one that `find` gives, and after those of
+// question q visit_question(q, key, slot). A block of slots is fetched before its first one is needed: the misses of a
+// table larger than the caches then overlap.
+template <class Visit, class VisitQuestion>
+void CountTable::for_each_key(const Batch& batch, Visit visit, VisitQuestion visit_question) const {
     constexpr int64_t kBlock = 64;
     CountSlot block[kBlock];
     uint64_t hashes[kBlock];
-    const int64_t* question = keys.questions;
-    const int64_t outcomes_per_question = keys.n / std::max<int64_t>(keys.question_count, 1);
-    int64_t left_of_question = outcomes_per_question;  // counted down, where a division a row would cost more
-    for (int64_t start = 0; start < keys.n; start += kBlock) {
-        const int64_t rows = std::min(kBlock, keys.n - start);
-        for (int64_t i = 0; i < rows; ++i) {
-            if (left_of_question == 0) {
-                ++question;
-                left_of_question = outcomes_per_question;
-            }
-            --left_of_question;
-            block[i] = {*question, keys.outcomes[start + i], 0, 0};
-            hashes[i] = hash_of(block[i]);
-            prefetch(slots_ + (hashes[i] >> shift_));
+    const int64_t samples = batch.samples(), keys_of_question = samples + 1;
+    int64_t question = 0, sample = 0;  // of the next key; sample number `samples` stands for the question itself
+    const int64_t keys = batch.question_count * keys_of_question;
+    for (int64_t start = 0; start < keys; start += kBlock) {
+        const int64_t rows = std::min(kBlock, keys - start);
+        int64_t q = question, i = sample;
+        for (int64_t row = 0; row < rows; ++row) {
+            const bool own = i == samples;
+            block[row] = {batch.questions[q], own ? 0 : batch.outcomes[q * samples + i], 0, own ? kQuestion : 0};
+            hashes[row] = hash_of(block[row]);
+            prefetch(slots_ + (hashes[row] >> shift_));
+            if (own) ++q;
+            i = own ? 0 : i + 1;
         }
-        for (int64_t i = 0; i < rows; ++i) visit(start + i, block[i], find(block[i], hashes[i]));
+        for (int64_t row = 0; row < rows; ++row) {
+            CountSlot& slot = find(block[row], hashes[row]);
+            if (sample == samples) {
+                visit_question(question++, block[row], slot);
+                sample = 0;
+            } else {
+                visit(question * samples + sample++, block[row], slot);
+            }
+        }
     }
 }
 
-bool CountTable::observe(const Keys& keys, int64_t* before) {
-    const int64_t missing = lookup(keys, before);
-    if (missing > 0 && !reserve(missing)) return false;
-    add_reserved(keys, [](int64_t) { return int64_t{1}; });
-    return true;
-}
-
-bool CountTable::add(const Keys& keys, const int64_t* counts) {
-    if (!reserve(keys.n)) return false;
-    add_reserved(keys, [counts](int64_t i) { return counts[i]; });
-    return true;
-}
-
-int64_t CountTable::lookup(const Keys& keys, int64_t* counts) const {
+int64_t CountTable::lookup(const Batch& batch, const Past& past) const {
     int64_t missing = 0;
-    for_each_key(keys, [&](int64_t i, const CountSlot&, const CountSlot& slot) {
-        counts[i] = slot.count;
-        missing += counts[i] == 0;
-    });
+    int64_t *visits = past.history, *successes = visits + batch.question_count;
+    int64_t* answers = successes + batch.question_count;
+    for_each_key(
+        batch,
+        [&](int64_t i, const CountSlot&, const CountSlot& slot) {
+            past.counts[i] = slot.count;
+            missing += slot.count == 0;
+        },
+        [&](int64_t q, const CountSlot&, const CountSlot& slot) {
+            const bool seen = slot.count != 0;
+            visits[q] = slot.count;
+            successes[q] = seen ? slot.successes - kQuestion : 0;
+            answers[q] = seen ? slot.outcome : 0;
+            missing += !seen;
+        });
     return missing;
 }
 
-// Adds without growing. `count_of(i)` is what row i adds.
-template <class CountOf>
-void CountTable::add_reserved(const Keys& keys, CountOf count_of) {
-    for_each_key(keys, [&](int64_t i, const CountSlot& key, CountSlot& slot) {
-        if (slot.count == 0) {
-            slot = key;
-            ++size_;
-        }
-        const int64_t count = count_of(i);
-        slot.count += count;
-        total_ += count;
-    });
+bool CountTable::observe(const Batch& batch, const Past* past) {
+    if (!reserve(past == nullptr ? batch.n + batch.question_count : lookup(batch, *past))) return false;
+    if (batch.n == 0) return true;  // a question without samples is not seen
+    CountSlot of_question{};  // of the question whose outcomes are visited: what its slot gains
+    for_each_key(
+        batch,
+        [&](int64_t i, const CountSlot& key, CountSlot& slot) {
+            const int64_t count = batch.count_of(i), successes = batch.successes_of(i);
+            if (slot.count == 0) {
+                slot = key;
+                ++used_;
+                ++pairs_;
+                of_question.outcome += key.outcome != kNoAnswer;
+            }
+            slot.count += count;
+            slot.successes += successes;
+            total_ += count;
+            of_question.count += count;
+            of_question.successes += successes;
+        },
+        [&](int64_t, const CountSlot& key, CountSlot& slot) {
+            if (slot.count == 0) {
+                slot = key;
+                ++used_;
+            }
+            slot.outcome += of_question.outcome;
+            slot.count += of_question.count;
+            slot.successes += of_question.successes;
+            of_question = {};
+        });
+    return true;
 }
 
-void CountTable::entries(int64_t* questions, int64_t* outcomes, int64_t* counts) const {
+void CountTable::entries(int64_t* questions, int64_t* outcomes, int64_t* counts, int64_t* successes) const {
     for (const CountSlot& slot : *this) {
-        if (slot.count == 0) continue;
+        if (slot.count == 0 || slot.is_question()) continue;
         *questions++ = slot.question;
         *outcomes++ = slot.outcome;
         *counts++ = slot.count;
+        *successes++ = slot.successes;
     }
 }
 
@@ -172,15 +198,18 @@ OUTCOME_RL_EXPORT int64_t count_table_slot_count(const CountTable* table) noexce
 }
 
 // Below, n outcomes belong to question_count questions, equally many to each. False, of this and of `count_table_add`: out
-// of memory, and the table is as it was.
+// of memory, and the table is as it was. `correct` null: no sample is.
 OUTCOME_RL_EXPORT bool count_table_observe(
     CountTable* table,
     const int64_t* questions,
     const int64_t* outcomes,
+    const uint8_t* correct,
     int64_t* before,
+    int64_t* history,
     int64_t n,
     int64_t question_count) noexcept {
-    return table->observe({questions, outcomes, n, question_count}, before);
+    const Past past{before, history};
+    return table->observe({questions, outcomes, correct, nullptr, nullptr, n, question_count}, &past);
 }
 
 OUTCOME_RL_EXPORT bool count_table_add(
@@ -188,9 +217,9 @@ OUTCOME_RL_EXPORT bool count_table_add(
     const int64_t* questions,
     const int64_t* outcomes,
     const int64_t* counts,
-    int64_t n,
-    int64_t question_count) noexcept {
-    return table->add({questions, outcomes, n, question_count}, counts);
+    const int64_t* successes,
+    int64_t n) noexcept {
+    return table->observe({questions, outcomes, nullptr, counts, successes, n, n}, nullptr);
 }
 
 OUTCOME_RL_EXPORT void count_table_lookup(
@@ -198,14 +227,15 @@ OUTCOME_RL_EXPORT void count_table_lookup(
     const int64_t* questions,
     const int64_t* outcomes,
     int64_t* counts,
+    int64_t* history,
     int64_t n,
     int64_t question_count) noexcept {
-    table->lookup({questions, outcomes, n, question_count}, counts);
+    table->lookup({questions, outcomes, nullptr, nullptr, nullptr, n, question_count}, {counts, history});
 }
 
 OUTCOME_RL_EXPORT void count_table_entries(
-    const CountTable* table, int64_t* questions, int64_t* outcomes, int64_t* counts) noexcept {
-    table->entries(questions, outcomes, counts);
+    const CountTable* table, int64_t* questions, int64_t* outcomes, int64_t* counts, int64_t* successes) noexcept {
+    table->entries(questions, outcomes, counts, successes);
 }
 
 }  // namespace outcome_rl

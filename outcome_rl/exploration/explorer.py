@@ -193,7 +193,7 @@ class Explorer:
             if counts_here and part.counts is not None:
                 counts_N[rows_Bn] = part.counts
         if not counts_here:
-            counts_N = self.counts.observe(questions_N, keys_N)
+            counts_N = self.counts.observe(questions_N, keys_N, correct_N)
         scored = Scored(
             correct_N,
             rewards_N,
@@ -234,8 +234,9 @@ class Explorer:
         """
         questions_N, outcomes = self._classify(question_ids, responses, golds, examples)
         keys_N = torch.from_numpy(outcomes.keys)
-        counts_N = self.counts.observe(*move([questions_N, keys_N], self.counts.device))
-        self._remember(question_ids, torch.from_numpy(outcomes.correct), keys_N, counts_N)
+        correct_N = torch.from_numpy(outcomes.correct)
+        counts_N = self.counts.observe(*move([questions_N, keys_N, correct_N], self.counts.device))
+        self._remember(question_ids, correct_N, keys_N, counts_N)
 
     def seen(self, question_id: str) -> list[tuple[str | None, int]]:
         """List the outcomes sampled for a question so far, the most frequent first.

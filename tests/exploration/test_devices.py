@@ -18,6 +18,7 @@ from outcome_rl.exploration import explorer as module
 from outcome_rl.exploration import scored as scored_module
 from outcome_rl.exploration.batch import move
 from outcome_rl.exploration.explorer import device_of_counts
+from outcome_rl_kernels.counts.reference import CountEntries, Past
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -65,7 +66,7 @@ def test_random_steps_equal_those_on_the_cpu(steps: list[tuple[int, bool]], whic
         on_cpu.count(["q1"], [r"\boxed{9}"], ["1"])
         on_gpu.count(["q1"], [r"\boxed{9}"], ["1"])
     left, right = on_cpu.counts.state_dict(), on_gpu.counts.state_dict()
-    assert all(torch.equal(left[name], right[name].cpu()) for name in ("question_keys", "outcome_keys", "counts"))
+    assert all(torch.equal(left[name], right[name].cpu()) for name in CountEntries._fields)
     assert on_gpu._num_counted == len(on_gpu.counts)
 
 
@@ -84,8 +85,8 @@ def test_state_moves_between_devices(tmp_path: Path) -> None:
 class _OnMeta:
     """A table without data: whatever the host reads of it raises an error."""
 
-    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        return torch.empty_like(outcome_keys)
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None = None) -> Past:
+        return Past(torch.empty_like(outcome_keys), outcome_keys.new_empty(3, *question_keys.shape))
 
     lookup = observe
 

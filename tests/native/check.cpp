@@ -17,8 +17,10 @@ CountTable* count_table_create(int32_t) noexcept;
 void count_table_destroy(CountTable*) noexcept;
 int64_t count_table_size(const CountTable*) noexcept;
 int64_t count_table_total(const CountTable*) noexcept;
-bool count_table_observe(CountTable*, const int64_t*, const int64_t*, int64_t*, int64_t, int64_t) noexcept;
-void count_table_lookup(const CountTable*, const int64_t*, const int64_t*, int64_t*, int64_t, int64_t) noexcept;
+bool count_table_observe(
+    CountTable*, const int64_t*, const int64_t*, const uint8_t*, int64_t*, int64_t*, int64_t, int64_t) noexcept;
+void count_table_lookup(
+    const CountTable*, const int64_t*, const int64_t*, int64_t*, int64_t*, int64_t, int64_t) noexcept;
 void row_statistics(
     int32_t, const void*, const int64_t*, const uint8_t*, int64_t, int64_t, float, double*, int32_t) noexcept;
 void kept_logits(
@@ -43,17 +45,23 @@ void near(double found, double expected, double relative, const char* what) {
 void check_counts() {
     CountTable* table = count_table_create(3);
     std::map<std::pair<int64_t, int64_t>, int64_t> known;
+    std::map<int64_t, int64_t> visits;
     int64_t total = 0;
     for (int step = 0; step < 40; ++step) {
         const int64_t samples = 1 + step % 5, questions = 16;
         std::vector<int64_t> q(questions), o(questions * samples), before(o.size()), again(o.size());
+        std::vector<int64_t> history(3 * questions);
         for (auto& key : q) key = static_cast<int64_t>(generator()) % (step % 2 ? 5 : 1000);
         for (auto& key : o) key = static_cast<int64_t>(generator()) % (step + 1);
         const auto n = static_cast<int64_t>(o.size());
-        require(count_table_observe(table, q.data(), o.data(), before.data(), n, questions), "observe");
+        const bool done =
+            count_table_observe(table, q.data(), o.data(), nullptr, before.data(), history.data(), n, questions);
+        require(done, "observe");
+        for (int64_t i = 0; i < questions; ++i) require(history[i] == visits[q[i]], "samples of a question");
+        for (int64_t i = 0; i < questions; ++i) visits[q[i]] += samples;
         for (int64_t i = 0; i < n; ++i) require(before[i] == known[{q[i / samples], o[i]}], "count before");
         for (int64_t i = 0; i < n; ++i) ++known[{q[i / samples], o[i]}];
-        count_table_lookup(table, q.data(), o.data(), again.data(), n, questions);
+        count_table_lookup(table, q.data(), o.data(), again.data(), history.data(), n, questions);
         for (int64_t i = 0; i < n; ++i) require(again[i] == known[{q[i / samples], o[i]}], "count after");
         total += n;
     }

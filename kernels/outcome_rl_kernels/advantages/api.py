@@ -11,7 +11,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.advantages.bonuses import BONUSES, BUILT_IN, Bonus
 from outcome_rl_kernels.advantages.estimators import AdvEstimator, parse_adv_estimator
-from outcome_rl_kernels.advantages.groups import NO_ANSWER, Groups, NoAnswerRule, Scale
+from outcome_rl_kernels.advantages.groups import Groups, NoAnswerRule, Scale
 from outcome_rl_kernels.checks import (
     FLOATS,
     check_choice,
@@ -22,6 +22,7 @@ from outcome_rl_kernels.checks import (
     shape_text,
 )
 from outcome_rl_kernels.counts.api import OutcomeCounts
+from outcome_rl_kernels.counts.reference import NO_ANSWER
 
 
 class GroupAdvantages(NamedTuple):
@@ -162,7 +163,8 @@ def group_advantages(
         outcome_keys: (B, n) int64 classes of the final answers, 0 for no answer (`outcome_rl.outcome_key`).
         counts: the historical counts; needed by the `ucb` methods.
         rule: how advantages and bonuses are computed; None takes the defaults of `GroupRule`.
-        correct: (B, n) bool for the all-correct rule, `pass_at_k` and `edas`; default `rewards > 0`.
+        correct: (B, n) bool for the all-correct rule, the history of the questions, `pass_at_k` and `edas`; default
+            `rewards > 0`.
         logps: (B, n) floating point, log-probabilities of the samples for `unlikeliness`, whose authors take the mean
             over tokens.
         batch: number of batches before this one, for functions of the user.
@@ -187,15 +189,19 @@ def group_advantages(
     _check_counts(counts, rewards, rule)
     counts_last = update and rule.may_refuse
     with nullcontext() if counts is None else counts.lock:
-        before = None
+        correct = rewards > 0 if correct is None else correct
+        past = None
         if counts is not None:
-            read = counts.observe if update and not counts_last else counts.lookup
-            before = read(question_keys, outcome_keys)
+            past = counts.read(question_keys, outcome_keys, correct, update=update and not counts_last)
+        visits, successes, distinct = (None,) * 3 if past is None else past.history.unsqueeze(-1)
         groups = Groups(
             rewards=rewards.detach(),
-            correct=rewards > 0 if correct is None else correct,
+            correct=correct,
             outcome_keys=outcome_keys,
-            counts=before,
+            counts=None if past is None else past.counts,
+            visits=visits,
+            successes=successes,
+            distinct=distinct,
             logps=None if logps is None else logps.detach(),
             batch=batch,
             baseline=rule.baseline,
@@ -204,9 +210,9 @@ def group_advantages(
             ddof=rule.ddof,
             eps=rule.eps,
         )
-        result = GroupAdvantages(_estimate(groups, rule), _explore(groups, rule), before)
+        result = GroupAdvantages(_estimate(groups, rule), _explore(groups, rule), groups.counts)
         if counts is not None and counts_last:
-            counts.observe(question_keys, outcome_keys)
+            counts.observe(question_keys, outcome_keys, correct)
     return result
 
 

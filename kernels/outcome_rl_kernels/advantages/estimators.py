@@ -28,7 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.advantages.groups import NO_ANSWER, Groups
+from outcome_rl_kernels.advantages.groups import Groups
+from outcome_rl_kernels.counts.reference import NO_ANSWER
 from outcome_rl_kernels.registry import add_by_name
 
 AdvEstimator = Callable[..., Tensor]

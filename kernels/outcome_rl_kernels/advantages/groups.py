@@ -5,10 +5,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from outcome_rl_kernels.counts.reference import NO_ANSWER
+
 NoAnswerRule = Literal["no_bonus", "own_class"]
 Scale = Literal["std", "none"]
-
-NO_ANSWER = 0  # reserved outcome key: a response without an extractable answer
 
 
 class Groups(NamedTuple):
@@ -18,6 +18,9 @@ class Groups(NamedTuple):
     correct: Tensor  # (B, n) bool
     outcome_keys: Tensor  # (B, n) int64, 0 for no answer
     counts: Tensor | None = None  # (B, n) int64, times each outcome was seen before the batch; None without counts
+    visits: Tensor | None = None  # (B, 1) int64, samples of the question before the batch; None without counts
+    successes: Tensor | None = None  # (B, 1) int64, correct ones of them; None without counts
+    distinct: Tensor | None = None  # (B, 1) int64, their different answers; None without counts
     logps: Tensor | None = None  # (B, n) log-probabilities of the samples, where the caller gave them
     batch: int = 0  # number of batches before this one
     baseline: float = 0.5  # of `ucb_con`

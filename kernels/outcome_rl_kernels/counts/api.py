@@ -6,15 +6,15 @@ checks arguments, picks a table (`reference`, `native`, `triton`) and stores sna
 
 import os
 import threading
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Backend, Impl, aligned, choose
-from outcome_rl_kernels.checks import check_tensor
+from outcome_rl_kernels.checks import check_like, check_tensor
 from outcome_rl_kernels.counts.native import NativeTable
-from outcome_rl_kernels.counts.reference import CountEntries, CountTable, DictTable
+from outcome_rl_kernels.counts.reference import CountEntries, CountTable, DictTable, Past
 from outcome_rl_kernels.counts.snapshot import (
     check_entries,
     check_rule,
@@ -26,8 +26,18 @@ from outcome_rl_kernels.counts.snapshot import (
 MAX_CAPACITY = 2**40
 
 
+class History(NamedTuple):
+    """Samples of each question so far, int64 in the shape of its keys."""
+
+    visits: Tensor  # all samples
+    successes: Tensor  # correct ones
+    distinct: Tensor  # different answers; "no answer", outcome key 0, is none
+
+
 class OutcomeCounts:
-    """Exact counts of (question key, outcome key) pairs; every pair of int64 values is a legal key.
+    """Exact counts of (question key, outcome key) pairs, and the history of each question.
+
+    Every pair of int64 values is a legal key.
 
     Where a method takes `question_keys` and `outcome_keys`, these are int64 tensors on the table's device, either of
     one shape, such as (N,) and (N,), or with one question for each row of outcomes, (B,) and (B, n).
@@ -40,8 +50,9 @@ class OutcomeCounts:
     `load_state_dict` a graph must be captured again.
 
     Args:
-        capacity: initial slots of 32 bytes, 1 to 2**40, rounded up to a power of two; at most 0.6 of them are
-            used, then the table grows by itself. A hint that the reference does not need.
+        capacity: initial slots of 32 bytes, 1 to 2**40, rounded up to a power of two. Pairs and questions take one
+            each; where 0.6 of the slots are taken, on a GPU 0.3, the table grows by itself. A hint that the reference
+            does not need.
         device: where the table lives and where keys must be.
         rule: name of the rule that made the outcome keys (`outcome_rl.OUTCOME_RULE`). It is stored in snapshots, and
             counts made under another rule are refused.
@@ -71,26 +82,49 @@ class OutcomeCounts:
         self.table = self._new_table()
         self.lock = threading.RLock()  # held by every method, and by `group_advantages` between its calls
 
-    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None = None) -> Tensor:
         """Return the counts before this call, then add one for every row.
 
         Equal pairs within one call all get the same value.
 
+        Args:
+            question_keys, outcome_keys: as above.
+            correct: bool in the shape of `outcome_keys`, for `history`; None: no sample is.
+
         Returns:
             int64 counts in the shape of `outcome_keys`.
         """
-        questions, outcomes = self._checked(question_keys, outcome_keys)
-        with self.lock:
-            return self.table.observe(questions, outcomes)
+        return self.read(question_keys, outcome_keys, correct, update=True).counts
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
         """Return the counts, 0 for pairs never seen, as int64 in the shape of `outcome_keys`."""
-        questions, outcomes = self._checked(question_keys, outcome_keys)
+        return self.read(question_keys, outcome_keys).counts
+
+    def history(self, question_keys: Tensor) -> History:
+        """Return what was seen of questions, int64 keys of any shape: samples, correct samples, different answers."""
+        return History(*self.read(question_keys, question_keys.new_empty(*question_keys.shape, 0)).history)
+
+    def read(
+        self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None = None, *, update: bool = False
+    ) -> Past:
+        """Return counts and history before this call; with `update` it is then counted, as by `observe`."""
+        check_tensor("question_keys", question_keys, (torch.int64,), self.device)
+        check_tensor("outcome_keys", outcome_keys, (torch.int64,), self.device)
+        if question_keys.shape not in (outcome_keys.shape, outcome_keys.shape[:-1]):
+            raise ValueError(
+                "question_keys must have the shape of outcome_keys or one key for each of its rows, here "
+                f"{tuple(outcome_keys.shape)} or {tuple(outcome_keys.shape[:-1])}, got {tuple(question_keys.shape)}"
+            )
+        if correct is not None:
+            correct = check_like("correct", correct, (torch.bool,), "outcome_keys", outcome_keys).contiguous()
+        questions, outcomes = aligned(question_keys), aligned(outcome_keys)
         with self.lock:
+            if update:
+                return self.table.observe(questions, outcomes, correct)
             return self.table.lookup(questions, outcomes)
 
     def items(self) -> CountEntries:
-        """Return every pair and its count, sorted by (question key, outcome key) as signed numbers."""
+        """Return every pair, its samples and its correct ones, sorted by question key, then outcome key, as signed."""
         with self.lock:
             entries = self.table.entries()
         return sort_entries(entries)
@@ -161,17 +195,6 @@ class OutcomeCounts:
         table.add(_to_device(entries, self.device))
         with self.lock:
             self.table = table
-
-    def _checked(self, question_keys: Tensor, outcome_keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys as tables read them, after their checks."""
-        check_tensor("question_keys", question_keys, (torch.int64,), self.device)
-        check_tensor("outcome_keys", outcome_keys, (torch.int64,), self.device)
-        if question_keys.shape not in (outcome_keys.shape, outcome_keys.shape[:-1]):
-            raise ValueError(
-                "question_keys must have the shape of outcome_keys or one key for each of its rows, here "
-                f"{tuple(outcome_keys.shape)} or {tuple(outcome_keys.shape[:-1])}, got {tuple(question_keys.shape)}"
-            )
-        return aligned(question_keys), aligned(outcome_keys)
 
 
 def _with_index(device: torch.device) -> torch.device:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import native_library
-from outcome_rl_kernels.counts.reference import CountEntries
+from outcome_rl_kernels.counts.reference import CountEntries, Past
 
 
 class NativeTable:
@@ -35,18 +35,37 @@ class NativeTable:
         """Slots allocated now."""
         return int(self._library.count_table_slot_count(self.handle))
 
-    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        before = torch.empty_like(outcome_keys)
-        self._check(self._library.count_table_observe(self.handle, *_arguments(question_keys, outcome_keys, before)))
-        return before
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> Past:
+        past = _new_past(question_keys, outcome_keys)
+        done = self._library.count_table_observe(
+            self.handle,
+            question_keys.data_ptr(),
+            outcome_keys.data_ptr(),
+            None if correct is None else correct.data_ptr(),
+            past.counts.data_ptr(),
+            past.history.data_ptr(),
+            outcome_keys.numel(),
+            question_keys.numel(),
+        )
+        self._check(done)
+        return past
 
-    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        counts = torch.empty_like(outcome_keys)
-        self._library.count_table_lookup(self.handle, *_arguments(question_keys, outcome_keys, counts))
-        return counts
+    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
+        past = _new_past(question_keys, outcome_keys)
+        self._library.count_table_lookup(
+            self.handle,
+            question_keys.data_ptr(),
+            outcome_keys.data_ptr(),
+            past.counts.data_ptr(),
+            past.history.data_ptr(),
+            outcome_keys.numel(),
+            question_keys.numel(),
+        )
+        return past
 
     def add(self, entries: CountEntries) -> None:
-        self._check(self._library.count_table_add(self.handle, *_arguments(*entries)))
+        pointers = (column.data_ptr() for column in entries)
+        self._check(self._library.count_table_add(self.handle, *pointers, len(entries.counts)))
 
     def entries(self) -> CountEntries:
         entries = CountEntries(*torch.empty(len(CountEntries._fields), len(self), dtype=torch.int64))
@@ -64,7 +83,5 @@ class NativeTable:
             raise MemoryError(f"no memory to grow the count table of {self.slot_count} slots; its counts are unchanged")
 
 
-def _arguments(question_keys: Tensor, outcome_keys: Tensor, counts: Tensor) -> tuple[int, ...]:
-    """Return the addresses of the three, and how many outcomes and how many questions there are."""
-    pointers = question_keys.data_ptr(), outcome_keys.data_ptr(), counts.data_ptr()
-    return *pointers, outcome_keys.numel(), question_keys.numel()
+def _new_past(question_keys: Tensor, outcome_keys: Tensor) -> Past:
+    return Past(torch.empty_like(outcome_keys), outcome_keys.new_empty(3, *question_keys.shape))

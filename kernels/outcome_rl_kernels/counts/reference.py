@@ -1,8 +1,8 @@
 """The interface of the tables behind `OutcomeCounts`, and the reference: Python dictionaries.
 
-A table maps (question, outcome), two int64 of any value, to how often that pair was seen. Arguments were checked by
-`OutcomeCounts`: contiguous int64 tensors, each question with equally many outcomes, one after another; counts
-positive, no sum beyond int64.
+A table maps (question, outcome), two int64 of any value, to how often that pair was seen and how often it was correct,
+and each question to the sums over its outcomes. Arguments were checked by `OutcomeCounts`: contiguous tensors, each
+question with equally many outcomes, one after another; counts positive, no sum beyond int64.
 """
 
 from typing import NamedTuple, Protocol
@@ -10,29 +10,39 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+NO_ANSWER = 0  # reserved outcome key: a sample without an answer, which is no different answer
+
 
 class CountEntries(NamedTuple):
-    """Counted pairs as three int64 tensors of one length."""
+    """Counted pairs as int64 tensors of one length."""
 
     question_keys: Tensor
     outcome_keys: Tensor
     counts: Tensor
+    successes: Tensor  # of the counts, how many samples were correct
+
+
+class Past(NamedTuple):
+    """Samples that a table had seen before a call, as int64 tensors."""
+
+    counts: Tensor  # of each outcome, in the shape of `outcome_keys`
+    history: Tensor  # (3, ...) of each question, in the shape of `question_keys`: samples, correct ones, answers
 
 
 class CountTable(Protocol):
     """A table of counts on some device."""
 
-    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        """Return the count of each outcome before the call, in its shape; then add one for every outcome."""
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> Past:
+        """Return what was seen before the call; then count every outcome once, None correct if `correct` is None."""
 
-    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        """Return counts, 0 where a pair was never seen."""
+    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
+        """Return what was seen, 0 for pairs and questions that never were."""
 
     def add(self, entries: CountEntries) -> None:
         """Add counts."""
 
     def entries(self) -> CountEntries:
-        """Return every pair and its count, in any order."""
+        """Return every pair, in any order."""
 
     def total(self) -> int:
         """Return the sum of all counts."""
@@ -45,31 +55,46 @@ class DictTable:
     """The reference: Python dictionaries."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[int, int], int] = {}
+        self._pairs: dict[tuple[int, int], list[int]] = {}  # count, successes
+        self._questions: dict[int, list[int]] = {}  # samples, correct ones, different answers
 
-    def observe(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        before = self.lookup(question_keys, outcome_keys)
-        for pair in _pairs(question_keys, outcome_keys):
-            self._counts[pair] = self._counts.get(pair, 0) + 1
-        return before
+    def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> Past:
+        past = self.lookup(question_keys, outcome_keys)
+        right = torch.zeros_like(outcome_keys) if correct is None else correct
+        for (question, outcome), success in zip(_pairs(question_keys, outcome_keys), right.flatten(), strict=True):
+            self._count(question, outcome, 1, int(success))
+        return past
 
-    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Tensor:
-        counts = [self._counts.get(pair, 0) for pair in _pairs(question_keys, outcome_keys)]
-        return torch.tensor(counts, dtype=torch.int64).reshape(outcome_keys.shape)
+    def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
+        counts = [self._pairs.get(pair, [0])[0] for pair in _pairs(question_keys, outcome_keys)]
+        history = [self._questions.get(question, [0, 0, 0]) for question in question_keys.flatten().tolist()]
+        return Past(
+            torch.tensor(counts, dtype=torch.int64).reshape(outcome_keys.shape),
+            torch.tensor(history, dtype=torch.int64).reshape(-1, 3).t().reshape(3, *question_keys.shape).contiguous(),
+        )
 
     def add(self, entries: CountEntries) -> None:
-        for question, outcome, count in zip(*(column.tolist() for column in entries), strict=True):
-            self._counts[question, outcome] = self._counts.get((question, outcome), 0) + count
+        for row in zip(*(column.tolist() for column in entries), strict=True):
+            self._count(*row)
 
     def entries(self) -> CountEntries:
-        rows = [(*pair, count) for pair, count in self._counts.items()]
-        return CountEntries(*torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).t().contiguous())
+        rows = [(*pair, *numbers) for pair, numbers in self._pairs.items()]
+        return CountEntries(*torch.tensor(rows, dtype=torch.int64).reshape(-1, 4).t().contiguous())
 
     def total(self) -> int:
-        return sum(self._counts.values())
+        return sum(count for count, _ in self._pairs.values())
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self._pairs)
+
+    def _count(self, question: int, outcome: int, count: int, successes: int) -> None:
+        of_question = self._questions.setdefault(question, [0, 0, 0])
+        if (question, outcome) not in self._pairs:
+            of_question[2] += outcome != NO_ANSWER
+        of_pair = self._pairs.setdefault((question, outcome), [0, 0])
+        for numbers in (of_pair, of_question):
+            numbers[0] += count
+            numbers[1] += successes
 
 
 def _pairs(question_keys: Tensor, outcome_keys: Tensor) -> list[tuple[int, int]]:

@@ -1,14 +1,15 @@
 """Counted pairs in their order, and count snapshots: files that are equal, byte for byte, for equal counts.
 
-A snapshot is a safetensors file of three int64 tensors (`question_keys`, `outcome_keys`, `counts`), sorted by key, and
-one metadata entry that holds sorted JSON: with several metadata entries safetensors writes them in an order that
-changes from run to run. The JSON has the format's version, the outcome rule, and the SHA-256 of rule and entries, so
-that no damage of the file passes for other counts.
+A snapshot is a safetensors file of four int64 tensors (`question_keys`, `outcome_keys`, `counts`, `successes`), sorted
+by key, and one metadata entry that holds sorted JSON: with several metadata entries safetensors writes them in an order
+that changes from run to run. The JSON has the format's version, the outcome rule, and the SHA-256 of rule and entries,
+so that no damage of the file passes for other counts. Files of version 0.2, format 2, have no `successes`; they are 0.
 """
 
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from torch import Tensor
 from outcome_rl_kernels.backends import aligned
 from outcome_rl_kernels.counts.reference import CountEntries
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_WITHOUT_SUCCESSES = 2  # a format that is still read
 # Sums of counts stay below this, so that no count can overflow int64.
 MAX_TOTAL = 2**62
 
@@ -70,7 +72,8 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         header = _read_header(metadata)
         entries = check_entries(tensors, source="its entries")
-        if _sha256(entries, header["rule"]) != header.get("sha256"):
+        columns = entries[:3] if header["format"] == _WITHOUT_SUCCESSES else entries
+        if len(columns) != len(tensors) or _sha256(columns, header["rule"]) != header.get("sha256"):
             raise ValueError("its entries are not those that were saved: their SHA-256 differs")
     except (SafetensorError, ValueError) as error:
         raise ValueError(
@@ -81,7 +84,12 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
 
 
 def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
-    """Turn stored tensors into entries, contiguous and on the CPU; a ValueError names `source` and the fault."""
+    """Turn stored tensors into entries, contiguous and on the CPU; a ValueError names `source` and the fault.
+
+    Those of version 0.2 have no `successes`, which are then 0.
+    """
+    if "successes" not in tensors and isinstance(tensors.get("counts"), Tensor):
+        tensors = {**tensors, "successes": torch.zeros_like(tensors["counts"])}
     if set(tensors) != set(CountEntries._fields):
         raise ValueError(f"{source}: expected the tensors {sorted(CountEntries._fields)}, got {sorted(tensors)}")
     entries = CountEntries(**tensors)
@@ -91,10 +99,14 @@ def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
             raise ValueError(f"{source}: {name} must be a 1-D int64 tensor, got {got}")
     entries = CountEntries(*(aligned(column.to("cpu")) for column in entries))
     _check_lengths(entries, source)
-    questions, outcomes, counts = entries
+    questions, outcomes, counts, successes = entries
     if (counts <= 0).any():
         row = int((counts <= 0).nonzero()[0])
         raise ValueError(f"{source}: counts must be positive, got {int(counts[row])} in entry {row}")
+    if (wrong := (successes < 0) | (successes > counts)).any():
+        row = int(wrong.nonzero()[0])
+        found = f"{int(successes[row])} of {int(counts[row])} in entry {row}"
+        raise ValueError(f"{source}: successes must be from 0 to counts, got {found}")
     in_order = (questions[1:] > questions[:-1]) | ((questions[1:] == questions[:-1]) & (outcomes[1:] > outcomes[:-1]))
     if not in_order.all():
         row = int((~in_order).nonzero()[0]) + 1
@@ -121,7 +133,7 @@ def _check_lengths(entries: CountEntries, source: str) -> None:
         raise ValueError(f"{source}: the tensors must have one length, got {lengths}")
 
 
-def _sha256(entries: CountEntries, rule: str) -> str:
+def _sha256(entries: Iterable[Tensor], rule: str) -> str:
     found = hashlib.sha256(json.dumps(rule).encode())
     for column in entries:
         found.update(column.numpy().astype("<i8", copy=False).data)
@@ -135,7 +147,7 @@ def _read_header(metadata: dict[str, str]) -> dict[str, Any]:
         header = json.loads(metadata[_METADATA_KEY])
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"the {_METADATA_KEY!r} metadata is not JSON: {error}") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT_VERSION:
+    if not isinstance(header, dict) or header.get("format") not in (_WITHOUT_SUCCESSES, FORMAT_VERSION):
         found = repr(header.get("format") if isinstance(header, dict) else header)
         raise ValueError(f"snapshot format {found:.40} is unknown; this version reads format {FORMAT_VERSION}")
     if not isinstance(header.get("rule"), str):

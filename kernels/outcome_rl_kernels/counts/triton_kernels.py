@@ -1,7 +1,11 @@
 """How the count table of a GPU is probed, added to and rehashed, in Triton; `triton` holds the table.
 
-Layout: int64 slots (S, 4) of {question, outcome, count, unused}, 32 bytes, one sector, as in csrc/count_table.h; S is
-a power of two, a key's home is the high bits of its hash, probing is linear, and at most 0.6 S slots are taken.
+Layout: int64 slots (S, 4) of {question, outcome, count, successes}, 32 bytes, one sector, as in csrc/count_table.h; S
+is a power of two, a key's home is the high bits of its hash, probing is linear, and at most 0.3 S slots are taken. A
+question has a slot too, {question, different answers, samples, smallest int64 + successes}: its last word is negative.
+
+A batch has N outcomes, equally many of each of Q questions, and N + Q rows: those of the outcomes, then those of the
+questions.
 
 Counting a batch has two phases, each of them wait-free, with every program past the first before any begins the
 second:
@@ -10,13 +14,13 @@ second:
    -1 - r: claimed in this launch by row r of the batch. A row that comes to an empty slot claims it by
    compare-and-swap. A row that comes to a claimed slot reads the claimant's key **from the batch**, not from the slot.
 2. Commit. Every row adds its amount to its slot's count; the claimant adds 1 + r more, which cancels its claim, and
-   writes the key.
+   writes the key. Rows of outcomes add successes, and new answers, to the slot of their question too.
 
 Both happen in one launch: a program announces itself after phase 1, and the last to arrive, which knows that all are
 past it, commits the batch. Nobody waits. A batch too long for one program is committed by a second launch.
 
 Why no interleaving of programs can go wrong:
-- In phase 1 a count word changes at most once, from 0 to a claim, and no other word of a slot changes. Keys are read
+- In phase 1 a count word changes at most once, from 0 to a claim, and no other word of a slot changes. Those are read
   only where nothing writes them: positive words stand next to keys of earlier launches, claims point into the batch. So
   nothing that is read can be half written, no order between memory accesses is needed, and nobody waits.
 - A plain load of the count word may be stale only by showing 0, and then the compare-and-swap returns the truth.
@@ -27,7 +31,7 @@ Why no interleaving of programs can go wrong:
   the order, though slots of new pairs do.
 - No value of a key is reserved: a slot is marked by its count.
 
-A walk ends after S slots at the latest. It always finds its end before, because at most 0.6 S slots are ever taken: the
+A walk ends after S slots at the latest. It always finds its end before, because at most 0.3 S slots are ever taken: the
 host makes room before a launch, by an upper bound of the size that costs no synchronisation (the size it last read, and
 all rows since). A launch without room, as the replay of a CUDA graph can be, counts nothing and leaves a mark in
 `state`, which the next call that synchronises anyway turns into an error.
@@ -37,15 +41,17 @@ import triton
 import triton.language as tl
 
 # Words of `state`, int64 on the device.
-SIZE = tl.constexpr(0)  # pairs
+SIZE = tl.constexpr(0)  # slots of pairs and of questions
 TOTAL = tl.constexpr(1)  # sum of their counts
 STATUS = tl.constexpr(2)  # of the bits below, sticky
 ARRIVALS = tl.constexpr(3)  # programs of the running launch that are past phase 1
+PAIRS = tl.constexpr(4)
 NO_ROOM = tl.constexpr(1)  # a launch was not counted
 LOST = tl.constexpr(2)  # a walk found neither its key nor an empty slot: memory was overwritten
 
 # Finaliser of SplitMix64, as in csrc/count_table.cpp: Triton takes 64-bit constants as signed numbers.
 _GOLDEN_RATIO = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
+_QUESTION = tl.constexpr(-(2**63))  # what the last word of a question's slot begins with
 _MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9 - 2**64)
 _MIX_2 = tl.constexpr(0x94D049BB133111EB - 2**64)
 
@@ -68,22 +74,33 @@ def _home(question, outcome, shift):
 
 
 @triton.jit
+def _key(questions_ptr, outcomes_ptr, row, valid, outcomes, SAMPLES: tl.constexpr):
+    """Return question, outcome and whether the row is that of the question itself, whose outcome is 0."""
+    of_question = row >= outcomes
+    question_row = tl.where(of_question, row - outcomes, row // SAMPLES)
+    question = tl.load(questions_ptr + question_row, mask=valid, other=0)
+    return question, tl.load(outcomes_ptr + row, mask=valid & ~of_question, other=0), of_question
+
+
+@triton.jit
 def find_or_claim(
     slots_ptr,
     state_ptr,
     questions_ptr,
     outcomes_ptr,
     before_ptr,  # None: not written
+    history_ptr,  # None: not written
     places_ptr,  # None: a mere lookup
     row,  # int64 [BLOCK], of the batch
     valid,  # row < rows
     rows,  # of the batch
+    outcomes,  # of the batch
     slot_count,
     shift,
     limit,
     SAMPLES: tl.constexpr,  # outcomes per question
 ):
-    """Phase 1: return and write each row's count before the batch, and write the index at which phase 2 is to add.
+    """Phase 1: write what was seen of each row before the batch, and the index at which phase 2 is to add.
 
     That is the row's slot, or -1 - slot if the row claimed it, or `slot_count` where nothing is to be added.
     """
@@ -92,8 +109,7 @@ def find_or_claim(
         has_room = tl.load(state_ptr + SIZE) + rows <= limit
         if not has_room:
             tl.atomic_or(state_ptr + STATUS, NO_ROOM, sem="relaxed")
-    question = tl.load(questions_ptr + row // SAMPLES, mask=valid, other=0)
-    outcome = tl.load(outcomes_ptr + row, mask=valid, other=0)
+    question, outcome, of_question = _key(questions_ptr, outcomes_ptr, row, valid, outcomes, SAMPLES)
     # Padding rows take part in compare-and-swaps: each on another slot, or all would queue for one word.
     slot = tl.where(valid, _home(question, outcome, shift), row & (slot_count - 1))
     word = tl.zeros_like(slot)
@@ -110,25 +126,34 @@ def find_or_claim(
                 word = tl.where(claiming, tl.where(found == 0, -1 - row, found), word)
         taken = seeking & (word > 0)
         claimed = seeking & (word < 0)
-        claimant = -1 - word
-        other = tl.load(slots_ptr + 4 * slot, mask=taken, other=0)
-        other = tl.where(claimed, tl.load(questions_ptr + claimant // SAMPLES, mask=claimed, other=0), other)
-        seeking = seeking & (word != 0)
-        here = seeking & (other == question)
-        other = tl.load(slots_ptr + 4 * slot + 1, mask=taken, other=0)
-        other = tl.where(claimed, tl.load(outcomes_ptr + claimant, mask=claimed, other=0), other)
-        seeking = seeking & ~(here & (other == outcome))
+        its_question, its_outcome, is_question = _key(
+            questions_ptr, outcomes_ptr, -1 - word, claimed, outcomes, SAMPLES
+        )
+        its_question = tl.where(taken, tl.load(slots_ptr + 4 * slot, mask=taken, other=0), its_question)
+        here = seeking & (word != 0) & (its_question == question)
+        its_outcome = tl.where(taken, tl.load(slots_ptr + 4 * slot + 1, mask=taken & here, other=0), its_outcome)
+        is_question = tl.where(taken, tl.load(slots_ptr + 4 * slot + 3, mask=taken & here, other=0) < 0, is_question)
+        here = here & (is_question == of_question) & (of_question | (its_outcome == outcome))
+        seeking = seeking & (word != 0) & ~here
         slot = tl.where(seeking, (slot + 1) & (slot_count - 1), slot)
         steps_left -= 1
     if tl.max(seeking.to(tl.int32), 0) > 0:
         tl.atomic_or(state_ptr + STATUS, LOST, sem="relaxed")
     before = tl.maximum(word, 0)
     if before_ptr is not None:
-        tl.store(before_ptr + row, before, mask=valid)
+        tl.store(before_ptr + row, before, mask=valid & ~of_question)
+    if history_ptr is not None:
+        own = valid & of_question
+        known = own & (word > 0)
+        questions = rows - outcomes
+        of_slot_ptr = history_ptr + (row - outcomes)
+        successes = tl.load(slots_ptr + 4 * slot + 3, mask=known, other=_QUESTION) - _QUESTION
+        tl.store(of_slot_ptr, before, mask=own)
+        tl.store(of_slot_ptr + questions, successes, mask=own)
+        tl.store(of_slot_ptr + 2 * questions, tl.load(slots_ptr + 4 * slot + 1, mask=known, other=0), mask=own)
     if places_ptr is not None:
         place = tl.where(word == -1 - row, -1 - slot, slot)
         tl.store(places_ptr + row, tl.where(has_room & ~seeking, place, slot_count), mask=valid)
-    return before
 
 
 @triton.jit
@@ -137,37 +162,56 @@ def commit(
     state_ptr,
     questions_ptr,
     outcomes_ptr,
+    correct_ptr,  # None: no sample is
     places_ptr,
-    amounts_ptr,  # None: 1 each
+    amounts_ptr,  # None: 1 each; else samples and correct ones of each outcome, two columns
     row,
     valid,
+    outcomes,
     slot_count,
     SAMPLES: tl.constexpr,
 ):
     """Phase 2."""
+    question, outcome, of_question = _key(questions_ptr, outcomes_ptr, row, valid, outcomes, SAMPLES)
     place = tl.load(places_ptr + row, mask=valid, other=0)
     valid = valid & (place != slot_count)
     claimed = valid & (place < 0)
     slot_ptr = slots_ptr + 4 * tl.where(place < 0, -1 - place, place)
-    amount = tl.full(row.shape, 1, tl.int64)
+    of_outcome = valid & ~of_question
+    # The question's row counts the samples of its outcomes; their correct ones and new answers are added one by one.
+    amount = tl.where(of_question, SAMPLES, 1).to(tl.int64)
+    successes = tl.zeros_like(row)
     if amounts_ptr is not None:
-        amount = tl.load(amounts_ptr + row, mask=valid, other=0)
+        amount = tl.load(amounts_ptr + tl.where(of_question, row - outcomes, row), mask=valid, other=0)
+        successes = tl.load(amounts_ptr + outcomes + row, mask=of_outcome, other=0)
+    if correct_ptr is not None:
+        successes = (tl.load(correct_ptr + row, mask=of_outcome, other=0) != 0).to(tl.int64)
     tl.atomic_add(slot_ptr + 2, tl.where(claimed, amount + (1 + row), amount), mask=valid, sem="relaxed")
-    tl.store(slot_ptr, tl.load(questions_ptr + row // SAMPLES, mask=claimed, other=0), mask=claimed)
-    tl.store(slot_ptr + 1, tl.load(outcomes_ptr + row, mask=claimed, other=0), mask=claimed)
+    tl.atomic_add(slot_ptr + 3, successes, mask=of_outcome & (successes != 0), sem="relaxed")
+    own_place = tl.load(places_ptr + outcomes + row // SAMPLES, mask=of_outcome, other=0)
+    own_slot_ptr = slots_ptr + 4 * tl.where(own_place < 0, -1 - own_place, own_place)
+    tl.atomic_add(own_slot_ptr + 3, successes, mask=of_outcome & (successes != 0), sem="relaxed")
+    tl.atomic_add(own_slot_ptr + 1, 1, mask=of_outcome & claimed & (outcome != 0), sem="relaxed")
+    tl.store(slot_ptr, question, mask=claimed)
+    tl.store(slot_ptr + 1, outcome, mask=claimed & of_outcome)
+    tl.atomic_add(slot_ptr + 3, _QUESTION, mask=claimed & of_question, sem="relaxed")
     tl.atomic_add(state_ptr + SIZE, tl.sum(claimed.to(tl.int64), 0), sem="relaxed")
-    tl.atomic_add(state_ptr + TOTAL, tl.sum(tl.where(valid, amount, 0), 0), sem="relaxed")
+    tl.atomic_add(state_ptr + PAIRS, tl.sum((claimed & of_outcome).to(tl.int64), 0), sem="relaxed")
+    tl.atomic_add(state_ptr + TOTAL, tl.sum(tl.where(of_outcome, amount, 0), 0), sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["rows", "slot_count", "shift", "limit"])
+@triton.jit(do_not_specialize=["rows", "outcomes", "slot_count", "shift", "limit"])
 def find_kernel(
     slots_ptr,
     state_ptr,
     questions_ptr,
     outcomes_ptr,
+    correct_ptr,
     before_ptr,
+    history_ptr,
     places_ptr,
     rows: tl.int64,
+    outcomes: tl.int64,
     slot_count: tl.int64,
     shift: tl.int64,
     limit: tl.int64,
@@ -183,10 +227,12 @@ def find_kernel(
         questions_ptr,
         outcomes_ptr,
         before_ptr,
+        history_ptr,
         places_ptr,
         row,
         row < rows,
         rows,
+        outcomes,
         slot_count,
         shift,
         limit,
@@ -202,25 +248,29 @@ def find_kernel(
                     state_ptr,
                     questions_ptr,
                     outcomes_ptr,
+                    correct_ptr,
                     places_ptr,
                     None,
                     late_row,
                     late_row < rows,
+                    outcomes,
                     slot_count,
                     SAMPLES,
                 )
             tl.store(state_ptr + ARRIVALS, 0)
 
 
-@triton.jit(do_not_specialize=["rows", "slot_count"])
+@triton.jit(do_not_specialize=["rows", "outcomes", "slot_count"])
 def commit_kernel(
     slots_ptr,
     state_ptr,
     questions_ptr,
     outcomes_ptr,
+    correct_ptr,
     places_ptr,
     amounts_ptr,
     rows: tl.int64,
+    outcomes: tl.int64,
     slot_count: tl.int64,
     SAMPLES: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -231,10 +281,12 @@ def commit_kernel(
         state_ptr,
         questions_ptr,
         outcomes_ptr,
+        correct_ptr,
         places_ptr,
         amounts_ptr,
         row,
         row < rows,
+        outcomes,
         slot_count,
         SAMPLES,
     )
@@ -250,13 +302,15 @@ def rehash_kernel(
     shift: tl.int64,
     BLOCK: tl.constexpr,
 ):
-    """Copy every pair; they all differ, so that a slot is taken as soon as its count word is."""
+    """Copy every slot; their keys all differ, so that a slot is taken as soon as its count word is."""
     old = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     count = tl.load(old_ptr + 4 * old + 2, mask=old < old_slot_count, other=0)
     seeking = count > 0
     question = tl.load(old_ptr + 4 * old, mask=seeking, other=0)
     outcome = tl.load(old_ptr + 4 * old + 1, mask=seeking, other=0)
-    slot = tl.where(seeking, _home(question, outcome, shift), old & (slot_count - 1))  # as in phase 1
+    successes = tl.load(old_ptr + 4 * old + 3, mask=seeking, other=0)
+    home = _home(question, tl.where(successes < 0, 0, outcome), shift)
+    slot = tl.where(seeking, home, old & (slot_count - 1))  # as in phase 1
     steps_left = slot_count
     while (tl.max(seeking.to(tl.int32), 0) > 0) & (steps_left > 0):
         slot_ptr = slots_ptr + 4 * slot
@@ -264,6 +318,7 @@ def rehash_kernel(
         won = seeking & (found == 0)
         tl.store(slot_ptr, question, mask=won)
         tl.store(slot_ptr + 1, outcome, mask=won)
+        tl.store(slot_ptr + 3, successes, mask=won)
         seeking = seeking & ~won
         slot = tl.where(seeking, (slot + 1) & (slot_count - 1), slot)
         steps_left -= 1

@@ -182,6 +182,33 @@ def test_own_bonus_says_by_its_registration_what_it_needs_and_rules() -> None:
 
 
 @pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize("update", [True, False])
+def test_functions_get_the_history_of_each_question_from_before_the_batch(update: bool) -> None:
+    seen: list[list[list[int]]] = []
+
+    @register_bonus("watching")
+    def watching(groups: Groups) -> torch.Tensor:
+        past = (groups.visits, groups.successes, groups.distinct)
+        seen.append([column.tolist() for column in past if column is not None])
+        return groups.rewards
+
+    counts, rewards = OutcomeCounts(), torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    keys = torch.tensor([[1, 2, 0], [3, 3, 1]])
+    for questions in ([7, 8], [7, 7], [8, 9]):
+        group_advantages(rewards, torch.tensor(questions), keys, counts, bonus="watching", update=update)
+    expected = [
+        [[[0], [0]], [[0], [0]], [[0], [0]]],
+        [[[3], [3]], [[1], [1]], [[2], [2]]],
+        [[[3], [0]], [[1], [0]], [[2], [0]]],
+    ]
+    assert seen == (expected if update else expected[:1] * 3)
+    group_advantages(rewards, torch.tensor([7, 8]), keys, bonus="batch")
+    assert torch.stack(counts.history(torch.tensor([7, 8]))).tolist() == (
+        [[9, 6], [3, 2], [3, 3]] if update else [[0, 0]] * 3
+    )
+
+
+@pytest.mark.usefixtures("registry")
 def test_own_bonus_of_another_shape_or_that_fails_counts_nothing() -> None:
     @register_bonus("column")
     def column(groups: Groups) -> torch.Tensor:

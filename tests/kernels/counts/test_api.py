@@ -5,6 +5,7 @@ because without a GPU its kernels are interpreted.
 """
 
 import errno
+import hashlib
 import json
 import os
 import struct
@@ -49,7 +50,7 @@ def columns(pairs):
 
 
 def as_dict(counts):
-    return {(q, o): n for q, o, n in zip(*(column.tolist() for column in counts.items()), strict=True)}
+    return {(q, o): n for q, o, n, _ in zip(*(column.tolist() for column in counts.items()), strict=True)}
 
 
 def example(impl="reference", rule="r1"):
@@ -81,9 +82,9 @@ def test_equals_a_dictionary_through_growth(impl, batches):
 @given(entries=st.dictionaries(rows, st.integers(1, 2**40), max_size=60), more=st.lists(rows, max_size=20))
 def test_loaded_counts_are_added_to(impl, entries, more):
     counts = OutcomeCounts(capacity=1, impl=impl)
-    state = dict(zip(CountEntries._fields, (*columns(sorted(entries)), torch.tensor([])), strict=True))
-    state["counts"] = torch.tensor([entries[row] for row in sorted(entries)], dtype=torch.int64)
-    counts.load_state_dict({"rule": "", **state})
+    questions, outcomes = columns(sorted(entries))
+    added = torch.tensor([entries[row] for row in sorted(entries)], dtype=torch.int64)
+    counts.load_state_dict({"rule": "", "question_keys": questions, "outcome_keys": outcomes, "counts": added})
     assert counts.observe(*columns(more)).tolist() == [entries.get(row, 0) for row in more]
     assert as_dict(counts) == dict(Counter(entries) + Counter(more))
 
@@ -121,9 +122,9 @@ def test_strided_and_empty_keys(impl):
 
 
 @settings(max_examples=50, deadline=None)
-@given(entries=st.lists(st.tuples(keys, keys, st.integers(1, 9)), max_size=40))
+@given(entries=st.lists(st.tuples(keys, keys, st.integers(1, 9), st.integers(0, 1)), max_size=40))
 def test_entries_are_sorted_by_question_then_outcome(entries):
-    columns = CountEntries(*torch.tensor(entries, dtype=torch.int64).reshape(-1, 3).t().contiguous())
+    columns = CountEntries(*torch.tensor(entries, dtype=torch.int64).reshape(-1, 4).t().contiguous())
     unsorted = [column.clone() for column in columns]
     got = sort_entries(columns)
     got_keys = list(zip(got.question_keys.tolist(), got.outcome_keys.tolist(), strict=True))
@@ -230,8 +231,8 @@ def test_state_dict_round_trip_replaces_what_was_there(impl):
 @pytest.mark.parametrize("impl", IMPLS)
 def test_a_strided_state_dict_is_read_as_what_it_says(impl):
     state = example().state_dict()
-    interleaved = torch.stack([state[name] for name in ("question_keys", "outcome_keys", "counts")], dim=1)
-    strided = dict(zip(("question_keys", "outcome_keys", "counts"), interleaved.unbind(1), strict=True))
+    interleaved = torch.stack([state[name] for name in CountEntries._fields], dim=1)
+    strided = dict(zip(CountEntries._fields, interleaved.unbind(1), strict=True))
     counts = OutcomeCounts(rule="r1", impl=impl)
     counts.load_state_dict(state | strided)
     assert as_dict(counts) == as_dict(example())
@@ -297,12 +298,15 @@ def metadata(header):
         ("without 'outcome_counts' metadata", {"metadata": None}),
         ("metadata is not JSON", {"metadata": {"outcome_counts": "{"}}),
         ("metadata is not JSON", {"metadata": {"outcome_counts": "[" * 100_000}}),
-        ("format 1 is unknown; this version reads format 2", {"metadata": metadata({"format": 1, "rule": ""})}),
+        ("format 1 is unknown; this version reads format 3", {"metadata": metadata({"format": 1, "rule": ""})}),
         ("snapshot format None is unknown", {"metadata": metadata({})}),
         (r"snapshot format \[\] is unknown", {"metadata": metadata([])}),
-        ("rule must be a string, got 3", {"metadata": metadata({"format": 2, "rule": 3})}),
-        ("their SHA-256 differs", {"metadata": metadata({"format": 2, "rule": "r2", "sha256": "0" * 64})}),
+        ("rule must be a string, got 3", {"metadata": metadata({"format": 3, "rule": 3})}),
+        ("their SHA-256 differs", {"metadata": metadata({"format": 3, "rule": "r2", "sha256": "0" * 64})}),
         ("their SHA-256 differs", {"counts": torch.tensor([2, 3, 2])}),
+        ("successes must be from 0 to counts, got 4 of 2 in entry 0", {"successes": torch.tensor([4, 0, 0])}),
+        ("successes must be from 0 to counts, got -1 of 3 in entry 1", {"successes": torch.tensor([0, -1, 0])}),
+        ("their SHA-256 differs", {"successes": torch.tensor([1, 0, 0])}),
         ("counts must be positive, got 0 in entry 1", {"counts": torch.tensor([2, 0, 1])}),
         ("counts must be positive, got -1 in entry 2", {"counts": torch.tensor([2, 3, -1])}),
         (r"add up to 2\*\*62", {"counts": torch.tensor([2**61, 2**61, 1])}),
@@ -355,3 +359,80 @@ def test_a_failed_write_keeps_the_previous_snapshot(tmp_path, monkeypatch, call)
         counts.save(path)
     assert path.read_bytes() == previous
     assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_file_of_version_0_2_has_no_successes(tmp_path):
+    """Its format is 2; its SHA-256 is over rule, keys and counts."""
+    path, entries = tmp_path / "counts.safetensors", example().items()
+    content = b"".join(column.numpy().astype("<i8").tobytes() for column in entries[:3])
+    header = {"format": 2, "rule": "r1", "sha256": hashlib.sha256(json.dumps("r1").encode() + content).hexdigest()}
+    save_file(dict(zip(CountEntries._fields[:3], entries[:3], strict=True)), path, metadata=metadata(header))
+    loaded = OutcomeCounts.load(path)
+    assert as_dict(loaded) == as_dict(example())
+    assert torch.stack(loaded.history(torch.tensor([5, -3, 9]))).tolist() == [[4, 2, 0], [0, 0, 0], [2, 0, 0]]
+
+
+# --- history ---
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_history_is_that_of_a_list(impl, data):
+    """Batches in which a question may have several groups, some only looked at, through growth and moves."""
+    counts, seen = OutcomeCounts(capacity=1, impl=impl), []
+    small = st.integers(0, 3)
+    for _ in range(data.draw(st.integers(1, 2 if impl == "triton" else 6))):
+        B, n = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+        questions = data.draw(st.lists(st.sampled_from([0, 1, INT64_MIN, INT64_MAX]), min_size=B, max_size=B))
+        outcomes = data.draw(st.lists(st.lists(small, min_size=n, max_size=n), min_size=B, max_size=B))
+        judged = data.draw(st.booleans())
+        right = [[judged and key == 1 for key in row] for row in outcomes]
+        update = data.draw(st.booleans())
+        past = counts.read(
+            torch.tensor(questions), torch.tensor(outcomes), torch.tensor(right) if judged else None, update=update
+        )
+        known = Counter(pair[:2] for pair in seen)
+        assert past.counts.tolist() == [
+            [known[question, key] for key in row] for question, row in zip(questions, outcomes, strict=True)
+        ]
+        assert past.history.t().tolist() == [history_of(seen, question) for question in questions]
+        if update:
+            seen += [
+                (q, key, success)
+                for q, row, line in zip(questions, outcomes, right, strict=True)
+                for key, success in zip(row, line, strict=True)
+            ]
+        if data.draw(st.booleans()):
+            state = counts.state_dict()
+            counts = OutcomeCounts(impl=data.draw(st.sampled_from([impl, *AVAILABLE_IMPLS])))
+            counts.load_state_dict(state)
+    everything = [0, 1, 2, INT64_MIN, INT64_MAX]
+    found = counts.history(torch.tensor(everything))
+    assert torch.stack(found).t().tolist() == [history_of(seen, question) for question in everything]
+    assert len(counts) == len({pair[:2] for pair in seen})
+    assert counts.table.total() == len(seen)
+
+
+def history_of(seen, question):
+    rows = [(key, success) for asked, key, success in seen if asked == question]
+    return [len(rows), sum(success for _, success in rows), len({key for key, _ in rows if key != 0})]
+
+
+@pytest.mark.parametrize("impl", CPU_IMPLS)
+def test_questions_with_keys_of_their_own_hash_keep_apart(impl):
+    """The slot of a question, and that of its "no answer", begin their search at one index."""
+    counts, questions = OutcomeCounts(capacity=1, impl=impl), torch.arange(-500, 500)
+    for times in range(3):
+        past = counts.read(questions, torch.zeros(1000, 1, dtype=torch.int64), update=True)
+        assert past.counts.unique().tolist() == [times]
+        assert past.history.tolist() == [[times] * 1000, [0] * 1000, [0] * 1000]
+
+
+def test_correctness_of_another_shape_or_type_is_refused():
+    counts, keys = OutcomeCounts(), torch.ones(2, 3).long()
+    with pytest.raises(ValueError, match="correct must have the shape of outcome_keys"):
+        counts.observe(keys[:, 0], keys, torch.ones(2).bool())
+    with pytest.raises(TypeError, match="correct must have dtype bool"):
+        counts.observe(keys[:, 0], keys, keys)
+    assert len(counts) == 0

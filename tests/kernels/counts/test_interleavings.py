@@ -27,8 +27,12 @@ Scenario = Callable[[int], None]
 
 
 def check_table(counts: OutcomeCounts, oracle: "Counter[tuple[int, int]]") -> None:
-    found = {(q, o): n for q, o, n in zip(*(column.tolist() for column in counts.items()), strict=True)}
+    found = {(q, o): n for q, o, n, _ in zip(*(column.tolist() for column in counts.items()), strict=True)}
     assert found == oracle
+    questions = sorted({question for question, _ in oracle})
+    visits, _, distinct = (column.tolist() for column in counts.history(torch.tensor(questions)))
+    assert visits == [sum(n for (q, _), n in oracle.items() if q == question) for question in questions]
+    assert distinct == [sum(q == question and o != 0 for q, o in oracle) for question in questions]
     assert (len(counts), counts.table.total()) == (len(oracle), oracle.total())
 
 

@@ -61,7 +61,7 @@ def write(counts, writer, start):
 
 
 def check_entries(entries):
-    questions, outcomes, counted = (column.tolist() for column in entries)
+    questions, outcomes, counted, _ = (column.tolist() for column in entries)
     pairs = list(zip(questions, outcomes, strict=True))
     assert pairs == sorted(set(pairs))
     assert all(count > 0 for count in counted)
@@ -78,7 +78,7 @@ def test_calls_of_several_threads_are_whole(impl, tmp_path):
         while reads == 0 or not all(writer.done() for writer in writers):
             check_entries(counts.items())
             state = counts.state_dict()
-            check_entries(CountEntries(state["question_keys"], state["outcome_keys"], state["counts"]))
+            check_entries(CountEntries(*(state[name] for name in CountEntries._fields)))
             counts.save(path)
             check_entries(OutcomeCounts.load(path, impl="reference").items())  # Triton interprets one launch at a time
             hot = counts.lookup(*(torch.tensor([key]) for key in HOT)).item()
@@ -93,7 +93,7 @@ def test_calls_of_several_threads_are_whole(impl, tmp_path):
         for questions, outcomes in batches(writer, impl):
             oracle.update((q, o) for q, row in zip(questions.tolist(), outcomes.tolist(), strict=True) for o in row)
     entries = counts.items()
-    assert {(q, o): count for q, o, count in zip(*map(torch.Tensor.tolist, entries), strict=True)} == oracle
+    assert {(q, o): count for q, o, count, _ in zip(*map(torch.Tensor.tolist, entries), strict=True)} == oracle
 
 
 @pytest.mark.parametrize("impl", IMPLS[:2])
@@ -121,4 +121,4 @@ def test_tables_are_replaced_as_a_whole(impl):
 
 def test_entries_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match=r"the tensors must have one length, got .*'counts': 2"):
-        sort_entries(CountEntries(torch.ones(3).long(), torch.ones(3).long(), torch.ones(2).long()))
+        sort_entries(CountEntries(*(torch.ones(length).long() for length in (3, 3, 2, 3))))

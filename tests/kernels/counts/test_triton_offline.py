@@ -21,16 +21,17 @@ from outcome_rl_kernels.counts.triton import TritonTable
 
 pytestmark = pytest.mark.offline
 KEYS, OUTCOMES = torch.zeros(16, dtype=torch.int64), torch.zeros(16, 8, dtype=torch.int64)
+CORRECT = torch.zeros(16, 8, dtype=torch.bool)
 LONG = torch.zeros(counts_triton._COMMIT_HERE + 1, dtype=torch.int64)
 
 
 def launches() -> Iterator[tuple[str, Callable[[], object]]]:
     table = TritonTable(2**16, torch.device("cpu"))
-    yield "observe", lambda: table.observe(KEYS, OUTCOMES)
-    yield "observe, one outcome each", lambda: table.observe(KEYS, KEYS)
-    yield "observe a long batch", lambda: table.observe(LONG, LONG)
+    yield "observe", lambda: table.observe(KEYS, OUTCOMES, CORRECT)
+    yield "observe, one outcome each", lambda: table.observe(KEYS, KEYS, None)
+    yield "observe a long batch", lambda: table.observe(LONG, LONG, None)
     yield "lookup", lambda: table.lookup(KEYS, OUTCOMES)
-    yield "load", lambda: table.add(CountEntries(KEYS, KEYS, KEYS))
+    yield "load", lambda: table.add(CountEntries(KEYS, KEYS, KEYS, KEYS))
     yield "grow", lambda: table._grow(1)
 
 
