@@ -131,7 +131,7 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
         return
     settings = load_config(config, overrides)
     if dry_run:
-        from outcome_rl.grpo.dry_run import describe, refusals
+        from outcome_rl.tools.dry_run import describe, refusals
 
         if not is_rank_zero():
             return

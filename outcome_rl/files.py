@@ -85,15 +85,17 @@ def seal_folder(folder: Path) -> None:
     manifest.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
 
 
-def check_folder(folder: Path, part: str = "") -> None:
-    """Check that the files of a folder are those that `seal_folder` recorded, to the bit; further files are ignored.
+def check_folder(folder: Path, part: str = "", closed: str | None = None) -> None:
+    """Check that the files of a folder are those that `seal_folder` listed, to the bit.
 
     Args:
         folder: the sealed folder.
         part: check only the files whose names start so, such as `model/`.
+        closed: subfolder in which further files are refused, because libraries read whatever they find there; elsewhere
+            they are ignored.
 
     Raises:
-        FileNotFoundError, ValueError: a file is missing, or has other contents; the message names it.
+        FileNotFoundError, ValueError: a file is missing, has other contents, or was added; the message names it.
     """
     manifest = folder / MANIFEST
     if not manifest.is_file():
@@ -101,16 +103,29 @@ def check_folder(folder: Path, part: str = "") -> None:
     digest, _, content = manifest.read_bytes().partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != digest:
         raise ValueError(f"{manifest} is damaged: its contents differ from its own SHA-256")
-    for name, entry in json.loads(content).items():
+    entries = _entries(content, manifest)
+    if closed is not None:
+        names = {path.relative_to(folder).as_posix() for path in (folder / closed).rglob("*") if not path.is_dir()}
+        if added := sorted(names - entries.keys()):
+            raise ValueError(f"{folder / added[0]} is not in {MANIFEST}: it was added later. Move it elsewhere")
+    for name, (size, digest_of_file) in entries.items():
         path = folder / name
         if not name.startswith(part):
             continue
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing")
-        if path.stat().st_size != entry["size"]:
-            raise ValueError(f"{path} is damaged: it has {path.stat().st_size:,} bytes, not {entry['size']:,}")
-        if _sha256(path) != entry["sha256"]:
+        if path.stat().st_size != size:
+            raise ValueError(f"{path} is damaged: it has {path.stat().st_size:,} bytes, not {size:,}")
+        if _sha256(path) != digest_of_file:
             raise ValueError(f"{path} is damaged or of another step: its SHA-256 is not the one in {MANIFEST}")
+
+
+def _entries(content: bytes, manifest: Path) -> dict[str, tuple[int, str]]:
+    """Return name -> size and digest of the files that a manifest lists; its own digest may have been forged."""
+    try:
+        return {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in json.loads(content).items()}
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{manifest} is damaged: it lists no files ({type(error).__name__})") from error
 
 
 def is_missing_folder(name: str) -> bool:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 from outcome_rl.extras import missing_extra
 
-# Control characters (ESC and the 8-bit ones start commands to a terminal) and characters that no encoding can write.
-_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+# Control characters (ESC and the 8-bit ones start commands to a terminal), those that change the direction of text, and
+# characters that no encoding can write.
+_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:

@@ -2,22 +2,23 @@
 
     start:    send new weights to all servers, if any -> empty prefix caches -> request each response from the server
               that has the fewest in progress
-    generate: start -> wait -> check the version of the weights -> sample a lost server's responses again
+    generate: start -> wait -> check the version of the weights
 
-A server that dies, hangs, or has other weights afterwards is lost for the rest of the run, and others sample its
-responses. Nothing is counted before all responses are there, so none is lost or counted twice. Every response has its
-own seed, so samples do not depend on the server, up to rounding.
+Nothing here starts or restarts a server. One that dies, hangs, or has other weights afterwards ends the run with the
+last finished step in a checkpoint; the same command continues it, also with other servers. Every response has its own
+seed, so samples do not depend on the server, up to rounding.
 """
 
 import http.client
 import json
-import logging
 import os
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from torch import Tensor
@@ -30,11 +31,11 @@ from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.rollout.handover import Handover, vllm_requests
 from outcome_rl.grpo.types import EngineDied, Fetch, Prompts, Rollout
 
-logger = logging.getLogger(__name__)
-
 _PROBE = "Let x = 17 @ 5 # 3 => \\boxed{4}, äöü 😀"
 API_KEY = "VLLM_API_KEY"  # the environment variable that vLLM's servers read too
-SHORT_S, LONG_S = 30.0, 1800.0  # until a server counts as hanging: for a question, and for a response or its weights
+SHORT_S, LONG_S = 30.0, 1800.0  # limits of a whole request: a question, and a response or new weights
+MAX_BYTES = 64 * 2**20  # of an answer
+T = TypeVar("T")
 
 
 class ServerFailed(Exception):
@@ -42,13 +43,12 @@ class ServerFailed(Exception):
 
 
 class Server:
-    """A server, and how many responses it has in work."""
+    """A server, and the number of its requests in progress."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self.workers = 1  # processes that receive weights
-        self.in_work = 0
-        self.failure = ""  # why it is lost; empty while it is not
+        self.in_progress = 0
 
     def get(self, path: str) -> dict[str, Any]:
         return self._request("GET", path, None, SHORT_S)
@@ -56,116 +56,98 @@ class Server:
     def post(self, path: str, content: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self._request("POST", path, content, LONG_S)
 
-    def _request(self, method: str, path: str, content: Mapping[str, Any] | None, timeout: float) -> dict[str, Any]:
+    def _request(self, method: str, path: str, content: Mapping[str, Any] | None, limit_s: float) -> dict[str, Any]:
         """Return the JSON of an answer, without proxies and redirects, which would see the key.
 
         Raises:
-            ServerFailed: no answer, or another status than success; the key is not in its text.
+            ServerFailed: no whole answer within the limit, or another status than success; the key is not in its text.
         """
         parts = urlsplit(self.url)
         connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(API_KEY):
             headers["Authorization"] = f"Bearer {key}"
-        connection = connect(parts.netloc, timeout=timeout)
+        connection, cut_off = connect(parts.netloc, timeout=limit_s), None
         try:
+            connection.connect()
+            # The timeout is of each read; a server that sends a byte now and then is cut off by the clock.
+            cut_off = threading.Timer(limit_s, _cut_off, [connection.sock])
+            cut_off.daemon = True
+            cut_off.start()
             connection.request(method, parts.path + path, None if content is None else json.dumps(content), headers)
             response = connection.getresponse()
-            text = response.read()
+            text = response.read(MAX_BYTES + 1)
             if response.status in (401, 403):
                 raise ServerFailed(f"{path} refuses the API key; set the environment variable {API_KEY}")
             if not 200 <= response.status < 300:
                 raise ServerFailed(f"{path} answers with status {response.status}: {text[:300]!r}")
+            if len(text) > MAX_BYTES:
+                raise ServerFailed(f"{path} answers with more than {MAX_BYTES:,} bytes")
             return dict(json.loads(text)) if text else {}
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ServerFailed(f"{path} gives no answer: {type(error).__name__}: {error}") from error
+        except (OSError, http.client.HTTPException, TypeError, ValueError, RecursionError) as error:
+            raise ServerFailed(
+                f"{path} gives no answer within {limit_s:g} s: {type(error).__name__}: {error}"
+            ) from error
         finally:
+            if cut_off is not None:
+                cut_off.cancel()
             connection.close()
 
 
+def _cut_off(connection: socket.socket) -> None:
+    with suppress(OSError):  # it has ended meanwhile
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class Servers:
-    """The servers of a run, lost ones included; threads may share it.
+    """The servers of a run; threads may share it.
 
     It is a `VLLMWeightSyncClient`, which makes the calls of vLLM's weight transfer on all servers at once.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
-        self._servers = [Server(url) for url in urls]
+        self.servers = [Server(url) for url in urls]
         self._lock = threading.Lock()
         self.version = ""  # label of the weights that the servers have, or are about to get
 
-    def alive(self) -> list[Server]:
-        """Return the servers that are not lost.
-
-        Raises:
-            EngineDied: there are none.
-        """
-        alive = [server for server in self._servers if not server.failure]
-        if not alive:
-            reasons = "; ".join(f"{server.url}{server.failure}" for server in self._servers)
-            raise EngineDied(
-                f"all of rollout.servers are lost: {reasons}. The finished steps are in a checkpoint: the same command "
-                "continues the run"
-            )
-        return alive
-
-    def lose(self, server: Server, why: str) -> None:
-        with self._lock:
-            if server.failure:
-                return
-            server.failure = why
-        logger.warning("rollout.servers: %s%s; the run goes on without it", server.url, why)
-
     def each(self, call: Callable[[Server], object]) -> None:
-        """Call a function for every server at the same time; those where it fails are lost.
+        """Call a function for every server at the same time.
 
         Raises:
-            EngineDied: it failed for all.
+            EngineDied: it failed for one.
         """
+        with ThreadPoolExecutor(len(self.servers)) as pool:
+            list(pool.map(lambda server: _attempt(server, call), self.servers))
 
-        def attempt(server: Server) -> None:
-            try:
-                call(server)
-            except ServerFailed as error:
-                self.lose(server, str(error))
-
-        alive = self.alive()
-        with ThreadPoolExecutor(len(alive)) as pool:
-            list(pool.map(attempt, alive))
-        self.alive()
-
-    def map(self, call: Callable[[Server, int], Any], count: int, in_work: int) -> list[Any]:
-        """Return `call(server, index)` for every index, each from a server that has `version` afterwards.
+    def map(self, call: Callable[[Server, int], Any], count: int, concurrency: int) -> list[Any]:
+        """Return `call(server, index)` for every index, each from the server with the fewest requests in progress.
 
         Args:
-            in_work: maximum number of concurrent calls per server.
+            call: makes a request.
+            count: number of indices.
+            concurrency: maximum number of requests in progress per server.
 
         Raises:
-            EngineDied: all servers are lost.
+            EngineDied: a server failed, or has weights of another version afterwards.
         """
-        found: dict[int, tuple[Server, Any]] = {}
 
-        def attempt(index: int) -> None:
+        def request(index: int) -> Any:
             with self._lock:
-                alive = [server for server in self._servers if not server.failure]
-                server = min(alive, key=lambda server: server.in_work, default=None)
-                if server is None:
-                    return
-                server.in_work += 1
+                chosen = min(self.servers, key=lambda server: server.in_progress)
+                chosen.in_progress += 1
             try:
-                found[index] = server, call(server, index)
-            except ServerFailed as error:
-                self.lose(server, str(error))
+                return _attempt(chosen, lambda server: call(server, index))
             finally:
                 with self._lock:
-                    server.in_work -= 1
+                    chosen.in_progress -= 1
 
-        while missing := [index for index in range(count) if index not in found]:
-            with ThreadPoolExecutor(min(len(missing), in_work * len(self.alive()))) as pool:
-                list(pool.map(attempt, missing))
-            self.each(self._check_version)
-            found = {index: part for index, part in found.items() if not part[0].failure}
-        return [found[index][1] for index in range(count)]
+        pool = ThreadPoolExecutor(min(count, concurrency * len(self.servers)))
+        try:
+            results = list(pool.map(request, range(count)))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # after a failure the others may hang too
+        self.each(self._check_version)
+        return results
 
     def _check_version(self, server: Server) -> None:
         has = server.get("/weight_info").get("weight_version")
@@ -176,7 +158,7 @@ class Servers:
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         offset, infos = init_info.get("rank_offset", 0), {}
-        for server in self.alive():
+        for server in self.servers:
             infos[server] = init_info | ({"rank_offset": offset} if offset else {})
             offset += server.workers if offset else 0
         self.each(lambda server: server.post("/init_weight_transfer_engine", {"init_info": infos[server]}))
@@ -199,6 +181,16 @@ class Servers:
         self.each(lambda server: server.post("/finish_weight_update", content))
 
 
+def _attempt(server: Server, call: Callable[[Server], T]) -> T:
+    try:
+        return call(server)
+    except ServerFailed as error:
+        raise EngineDied(
+            f"rollout.servers: {server.url}{error}. The finished steps are in a checkpoint: the same command continues "
+            "the run, also with other rollout.servers"
+        ) from error
+
+
 class ServersEngine(RolloutEngine):
     """The servers, with the weights of a policy."""
 
@@ -211,14 +203,13 @@ class ServersEngine(RolloutEngine):
         self._policy = policy
         self._config = config
         self._servers = Servers(config.rollout.servers)
-        for server in self._servers.alive():
+        for server in self._servers.servers:
             try:
                 self._check(server)
             except (ServerFailed, KeyError) as error:
                 why = f" is no vLLM server: no {error} in its answer" if isinstance(error, KeyError) else error
                 raise ValueError(f"rollout.servers: {server.url}{why}") from error
         self._handover = Handover(policy)
-        self._connected: list[Server] = []
         self._sender: Any = None
         self._weights: Mapping[str, Tensor] = {}  # while they are sent
         self._thread = ThreadPoolExecutor(1, "rollouts")
@@ -276,12 +267,10 @@ class ServersEngine(RolloutEngine):
 
         self._servers.version = uuid.uuid4().hex
         self._weights = weights
-        alive = self._servers.alive()
-        if self._connected != alive:  # at the start, and where some are lost
-            workers = sum(server.workers for server in alive)
+        if self._sender is None:
+            workers = sum(server.workers for server in self._servers.servers)
             device, folder = self._policy.device, self._handover.name
             self._sender = open_sender(self._servers, lambda: self._weights, device, folder, workers)
-            self._connected = self._servers.alive()
         self._sender.send_weights()
         self._weights = {}
         return self._servers.version

@@ -168,7 +168,7 @@ def check_same_run(
 
 def _check(checkpoint: Path, part: str = "") -> None:
     try:
-        check_folder(checkpoint, part)
+        check_folder(checkpoint, part, closed="model")
     except (OSError, ValueError) as error:  # also a disk that cannot be read
         found = _checkpoints(checkpoint.parent)
         earlier = found[: found.index(checkpoint)] if checkpoint in found else []

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 import sys
 import threading
 import time
@@ -49,7 +50,8 @@ class FakeServer(ThreadingHTTPServer):
         self.calls: list[str] = []
         self.keys: set[str | None] = set()
         self.seeds: list[int] = []  # of responses, answered or not
-        self.before_response: Callable[[int], None] = lambda number: None  # may raise
+        self.sockets: dict[int, socket.socket] = {}  # by the thread that answers
+        self.before_response: Callable[[int], object] = lambda number: None  # may raise
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -82,6 +84,17 @@ class FakeServer(ThreadingHTTPServer):
         return {}
 
 
+def trickle(server: "FakeServer", trickled: str, release: threading.Event) -> None:
+    """Send a byte every tenth of a second, as an answer that never ends."""
+    try:
+        if trickled == "body":
+            server.sockets[threading.get_ident()].sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+        while not release.wait(0.1):
+            server.sockets[threading.get_ident()].sendall(b"H")
+    except OSError:
+        raise ConnectionResetError from None  # the client hung up
+
+
 def response(content: dict[str, Any]) -> dict[str, Any]:
     ids = [*content["prompt"], *(3 + int(digit) for digit in str(content["seed"]))]
     return {"token_ids": ids, "logprobs": {"token_logprobs": [-0.5] * len(ids)}}
@@ -94,6 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_POST()
 
     def do_POST(self) -> None:
+        self.server.sockets[threading.get_ident()] = self.connection
         text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.calls.append(self.path)
         self.server.keys.add(self.headers.get("Authorization"))
@@ -196,65 +210,64 @@ def test_a_busy_server_gets_fewer_responses(shared_policy: Policy, servers: list
     assert 1 <= len(servers[0].seeds) < len(servers[1].seeds)
 
 
-def test_a_death_within_a_step_moves_its_responses(
-    shared_policy: Policy, servers: list[FakeServer], expected: list[str], caplog: pytest.LogCaptureFixture
+def fail_with(error: Exception) -> Callable[[int], None]:
+    def fail(number: int) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "named"), [(ConnectionResetError(), "gives no answer"), (RuntimeError("out of memory"), "out of memory")]
+)
+def test_a_server_that_fails_ends_the_run(
+    error: Exception, named: str, shared_policy: Policy, servers: list[FakeServer]
 ) -> None:
-    def die(number: int) -> None:
-        if number > 2:
-            raise ConnectionResetError
-
-    servers[0].before_response = die
-    with closing(ServersEngine(shared_policy, settings(servers, "rollout.micro_batch_size=2"))) as engine:
-        with caplog.at_level(logging.WARNING):
-            assert texts(engine) == expected
-        assert servers[0].url in caplog.text
-        before = len(servers[0].calls)
-        engine.update_weights(shared_policy)  # among the others alone
-        assert texts(engine) == expected
-        assert len(servers[0].calls) == before
+    servers[0].before_response = fail_with(error)
+    with (
+        closing(ServersEngine(shared_policy, settings(servers, "rollout.micro_batch_size=2"))) as engine,
+        pytest.raises(EngineDied, match=named) as raised,
+    ):
+        texts(engine)
+    assert servers[0].url in str(raised.value)
+    assert "also with other rollout.servers" in str(raised.value)
 
 
-def test_a_server_that_hangs_is_lost(
-    shared_policy: Policy, servers: list[FakeServer], expected: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("trickled", ["", "header", "body"])
+def test_a_request_has_a_limit_in_whole(
+    trickled: str, shared_policy: Policy, servers: list[FakeServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A server that is silent, or sends a byte before each read times out."""
     monkeypatch.setattr(vllm_servers, "LONG_S", 0.5)
     release = threading.Event()
-
-    def hang(number: int) -> None:
-        release.wait(10)
-
-    servers[1].before_response = hang
-    with closing(ServersEngine(shared_policy, settings(servers))) as engine:
-        assert texts(engine) == expected
+    servers[1].before_response = lambda number: trickle(servers[1], trickled, release) if trickled else release.wait(60)
+    with (
+        closing(ServersEngine(shared_policy, settings(servers))) as engine,
+        pytest.raises(EngineDied, match=r"no answer within 0\.5 s"),
+    ):
+        texts(engine)
     release.set()
 
 
-def test_responses_of_other_weights_are_sampled_again(
-    shared_policy: Policy, servers: list[FakeServer], expected: list[str], caplog: pytest.LogCaptureFixture
+def test_an_endless_answer_is_refused(
+    shared_policy: Policy, servers: list[FakeServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with closing(ServersEngine(shared_policy, settings(servers))) as engine:
+        monkeypatch.setattr(vllm_servers, "MAX_BYTES", 100)
+        with pytest.raises(EngineDied, match="more than 100 bytes"):
+            texts(engine)
+
+
+def test_responses_of_other_weights_are_refused(shared_policy: Policy, servers: list[FakeServer]) -> None:
     def restart(number: int) -> None:
         servers[0].weights = "default"
 
     servers[0].before_response = restart
-    with closing(ServersEngine(shared_policy, settings(servers))) as engine, caplog.at_level(logging.WARNING):
-        assert texts(engine) == expected
-    assert len(servers[0].seeds) > 0
-    assert len(servers[1].seeds) == len(PROMPTS) * N  # its own and those of the other
-    assert "version 'default'" in caplog.text
-
-
-def test_the_loss_of_all_servers_is_the_engines_death(shared_policy: Policy, servers: list[FakeServer]) -> None:
-    def fail(number: int) -> None:
-        raise RuntimeError("out of memory")
-
-    for server in servers:
-        server.before_response = fail
     with (
         closing(ServersEngine(shared_policy, settings(servers))) as engine,
-        pytest.raises(EngineDied, match="out of memory") as raised,
+        pytest.raises(EngineDied, match="version 'default'"),
     ):
         texts(engine)
-    assert all(server.url in str(raised.value) for server in servers)
 
 
 def test_an_update_that_a_killed_trainer_left_open_is_closed(
@@ -269,15 +282,15 @@ def test_an_update_that_a_killed_trainer_left_open_is_closed(
 def test_the_key_is_sent_and_never_shown(
     shared_policy: Policy, servers: list[FakeServer], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(number: int) -> None:
-        raise RuntimeError("broken")
-
-    servers[0].before_response = fail
-    with caplog.at_level(logging.DEBUG), closing(ServersEngine(shared_policy, settings(servers))) as engine:
+    servers[0].before_response = fail_with(RuntimeError("broken"))
+    with (
+        caplog.at_level(logging.DEBUG),
+        closing(ServersEngine(shared_policy, settings(servers))) as engine,
+        pytest.raises(EngineDied, match="broken") as raised,
+    ):
         texts(engine)
     assert servers[0].keys == servers[1].keys == {f"Bearer {KEY}"}
-    assert "broken" in caplog.text
-    assert KEY not in caplog.text
+    assert KEY not in caplog.text + str(raised.value)
 
 
 @pytest.mark.parametrize(

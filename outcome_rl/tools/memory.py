@@ -1,30 +1,22 @@
-"""Memory and steps of a run, and obstacles to it here, for `--dry-run`, without loading weights.
+"""Memory of one process of a run, without loading weights.
 
 The model is built of fake tensors and passes one micro-batch; the tensors that autograd saves for the backward pass are
 summed. These are those of PyTorch's CPU kernels; GPU kernels save nearly the same.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.data.problems import BatchOrder, load_problems
-from outcome_rl.grpo.data.prompts import tokenize
-from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.lora import add_adapters
 from outcome_rl.grpo.model.policy import Policy, model_path
-from outcome_rl.grpo.rollout.engine import check_engine, engine_class
-from outcome_rl.grpo.run.checkpoint import find_run
-from outcome_rl.grpo.run.open_explorer import new_explorer
-from outcome_rl.grpo.run.tracking import check_loggers
-from outcome_rl.rows import SUFFIXES
+from outcome_rl.grpo.rollout.engine import engine_class
 
 MAX_LOGITS_BYTES = 2 * 2**30  # workspace of the loss on a GPU, docs/losses.md
 FLOAT32 = 4
@@ -38,7 +30,7 @@ class Part(NamedTuple):
     phase: str  # "always", or one of two phases that alternate: "update", "rollout"
 
 
-class Estimate(NamedTuple):
+class MemoryEstimate(NamedTuple):
     """Memory of one process, without the CUDA context and fragmentation."""
 
     num_parameters: int
@@ -54,7 +46,7 @@ class Estimate(NamedTuple):
 PHASES = ("always", "update", "rollout")
 
 
-def estimate_memory(config: TrainConfig) -> Estimate:
+def estimate_memory(config: TrainConfig) -> MemoryEstimate:
     """Estimate the memory of one process, for prompts and responses of maximum length.
 
     The parts are weights, gradients, optimizer, reference, activations, loss and rollouts.
@@ -129,7 +121,7 @@ def estimate_memory(config: TrainConfig) -> Estimate:
         parts.append(Part("gathered weights and gradients", 2 * gathered * size, "update"))
         if engine.samples_policy:
             parts.append(Part("gathered weights", weights, "rollout"))
-    return Estimate(num_parameters, [part for part in parts if part.num_bytes])
+    return MemoryEstimate(num_parameters, [part for part in parts if part.num_bytes])
 
 
 def kept_for_backward(policy: Policy, batch: int, length: int) -> int:
@@ -152,86 +144,8 @@ def kept_for_backward(policy: Policy, batch: int, length: int) -> int:
     return sum(storage.nbytes() for storage in kept.values())
 
 
-def steps_per_epoch(config: TrainConfig) -> int | None:
-    """Return the updates of an epoch, or None if counting the problems would need a download.
-
-    Prompts that will be left out because they are too long are counted.
-
-    Raises:
-        FileNotFoundError, ValueError: bad data, or fewer problems than a batch.
-    """
-    if not all(_is_local(source) for source in config.data.train_files):
-        return None
-    problems = load_problems(config.data.train_files, config.data, config.data.train_max_samples).problems
-    return BatchOrder(len(problems), config.data.train_batch_size, shuffle=False, seed=0).steps_per_epoch
-
-
-def refusals(config: TrainConfig) -> Iterator[str]:
-    """Yield why the run would not start here: devices, packages, folder, data, model or counts."""
-    checks: tuple[Callable[[], object], ...] = (
-        lambda: distributed.check(config),
-        lambda: distributed.choose_device(config.model.device),
-        lambda: check_engine(config),
-        lambda: check_loggers(config.trainer.logger),
-        lambda: config.reward.function and RewardFunction(config.reward.function),
-        lambda: find_run(config),
-        lambda: steps_per_epoch(config),
-        lambda: _check_prompts(config),
-        lambda: _check_exploration(config),
-    )
-    for check in checks:
-        try:
-            check()
-        except (OSError, ValueError) as error:
-            yield str(error)
-
-
-def _check_prompts(config: TrainConfig) -> None:
-    """Tokenize the problems that need no download."""
-    from transformers import AutoTokenizer
-
-    path, code = model_path(config.model), config.model.trust_remote_code
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=code)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"model.path={config.model.path!r} cannot be loaded: {error}") from error
-    data = config.data
-    for sources in (data.train_files, *([source] for source in (*data.val_files, *data.test_files))):
-        if all(map(_is_local, sources)):
-            training = sources is data.train_files
-            limit = data.train_max_samples if training else data.val_max_samples
-            problems = load_problems(sources, data, limit, named_columns=training)
-            kept = len(tokenize(problems, tokenizer, data).problems)
-            if training and kept < len(problems.problems):
-                BatchOrder(kept, data.train_batch_size, shuffle=False, seed=0)
-
-
-def _check_exploration(config: TrainConfig) -> None:
-    """Load the counts from which a run that begins would go on, where its questions need no download."""
-    data = config.data
-    if config.trainer.initial_exploration and find_run(config)[0] is None and all(map(_is_local, data.train_files)):
-        new_explorer(config, load_problems(data.train_files, data, data.train_max_samples)).close()
-
-
-def describe(config: TrainConfig) -> Iterator[str]:
-    """Yield the lines that `outcome-rl train --dry-run` prints after the settings."""
-    try:
-        yield from _memory_lines(estimate_memory(config), config)
-    except (OSError, ValueError) as error:
-        reason = str(error).split("\n")[0]
-        yield f"Memory: unknown, because the configuration of model.path={config.model.path!r} cannot be read: {reason}"
-    try:
-        steps = steps_per_epoch(config)
-    except (OSError, ValueError):
-        return  # `refusals` says why
-    if steps is None:
-        yield f"Steps: unknown until {', '.join(config.data.train_files)} is loaded"
-    else:
-        total = config.trainer.total_training_steps or config.trainer.total_epochs * steps
-        yield f"Steps: {steps} per epoch, {total} in all"
-
-
-def _memory_lines(estimate: Estimate, config: TrainConfig) -> Iterator[str]:
+def memory_lines(estimate: MemoryEstimate, config: TrainConfig) -> Iterator[str]:
+    """Yield the lines that `outcome-rl train --dry-run` prints on memory."""
     yield f"Memory of one process, of {estimate.num_parameters:,} parameters:"
     for phase, heading in zip(PHASES, ("all the time", "during an update", "during rollouts"), strict=True):
         parts = [part for part in estimate.parts if part.phase == phase]
@@ -262,8 +176,3 @@ def _memory_there(config: TrainConfig) -> int | None:
 def _shown(num_bytes: int) -> str:
     unit, name = (2**30, "GiB") if num_bytes >= 2**30 else (2**20, "MiB")
     return f"{num_bytes / unit:,.1f} {name}"
-
-
-def _is_local(source: str) -> bool:
-    name = source.partition("@")[0].partition(":")[0]
-    return name == "toy" or source.endswith(SUFFIXES) or Path(name).is_dir()

@@ -12,16 +12,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from outcome_rl import Explorer
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.dry_run import (
-    Estimate,
-    Part,
-    _memory_lines,
-    describe,
-    estimate_memory,
-    kept_for_backward,
-    steps_per_epoch,
-)
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.tools.dry_run import describe, steps_per_epoch
+from outcome_rl.tools.memory import MemoryEstimate, Part, estimate_memory, kept_for_backward, memory_lines
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
@@ -137,7 +130,7 @@ def test_sharded_parts_are_divided(dtype: str, model: tuple[LlamaForCausalLM, Pa
 
 def test_phases_alternate() -> None:
 
-    estimate = Estimate(
+    estimate = MemoryEstimate(
         1, [Part("a", 10, "always"), Part("b", 5, "update"), Part("c", 4, "update"), Part("d", 8, "rollout")]
     )
     assert estimate.peak == 19
@@ -279,5 +272,5 @@ def test_memory_is_compared_with_the_machine() -> None:
     lines = list(describe(load_config("toy", ["model.device=cpu"])))
     (there,) = [line for line in lines if line.startswith("  memory of this machine")]
     assert "TOO LITTLE" not in there
-    large = Estimate(1, [Part("a", 2**60, "always")])
-    assert any("TOO LITTLE" in line for line in _memory_lines(large, load_config("toy", ["model.device=cpu"])))
+    large = MemoryEstimate(1, [Part("a", 2**60, "always")])
+    assert any("TOO LITTLE" in line for line in memory_lines(large, load_config("toy", ["model.device=cpu"])))
