@@ -12,7 +12,7 @@ from experiments.paper.measures import BASE
 from experiments.paper.tables import label, table
 from outcome_rl.bench.result_file import write_result
 from outcome_rl.tools.compare import WORDS, compare_runs, margin
-from outcome_rl.tools.report import Run, read_run
+from outcome_rl.tools.runs import Run, read_run
 from outcome_rl.tools.verdicts import Case, judge
 
 RESULTS = Path(__file__).parent / "results"

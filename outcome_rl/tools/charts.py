@@ -24,6 +24,7 @@ PALETTE = ("#1f8bb8", "#d9576a", "#d9942f", "#55a86f", "#9271c2", "#8f8f8f")  # 
 LINES = ("-", "--", ":")
 INK = "#010203"
 WIDTH_PT, HEIGHT_PT, TICK_PT, LEGEND_PT = 316.8, 187.2, 9, 8
+LEAST_SPAN = 0.2  # of an axis that does not begin at 0, relative to the largest value
 UNITS = {9: "G", 6: "M", 3: "k"}  # power of ten -> its letter
 # Title -> the metrics of metrics.jsonl in one chart, with their legend.
 TRAINING = {
@@ -195,9 +196,7 @@ def _coincide(one: Line2D, other: Line2D) -> bool:
 
 
 def _fit_values(axes: Axes, *, rate: bool) -> None:
-    """Set the range of the values: no negative part for values that have none, and not so narrow that only rounding
-    fills it.
-    """
+    """Set the range of the values: from 0 where none is negative, else not so narrow that noise fills it."""
     low, high = axes.dataLim.intervaly
     if low > high:  # no data
         return
@@ -207,10 +206,10 @@ def _fit_values(axes: Axes, *, rate: bool) -> None:
             line.set_clip_on(False)  # half of a line along the edge would be cut off
         return
     bottom, top = axes.get_ylim()
-    missing = 1e-3 * max(abs(low), abs(high)) - (top - bottom)
+    missing = LEAST_SPAN * max(abs(low), abs(high)) - (top - bottom)
     if missing > 0:
         bottom, top = bottom - missing / 2, top + missing / 2
-    axes.set_ylim(0 if bottom < 0 <= low else bottom, top)
+    axes.set_ylim(0 if low >= 0 else bottom, top if high > 0 or low < 0 else 1)
 
 
 class _TickLabels(Formatter):

@@ -17,7 +17,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
 from outcome_rl.settings import settings_of
 from outcome_rl.tables import print_table
-from outcome_rl.tools.report import Run, read_run
+from outcome_rl.tools.runs import Run, read_run
 from outcome_rl.tools.verdicts import LEAST_UNITS, Case, judge, per_unit
 
 # A task is a model with its data; runs that differ in these and in the seed alone repeat one another.
@@ -79,10 +79,12 @@ def compare_runs(folders: Sequence[Path], base_solved: Mapping[str, float] | Non
 
 
 def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
-    return [
+    measured = [
         Measured(str(folder), *identity, _figures(run), _solved_curve(run))
         for run, folder, identity in zip(runs, folders, identify(runs, folders), strict=True)
     ]
+    _check_same_evaluations(measured)
+    return measured
 
 
 class Identity(NamedTuple):
@@ -94,24 +96,56 @@ class Identity(NamedTuple):
 
 
 def identify(runs: Sequence[Run], folders: Sequence[Path]) -> list[Identity]:
-    """Return method, task and seed of runs; a method is named by the settings that differ among the runs.
+    """Return method, task and seed of runs; a method is named by the settings that tell it from the others.
 
     Raises:
         ValueError: runs have equal settings and seeds.
     """
-    varied = _varied(runs)
-    free = (*TASK, SEED)
+    flat = [dict(leaves(run.config)) for run in runs]
+    labels = _labels(flat, [name for name in _varied(runs) if name not in (*TASK, SEED)])
     known: dict[Identity, Path] = {}
-    for run, folder in zip(runs, folders, strict=True):
-        settings = dict(leaves(run.config))
-        method = ", ".join(f"{name.rpartition('.')[2]}={settings.get(name)}" for name in varied if name not in free)
-        identity = Identity(method or "all runs", tuple(str(settings.get(name)) for name in TASK), settings[SEED])
+    for folder, settings, label in zip(folders, flat, labels, strict=True):
+        identity = Identity(label, tuple(str(settings.get(name)) for name in TASK), settings[SEED])
         if identity in known:
             raise ValueError(
                 f"{known[identity]} and {folder} have the same settings and seed, so they are one run: omit one"
             )
         known[identity] = folder
     return list(known)
+
+
+def _check_same_evaluations(runs: Sequence[Measured]) -> None:
+    """Raise ValueError if two methods were evaluated on different data."""
+    evaluated: dict[str, set[tuple[str, ...]]] = {}
+    for run in runs:
+        evaluated.setdefault(run.method, set()).add(run.task[2:])
+    baseline, *others = evaluated
+    for method in others:
+        if evaluated[method] != evaluated[baseline]:
+            raise ValueError(
+                "methods are compared on the same data.val_files and data.test_files; "
+                f"{baseline} has {_listed(evaluated[baseline])}, {method} has {_listed(evaluated[method])}"
+            )
+
+
+def _listed(data: Iterable[tuple[str, ...]]) -> str:
+    return ", ".join(" and ".join(sources) for sources in sorted(data))
+
+
+def _labels(runs: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> list[str]:
+    """Name the method of each run by as few settings as tell the methods apart, those of exploration first."""
+    shown: list[str] = []
+
+    def methods(names: Sequence[str]) -> list[str]:
+        return [json.dumps([settings.get(name) for name in names]) for settings in runs]
+
+    for name in sorted(varied, key=lambda name: (name != "exploration.bonus", not name.startswith("exploration."))):
+        if len(set(methods([*shown, name]))) > len(set(methods(shown))):
+            shown.append(name)
+    return [
+        ", ".join(f"{name.rpartition('.')[2]}={settings.get(name)}" for name in shown) or "all runs"
+        for settings in runs
+    ]
 
 
 def _varied(runs: Sequence[Run]) -> list[str]:

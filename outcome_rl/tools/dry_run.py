@@ -27,7 +27,9 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
     """
     if not all(_is_local(source) for source in config.data.train_files):
         return None
-    problems = load_problems(config.data.train_files, config.data, config.data.train_max_samples).problems
+    problems = load_problems(
+        config.data.train_files, config.data, config.data.train_max_samples, needs_answers=config.needs_answers
+    ).problems
     return BatchOrder(len(problems), config.data.train_batch_size, shuffle=False, seed=0).steps_per_epoch
 
 
@@ -65,7 +67,7 @@ def _check_prompts(config: TrainConfig) -> None:
         if all(map(_is_local, sources)):
             training = sources is data.train_files
             limit = data.train_max_samples if training else data.val_max_samples
-            problems = load_problems(sources, data, limit, named_columns=training)
+            problems = load_problems(sources, data, limit, named_columns=training, needs_answers=config.needs_answers)
             kept = len(tokenize(problems, tokenizer, data).problems)
             if training and kept < len(problems.problems):
                 BatchOrder(kept, data.train_batch_size, shuffle=False, seed=0)
@@ -75,7 +77,8 @@ def _check_exploration(config: TrainConfig) -> None:
     """Load the counts from which a run that begins would go on, where its questions need no download."""
     data = config.data
     if config.trainer.initial_exploration and find_run(config)[0] is None and all(map(_is_local, data.train_files)):
-        new_explorer(config, load_problems(data.train_files, data, data.train_max_samples)).close()
+        problems = load_problems(data.train_files, data, data.train_max_samples, needs_answers=config.needs_answers)
+        new_explorer(config, problems).close()
 
 
 def describe(config: TrainConfig) -> Iterator[str]:

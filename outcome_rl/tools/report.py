@@ -7,72 +7,16 @@ anything.
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from outcome_rl.files import read_rows, write_text
-from outcome_rl.grpo.data.problems import set_name
+from outcome_rl.files import write_text
 from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
-from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, watched_set
-from outcome_rl.grpo.run.run_log import STREAMS, has_rows
 from outcome_rl.tables import counted, print_table
 from outcome_rl.terminal import printable
+from outcome_rl.tools.runs import Comparison, Run, read_run
 from outcome_rl.version import __version__
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
-
-
-class Comparison(NamedTuple):
-    """Base policy and newest policy on one data set: two rows of `evaluations.jsonl`."""
-
-    dataset: str
-    base: dict[str, Any]
-    trained: dict[str, Any]
-
-
-class Run(NamedTuple):
-    """Files of a run, finished or not."""
-
-    name: str
-    config_text: str
-    config: dict[str, Any]
-    metrics: list[dict[str, Any]]
-    evaluations: list[dict[str, Any]]
-    samples: list[dict[str, Any]]
-
-    @property
-    def best(self) -> dict[str, tuple[int, float]]:
-        """Figure -> step and value, where it is the best on the validation data."""
-        return best_steps(self.watched(MACRO_VALIDATION, self.config["data"]["val_files"]))
-
-    def watched(self, macro: str, sources: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the evaluations of the data set that stands for several sources, see `watched_set`."""
-        return [row for row in self.evaluations if row["dataset"] == watched_set(macro, sources)]
-
-    @property
-    def comparisons(self) -> list[Comparison]:
-        """First and last row of each test set (without one, of each validation set), after those of their average."""
-        data = self.config["data"]
-        macro, sources = (
-            (MACRO_TEST, data["test_files"]) if data["test_files"] else (MACRO_VALIDATION, data["val_files"])
-        )
-        names = dict.fromkeys([macro, *(set_name([source]) for source in sources)])
-        rows = {name: [row for row in self.evaluations if row["dataset"] == name] for name in names}
-        return [Comparison(name, found[0], found[-1]) for name, found in rows.items() if len(found) > 1]
-
-
-def read_run(folder: Path) -> Run:
-    """Read the files of a run, which may still be running: a line that is being written is left out.
-
-    Raises:
-        ValueError: the folder holds no run.
-    """
-    import yaml  # type: ignore[import-untyped]
-
-    if not (folder / "config.yaml").is_file() or not has_rows(folder):
-        raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
-    text = (folder / "config.yaml").read_text(encoding="utf-8")
-    streams = {stream: list(read_rows(folder / f"{stream}.jsonl")) for stream in STREAMS}
-    return Run(folder.name, text, yaml.safe_load(text), **streams)
 
 
 def print_summary(folder: Path) -> None:

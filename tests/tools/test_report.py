@@ -14,7 +14,8 @@ from grpo_runs import MakeConfig, rows
 
 from outcome_rl import cli
 from outcome_rl.grpo.trainer import train
-from outcome_rl.tools.report import Comparison, Run, read_run, write_report
+from outcome_rl.tools.report import write_report
+from outcome_rl.tools.runs import Comparison, Run, read_run
 
 VOID = {"meta", "br", "link", "img", "path", "use"}
 

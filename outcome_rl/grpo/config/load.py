@@ -83,7 +83,7 @@ def _with_bases(path: Path, above: tuple[Path, ...] = ()) -> list[tuple[str, dic
     """Read a file and the one that its key `base` names, and so on, the last base first."""
     if path in above:
         raise ValueError(f"{path}: base leads back to the file itself, through {', '.join(map(str, above))}")
-    content = _read_yaml(path)
+    content = read_yaml(path)
     base = content.pop("base", None)
     if base is None:
         return [(str(path), content)]
@@ -121,7 +121,12 @@ def _parse_yaml(text: str | bytes, subject: str) -> Any:
         raise ValueError(f"{subject} nested too deeply; sections are at most two levels deep") from error
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a file of settings.
+
+    Raises:
+        ValueError: it is no YAML, or no mapping.
+    """
     content = _parse_yaml(path.read_bytes(), f"{path}:")
     if not isinstance(content, dict | None):
         raise ValueError(f"{path}: expected sections such as 'model:' and 'data:'; got a {type(content).__name__}")

@@ -470,6 +470,11 @@ class TrainConfig:
             raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
 
     @property
+    def needs_answers(self) -> bool:
+        """Whether correctness follows from gold answers, so that every problem must have one."""
+        return not self.exploration.is_correct
+
+    @property
     def run_dir(self) -> Path:
         return Path(self.trainer.default_local_dir) / self.trainer.experiment_name
 

@@ -29,7 +29,12 @@ PROMPT_COLUMNS = ("problem", "question", "prompt")
 
 
 def load_problems(
-    sources: Sequence[str], config: DataConfig, max_samples: int = -1, *, named_columns: bool = True
+    sources: Sequence[str],
+    config: DataConfig,
+    max_samples: int = -1,
+    *,
+    named_columns: bool = True,
+    needs_answers: bool = True,
 ) -> ProblemSet:
     """Read, check and concatenate sources.
 
@@ -38,6 +43,7 @@ def load_problems(
         config: column names, and `max_samples_seed`.
         max_samples: number of problems to use, drawn at random with that seed or from the start; -1 uses all.
         named_columns: False lets rows that lack a column named by `config` use the default column names.
+        needs_answers: False lets rows lack a gold answer, which is then empty.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -50,10 +56,14 @@ def load_problems(
     seen_at: dict[str, str] = {}
     for source in sources:
         for where, row in _rows(source):
-            if config.empty_answers == "drop" and _is_empty(_answer(row, config, where, named_columns)[1]):
+            answer_name, answer = _answer(row, config, where, named_columns, needs_answers)
+            if needs_answers and config.empty_answers == "drop" and _is_empty(answer):
                 dropped.append(where)
                 continue
-            problem, id_source = _problem(row, config, where, named_columns)
+            if needs_answers or not _is_empty(answer):
+                hint = ", or set data.empty_answers=drop"
+                answer = filled_text(answer, answer_name, "answer", where, hint)
+            problem, id_source = _problem(row, answer or "", config, where, named_columns)
             id_sources[id_source] = None
             known = problems.setdefault(problem.id, problem)
             if known != problem:
@@ -124,29 +134,34 @@ def _hub_rows(source: str) -> Sequence[Any]:
     return cast(Sequence[Any], datasets.load_dataset(path, subset or None, split=split))
 
 
-def _problem(row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool) -> tuple[Problem, str]:
+def _problem(
+    row: Mapping[str, Any], answer: str, config: DataConfig, where: str, named_columns: bool
+) -> tuple[Problem, str]:
     """Return the problem of a row, and where its id comes from."""
     prompt_columns = _columns(row, config.prompt_key, PROMPT_COLUMNS, named_columns)
     name, prompt = first_field(row, prompt_columns, "prompt", where, "Set data.prompt_key to name the column")
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
     ids = _columns(row, config.id_key, ID_COLUMNS, named_columns)
     question_id, id_source = id_of_row(row, ids, where, "Set data.id_key to name the column")
-    answer_name, answer = _answer(row, config, where, named_columns)
     problem = Problem(
         id=question_id,
         problem=filled_text(messages[-1].content if messages else prompt, name, "prompt", where),
-        answer=filled_text(answer, answer_name, "answer", where, ", or set data.empty_answers=drop"),
+        answer=answer,
         messages=messages,
         example=row,
     )
     return problem, id_source
 
 
-def _answer(row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool) -> tuple[str, Any]:
+def _answer(
+    row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool, is_needed: bool
+) -> tuple[str, Any]:
     """Return the column of a row's gold answer, and what it holds."""
     columns = _columns(row, config.answer_key, ANSWER_COLUMNS, named_columns)
-    drops = config.empty_answers == "drop"
-    return first_field(row, columns, "answer", where, "Set data.answer_key to name the column", nullable=drops)
+    if not is_needed and all(find(row, column) is None for column in columns):
+        return "", None
+    may_be_null = config.empty_answers == "drop" or not is_needed
+    return first_field(row, columns, "answer", where, "Set data.answer_key to name the column", nullable=may_be_null)
 
 
 def _columns(row: Mapping[str, Any], key: str, usual: Sequence[str], named_columns: bool) -> Sequence[str]:

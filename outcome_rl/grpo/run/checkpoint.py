@@ -30,6 +30,7 @@ from outcome_rl.files import (
 )
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.run_log import has_rows
+from outcome_rl.settings import settings_of
 
 CHECKPOINTS = "checkpoints"  # folder in that of the run
 _NAME = re.compile(r"global_step_(\d+)")
@@ -153,7 +154,10 @@ def check_same_run(
     Raises:
         ValueError: they differ; the message names every difference.
     """
-    saved = without_removed(saved, place, "exploration.")
+    added = {
+        one.name: one.default for one in settings_of(TrainConfig)
+    }  # a later setting did then what its default does
+    saved = {name: added[name] for name in current if name in added} | without_removed(saved, place, "exploration.")
     current = json.loads(json.dumps(current))  # as `saved` was: tuples become lists
     differences = [
         f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"

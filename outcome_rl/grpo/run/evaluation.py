@@ -39,7 +39,17 @@ class EvaluationPlan:
         data, self.test_freq = config.data, config.trainer.test_freq
         self.validation, self.test = (
             [
-                tokenize(load_problems([source], data, data.val_max_samples, named_columns=False), tokenizer, data)
+                tokenize(
+                    load_problems(
+                        [source],
+                        data,
+                        data.val_max_samples,
+                        named_columns=False,
+                        needs_answers=config.needs_answers,
+                    ),
+                    tokenizer,
+                    data,
+                )
                 for source in dict.fromkeys(sources)
             ]
             for sources in (data.val_files, data.test_files)
