@@ -5,7 +5,7 @@ python docs/settings.py
 
 from pathlib import Path
 
-from outcome_rl.grpo.config.load import settings_yaml
+from outcome_rl.tools.settings_file import settings_yaml
 
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings

@@ -123,10 +123,12 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
 
     `outcome-rl train --config toy` trains the tiny policy of this package in minutes on a CPU.
     """
-    from outcome_rl.grpo.config.load import load_config, settings_yaml, to_yaml
+    from outcome_rl.grpo.config.load import load_config, to_yaml
     from outcome_rl.grpo.distributed import is_rank_zero
 
     if settings_only:
+        from outcome_rl.tools.settings_file import settings_yaml
+
         print(settings_yaml(), end="")
         return
     settings = load_config(config, overrides)
@@ -207,7 +209,7 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     from outcome_rl.files import atomic_folder
     from outcome_rl.grpo.config.schema import ModelConfig
     from outcome_rl.grpo.model.policy import Policy
-    from outcome_rl.grpo.run.checkpoint import find_model
+    from outcome_rl.tools.find_model import find_model
 
     only_our_progress()
     with atomic_folder(out) as scratch:

@@ -1,5 +1,6 @@
 """Files are whole or not there."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -280,3 +281,24 @@ def test_several_processes_may_write_one_file(tmp_path: Path) -> None:
     assert [process.wait() for process in processes] == [0, 0]
     assert (tmp_path / "x").read_text() == "x" * 5000
     assert os.listdir(tmp_path) == ["x"]
+
+
+def test_files_added_to_a_closed_folder_are_refused(tmp_path: Path) -> None:
+    for name in ("model/weights", "notes"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    seal_folder(tmp_path)
+    (tmp_path / "more").write_text("x")
+    check_folder(tmp_path, closed="model")  # elsewhere further files are ignored
+    (tmp_path / "model" / "adapter_config.json").write_text("{}")
+    check_folder(tmp_path)
+    with pytest.raises(ValueError, match=r"model/adapter_config\.json is not in MANIFEST"):
+        check_folder(tmp_path, closed="model")
+
+
+@pytest.mark.parametrize("content", [b"null", b"[]", b"3", b'{"a": 1}', b'{"a": {"size": []}}', b"[" * 10**5, b"\xff"])
+def test_a_forged_manifest_is_refused(content: bytes, tmp_path: Path) -> None:
+    digest = hashlib.sha256(content).hexdigest().encode()
+    (tmp_path / "MANIFEST").write_bytes(digest + b"\n" + content)
+    with pytest.raises(ValueError, match="MANIFEST is damaged"):
+        check_folder(tmp_path)

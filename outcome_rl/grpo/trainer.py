@@ -143,11 +143,8 @@ class Trainer:
         if not (self._is_last or _every(config.trainer.test_freq, step)):
             return
         firsts = collected.samples[:: config.rollout.n][: config.trainer.log_generations]
-        rows = [sample.row(step) for sample in firsts]
-        for row in rows:
-            self.parts.log.append("samples", row)
-        if self._is_last and rows:
-            self.display.samples(rows)
+        for sample in firsts:
+            self.parts.log.append("samples", sample.row(step))
 
     def _evaluate(self, received: Sequence[int]) -> None:
         """Run the evaluations that are due after this step and not in the log; after a kill some are.

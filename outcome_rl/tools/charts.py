@@ -98,6 +98,8 @@ def comparison_charts(pairs: Sequence[tuple[int, Mapping[str, Any], Mapping[str,
 def _time_chart(runs: Sequence[Rows]) -> str:
     """Draw the stacked parts of a step for one run, or the whole step for several."""
     figure, axes = _axes()
+    fields = [*(f"time/{part}_s" for part in TIMES), "time/step_s"]
+    runs = [[row for row in rows if all(field in row for field in fields)] for rows in runs]
     if len(runs) == 1:
         (rows,) = runs
         parts = [[row[f"time/{part}_s"] for row in rows] for part in TIMES]

@@ -14,6 +14,7 @@ from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, latest_checkpoint
 from outcome_rl.tables import counted, print_table
 from outcome_rl.terminal import printable
 from outcome_rl.tools.runs import Comparison, Run, read_run
+from outcome_rl.tools.sample_table import print_samples
 from outcome_rl.version import __version__
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -22,6 +23,8 @@ TEMPLATE = Path(__file__).with_name("report.html.j2")
 def print_summary(folder: Path) -> None:
     """Write the report of a run into its folder, and print base against trained policy and where the files are."""
     run = read_run(folder)
+    if last := [row for row in run.samples if row["step"] == run.samples[-1]["step"]]:
+        print_samples(last)
     for name, base, trained in run.comparisons:
         print(f"{printable(name)}: {counted(trained['n_questions'], 'question')}, base against step {trained['step']}")
         rows = [

@@ -14,11 +14,7 @@ _NUMBER = (int, float)
 _AT_K = Mapping[str, float]
 # Stream -> the fields that every row has, with their types; the tools read others only where they are.
 FIELDS: dict[str, dict[str, Any]] = {
-    "metrics": {
-        "step": int,
-        "epoch": int,
-        **{f"time/{phase}_s": _NUMBER for phase in ("rollout", "outcomes", "reference", "update", "step")},
-    },
+    "metrics": {"step": int, "epoch": int},
     "evaluations": {
         "step": int,
         "dataset": str,
@@ -112,7 +108,7 @@ def _check_fields(row: Any, fields: Mapping[str, Any], where: str) -> None:
         if kind is _AT_K:
             fits = isinstance(value, Mapping) and bool(value) and all(map(_is_k_and_number, value.items()))
         else:
-            fits = isinstance(value, kind)
+            fits = isinstance(value, kind) and name in row
         if not fits:
             raise ValueError(
                 f"{where} is damaged or of another version: {name} is {str(value)[:40]!r}. Remove it, or restore it "

@@ -10,7 +10,8 @@ from command_line import Result, invoke
 from grpo_runs import assert_same_run
 
 from outcome_rl import Explorer, cli
-from outcome_rl.grpo.run.checkpoint import find_model, read_state
+from outcome_rl.grpo.run.checkpoint import read_state
+from outcome_rl.tools.find_model import find_model
 
 SETTINGS = (
     "data.train_batch_size=4",

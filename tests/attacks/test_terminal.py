@@ -14,9 +14,11 @@ from rich.console import Console
 from outcome_rl import cli
 from outcome_rl.grpo.run.display import Display
 from outcome_rl.terminal import printable
+from outcome_rl.tools.sample_table import print_samples
 
 TITLE = "\x1b]0;owned\x07"  # sets the title of the window
 ESCAPES = [TITLE, "\x1b[2J", "\x9b31m", "\x1b]8;;http://evil\x07click", "\x1bc", "\x08\x08\r", "\x00", "\x7f", "\ud800"]
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def harmful(text: str) -> list[str]:
@@ -38,8 +40,9 @@ def test_a_completion(terminal: bool) -> None:
     display.console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None, width=100)
     hostile = "".join(ESCAPES)
     numbers = {"reward": 1.0, "count": 1, "bonus": 0.1, "advantage": 0.1}
-    display.samples(
-        [{"step": 1, "question": hostile, "completion": hostile, "gold": hostile, "outcome": hostile} | numbers]
+    print_samples(
+        [{"step": 1, "question": hostile, "completion": hostile, "gold": hostile, "outcome": hostile} | numbers],
+        display.console,
     )
     display.say(hostile)
     output = display.console.file
@@ -69,3 +72,8 @@ def test_logged_warnings() -> None:
     assert logging.lastResort is not None
     record = logging.LogRecord("outcome_rl", logging.WARNING, "", 0, "%s holds records", (TITLE,), None)
     assert harmful(logging.lastResort.format(record)) == []
+
+
+def test_controls_of_direction_do_not_reach_a_terminal() -> None:
+    assert printable(f"4{DIRECTIONS}2") == f"4{len(DIRECTIONS) * chr(0xFFFD)}2"
+    assert printable("\u05d0\u05d1 \u0663") == "\u05d0\u05d1 \u0663"  # letters and digits of other scripts stay

@@ -15,7 +15,8 @@ from outcome_rl.tools.compare import compare_runs, plot_comparison
 
 
 def evaluation(step: int, dataset: str, low: float, high: float) -> dict[str, Any]:
-    return {"step": step, "dataset": dataset, "pass_at_k": {"1": low, "32": high}, "diff_at_k": {"1": 1.0, "32": 4.0}}
+    at_k = {"pass_at_k": {"1": low, "32": high}, "diff_at_k": {"1": 1.0, "32": 4.0}}
+    return {"step": step, "dataset": dataset, "n_questions": 8, "n_samples": 256, "no_answer_rate": 0.0} | at_k
 
 
 def write_run(
@@ -110,6 +111,27 @@ def test_rl_as_sampling(tmp_path: Path) -> None:
     # Eight samples an epoch of two steps; the third epoch is not whole.
     shares = {row["k"]: row["methods"]["bonus=none"] for row in found["sampling"]}
     assert shares == {8: pytest.approx(0.2), 16: pytest.approx(0.4)}
+
+
+def test_other_evaluation_data_are_refused(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "a", "none", 0, (0.6, 0.8)),
+        write_run(tmp_path / "b", "ucb", 0, (0.1, 0.2), data__val_files="[toy:validation,other.jsonl]"),
+    ]
+    with pytest.raises(ValueError, match=r"same data\.val_files .*bonus=ucb has .*other\.jsonl"):
+        compare_runs(runs)
+
+
+def test_a_label_has_no_more_settings_than_tell_the_methods_apart(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "a", "none", 0, (0.6, 0.8)),
+        write_run(tmp_path / "b", "ucb", 0, (0.6, 0.8), exploration__coef="0.3", actor__grad_clip="2"),
+        write_run(tmp_path / "c", "ucb", 0, (0.6, 0.8), exploration__coef="0.4", actor__grad_clip="2"),
+    ]
+    labels = list(compare_runs(runs)["methods"])
+    assert [label.split(", ")[0] for label in labels] == ["bonus=none", "bonus=ucb", "bonus=ucb"]
+    assert [label.split(", ")[1] for label in labels[1:]] == ["coef=0.3", "coef=0.4"]
+    assert not any("grad_clip" in label for label in labels)
 
 
 def test_one_run_given_twice(tmp_path: Path) -> None:

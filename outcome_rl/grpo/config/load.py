@@ -4,7 +4,6 @@ An unknown key is an error that names the nearest valid one. All text is literal
 prompt may hold LaTeX.
 """
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
@@ -60,23 +59,6 @@ def to_yaml(config: TrainConfig) -> str:
     content = asdict(config)
     escape = r"\x85" in repr(content)  # YAML reads this character as a line end
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=not escape))
-
-
-def settings_yaml() -> str:
-    """Describe every setting in a YAML file of the defaults: help and allowed values stand above each."""
-    lines: list[str] = []
-    open_sections: list[str] = []
-    for one in settings_of(TrainConfig):
-        *sections, name = one.name.split(".")
-        for depth, section in enumerate(sections):
-            if open_sections[: depth + 1] != sections[: depth + 1]:
-                lines += ["", f"{'  ' * depth}{section}:"]
-        open_sections, indent = sections, "  " * len(sections)
-        text = f"{one.help} ({one.allowed})" if one.allowed else one.help
-        lines += textwrap.wrap(text, 110, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
-        value = list(one.default) if isinstance(one.default, tuple) else one.default
-        lines.append(f"{indent}{name}: {yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}")
-    return "\n".join(lines[1:]) + "\n"
 
 
 def _with_bases(path: Path, above: tuple[Path, ...] = ()) -> list[tuple[str, dict[str, Any]]]:

@@ -56,14 +56,11 @@ def load_problems(
     seen_at: dict[str, str] = {}
     for source in sources:
         for where, row in _rows(source):
-            answer_name, answer = _answer(row, config, where, named_columns, needs_answers)
-            if needs_answers and config.empty_answers == "drop" and _is_empty(answer):
+            drops = needs_answers and config.empty_answers == "drop"
+            if drops and _is_empty(_answer(row, config, where, named_columns)[1]):
                 dropped.append(where)
                 continue
-            if needs_answers or not _is_empty(answer):
-                hint = ", or set data.empty_answers=drop"
-                answer = filled_text(answer, answer_name, "answer", where, hint)
-            problem, id_source = _problem(row, answer or "", config, where, named_columns)
+            problem, id_source = _problem(row, config, where, named_columns, needs_answers)
             id_sources[id_source] = None
             known = problems.setdefault(problem.id, problem)
             if known != problem:
@@ -135,7 +132,7 @@ def _hub_rows(source: str) -> Sequence[Any]:
 
 
 def _problem(
-    row: Mapping[str, Any], answer: str, config: DataConfig, where: str, named_columns: bool
+    row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool, needs_answers: bool
 ) -> tuple[Problem, str]:
     """Return the problem of a row, and where its id comes from."""
     prompt_columns = _columns(row, config.prompt_key, PROMPT_COLUMNS, named_columns)
@@ -143,10 +140,13 @@ def _problem(
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
     ids = _columns(row, config.id_key, ID_COLUMNS, named_columns)
     question_id, id_source = id_of_row(row, ids, where, "Set data.id_key to name the column")
+    name_of_answer, answer = _answer(row, config, where, named_columns, needs_answers)
+    if needs_answers or not _is_empty(answer):
+        answer = filled_text(answer, name_of_answer, "answer", where, ", or set data.empty_answers=drop")
     problem = Problem(
         id=question_id,
         problem=filled_text(messages[-1].content if messages else prompt, name, "prompt", where),
-        answer=answer,
+        answer=answer or "",
         messages=messages,
         example=row,
     )
@@ -154,7 +154,7 @@ def _problem(
 
 
 def _answer(
-    row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool, is_needed: bool
+    row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool, is_needed: bool = True
 ) -> tuple[str, Any]:
     """Return the column of a row's gold answer, and what it holds."""
     columns = _columns(row, config.answer_key, ANSWER_COLUMNS, named_columns)

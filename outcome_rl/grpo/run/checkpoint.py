@@ -19,10 +19,8 @@ from typing import Any
 
 from outcome_rl.exploration.config import without_removed
 from outcome_rl.files import (
-    MANIFEST,
     atomic_folder,
     check_folder,
-    is_missing_folder,
     remove_folder,
     remove_unfinished,
     seal_folder,
@@ -78,34 +76,6 @@ def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
     write_json(root / "best.json", entries)
 
 
-def find_model(path: str) -> tuple[str, Path | None]:
-    """Return the model that a path stands for, and the settings file of the run that trained it.
-
-    Args:
-        path: a run's folder (its newest checkpoint), a checkpoint, its `model` folder, or any other model: a folder, a
-            hub name, or "toy".
-
-    Raises:
-        ValueError: the run has no checkpoint, its model is damaged, or a local path leads nowhere.
-    """
-    if is_missing_folder(path):
-        raise ValueError(f"{path!r} cannot be loaded: there is no such folder; give a run, a checkpoint or a model")
-    folder = Path(path)
-    if (folder / "config.yaml").is_file() and not (folder / "config.json").is_file():
-        newest = latest_checkpoint(folder / CHECKPOINTS)
-        if newest is None:
-            raise ValueError(f"{folder} is a run without a checkpoint, so it holds no model yet")
-        folder = newest
-    if _is_checkpoint(folder):
-        folder = folder / "model"
-    checkpoint = folder.absolute().parent
-    if not _is_checkpoint(checkpoint):
-        return path, None
-    _check(checkpoint, "model/")
-    settings = checkpoint.parents[1] / "config.yaml"
-    return str(folder), settings if settings.is_file() else None
-
-
 def find_run(config: TrainConfig) -> tuple[Path | None, bool]:
     """Return the newest checkpoint in a run's folder, None if there is none, and whether there are rows.
 
@@ -133,7 +103,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     Raises:
         ValueError: a file is missing or damaged; the message names it, and the checkpoint to continue from.
     """
-    _check(checkpoint)
+    check_checkpoint(checkpoint)
     state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
     return state
 
@@ -170,7 +140,12 @@ def check_same_run(
         )
 
 
-def _check(checkpoint: Path, part: str = "") -> None:
+def check_checkpoint(checkpoint: Path, part: str = "") -> None:
+    """Check the files of a checkpoint whose names start with `part`, to the bit.
+
+    Raises:
+        ValueError: one is missing, damaged or added; the message names it, and the checkpoint to continue from.
+    """
     try:
         check_folder(checkpoint, part, closed="model")
     except (OSError, ValueError) as error:  # also a disk that cannot be read
@@ -180,10 +155,6 @@ def _check(checkpoint: Path, part: str = "") -> None:
         raise ValueError(
             f"{error}. Restore {checkpoint} from a copy, or remove this checkpoint to {otherwise}"
         ) from error
-
-
-def _is_checkpoint(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (MANIFEST, "state.json"))
 
 
 def _checkpoints(root: Path) -> list[Path]:

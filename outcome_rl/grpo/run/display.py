@@ -1,16 +1,13 @@
-"""Console output of a run: a progress bar on a terminal, plain lines elsewhere, and samples at the end."""
+"""Console output of a run: a progress bar on a terminal, and plain lines elsewhere."""
 
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from outcome_rl.terminal import printable
 
@@ -88,33 +85,3 @@ class Display:
             f"pass@{largest} {row['pass_at_k'][largest]:.3f}  diff@{largest} {row['diff_at_k'][largest]:.2f}  "
             f"no answer {row['no_answer_rate']:.1%}"
         )
-
-    def samples(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show sample completions below their questions, with reward, count, bonus and advantage."""
-        table = Table(
-            title=f"samples of step {rows[0]['step']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-        )
-        table.add_column("sample", overflow="fold")
-        for name in ("gold", "outcome"):
-            table.add_column(name, overflow="fold", max_width=12)
-        for name in ("reward", "count", "bonus", "advantage"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for row in rows:
-            table.add_row(
-                f"[dim]{escape(_shortened(row['question']))}[/]\n{escape(_shortened(row['completion'], end=True))}",
-                escape(_shortened(row["gold"])),
-                "none" if row["outcome"] is None else escape(_shortened(row["outcome"])),
-                f"{row['reward']:.3g}",
-                str(row["count"]),
-                f"{row['bonus']:+.3f}",
-                f"{row['advantage']:+.3f}",
-            )
-        self.console.print(table)
-
-
-def _shortened(text: str, limit: int = 120, *, end: bool = False) -> str:
-    """Return at most `limit` characters on one line, from the start or from the end."""
-    line = printable(" ".join(text.split()))
-    if len(line) <= limit:
-        return line
-    return "…" + line[-limit:] if end else line[:limit] + "…"

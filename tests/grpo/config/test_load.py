@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import cli
-from outcome_rl.grpo.config.load import load_config, settings_yaml, to_yaml
+from outcome_rl.grpo.config.load import load_config, to_yaml
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.tools.settings_file import settings_yaml
 
 REQUIRED = ("model.path=toy", "data.train_files=toy:train", "trainer.experiment_name=x")
 

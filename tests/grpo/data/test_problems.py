@@ -324,3 +324,12 @@ def test_other_sources_may_lack_the_named_columns(tmp_path: Path) -> None:
     path.write_text('{"problem": "1+1", "answer": "2"}')
     with pytest.raises(ValueError, match=r"lacks 'id' or 'question_id' or 'unique_id'"):
         load_problems([str(path)], config, named_columns=False)
+
+
+def test_no_answer_is_needed_where_a_function_decides(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": "a", "problem": "3 4 5"}\n{"id": "b", "problem": "1 2", "answer": "7"}\n')
+    with pytest.raises(ValueError, match="lacks 'answer'"):
+        load_problems([str(path)], DataConfig())
+    found = load_problems([str(path)], DataConfig(), needs_answers=False)
+    assert [problem.answer for problem in found.problems] == ["", "7"]

@@ -12,12 +12,12 @@ import pytest
 
 from outcome_rl.grpo.run.checkpoint import (
     check_same_run,
-    find_model,
     latest_checkpoint,
     mark_best,
     read_state,
     write_checkpoint,
 )
+from outcome_rl.tools.find_model import find_model
 
 
 def fill_with(text: str):  # type: ignore[no-untyped-def]

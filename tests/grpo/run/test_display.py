@@ -26,17 +26,6 @@ EVALUATION: dict[str, Any] = {
     "diff_at_k": {"1": 1.0, "2": 1.5},
     "no_answer_rate": 0.125,
 }
-SAMPLE = {
-    "step": 6,
-    "question": r"What is [bold]\frac{1}{2}[/bold] + [x]?" + " very" * 60 + " long",
-    "completion": "thinking " * 60 + r"so \boxed{[/]}",
-    "gold": "1/2",
-    "outcome": "[/]",
-    "reward": 0.0,
-    "count": 3,
-    "bonus": 0.05,
-    "advantage": -1.25,
-}
 MakeDisplay = Callable[..., tuple[Display, io.StringIO]]
 
 
@@ -108,19 +97,6 @@ def _last_frame(display: Display) -> str:
     with plain.capture() as capture:
         plain.print(display._bar.get_renderable())
     return capture.get().rstrip("\n")
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_samples_fit_and_show_text_as_it_is(width: int, make_display: MakeDisplay) -> None:
-    display, output = make_display(6, terminal=False, width=width)
-    display.samples([SAMPLE, {**SAMPLE, "outcome": None, "gold": "12345678901234567890"}])
-    text = output.getvalue()
-    assert max(map(len, text.splitlines())) <= width
-    for shown in ("samples of step 6", "[bold]", "[/]", "none", "+0.050", "-1.250"):
-        assert shown in text
-    # The end of a completion holds its answer, the start of a question what is asked.
-    assert r"\boxed{[/]}" in text.replace("\n", "")
-    assert "What is" in text
 
 
 def test_a_long_silence_is_broken_where_there_is_no_terminal() -> None:

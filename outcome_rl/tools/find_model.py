@@ -1,0 +1,38 @@
+"""Models that a command may name: a run, a checkpoint, or any other."""
+
+from pathlib import Path
+
+from outcome_rl.files import MANIFEST, is_missing_folder
+from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, check_checkpoint, latest_checkpoint
+
+
+def find_model(path: str) -> tuple[str, Path | None]:
+    """Return the model that a path stands for, and the settings file of the run that trained it.
+
+    Args:
+        path: a run's folder (its newest checkpoint), a checkpoint, its `model` folder, or any other model: a folder, a
+            hub name, or "toy".
+
+    Raises:
+        ValueError: the run has no checkpoint, its model is damaged, or a local path leads nowhere.
+    """
+    if is_missing_folder(path):
+        raise ValueError(f"{path!r} cannot be loaded: there is no such folder; give a run, a checkpoint or a model")
+    folder = Path(path)
+    if (folder / "config.yaml").is_file() and not (folder / "config.json").is_file():
+        newest = latest_checkpoint(folder / CHECKPOINTS)
+        if newest is None:
+            raise ValueError(f"{folder} is a run without a checkpoint, so it holds no model yet")
+        folder = newest
+    if _is_checkpoint(folder):
+        folder = folder / "model"
+    checkpoint = folder.absolute().parent
+    if not _is_checkpoint(checkpoint):
+        return path, None
+    check_checkpoint(checkpoint, "model/")
+    settings = checkpoint.parents[1] / "config.yaml"
+    return str(folder), settings if settings.is_file() else None
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (MANIFEST, "state.json"))

@@ -1,0 +1,62 @@
+"""Files of runs that were forged or damaged are refused by name, whatever stands in them."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import invoke
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from outcome_rl import cli
+from outcome_rl.tools.runs import FIELDS, SETTINGS, read_run
+
+ANYTHING = st.none() | st.booleans() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
+
+
+def forged(finished: Path, folder: Path, stream: str, change: Any) -> Path:
+    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("checkpoints"))
+    path = folder / f"{stream}.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    change(rows[-1])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_a_finished_run_is_read(finished: Path) -> None:
+    run = read_run(finished)
+    assert len(run.metrics) == 6
+    assert run.comparisons
+
+
+@pytest.mark.parametrize(("stream", "field"), [(stream, field) for stream, names in FIELDS.items() for field in names])
+def test_a_row_without_a_field_is_named(stream: str, field: str, finished: Path, tmp_path: Path) -> None:
+    folder = forged(finished, tmp_path / "run", stream, lambda row: row.pop(field))
+    for command in ("report", "compare"):
+        result = invoke(cli.main, command, folder)
+        assert result.exit_code == 2
+        assert f"{stream}.jsonl, row" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_field_of_another_type_is_refused(data: st.DataObject, finished: Path, tmp_path: Path) -> None:
+    stream = data.draw(st.sampled_from(["metrics", "evaluations"]))
+    field = data.draw(st.sampled_from(sorted(FIELDS[stream])))
+    value = data.draw(ANYTHING.filter(lambda value: not isinstance(value, bool | str)))
+    folder = tmp_path / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    forged(finished, folder, stream, lambda row: row.update({field: value}))
+    with pytest.raises(ValueError, match=f"{stream}.jsonl, row .* {field} is"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("text", ["[", "- a", "data: 3", *(f"{section}: null" for section in SETTINGS)])
+def test_a_forged_configuration_is_refused(text: str, finished: Path, tmp_path: Path) -> None:
+    folder = forged(finished, tmp_path / "run", "metrics", lambda row: None)
+    (folder / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.yaml"):
+        read_run(folder)
