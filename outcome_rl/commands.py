@@ -166,8 +166,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     """
     from outcome_rl.analyze import Report, analyze_file
     from outcome_rl.files import write_json
-    from outcome_rl.grpo.run.evaluation import macro_average
-    from outcome_rl.tools.sample import open_sampler, sampling_config
+    from outcome_rl.tools.sample import average_report, open_sampler, sampling_config
 
     only_our_progress()
     settings = sampling_config(model, data, config, overrides)
@@ -185,18 +184,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
                 examples={problem.id: problem.example for problem in dataset.problems},
             )
     if len(reports) > 1:
-        unscored = {name: why for report in reports.values() for name, why in report["unscored_questions"].items()}
-        doubtful = {name: why for report in reports.values() for name, why in report["doubtful_golds"].items()}
-        reports["average over the data sets"] = Report(
-            **macro_average(list(reports.values())),
-            outcome_rule=next(iter(reports.values()))["outcome_rule"],
-            labelled=0,
-            agreeing=0,
-            disagreements=[],
-            unresolved=sum(report["unresolved"] for report in reports.values()),
-            unscored_questions=unscored,
-            doubtful_golds=doubtful,
-        )
+        reports["average over the data sets"] = average_report(list(reports.values()))
     print_reports(reports)
     write_json(out / "summary.json", {"model": model, "reports": reports})
     print(f"{out}/ holds the samples and summary.json")
@@ -240,14 +228,14 @@ def compare(runs: Sequence[Path], base: Path | None, json_out: Path | None, plot
     from outcome_rl.files import write_json
     from outcome_rl.tools.compare import compare_runs, plot_comparison, print_comparison
 
-    found = compare_runs(runs, None if base is None else analyze_file(base)["pass_at_k"])
-    print_comparison(found)
+    comparison = compare_runs(runs, None if base is None else analyze_file(base)["pass_at_k"])
+    print_comparison(comparison)
     if json_out is not None:
-        write_json(json_out, found)
+        write_json(json_out, comparison)
     if plot is not None:
-        if not any(row["units"] for row in found["verdicts"]):
+        if not any(row["units"] for row in comparison["verdicts"]):
             raise ValueError("--plot: there is nothing to draw; give runs of two methods with the same seed")
-        plot_comparison(found, plot)
+        plot_comparison(comparison, plot)
 
 
 def paper(runs: Sequence[str], base: Sequence[Path], n: int | None, out: Path) -> None:

@@ -124,18 +124,18 @@ def isolated_environment() -> Iterator[None]:
     if world_size() == 1:
         yield
         return
-    before, gpu = dict(os.environ), _local_rank()
+    environment, gpu = dict(os.environ), _local_rank()
     launcher = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    for name in before:
+    for name in environment:
         if name.endswith(launcher) or name.startswith("TORCHELASTIC_"):
             del os.environ[name]
-    visible = before.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+    visible = environment.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
     os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu]
     try:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update(environment)
 
 
 def all_gather_object(call: Callable[[], T]) -> list[T]:

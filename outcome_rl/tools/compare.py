@@ -240,9 +240,9 @@ def _spread(values: Sequence[float]) -> dict[str, Any]:
     return {"mean": statistics.fmean(values), "sd": sd, "n": len(values)}
 
 
-def print_comparison(found: Mapping[str, Any]) -> None:
+def print_comparison(comparison: Mapping[str, Any]) -> None:
     """Print the tables of a comparison."""
-    methods = found["methods"]
+    methods = comparison["methods"]
     measures = list(next(iter(methods.values()))["figures"])
     rows = []
     for method, one in methods.items():
@@ -252,30 +252,38 @@ def print_comparison(found: Mapping[str, Any]) -> None:
             cells.append(f"{mean:.3f}" + ("" if sd is None else f" ± {sd:.3f}"))
         rows.append([method, str(len(one["runs"])), *cells])
     print_table(["method", "runs", *measures], rows)
-    if found["verdicts"]:
+    if comparison["verdicts"]:
         rows = [
             [row["left"], row["measure"], f"{row['mean']:+.3f}", _interval(row), str(row["units"]), row["verdict"]]
-            for row in found["verdicts"]
+            for row in comparison["verdicts"]
             if row["units"]
         ]
         print_table(
-            [f"against {found['baseline']}", "measure", "mean", "95 % interval", f"{found['unit']}s", "verdict"], rows
+            [
+                f"against {comparison['baseline']}",
+                "measure",
+                "mean",
+                "95 % interval",
+                f"{comparison['unit']}s",
+                "verdict",
+            ],
+            rows,
         )
-    if found["sampling"]:
+    if comparison["sampling"]:
         rows = [
             [str(row["k"]), f"{row['base']:.3f}", *("" if v is None else f"{v:.3f}" for v in row["methods"].values())]
-            for row in found["sampling"]
+            for row in comparison["sampling"]
         ]
         print_table(["samples per training question", "base policy", *methods], rows, numbers=True)
 
 
-def plot_comparison(found: Mapping[str, Any], out: Path) -> None:
+def plot_comparison(comparison: Mapping[str, Any], out: Path) -> None:
     """Draw the difference of each method from the baseline, a panel a measure, with its 95 % interval."""
     from matplotlib.figure import Figure
 
     from outcome_rl.tools.charts import PALETTE
 
-    rows = [row for row in found["verdicts"] if row["units"]]
+    rows = [row for row in comparison["verdicts"] if row["units"]]
     measures = list(dict.fromkeys(row["measure"] for row in rows))
     methods = list(dict.fromkeys(row["left"] for row in rows))
     figure = Figure(figsize=(2.4 * len(measures) + 1.6, 0.45 * len(methods) + 1.3), layout="constrained", dpi=150)
@@ -292,7 +300,9 @@ def plot_comparison(found: Mapping[str, Any], out: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_yticks(range(len(methods)), methods, fontsize=8)
     panels[0].set_ylim(len(methods) - 0.5, -0.5)
-    figure.supxlabel(f"difference from {found['baseline']}, mean and 95 % interval over {found['unit']}s", fontsize=8)
+    figure.supxlabel(
+        f"difference from {comparison['baseline']}, mean and 95 % interval over {comparison['unit']}s", fontsize=8
+    )
     figure.savefig(out)
 
 

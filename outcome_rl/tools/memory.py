@@ -65,7 +65,7 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
         model = AutoModelForCausalLM.from_config(shape, dtype=dtype, trust_remote_code=config.model.trust_remote_code)
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
         policy = Policy(model, tokenizer=None)
-        length = config.data.max_prompt_length + config.data.max_response_length
+        length = config.data.max_length
         batch = config.actor.ppo_micro_batch_size_per_gpu
         if config.actor.use_dynamic_bsz:
             batch = max(1, config.actor.ppo_max_token_len_per_gpu // length)

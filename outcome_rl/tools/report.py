@@ -61,9 +61,9 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     runs = [read_run(folder) for folder in folders]
     if len({run.name for run in runs}) < len(runs):
         runs = [run._replace(name=str(folder)) for run, folder in zip(runs, folders, strict=True)]
-    found = [(number, pair) for number, run in enumerate(runs) for pair in run.comparisons]
-    order = list(dict.fromkeys(pair.dataset for _, pair in found))
-    pairs = sorted(found, key=lambda one: order.index(one[1].dataset))
+    numbered = [(number, pair) for number, run in enumerate(runs) for pair in run.comparisons]
+    order = list(dict.fromkeys(pair.dataset for _, pair in numbered))
+    pairs = sorted(numbered, key=lambda one: order.index(one[1].dataset))
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template.filters["counted"] = counted
     page = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
+from outcome_rl.analyze import Report
 from outcome_rl.files import drop_partial_row, read_rows, write_json
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
@@ -18,6 +20,7 @@ from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run
+from outcome_rl.grpo.run.evaluation import macro_average
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.comparisons import Progress
@@ -142,3 +145,20 @@ def open_sampler(
         sets = [tokenize(dataset, policy.tokenizer, config.data) for dataset in sets]
         with closing(engine_class.open(policy, config)) as engine:
             yield Sampler(engine, config, with_text=with_text), sets
+
+
+def average_report(reports: Sequence[Report]) -> Report:
+    """Average the reports of several data sets; what is no metric is summed, or joined."""
+    average: dict[str, Any] = {**macro_average(reports)}
+    for name in [name for name in reports[0] if name not in average]:
+        values: list[Any] = [report[name] for report in reports]  # type: ignore[literal-required]
+        match values[0]:
+            case str():
+                average[name] = values[0]  # the outcome rule, which all share
+            case dict():
+                average[name] = {key: value for entries in values for key, value in entries.items()}
+            case list():
+                average[name] = [item for items in values for item in items]
+            case _:
+                average[name] = sum(values)
+    return cast(Report, average)

@@ -73,12 +73,12 @@ def load_problems(
             seen_at.setdefault(problem.id, where)
     if dropped:
         logger.warning("%d problems have an empty answer and are left out: %s", len(dropped), _some(dropped))
-    chosen = _limited(tuple(problems.values()), max_samples, config.max_samples_seed)
-    if not chosen:
+    used = _limited(tuple(problems.values()), max_samples, config.max_samples_seed)
+    if not used:
         raise ValueError(f"{', '.join(sources)}: no problems")
-    contents = [(p.id, p.problem, p.answer, p.messages)[: 4 if p.messages else 3] for p in chosen]
+    contents = [(p.id, p.problem, p.answer, p.messages)[: 4 if p.messages else 3] for p in used]
     digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
-    return ProblemSet(name=set_name(sources), problems=chosen, fingerprint=digest, id_source=" and ".join(id_sources))
+    return ProblemSet(name=set_name(sources), problems=used, fingerprint=digest, id_source=" and ".join(id_sources))
 
 
 def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tuple[Problem, ...]:

@@ -33,6 +33,6 @@ class TransformersEngine(RolloutEngine):
         rollouts: list[Rollout] = []
         with self.policy.summon_full_params():
             for start in range(0, len(seeds), self.micro_batch_size):
-                chosen = slice(start, start + self.micro_batch_size)
-                rollouts += decode(self.policy, repeated[chosen], seeds[chosen], sampling, max_tokens)
+                rows = slice(start, start + self.micro_batch_size)
+                rollouts += decode(self.policy, repeated[rows], seeds[rows], sampling, max_tokens)
         return rollouts

@@ -47,10 +47,10 @@ def check_vllm() -> None:
     """
     version = package_versions()["vllm"]
     wanted = f">={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is None:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None:
         obstacle = ", but vLLM is not installed here"
-    elif not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
+    elif not OLDEST <= (int(numbers[1]), int(numbers[2])) <= NEWEST:
         obstacle = f" works with vLLM {wanted}, and {version} is installed"
     else:
         return
@@ -125,7 +125,7 @@ class VllmEngine(RolloutEngine):
                     model=policy.model.name_or_path,
                     trust_remote_code=config.model.trust_remote_code,
                     dtype=config.model.dtype,
-                    max_model_len=data.max_prompt_length + data.max_response_length,
+                    max_model_len=data.max_length,
                     max_num_seqs=rollout.micro_batch_size,
                     gpu_memory_utilization=rollout.gpu_memory_utilization,
                     enforce_eager=rollout.enforce_eager,
@@ -273,15 +273,15 @@ def _weights_of(policy: Policy, config: TrainConfig) -> dict[str, Any]:
 @contextmanager
 def _variable(name: str, value: str) -> Iterator[None]:
     """Set an environment variable for processes that are started here."""
-    before = os.environ.get(name)
+    previous = os.environ.get(name)
     os.environ[name] = value
     try:
         yield
     finally:
-        if before is None:
+        if previous is None:
             del os.environ[name]
         else:
-            os.environ[name] = before
+            os.environ[name] = previous
 
 
 @contextmanager
@@ -291,8 +291,8 @@ def _hidden_from_ctrl_c() -> Iterator[None]:
     A terminal sends it to the whole process group, but the trainer finishes its step, and needs the engine for that.
     """
     resource_tracker.ensure_running()  # starting it later would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)

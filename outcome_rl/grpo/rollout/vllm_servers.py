@@ -133,13 +133,13 @@ class Servers:
 
         def request(index: int) -> Any:
             with self._lock:
-                chosen = min(self.servers, key=lambda server: server.in_progress)
-                chosen.in_progress += 1
+                least_busy = min(self.servers, key=lambda server: server.in_progress)
+                least_busy.in_progress += 1
             try:
-                return _attempt(chosen, lambda server: call(server, index))
+                return _attempt(least_busy, lambda server: call(server, index))
             finally:
                 with self._lock:
-                    chosen.in_progress -= 1
+                    least_busy.in_progress -= 1
 
         pool = ThreadPoolExecutor(min(count, concurrency * len(self.servers)))
         try:
@@ -287,7 +287,7 @@ class ServersEngine(RolloutEngine):
             started = server.get("/server_info?config_format=json")["vllm_config"]
         except ServerFailed as error:
             raise ServerFailed(f"{error}; start it with the environment variable VLLM_SERVER_DEV_MODE=1") from error
-        found = started["model_config"] | {"backend": (started["weight_transfer_config"] or {}).get("backend")}
+        options = started["model_config"] | {"backend": (started["weight_transfer_config"] or {}).get("backend")}
         wanted = {
             "dtype": (f"torch.{config.model.dtype}", f"--dtype {config.model.dtype}"),
             "logprobs_mode": ("processed_logprobs", "--logprobs-mode processed_logprobs"),
@@ -297,10 +297,9 @@ class ServersEngine(RolloutEngine):
                 f"""--weight-transfer-config '{{"backend": "{name}"}}'""",
             ),
         }
-        wrong = [f"{option} (has {found[key]})" for key, (value, option) in wanted.items() if found[key] != value]
-        length = config.data.max_prompt_length + config.data.max_response_length
-        if found["max_model_len"] < length:
-            wrong.append(f"--max-model-len {length} (has {found['max_model_len']})")
+        wrong = [f"{option} (has {options[key]})" for key, (value, option) in wanted.items() if options[key] != value]
+        if options["max_model_len"] < config.data.max_length:
+            wrong.append(f"--max-model-len {config.data.max_length} (has {options['max_model_len']})")
         if wrong:
             raise ServerFailed(f" must be started with {', '.join(wrong)}")
         server.workers = int(server.get("/get_world_size")["world_size"])

@@ -93,8 +93,8 @@ def find_run(config: TrainConfig) -> tuple[Path | None, bool]:
 
 def latest_checkpoint(root: Path) -> Path | None:
     """Return the newest complete checkpoint of a run."""
-    found = _checkpoints(root)
-    return found[-1] if found else None
+    checkpoints = _checkpoints(root)
+    return checkpoints[-1] if checkpoints else None
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
@@ -149,8 +149,8 @@ def check_checkpoint(checkpoint: Path, part: str = "") -> None:
     try:
         check_folder(checkpoint, part, closed="model")
     except (OSError, ValueError) as error:  # also a disk that cannot be read
-        found = _checkpoints(checkpoint.parent)
-        earlier = found[: found.index(checkpoint)] if checkpoint in found else []
+        checkpoints = _checkpoints(checkpoint.parent)
+        earlier = checkpoints[: checkpoints.index(checkpoint)] if checkpoint in checkpoints else []
         otherwise = f"continue from {earlier[-1].name}" if earlier else "start again, since there is no earlier one"
         raise ValueError(
             f"{error}. Restore {checkpoint} from a copy, or remove this checkpoint to {otherwise}"

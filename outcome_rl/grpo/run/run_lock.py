@@ -48,12 +48,12 @@ def collect_signals() -> Iterator[list[int]]:
 
     def note(signum: int, frame: FrameType | None) -> None:
         received.append(signum)
-        signal.signal(signal.SIGINT, before[signal.SIGINT])  # a second Ctrl-C stops immediately
+        signal.signal(signal.SIGINT, handlers[signal.SIGINT])  # a second Ctrl-C stops immediately
         logger.warning("%s: stopping with a checkpoint after the current step or data set", signal.Signals(signum).name)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield received
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
