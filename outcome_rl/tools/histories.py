@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
 from outcome_rl.tools.compare import identify, last_rows_of_epochs
-from outcome_rl.tools.report import Run, read_run
+from outcome_rl.tools.runs import Run, read_run
 
 Rows = dict[int, dict[str, Any]]  # step -> name -> value
 _VERL_VALIDATION = re.compile(
