@@ -12,7 +12,7 @@ ARGS   ?=
 .PHONY: help install train reproduce-quick mechanism bandits smollm2 test test-gpu check-gpu test-smollm2 test-vllm test-integrations check-native bench pages docs lint clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## Make .venv with the package, editable, and everything the tests need, at the pinned versions
 	@$(BIN)/python -c "from outcome_rl_kernels.backends import native_obstacle; print(native_obstacle() or 'the native library is available')"

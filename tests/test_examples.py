@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from outcome_rl import Explorer
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Written from the README alone: train, save, load, and continue with equal counts.
@@ -46,6 +48,18 @@ def test_bare_loop() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["step 1", "step 2"]
+
+
+@pytest.mark.slow
+def test_grpo_in_one_file(tmp_path: Path) -> None:
+    """Here with `generate`; tests/vllm run it with vLLM."""
+    path = ROOT / "examples" / "grpo_vllm.py"
+    assert len(path.read_text().splitlines()) <= 300
+    options = ["--steps", "2", "--questions", "4", "--engine", "transformers", "--out", tmp_path / "out"]
+    done = subprocess.run([sys.executable, path, *options], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[0] for line in done.stdout.splitlines()[:2]] == ["step 1", "step 2"]
+    assert int(Explorer.load(tmp_path / "out" / "exploration").counts.items().counts.sum()) == 2 * 4 * 8
 
 
 @pytest.mark.parametrize(

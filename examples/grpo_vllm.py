@@ -1,0 +1,270 @@
+"""GRPO with outcome-based exploration in one file: vLLM samples, `Explorer` scores, the fused loss trains.
+
+    python examples/grpo_vllm.py                                            # the toy policy, a minute on a CPU
+    python examples/grpo_vllm.py --model Qwen/Qwen2.5-1.5B --data math.jsonl --device cuda --engine vllm
+
+`--data` holds a JSON object a line: id, problem, answer. One process, one device: vLLM runs in this process and takes
+the weights from memory before every rollout. `--engine transformers` samples with `generate` where vLLM is not
+installed.
+
+    questions --engine--> responses --explorer--> advantages + bonuses --fused loss--> gradient --AdamW--> policy
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from outcome_rl import Explorer, linear_policy_loss
+from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.toy import DialectTask, policy_dir
+
+PROMPT = "{problem}\nReason step by step, and put the final answer within \\boxed{{}}."
+
+
+class Response(NamedTuple):
+    """A sampled response: its prompt, its tokens (with the end token, if it ended), and their log-probabilities."""
+
+    prompt_ids: list[int]
+    token_ids: list[int]
+    logps: list[float]  # by the engine, at the temperature of sampling
+
+
+Generate = Callable[[Sequence[list[int]], int], list[Response]]  # (prompts, seed) -> n responses to each, in order
+
+
+def main() -> None:
+    """Parse the command line and train."""
+    options = parse()
+    torch.manual_seed(options.seed)
+    dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    options.pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).to(options.device)
+    model.eval()  # dropout would make the policy of the update another than that of the rollout
+    problems = read_problems(options)
+    explorer = Explorer(bonus=options.bonus, coef=options.coef, device=options.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.0)
+    open_engine = vllm_engine if options.engine == "vllm" else transformers_engine
+    generate = open_engine(model, tokenizer, dtype, options)
+    for step, batch in zip(range(1, options.steps + 1), batches(problems, options), strict=False):
+        start = time.perf_counter()
+        prompts = [encode(tokenizer, row["problem"], options) for row in batch]
+        responses = generate(prompts, options.seed + step)
+        sampled = time.perf_counter()
+        rows = [row for row in batch for _ in range(options.n)]
+        texts = [decode_completion(tokenizer, one.token_ids) for one in responses]
+        scored = explorer.score([row["id"] for row in rows], texts, [row["answer"] for row in rows])
+        answer_mask = scored.answer_mask(tokenizer, [one.token_ids for one in responses])
+        metrics = update(model, optimizer, responses, scored, answer_mask, dtype, options)
+        found = {name: scored.metrics[name] for name in SHOWN} | metrics
+        seconds = f"rollout {sampled - start:.1f} s, update {time.perf_counter() - sampled:.1f} s"
+        print(f"step {step}: " + ", ".join(f"{k.split('/')[-1]} {v:.4f}" for k, v in found.items()), seconds, sep="; ")
+    if options.out:
+        model.to(dtype).save_pretrained(options.out)
+        tokenizer.save_pretrained(options.out)
+        explorer.save(options.out / "exploration")  # Explorer.load continues the counts
+        print(f"{options.out}/ holds the model and the counts")
+
+
+STALE = 0.05  # nats a token in the mean; rounding to bfloat16 explains less
+SHOWN = ("outcomes/correct_rate", "outcomes/distinct_in_group", "exploration/solved_fraction")
+
+
+def update(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    responses: Sequence[Response],
+    scored: Any,
+    answer_mask: Tensor,
+    dtype: torch.dtype,
+    options: argparse.Namespace,
+) -> dict[str, float]:
+    """Take one step on all responses, a micro-batch at a time, and return its metrics.
+
+    The loss is the mean over the tokens of the whole batch, whatever the micro-batches. With vLLM the ratio is that of
+    the policy to the engine, whose arithmetic differs; without, the step is on-policy, and the ratio is 1.
+    """
+    tokens = sum(len(one.token_ids) for one in responses)
+    loss, difference = 0.0, 0.0
+    for first in range(0, len(responses), options.micro_batch):
+        part = slice(first, first + options.micro_batch)
+        ids, attention, labels, mask, logps = padded(responses[part], options.pad_id, model.device)
+        width = labels.shape[1]
+        positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
+        with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+            hidden = model.get_decoder()(ids, attention_mask=attention, position_ids=positions).last_hidden_state
+            output = linear_policy_loss(
+                hidden[:, -width - 1 : -1],
+                model.get_output_embeddings().weight,
+                labels,
+                scored.advantages[part],
+                mask,
+                bonuses=scored.bonuses[part],
+                answer_mask=answer_mask[part, :width].to(model.device),
+                old_logps=logps if options.engine == "vllm" else None,
+                normalizer=tokens,
+            )
+        output.loss.backward()
+        loss += float(output.loss.detach())
+        computed = mask & (output.logps != 0)  # groups without a signal are not computed
+        difference += float(((output.logps - logps).abs() * computed).sum()) / tokens
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    if options.engine == "vllm" and difference > STALE:
+        print(f"warning: log-probabilities of vLLM and of the policy differ by {difference:.3f}: are its weights old?")
+    found = {"loss": loss, "grad_norm": float(norm)}
+    return found | ({"logp_difference": difference} if options.engine == "vllm" else {})
+
+
+def padded(
+    responses: Sequence[Response], pad: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Pad prompts on the left and completions on the right.
+
+    Returns:
+        Token ids and attention mask (N, P + T); labels, mask and the engine's log-probabilities of completions (N, T).
+    """
+    before = max(len(one.prompt_ids) for one in responses)
+    after = max(len(one.token_ids) for one in responses)
+    ids, attention, mask, logps = [], [], [], []
+    for prompt, tokens, own in responses:
+        left, right = before - len(prompt), after - len(tokens)
+        ids.append([pad] * left + prompt + tokens + [pad] * right)
+        attention.append([0] * left + [1] * (len(prompt) + len(tokens)) + [0] * right)
+        mask.append([True] * len(tokens) + [False] * right)
+        logps.append(own + [0.0] * right)
+    sequences = torch.tensor(ids, device=device)
+    made = (torch.tensor(values, device=device) for values in (attention, mask, logps))
+    attention_mask, completion_mask, sampled = made
+    return sequences, attention_mask, sequences[:, before:], completion_mask, sampled
+
+
+def vllm_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argparse.Namespace) -> Generate:
+    """Start vLLM in this process, with the weights of the policy before every call."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that it reads the policy's weights from memory
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+    from vllm import LLM, SamplingParams
+
+    engine = LLM(
+        model=options.model,
+        dtype=dtype,
+        max_model_len=options.max_prompt + options.max_tokens,
+        gpu_memory_utilization=0.4,
+        enforce_eager=options.device == "cpu",
+        enable_chunked_prefill=options.device != "cpu",
+        generation_config="vllm",
+        logprobs_mode="processed_logprobs",
+    )
+
+    def generate(prompts: Sequence[list[int]], seed: int) -> list[Response]:
+        weights = ((name, weight.detach()) for name, weight in model.named_parameters())  # a tied one occurs once
+        engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        if options.device == "cpu" and model.config.tie_word_embeddings:
+            engine.apply_model(repack_head)
+        engine.reset_prefix_cache()  # its keys and values are of the old weights
+        sampling = SamplingParams(n=options.n, temperature=1.0, max_tokens=options.max_tokens, logprobs=0, seed=seed)
+        requests = [{"prompt_token_ids": ids} for ids in prompts]
+        return [
+            Response(
+                list(request.prompt_token_ids),
+                list(output.token_ids),
+                [position[token].logprob for token, position in zip(output.token_ids, output.logprobs, strict=True)],
+            )
+            for request in engine.generate(requests, sampling, use_tqdm=False)
+            for output in request.outputs
+        ]
+
+    return generate
+
+
+def repack_head(model: Any) -> None:
+    """Repack a head that is tied to the embedding: on a CPU, vLLM 0.32 keeps the old one when weights are reloaded."""
+    head = model.lm_head
+    head.quant_method.process_weights_after_loading(head)
+
+
+def transformers_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argparse.Namespace) -> Generate:
+    """Sample with `generate` of transformers: slow, exact, and everywhere."""
+
+    @torch.no_grad()
+    def generate(prompts: Sequence[list[int]], seed: int) -> list[Response]:
+        torch.manual_seed(seed)
+        batch = tokenizer.pad({"input_ids": list(prompts)}, padding_side="left", return_tensors="pt").to(model.device)
+        sequences = model.generate(
+            **batch, do_sample=True, top_k=0, max_new_tokens=options.max_tokens, num_return_sequences=options.n
+        )
+        completions = sequences[:, batch["input_ids"].shape[1] :].tolist()
+        end = tokenizer.eos_token_id
+        cut = [ids[: ids.index(end) + 1] if end in ids else ids for ids in completions]
+        repeated = [ids for ids in prompts for _ in range(options.n)]
+        # The engine is the policy: its log-probabilities are those of the update, so there is nothing to correct.
+        return [Response(prompt, ids, [0.0] * len(ids)) for prompt, ids in zip(repeated, cut, strict=True)]
+
+    return generate
+
+
+def encode(tokenizer: Any, problem: str, options: argparse.Namespace) -> list[int]:
+    """Return the tokens of a prompt, in the model's chat template if it has one."""
+    if options.data is None:  # the toy policy knows bare problems
+        return list(tokenizer(problem)["input_ids"])
+    text = PROMPT.format(problem=problem)
+    if tokenizer.chat_template is None:
+        return list(tokenizer(text)["input_ids"])
+    messages = [{"role": "user", "content": text}]
+    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"])
+
+
+def read_problems(options: argparse.Namespace) -> list[dict[str, str]]:
+    """Read the problems; ids must be stable, because counts belong to them."""
+    if options.data is None:
+        return DialectTask().problems("train")
+    rows = [json.loads(line) for line in options.data.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if missing := [number for number, row in enumerate(rows, 1) if not {"id", "problem", "answer"} <= row.keys()]:
+        raise SystemExit(f"{options.data}, row {missing[0]}: each row needs id, problem and answer")
+    return rows
+
+
+def batches(problems: Sequence[dict[str, str]], options: argparse.Namespace) -> Iterator[list[dict[str, str]]]:
+    """Yield batches of questions, every epoch in a new order."""
+    generator = torch.Generator().manual_seed(options.seed)
+    while True:
+        order = torch.randperm(len(problems), generator=generator).tolist()
+        for first in range(0, len(order) - options.questions + 1, options.questions):
+            yield [problems[i] for i in order[first : first + options.questions]]
+
+
+def parse() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=str(policy_dir()), help="folder or hub name (the toy policy)")
+    parser.add_argument("--data", type=Path, help="problems as JSON lines (the toy task)")
+    engine = "vllm" if find_spec("vllm") else "transformers"
+    parser.add_argument("--engine", choices=("vllm", "transformers"), default=engine, help="%(default)s here")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--bonus", default="ucb_con", help="%(default)s; none, ucb, ucb_mean, batch, ...")
+    parser.add_argument("--coef", type=float, default=0.2, help="coefficient of the bonus (%(default)s)")
+    parser.add_argument("--steps", type=int, default=20, help="%(default)s")
+    parser.add_argument("--questions", type=int, default=32, help="in a step (%(default)s)")
+    parser.add_argument("--n", type=int, default=8, help="responses to a question (%(default)s)")
+    parser.add_argument("--micro-batch", type=int, default=64, help="responses in a backward pass (%(default)s)")
+    parser.add_argument("--lr", type=float, default=2e-4, help="%(default)s; 1e-6 for a large model")
+    parser.add_argument("--max-prompt", type=int, default=512, help="tokens (%(default)s)")
+    parser.add_argument("--max-tokens", type=int, default=16, help="of a response (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for the trained model and the counts")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
