@@ -29,6 +29,7 @@ from outcome_rl_kernels.loss.api import LossOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 README = DOCS.parent / "README.md"
+RESULTS = DOCS.parent / "bench" / "results"
 BANDITS, PAPER = (DOCS.parent / "experiments" / name for name in ("bandits", "paper"))
 
 
@@ -60,12 +61,18 @@ def _arguments(function: object) -> list[str]:
     return [*names[:-1], *LossOptions.__annotations__] if names[-1] == "options" else names
 
 
-def test_readme_loop_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) == 1
+def test_the_readmes_snippet_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    exec(block, {})
+    shown = re.findall(r"seen\(\"q1\"\)\) +# (.*)", block)
+    assert shown == [capsys.readouterr().out.splitlines()[-1]]
+
+
+def test_the_loop_of_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, loop = re.findall(r"```python\n(.*?)```", (DOCS / "quickstart.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(blocks[0], names)
+    exec(loop, names)
     explorer = names["explorer"]
     assert len(explorer.solved) == 20
     assert sum(count for _, count in explorer.seen(names["problem"]["id"])) == 8
@@ -83,46 +90,57 @@ def test_outcomes_page_runs() -> None:
     assert names["explorer"].matcher.rule == "function/my_module:verdict/1"
 
 
-def test_readme_figures_are_those_of_the_pages() -> None:
-    text = " ".join(README.read_text().split())
+def test_the_readmes_table_holds_the_figures_of_the_result_files() -> None:
+    rows = {cells[0]: cells[1:] for cells in _table(README.read_text())}
     hard = levels.results("hard")
-    shares = {
-        method: statistics.fmean(decided.values(hard, method, solved))
+    base, grpo, ucb_con, batch = (
+        f"{statistics.fmean(decided.values(hard, method, solved)):.0%}"
         for method in ("base", "none", "ucb_con", "batch")
-    }
-    shown = (
-        "GRPO solves {none:.0%} in training, UCB-Con {ucb_con:.0%}, Batch {batch:.0%}, and the base policy with as "
-        "many samples {base:.0%}"
     )
-    assert shown.format(**shares) in text
+    ours, theirs, _ = rows["questions solved in training that the base policy fails 512 times"]
+    assert (ours, theirs) == (f"UCB-Con {ucb_con}, Batch {batch}", f"GRPO {grpo}, as many base samples {base}")
+    ours, theirs, _ = rows["policy loss, forward and backward"]
+    for text, name in ((ours, "outcome_rl"), (theirs, "TRL selective log-softmax")):
+        ratio, memory = _cells("losses.md", name)[0][0].split(" x, ")
+        assert f"{ratio} x" in text
+        assert memory in text
+    step = json.loads((RESULTS / "step-cpu-smollm2.json").read_text())["figures"]["smollm2"]
+    seconds = {name: f"{step[name]['step']['median_ms'] / 1000:.0f} s" for name in ("outcome_rl", "TRL")}
+    ours, theirs, _ = rows["a GRPO step of SmolLM2-135M"]
+    assert (ours, theirs) == (seconds["outcome_rl"], f"TRL {seconds['TRL']}")
+    pairs, speeds = _cells("outcomes.md", "outcome_rl")
+    ratios = [round(float(cell.split(", ")[1].removesuffix(" x"))) for cell in speeds]
+    ours, theirs, _ = rows["comparing answers"]
+    assert ours == f"{min(ratios)} to {max(ratios)} x as fast, {pairs[0]} of labelled pairs right"
+    assert theirs == f"math-verify, {_cells('outcomes.md', 'math-verify')[0][0]}"
+
+
+def test_the_readmes_other_figures_are_those_of_the_result_files() -> None:
+    text = " ".join(README.read_text().split())
     means = {
         (row["left"], row["measure"], row["split"]): (statistics.fmean(row["differences"]), row["word"])
         for row in levels.language_model_rows()
         if row["differences"] and row["right"] in ("base", "none")
     }
     changes = {key: f"{abs(mean):.3f}".lstrip("0") for key, (mean, _) in means.items()}
-    assert f"GRPO's test pass@1 falls by {changes['none', 'final pass@1', 'hard'][:3]}" in text
-    rises, falls = (changes["none", f"final pass@{k}", "medium"][:3] for k in (1, 32))
-    back = changes["batch", "final pass@32", "medium"]
-    assert f"pass@1 rises by {rises} and its pass@32 falls by {falls}, of which Batch wins back {back}" in text
+    for method, measure, split, digits in (
+        ("none", "final pass@1", "hard", 3),
+        ("none", "final pass@1", "medium", 3),
+        ("none", "final pass@32", "medium", 3),
+        ("batch", "final pass@32", "medium", 4),
+    ):
+        assert f" {changes[method, measure, split][:digits]}" in text
     tests = [key for key in means if key[0].startswith("ucb") and "pass@" in key[1] and key[2] == "medium"]
     assert {means[key][1] for key in tests} == {"undecided"}
-    for name in ("outcome_rl", "TRL selective log-softmax"):
-        ratio, memory = _cells("losses.md", name)[0][0].split(" x, ")
-        assert f"{ratio} times" in text
-        assert f"in {memory}" in text
-    records = DOCS.parent / "bench" / "results"
-    decoding = json.loads((records / "decoding-cpu.json").read_text())["figures"]
-    ours, theirs, peer = (decoding[name]["tokens_per_s"] for name in ("outcome_rl", "vLLM", "transformers"))
-    assert f"sampling is {ours / theirs:.1f} times as fast as vLLM's CPU build and {ours / peer:.1f} times" in text
-    of_smollm2 = json.loads((records / "step-cpu-smollm2.json").read_text())["figures"]["smollm2"]
-    ours, theirs = (of_smollm2[name]["step"]["median_ms"] / 1000 for name in ("outcome_rl", "TRL"))
-    assert f"A GRPO step of SmolLM2-135M takes {ours:.0f} s on one CPU thread, TRL's {theirs:.0f} s" in text
-    pairs, speeds = _cells("outcomes.md", "outcome_rl")
-    ratios = [round(float(cell.split(", ")[1].removesuffix(" x"))) for cell in speeds]
-    assert f"{min(ratios)} to {max(ratios)} times faster" in text
-    assert f"agrees with {pairs[0]} of" in text
-    assert f"math-verify with {_cells('outcomes.md', 'math-verify')[0][0]}" in text
+    decoding = json.loads((RESULTS / "decoding-cpu.json").read_text())["figures"]
+    ours, theirs, baseline = (decoding[name]["tokens_per_s"] for name in ("outcome_rl", "vLLM", "transformers"))
+    assert f"{ours / theirs:.1f} times as fast as vLLM" in text
+    assert f"{ours / baseline:.1f} times as `generate`" in text
+
+
+def _table(text: str) -> list[list[str]]:
+    """Return the cells of all rows of the tables of a page."""
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
 
 
 def _cells(page: str, row: str) -> list[list[str]]:
