@@ -31,6 +31,8 @@ _CPU_PART_ROWS = 4096
 # A product with H = 4096 columns has 16 tiles for each 128 rows: 1024 rows keep the 132 multiprocessors of an H200 busy
 # once, 4506 rows four times and a third. Row kernels, too, load 16 bytes at a time only from the start of a tile.
 _TILE_ROWS = (1024, 128)
+# On a GPU rows of the workspace begin at multiples of this, since products are slow where leading dimensions are odd.
+_STRIDE = 64
 
 
 class LogitChunks:
@@ -58,7 +60,12 @@ class LogitChunks:
             if weight.device.type != "cpu":
                 workspace_bytes = min(_GPU_WORKSPACE_BYTES, _GPU_CHUNK_ROWS * row_bytes)
         rows = len(head.hidden)
-        self._size = _chunk_size(rows, max(1, workspace_bytes // row_bytes))
+        most, on_gpu = max(1, workspace_bytes // row_bytes), weight.device.type != "cpu"
+        self._size = _chunk_size(rows, most, tiles=on_gpu)
+        # Rounded up, so that the blocks of micro-batches of different lengths can be used again.
+        self._room = (
+            max(self._size, min(-(-self._size // _TILE_ROWS[0]) * _TILE_ROWS[0], most)) if on_gpu else self._size
+        )
         self._slices = [slice(start, min(start + self._size, rows)) for start in range(0, rows, self._size or 1)]
 
     def __len__(self) -> int:
@@ -67,7 +74,7 @@ class LogitChunks:
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
         hidden_RH, weight, bias = self._head
         if self._workspace is None:  # once: a caller that iterates again may still hold the last chunk
-            self._workspace = weight.new_empty(self._size, weight.shape[0], dtype=self._dtype)
+            self._workspace = self._new_rows(self._dtype)
         for rows in self._slices:
             logits_CV = self._workspace[: rows.stop - rows.start]
             _logits(hidden_RH[rows], weight, bias, out=logits_CV)
@@ -80,8 +87,14 @@ class LogitChunks:
             if logits_CV.dtype == weight.dtype:
                 return logits_CV
             # Float32 logits of half-precision operands: their gradients are operands again.
-            self._gradients = weight.new_empty(self._size, weight.shape[0])
+            self._gradients = self._new_rows(weight.dtype)
         return self._gradients[: len(logits_CV)]
+
+    def _new_rows(self, dtype: torch.dtype) -> Tensor:
+        weight = self._head.weight
+        vocabulary = weight.shape[0]
+        stride = vocabulary if weight.device.type == "cpu" else -(-vocabulary // _STRIDE) * _STRIDE
+        return weight.new_empty(self._room, stride, dtype=dtype)[:, :vocabulary]
 
 
 class HeadGradients:
@@ -152,13 +165,20 @@ def empty_gradients(head: Head, wants: Wants) -> tuple[Tensor, ...]:
     )
 
 
-def _chunk_size(rows: int, most: int) -> int:
-    """Return the rows of a chunk: all, or those of equal chunks, rounded up to whole tiles where `most` allows it."""
+def _chunk_size(rows: int, most: int, *, tiles: bool) -> int:
+    """Return the rows of a chunk: all, or those of equal chunks, rounded up to whole tiles where `most` allows it.
+
+    With `tiles`, one more chunk is taken rather than chunks of another size than whole tiles.
+    """
     if rows <= most:
         return rows
-    equal = -(-rows // -(-rows // most))
-    whole = (-(-equal // tile) * tile for tile in _TILE_ROWS)
-    return next((size for size in whole if size <= most), equal)
+    chunks = -(-rows // most)
+    for count in (chunks, chunks + 1) if tiles else (chunks,):
+        equal = -(-rows // count)
+        for tile in _TILE_ROWS:
+            if (size := -(-equal // tile) * tile) <= most:
+                return size
+    return -(-rows // chunks)
 
 
 def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:

@@ -345,11 +345,17 @@ def _sum(columns_3R: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _register(
-    name: str, arguments: str, body: Callable[..., Any], fake: Callable[..., Any], results: int, mutates: str = ""
+    name: str,
+    arguments: str,
+    body: Callable[..., Any],
+    fake: Callable[..., Any],
+    results: int,
+    mutates: str = "",
+    tags: tuple[torch.Tag, ...] = (),
 ) -> None:
     schema = f"({arguments}, {SCHEMA}) -> ({', '.join(['Tensor'] * results)})"
     operator = torch.library.custom_op(
-        f"outcome_rl::{name}", body, mutates_args=[mutates] if mutates else (), schema=schema
+        f"outcome_rl::{name}", body, mutates_args=[mutates] if mutates else (), schema=schema, tags=tags
     )
     operator.register_fake(fake)
 
@@ -412,6 +418,7 @@ _register(
     _linear_operator,
     _linear_fake,
     results=5,
+    tags=(torch.Tag.cudagraph_unsafe,),  # it may wait for the number of rows, which a capture refuses
 )
 _register("policy_loss", "Tensor logits, str impl, bool wants_grad", _logits_operator, _logits_fake, results=3)
 _register("policy_loss_", "Tensor(a!) logits, str impl", _logits_operator_, _logits_fake_, results=2, mutates="logits")

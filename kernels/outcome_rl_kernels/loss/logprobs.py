@@ -214,7 +214,10 @@ _ARGUMENTS = (
 )
 
 
-@torch.library.custom_op("outcome_rl::linear_logprobs", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
+_TAGS = (torch.Tag.cudagraph_unsafe,)  # with a mask they wait for the number of rows, which a capture refuses
+
+
+@torch.library.custom_op("outcome_rl::linear_logprobs", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor", tags=_TAGS)
 def _forward(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
     mask_N, labels_N, *options = arguments
     return _values(Head(hidden_NH, weight, bias), mask_N, labels_N, _Options(*options), whole_head(weight))
@@ -229,6 +232,7 @@ def _(hidden_NH: Tensor, *arguments: Any) -> Tensor:
     "outcome_rl::linear_logprobs_backward",
     mutates_args=(),
     schema=f"(Tensor grads, {_ARGUMENTS}, bool[] wants) -> (Tensor, Tensor, Tensor)",
+    tags=_TAGS,
 )
 def _backward(
     grads_2N: Tensor, hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any

@@ -164,7 +164,7 @@ class SupportKernels(Protocol):
         """
 
 
-def _kernels(impl: str) -> SupportKernels:
+def support_kernels(impl: str) -> SupportKernels:
     if impl == "native":
         return support_cpu
     from outcome_rl_kernels.loss import support_triton  # not above: triton is heavy, and on Linux only
@@ -188,7 +188,9 @@ def _forward(
     support = Support(offsets, token_ids)
     entries, is_duplicate_E = _entries(support, active_N, weight.shape[0])
     logits_E = (
-        _kernels(impl).kept_logits(hidden_NH.contiguous(), weight.contiguous(), entries.rows_E, entries.ids_E).double()
+        support_kernels(impl)
+        .kept_logits(hidden_NH.contiguous(), weight.contiguous(), entries.rows_E, entries.ids_E)
+        .double()
     )
     is_valid_E = (token_ids >= 0) & (token_ids < weight.shape[0])
     if bias is not None:
@@ -228,7 +230,7 @@ def _gradients(
     impl: str,
     wants: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    entries, kernels, wanted = _Entries(*entries_3E.unbind()), _kernels(impl), Wants(*wants)
+    entries, kernels, wanted = _Entries(*entries_3E.unbind()), support_kernels(impl), Wants(*wants)
     logp_grads_E, entropy_grads_E = (grads_2N / temperature)[:, entries.rows_E].unbind()
     at_label_E = entries.ids_E == labels_N[entries.rows_E]
     entropies_E = values_2N[1][entries.rows_E]

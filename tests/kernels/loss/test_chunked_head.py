@@ -57,6 +57,27 @@ def test_chunks_cover_the_rows_within_the_workspace(rows: int, workspace_rows: f
         torch.testing.assert_close(torch.cat([logits for *_, logits in seen]), hidden @ weight.T + bias)
 
 
+@pytest.mark.parametrize(
+    ("rows", "most_rows", "size", "room"),
+    [
+        (16384, 2790, 2432, 2790),  # seven chunks of 19 tiles of 128 rows rather than six of 2731 rows
+        (16384, 8192, 8192, 8192),
+        (900, 4096, 900, 1024),  # the next micro-batch may have 1000 rows, and use the same block of memory
+        (900, 960, 900, 960),
+        (100, 64, 50, 64),  # no whole tile has room
+    ],
+)
+def test_chunks_on_a_gpu_have_whole_tiles_and_rows_aligned_to_128_bytes(
+    rows: int, most_rows: int, size: int, room: int
+) -> None:
+    hidden, weight = (torch.empty(count, H, dtype=torch.bfloat16, device="meta") for count in (rows, V))
+    chunks = LogitChunks(Head(hidden, weight, None), most_rows * V * 2, fp32_logits=False, widest=V)
+    logits = next(logits for _, logits in chunks)
+    assert logits.shape == (size, V)
+    assert logits.stride() == (64, 1)
+    assert logits.untyped_storage().nbytes() == room * 64 * 2
+
+
 def test_float32_logits_of_half_precision_need_room_for_their_gradients(is_fast: bool) -> None:
     hidden, weight, bias = operands(torch.bfloat16)
     chunks = LogitChunks(Head(hidden, weight, bias), 5 * V * (4 + 2), fp32_logits=True, widest=V)

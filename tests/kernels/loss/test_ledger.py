@@ -113,7 +113,10 @@ def test_operations_bytes_launches_and_the_predicted_time(
 
 
 def test_the_predicted_time_of_a_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 kept tokens a position: three gathers of their rows, and the gradient of the whole weight."""
+    """16 kept tokens a position: three gathers of their rows, and the gradient of the whole weight.
+
+    No segment is long, so that the launches for the pieces of long ones find nothing to do.
+    """
     kept = 16 * N
     hidden, weight = (torch.empty(rows, H, dtype=torch.bfloat16, **META) for rows in (N, V))
     labels_N, offsets, token_ids = (torch.empty(size, dtype=torch.int64, **META) for size in (N, N + 1, kept))
@@ -121,6 +124,9 @@ def test_the_predicted_time_of_a_support(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def launch(ledger: Ledger, kernel: Any, programs: int, table: torch.Tensor, **arguments: Any) -> None:
         results = arguments.get("sums_ptr", arguments.get("logits_ptr"))
+        if kernel.__name__ in ("_piece_sums_kernel", "_long_sums_kernel"):
+            ledger.note(kernel.__name__, 0, 0)
+            return
         rows = hidden if results is arguments.get("logits_ptr") else table[:0]  # read once, then from the cache
         ledger.note(kernel.__name__, kept * H * 2 + size_of(rows), size_of(results))
 
@@ -132,6 +138,6 @@ def test_the_predicted_time_of_a_support(monkeypatch: pytest.MonkeyPatch) -> Non
 
     operations = ledger_of(call).operations
     launches = [operation for operation in operations if operation.name.endswith("_kernel")]
-    assert len(launches) == 3
+    assert len(launches) == 3 + 2 * 2
     milliseconds = sum(LAUNCH_MS + operation.milliseconds(FLOPS, BYTES_PER_SECOND) for operation in operations)
-    assert milliseconds == pytest.approx(2.4, abs=0.05)  # as docs/losses.md has it
+    assert milliseconds == pytest.approx(2.5, abs=0.05)  # as docs/losses.md has it

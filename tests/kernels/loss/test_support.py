@@ -12,6 +12,7 @@ from torch import Tensor
 
 from outcome_rl_kernels import LinearPolicyLoss, Support, linear_logprobs, linear_policy_loss
 from outcome_rl_kernels.backends import triton_obstacle
+from outcome_rl_kernels.loss.support import support_kernels
 
 needs_triton = pytest.mark.skipif(triton_obstacle(torch.device("cpu")) is not None, reason="needs Triton's interpreter")
 FAST = [pytest.param("native", marks=needs_native), pytest.param("triton", marks=needs_triton)]
@@ -99,6 +100,39 @@ def test_as_exact_as_plain_pytorch_in_triton(
     seed: int, chosen: dict[str, Any], absent: set[str], packed: bool, wants: set[str], rows: Any
 ) -> None:
     compare(seed, torch.float32, chosen, absent, packed, wants, rows=rows, impl="triton")
+
+
+@needs_triton
+def test_as_exact_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Supports and tokens of more than one piece, and of one."""
+    monkeypatch.setattr("outcome_rl_kernels.loss.support_triton._PIECE", 6)
+    chosen: dict[str, Any] = {"token_loss": "ppo", "temperature": 0.7, "entropy_coef": 0.1}
+    compare(1, torch.float32, chosen, {"ref_logps"}, False, {"hidden", "weight", "bias"}, rows="active", impl="triton")
+
+
+@pytest.mark.parametrize("impl", FAST)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_of_long_segments(impl: str, dtype: torch.dtype) -> None:
+    """A position that kept 3,000 tokens, a token that 700 positions kept, and the ends of pieces.
+
+    Each sum has the bits that it has alone, so none depends on the others or on the order of the programs.
+    """
+    lengths = [3000, 0, 1, 255, 256, 257, 512, 513, 700]
+    g = torch.Generator().manual_seed(0)
+    table = torch.randn(40, 24, generator=g).to(dtype)
+    index = torch.randint(-1, 40, (sum(lengths),), generator=g)
+    coefficients = torch.randn(len(index), generator=g)
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    sums = support_kernels(impl).segment_sums(table, index, coefficients, offsets)
+    terms = (coefficients.double() * (index >= 0))[:, None] * table.double()[index]
+    exact = torch.stack([part.sum(0) for part in terms.split(lengths)])
+    size = torch.stack([part.abs().sum(0) for part in terms.split(lengths)])
+    assert ((sums - exact).abs() <= 1e-6 * size + torch.finfo(dtype).eps * exact.abs()).all()
+    for segment in (0, 3, 5, 8):
+        part = slice(int(offsets[segment]), int(offsets[segment + 1]))
+        bounds = torch.tensor([0, lengths[segment]])
+        alone = support_kernels(impl).segment_sums(table, index[part], coefficients[part], bounds)
+        assert torch.equal(alone[0], sums[segment])
 
 
 def test_the_whole_vocabulary_is_no_restriction() -> None:

@@ -78,6 +78,8 @@ def launches() -> Iterator[tuple[str, Callable[[], object]]]:
             yield f"{dtype}, {width}: logits of a support", partial(kept_logits, table, table, LABELS, LABELS)
             bounds = torch.tensor([0, R, R])
             yield f"{dtype}, {width}: segment sums", partial(segment_sums, table, LABELS, ROW, bounds)
+            entries = torch.zeros(600, dtype=torch.int64), torch.zeros(600), torch.tensor([0, 600])
+            yield f"{dtype}, {width}: long segment sums", partial(segment_sums, table, *entries)
 
 
 WIDE_LOAD, WIDE_STORE = r"^LDG.*\.128|load_dwordx4", r"^STG.*\.128|store_dwordx4"
