@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
+from loss_cases import needs_native
 from splitmix import outcome_with_hash
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages
@@ -311,7 +312,7 @@ def test_a_batch_too_long_for_one_program_is_committed_by_a_second_launch(
 # --- as any other table ---
 
 
-@pytest.mark.parametrize("other", ["reference", "native"])
+@pytest.mark.parametrize("other", ["reference", pytest.param("native", marks=needs_native)])
 def test_snapshots_are_the_bytes_of_the_other_tables(other: Any, tmp_path: Any) -> None:
     pairs = [(q, o) for q in EDGE_KEYS for o in EDGE_KEYS[:4]] * 2
     counts, twin = new_counts(rule="r1"), OutcomeCounts(rule="r1", impl=other)

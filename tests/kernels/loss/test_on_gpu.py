@@ -128,6 +128,32 @@ def test_log_probabilities_are_as_exact_as_plain_pytorch(
     assert_as_exact(of(dtype, FAST), of(dtype, "reference"), of(torch.float64, "reference"))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(1,), (16,), (0, 1, 40, V)], ids=str)  # of a token: equal ones, and uneven ones
+@pytest.mark.parametrize("rows", ["contributing", "active"])
+def test_a_support_is_as_exact_as_plain_pytorch(dtype: torch.dtype, sizes: tuple[int, ...], rows: Any) -> None:
+    chosen: dict[str, Any] = {"entropy_coef": 0.05, "temperature": 0.7}
+    case = make_case(0, dtype, chosen, absent={"old_logps", "ref_logps"})
+    g = torch.Generator().manual_seed(0)
+    labels_N = case.inputs["labels"].flatten().clamp(0, V - 1)  # unread where the mask is False
+    kept = [
+        torch.cat([labels_N[row, None], torch.randperm(V, generator=g)[: sizes[row % len(sizes)]]])
+        for row in range(len(labels_N))
+    ]
+    case, offsets = moved(case), torch.tensor([0, *map(len, kept)]).cumsum(0)
+    support = offsets.to(DEVICE), torch.cat(kept).to(DEVICE)
+
+    def of(dtype: torch.dtype, impl: str) -> Any:
+        arguments = case.inputs | chosen | {"rows": rows, "support": support, "impl": impl}
+        return run(linear_policy_loss, case.operands, dtype, {"hidden", "weight", "bias"}, **arguments)
+
+    exact, truth = of(torch.float64, "reference")
+    plain, eager = of(dtype, "reference")
+    output, ours = of(dtype, FAST)
+    assert_as_exact(ours, eager, truth)
+    assert_same_tokens(output, plain, exact)
+
+
 # --- autograd, autocast, compile ---
 
 
