@@ -69,12 +69,20 @@ def attend(
         (1, U, A, D), and None for the attention weights.
     """
     if packed_batch is None:
-        if attention_mask is not None and query.device.type == "cpu" and settings.get("position_bias") is None:
+        if attention_mask is not None and settings.get("position_bias") is None:
             # With a mask transformers copies keys and values for each query head: 3 to 10 times the attention's time.
-            result = nn.functional.scaled_dot_product_attention(
-                query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
-            )
-            return result.transpose(1, 2), None
+            if query.device.type == "cpu":
+                result = nn.functional.scaled_dot_product_attention(
+                    query,
+                    key,
+                    value,
+                    attn_mask=attention_mask,
+                    scale=scaling,
+                    enable_gqa=query.shape[1] != key.shape[1],
+                )
+                return result.transpose(1, 2), None
+            if query.shape[2] == attention_mask.shape[1] == 1:
+                return attend_with_one_token(query, key, value, attention_mask, scaling).transpose(1, 2), None
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         settings |= {"scaling": scaling, "sliding_window": sliding_window, "softcap": softcap}
@@ -92,6 +100,30 @@ def attend(
         parts = [_padded_attention(query, key, value, part, scaling, sliding_window) for part in packed_batch.attention]
         result_UAD = take_rows(torch.cat(parts), packed_batch.slots_U)
     return result_UAD[None].to(dtype), None
+
+
+def attend_with_one_token(
+    query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float | None
+) -> Tensor:
+    """Attend with one query a sequence, as decoding does, without a copy of keys and values for each query head.
+
+    The query heads that share a key head become its queries, because no fused kernel of a GPU takes both a mask and
+    fewer key heads.
+
+    Args:
+        query: (P, A, 1, D).
+        key, value: (P, G, L, D); G divides A.
+        attention_mask: (P, 1, 1, L).
+        scaling: of the scores; None is D ** -0.5.
+
+    Returns:
+        (P, A, 1, D).
+    """
+    (P, A, _, D), G = query.shape, key.shape[1]
+    result = nn.functional.scaled_dot_product_attention(
+        query.reshape(P, G, A // G, D), key, value, attn_mask=attention_mask.expand(P, G, A // G, -1), scale=scaling
+    )
+    return result.reshape(P, A, 1, D)
 
 
 def _padded_attention(

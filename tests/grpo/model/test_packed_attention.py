@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from ledger import ledger_of
 from tiny_models import SIZES
 from torch import Tensor, nn
 from transformers import (
@@ -182,3 +183,26 @@ def test_flash_attention_is_for_half_precision_on_a_gpu(monkeypatch: pytest.Monk
     assert packed_attention.can_use_flash_attention(gpu, torch.bfloat16)
     assert not packed_attention.can_use_flash_attention(gpu, torch.float32)
     assert not packed_attention.can_use_flash_attention(torch.device("cpu"), torch.bfloat16)
+
+
+@pytest.mark.parametrize("key_heads", [1, 2, 4])
+@pytest.mark.parametrize("is_bool", [True, False])
+def test_one_token_attends_with_grouped_heads_as_with_copies_of_the_keys(key_heads: int, is_bool: bool) -> None:
+    g = torch.Generator().manual_seed(0)
+    query = torch.randn(3, 4, 1, 8, generator=g, dtype=torch.float64)
+    key, value = (torch.randn(3, key_heads, 6, 8, generator=g, dtype=torch.float64) for _ in range(2))
+    mask = torch.arange(6) >= torch.tensor([0, 2, 5])[:, None, None, None]
+    mask = mask if is_bool else torch.where(mask, 0.0, -1e9).double()
+    found = packed_attention.attend_with_one_token(query, key, value, mask, 0.3)
+    copies = (x.repeat_interleave(4 // key_heads, dim=1) for x in (key, value))
+    expected = nn.functional.scaled_dot_product_attention(query, *copies, attn_mask=mask, scale=0.3)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+
+
+def test_decoding_on_a_gpu_copies_no_keys_for_query_heads() -> None:
+    """On meta tensors, which take the GPU's path: nothing of the size of repeated keys is made."""
+    P, A, G, L, D = 2, 8, 2, 64, 16
+    query, key = torch.empty(P, A, 1, D, device="meta"), torch.empty(P, G, L, D, device="meta")
+    mask = torch.empty(P, 1, 1, L, dtype=torch.bool, device="meta")
+    found = ledger_of(lambda _: packed_attention.attend(nn.Module(), query, key, key, mask))
+    assert all(operation.written_bytes < P * A * L * D * 4 for operation in found.operations)
