@@ -10,7 +10,8 @@ from outcome_rl.outcomes.functions import OutcomeFunction, given, load_function
 from outcome_rl.outcomes.matcher import Judge, OutcomeMatcher
 from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels import GroupRule
-from outcome_rl_kernels.advantages.estimators import WITHOUT_REWARDS, parse_adv_estimator
+from outcome_rl_kernels.advantages.bonuses import BONUSES
+from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, WITHOUT_REWARDS, parse_adv_estimator
 from outcome_rl_kernels.advantages.groups import NoAnswerRule, Scale
 from outcome_rl_kernels.loss.types import AnswerMaskMode
 
@@ -25,13 +26,13 @@ class ExplorationConfig:
 
     adv_estimator: str = setting(
         "grpo",
-        "Advantage from rewards and outcomes: grpo, dr_grpo, rloo, maxrl, pass_at_k(k=4), pkpo(k=4), unlikeliness, "
-        "majority, edas, or your own by register_adv_estimator, as module:function.",
+        f"Advantage from rewards and outcomes: {', '.join(ADV_ESTIMATORS)}, with numbers as in pass_at_k(k=4), or your "
+        "own by register_adv_estimator, as module:function.",
     )
     bonus: str = setting(
         "ucb_con",
-        "Exploration bonus: none, ucb, ucb_mean, ucb_con, batch, batch_positive, your own by register_bonus, as "
-        'module:function, or several joined by "+".',
+        f"Exploration bonus: {', '.join(BONUSES)}, your own by register_bonus, as module:function, or several joined "
+        'by "+".',
     )
     coef: float | list[float] = setting(0.1, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
     baseline: float = setting(0.5, "Baseline b0 of ucb_con; the paper uses 1 for easy and 0.5 for medium data.")

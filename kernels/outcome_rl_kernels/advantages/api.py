@@ -51,10 +51,9 @@ class GroupRule:
     the tables of `outcome_rl_kernels.advantages.estimators` and `.bonuses` have the formulas.
 
     Args:
-        adv_estimator: one of `grpo`, `dr_grpo`, `rloo`, `maxrl`, `pass_at_k(k=...)`, `pkpo(k=...)`, `unlikeliness`,
-            `majority`, `edas`, or a name from `register_adv_estimator`; numbers in parentheses.
-        bonus: one of `none`, `ucb`, `ucb_mean`, `ucb_con`, `batch`, `batch_positive`, a name from `register_bonus`, or
-            several joined by "+".
+        adv_estimator: one of that table, or a name from `register_adv_estimator`; numbers in parentheses, as in
+            `pass_at_k(k=4)`.
+        bonus: one of that table, a name from `register_bonus`, or several joined by "+".
         coef: coefficient c >= 0 of the bonus, or one for each method of a sum, as Python numbers; the paper uses 0.1
             (Llama) and 0.2 (Qwen).
         baseline: b0 of `ucb_con`; the paper uses 1 (easy data) and 0.5 (medium).
