@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl import ExplorationConfig, Explorer, Groups, group_advantages, register_bonus
+from outcome_rl import ExplorationConfig, Explorer, Groups, group_advantages, question_key, register_bonus
 from outcome_rl.exploration.explorer import COUNTS_FILE, STATE_FILE
 from outcome_rl.files import atomic_folder, seal_folder
 from outcome_rl_kernels.advantages.bonuses import BONUSES, raw_bonus
@@ -41,6 +41,24 @@ def test_bonuses_follow_the_formula(batches: list[Any]) -> None:
         counts.update(batch)
         seen = {(q, int(a)): n for q in range(2) for a, n in explorer.seen(f"q{q}") if a is not None}
         assert seen == counts
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(BATCH, st.booleans()), min_size=1, max_size=5))
+def test_history_is_that_of_all_samples(batches: list[Any]) -> None:
+    """Groups of one or of several sizes, scored or only counted."""
+    explorer, seen = Explorer(), Counter[tuple[int, int]]()
+    for batch, scored in batches:
+        if scored:
+            score(explorer, batch)
+        else:
+            ids = [f"q{question}" for question, _ in batch]
+            explorer.count(ids, [rf"\boxed{{{answer}}}" for _, answer in batch], ["1"] * len(batch))
+        seen.update(batch)
+    history = explorer.counts.history(torch.tensor([question_key(f"q{question}") for question in range(2)]))
+    for question, (visits, successes, distinct) in enumerate(torch.stack(history).t().tolist()):
+        of_question = {answer: n for (asked, answer), n in seen.items() if asked == question}
+        assert (visits, successes, distinct) == (sum(of_question.values()), of_question.get(1, 0), len(of_question))
 
 
 @settings(max_examples=20, deadline=None)
