@@ -23,13 +23,14 @@ LEARNING_RATE = 1e-4
 WARMUP_STEPS = 5
 
 
-def warm_start(base: Path, folder: Path, steps: int) -> None:
+def warm_start(base: Path, folder: Path, steps: int, first: int = 0) -> None:
     """Train a model on fresh demonstrations, each seen once, and save it.
 
     Args:
         base: Hugging Face folder of the model.
         folder: where to save the result.
         steps: optimizer steps of 24 demonstrations.
+        first: demonstrations of the data that are left out, those of other warm starts.
     """
     config = TrainConfig(
         model=ModelConfig(path=str(base), device="cpu"),
@@ -46,7 +47,7 @@ def warm_start(base: Path, folder: Path, steps: int) -> None:
     policy = Policy.load(config.model)
     print(f"warm start: {steps} steps of {BATCH_SIZE} demonstrations in {str(policy.dtype).removeprefix('torch.')}")
     updater = Updater(policy, config, steps)
-    source, start = questions("warm"), time.perf_counter()
+    source, start = islice(questions("warm"), first, None), time.perf_counter()
     for step in range(1, steps + 1):
         metrics = updater.step(_demonstrations(policy.tokenizer, list(islice(source, BATCH_SIZE)), config.data))
         seconds = time.perf_counter() - start
