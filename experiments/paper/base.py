@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,11 +41,14 @@ class Base:
         self.plan = plan
         self.folder = folder
 
-    def prepare(self, cell: Cell) -> None:
-        """Make the inputs of the runs of a cell; it may run in a separate process."""
+    def prepare(self, cells: Sequence[Cell]) -> None:
+        """Make the inputs of the runs of some cells; it may run in a separate process.
+
+        Cells of one base policy share the search for hard questions, so they are prepared one after the other.
+        """
         only_our_progress()
         torch.set_num_threads(1)  # such small models are slower on two, and much slower where the second core is busy
-        for seed in self.plan.seeds:
+        for cell, seed in product(cells, self.plan.seeds):
             self.samples(cell, seed)
 
     def is_prepared(self, cell: Cell) -> bool:
@@ -75,12 +79,17 @@ class Base:
         Raises:
             ValueError: the base policy fails fewer questions than a batch holds.
         """
-        name = f"{cell.policy}-hard.jsonl" if cell.split == "hard" else f"{cell.split}.jsonl"
+        own = cell.split in ("hard", "mixed")  # of the base policy that fails the hard questions
+        name = f"{cell.policy}-{cell.split}.jsonl" if own else f"{cell.split}.jsonl"
         path = self.folder / "data" / str(cell.instance) / name
         if path.exists():
             return path
         task = DialectTask(cell.instance)
         wanted = self.plan.train_questions
+        if cell.split == "mixed":
+            hard = list(read_rows(self.training_file(cell._replace(split="hard"))))[: wanted // 2]
+            others = [row for row in task.problems("train", 2 * wanted) if row not in hard]
+            return _written(path, [*hard, *others[: wanted - len(hard)]])
         if cell.split == "medium":
             return _written(path, task.problems("train", wanted))
         if cell.split == "easy":

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image  # matplotlib needs it too
 
 from experiments.paper.measures import BASE, Results, evaluations
-from experiments.paper.plan import ABLATIONS, ESTIMATORS, SUMS, Cell
+from experiments.paper.plan import ABLATIONS, ESTIMATORS, GENTLE, SUMS, Cell
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label
 
@@ -23,7 +23,7 @@ COLOURS = {
     "batch_positive": "#a0785a",
     "ucb_con+batch": "#222222",
     "none@16": "#e8a5ad",
-    **{name: f"C{index}" for index, name in enumerate((*ESTIMATORS, *SUMS, *ABLATIONS))},
+    **{name: f"C{index}" for index, name in enumerate((*ESTIMATORS, *SUMS, *GENTLE, *ABLATIONS))},
 }
 
 

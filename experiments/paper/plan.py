@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
-BASELINES = {"easy": 1.0, "medium": 0.5, "hard": 0.5}  # b0 of UCB-Con
+BASELINES = {"easy": 1.0, "medium": 0.5, "hard": 0.5, "mixed": 0.5}  # b0 of UCB-Con
 # Steps of imitation that make a base policy. The strong one of instance 0 is the policy that the package ships.
 POLICIES = {"strong": 800, "weak": 400}
 HARD_SAMPLES = 512  # samples that the base policy fails on a hard question, as in the paper
@@ -68,6 +68,15 @@ SUMS = {
     f"{name}+batch": Method(f"{ESTIMATORS[name].label} + Batch", "batch", settings=ESTIMATORS[name].settings)
     for name in ("maxrl", "pass_at_k", "pkpo")
 }
+# Ways to keep what the policy could do: twenty times the KL term, half the learning rate.
+GENTLE = {
+    f"{name}-{way}": Method(f"{METHODS[name].label}, {label}", METHODS[name].bonus, settings=(setting,))
+    for name in ("none", "batch")
+    for way, label, setting in (
+        ("kl", "KL 0.02", "actor.kl_loss_coef=0.02"),
+        ("slow", "lr 1e-4", "actor.optim.lr=1e-4"),
+    )
+}
 # The paper's runs of RL as sampling: twice the samples of the other runs, compared with as many of the base policy.
 SAMPLING = {"none@16": Method("GRPO, n = 16", "none", settings=("rollout.n=16",))}
 # One setting changed at a time, on the medium split of the strong policies.
@@ -87,7 +96,7 @@ ABLATIONS = {
     "batch-c-1": Method("Batch, c = 1", "batch", (1.0,)),
     "ucb_con-math_verify": Method("UCB-Con, math-verify", "ucb_con", settings=("exploration.equivalence=math_verify",)),
 }
-ALL = METHODS | ESTIMATORS | SUMS | SAMPLING | ABLATIONS
+ALL = METHODS | ESTIMATORS | SUMS | GENTLE | SAMPLING | ABLATIONS
 ABLATION_SPLIT, ABLATION_POLICY = "medium", "strong"
 
 
@@ -184,7 +193,7 @@ FULL = Plan(
     name="full",
     instances=(0, 1),
     policies=tuple(POLICIES),
-    splits=tuple(BASELINES),
+    splits=("easy", "medium", "hard"),
     methods=tuple(METHODS),
     ablations=tuple(name for name in ABLATIONS if name != "ucb-c-1"),  # which is of the plan toy
     seeds=(0, 1, 2),
@@ -297,6 +306,14 @@ SAMPLING_LONG = replace(
     test_freq=CONFIRM.steps,
     final_evaluations=1,
 )
+# Hard questions without forgetting: hard ones alone and mixed with medium ones, half of each (forgetting.py).
+FORGETTING = replace(
+    HARD,
+    name="forgetting",
+    instances=tuple(range(130, 140)),
+    splits=("hard", "mixed"),
+    methods=("none", "batch", *GENTLE),
+)
 # A test of the machinery, far too small for the claims.
 SMOKE = Plan(
     name="smoke",
@@ -318,7 +335,9 @@ SMOKE = Plan(
     hard_questions=4,
     hard_samples=4,
 )
-PLANS = {plan.name: plan for plan in (QUICK, FULL, CONFIRM, HARD, GRID, SAMPLING_LONG, TOY, METHODS_TABLE, SMOKE)}
+PLANS = {
+    plan.name: plan for plan in (QUICK, FULL, CONFIRM, HARD, GRID, SAMPLING_LONG, FORGETTING, TOY, METHODS_TABLE, SMOKE)
+}
 HELP = {
     "quick": "two splits, four methods, two seeds; minutes on two cores",
     "full": "every split, method and ablation; a night on a CPU",
@@ -326,6 +345,7 @@ HELP = {
     "hard": "three methods on hard questions of ten rule tables; an hour on two cores",
     "grid": "estimators and bonuses, predicted beforehand: sixteen rule tables; eight hours on one core",
     "sampling": "GRPO with n = 16, three times as long: ten rule tables; three hours on one core",
+    "forgetting": "hard questions, alone and mixed with others: ten rule tables; four hours on one core",
     "toy": "larger coefficients on one rule table; an hour on two cores",
     "methods": "the table of docs/methods.md; half an hour on two cores",
     "smoke": "a test of the machinery",

@@ -122,13 +122,16 @@ def prepare(plan: Plan, base: Base, processes: int) -> None:
     """Make base policies one by one, then questions and base samples, several cells at a time."""
     for instance, policy in dict.fromkeys((cell.instance, cell.policy) for cell in plan.cells()):
         base.policy(instance, policy)
-    cells = [cell for cell in plan.cells() if not base.is_prepared(cell)]
-    if processes == 1 or len(cells) < 2:
-        for cell in cells:
-            base.prepare(cell)
+    groups: dict[tuple[int, str], list[Cell]] = {}
+    for cell in plan.cells():
+        if not base.is_prepared(cell):
+            groups.setdefault((cell.instance, cell.policy), []).append(cell)
+    if processes == 1 or len(groups) < 2:
+        for cells in groups.values():
+            base.prepare(cells)
         return
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(base.prepare, cells))
+        list(pool.map(base.prepare, groups.values()))
 
 
 def check_same_plan(plan: Plan, folder: Path) -> None:

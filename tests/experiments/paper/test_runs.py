@@ -18,7 +18,21 @@ from command_line import invoke
 from experiments.paper import runs
 from experiments.paper.__main__ import main, reproduce
 from experiments.paper.base import Base
-from experiments.paper.plan import ABLATIONS, ALL, ESTIMATORS, FULL, METHODS, PLANS, QUICK, SAMPLING, SMOKE, Cell, Plan
+from experiments.paper.plan import (
+    ABLATIONS,
+    ALL,
+    ESTIMATORS,
+    FULL,
+    GENTLE,
+    METHODS,
+    PLANS,
+    QUICK,
+    SAMPLING,
+    SMOKE,
+    SUMS,
+    Cell,
+    Plan,
+)
 from outcome_rl.files import read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
@@ -203,7 +217,7 @@ def test_plans_fit_together(plan: Any) -> None:
     assert plan.train_questions % plan.batch == plan.steps % epoch == plan.steps % plan.test_freq == 0
     assert plan.hard_questions % plan.batch == 0
     assert len({run.name for run in plan.runs()}) == len(list(plan.runs()))
-    assert len(ALL) == sum(map(len, (METHODS, ESTIMATORS, SAMPLING, ABLATIONS)))
+    assert len(ALL) == sum(map(len, (METHODS, ESTIMATORS, SUMS, GENTLE, SAMPLING, ABLATIONS)))
 
 
 @pytest.mark.parametrize("method", ALL.values(), ids=ALL)
