@@ -3,7 +3,7 @@
 Training on hard questions alone solves more of them with exploration (+.12 in the plan `hard`), and costs GRPO .20 of
 pass@1 on test questions. Does the first survive where the second does not? Six ways of training, each with GRPO and
 with Batch: on hard questions or on hard and medium ones, half of each; as they are, with twenty times the KL term, or
-with half the learning rate. Ten rule tables that no other study has seen, one seed; judged as one family by Holm's method.
+with half the learning rate. Ten rule tables that no other study has seen, one seed; one family of Holm's method.
 
 The effects on hard questions are predicted from `hard`, those of mixed ones by half of them: nothing else is known. The
 tabular model is no guide here, because it forgets far less than the language model did.
