@@ -9,10 +9,12 @@ round; times are medians over the rounds, in microseconds. The GPU part runs if 
 import argparse
 import itertools
 import math
+import multiprocessing
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +26,7 @@ from torch import Tensor
 
 from outcome_rl.bench.measure import time_ms
 from outcome_rl.bench.result_file import add_out, write_result
+from outcome_rl.process_memory import peak_mib, status_kib
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.splitmix import mix64
 
@@ -48,16 +51,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="python -m bench.counts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="small tables, few rounds, no result file: does it run?")
+    parser.add_argument(
+        "--scale",
+        type=int,
+        nargs="+",
+        metavar="PAIRS",
+        help="sizes of the tables whose memory, batches and snapshots are measured; 10**8 take 12 GiB at least, and 3 GB of disk",
+    )
     add_out(parser)
     options = parser.parse_args(argv)
     quick = options.quick
     rounds, entries = (3, 10**5) if quick else (21, 5 * 10**6)
     log2_slots = 17 if quick else 23
+    sizes = options.scale or [10**5 if quick else 10**6]
     figures = {
         "observe": observe([10**5] if quick else [10**5, 10**6, 10**7], [2048, 16384, 2**20], rounds),
         "observe by load": [observe_by_load(load, log2_slots, rounds) for load in (0.15, 0.3, 0.45, 0.599)],
         f"group_advantages, {B} x {N}": [group_step(entries, rounds)],
         "whole table": [whole_table(entries, 3)],
+        "scale": [in_its_own_process(scale, size) for size in sizes],
     }
     if torch.cuda.is_available():
         gpu = torch.device("cuda", torch.cuda.current_device())
@@ -255,6 +267,37 @@ def whole_table(entries: int, rounds: int) -> Row:
             rounds,
         )
     return {"entries": entries} | {f"{name}_us": microseconds for name, microseconds in times.items()}
+
+
+def in_its_own_process(measure: Callable[[int], Row], size: int) -> Row:
+    """Measure in a process of its own, whose peak memory is that of this measurement."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, size).result()
+
+
+def scale(entries: int) -> Row:
+    """Measure a table that grew to its size: memory, the paper's batch, save and load."""
+    idle = peak_mib()
+    start = time.perf_counter()
+    counts = filled(entries, impl="native")
+    row: Row = {"entries": entries, "fill_s": time.perf_counter() - start, "fill_peak_mib": peak_mib() - idle}
+    row["table_mib"] = status_kib("VmRSS") // 1024 - idle
+    seeds = itertools.count()
+    times = medians({"batch": partial(_observe, counts)}, 21, prepare=lambda: batch(entries, B * N, next(seeds)))
+    row["batch_us"] = times["batch"]
+    with tempfile.TemporaryDirectory() as folder:
+        path, size = Path(folder, "counts.safetensors"), len(counts)
+        start = time.perf_counter()
+        counts.save(path)
+        row |= {"save_s": time.perf_counter() - start, "save_peak_mib": peak_mib() - idle}
+        row["file_mib"] = path.stat().st_size / 2**20
+        del counts
+        start = time.perf_counter()
+        loaded = OutcomeCounts.load(path, impl="native")
+        row |= {"load_s": time.perf_counter() - start, "load_peak_mib": peak_mib() - idle}
+        if len(loaded) != size:
+            raise RuntimeError(f"a table of {size} pairs came back with {len(loaded)}")
+    return row
 
 
 # --- on the GPU; on the CPU, where Triton is interpreted, they only show that they run ---

@@ -1,0 +1,47 @@
+"""Write the data of the presets `paper/...` of `outcome-rl train` as verl reads them, into data/ of this folder.
+
+pip install '/path/to/outcome_rl[train]'
+python prepare.py
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from outcome_rl.grpo.config.load import load_config
+from outcome_rl.grpo.config.schema import DataConfig
+from outcome_rl.grpo.data.problems import load_problems
+
+FOLDER = Path(__file__).resolve().parent / "data"
+
+
+def rows(sources: list[str], data: DataConfig, *, max_samples: int = -1, training: bool) -> list[dict[str, Any]]:
+    """Return problems as rows of verl."""
+    found = load_problems(sources, data, max_samples, named_columns=training)
+    return [
+        {
+            "data_source": found.name,
+            "prompt": [{"role": "user", "content": data.prompt_template.replace("{problem}", problem.problem)}],
+            "reward_model": {"style": "rule", "ground_truth": problem.answer},
+            "extra_info": {"index": problem.id},
+        }
+        for problem in found.problems
+    ]
+
+
+def main() -> None:
+    from datasets import Dataset
+
+    FOLDER.mkdir(exist_ok=True)
+    for name in ("easy", "medium"):
+        data = load_config(f"paper/qwen-2.5-7b-base-{name}", []).data
+        found = rows(data.train_files, data, max_samples=data.train_max_samples, training=True)
+        Dataset.from_list(found).to_parquet(FOLDER / f"{name}.parquet")
+    for source in data.val_files:
+        name = source.partition("@")[0].rpartition("/")[2].lower()
+        found = rows([source], replace(data, max_samples_seed=None), training=False)
+        Dataset.from_list(found).to_parquet(FOLDER / f"{name}.parquet")
+
+
+if __name__ == "__main__":
+    main()
