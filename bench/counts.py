@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         type=int,
         nargs="+",
         metavar="PAIRS",
-        help="sizes of the tables whose memory, batches and snapshots are measured; 10**8 take 12 GiB at least, and 3 GB of disk",
+        help="sizes of tables to measure: memory, a batch, snapshots; 10**8 take 12 GiB at least, and 4 GB of disk",
     )
     add_out(parser)
     options = parser.parse_args(argv)
