@@ -107,7 +107,7 @@ def check_folder(folder: Path, part: str = "", closed: str | None = None) -> Non
     if closed is not None:
         names = {path.relative_to(folder).as_posix() for path in (folder / closed).rglob("*") if not path.is_dir()}
         if added := sorted(names - entries.keys()):
-            raise ValueError(f"{folder / added[0]} is not in {MANIFEST}: it was added later. Move it elsewhere")
+            raise ValueError(f"{folder} has files that are not in {MANIFEST}: {', '.join(added)}. Move them elsewhere")
     for name, (size, digest_of_file) in entries.items():
         path = folder / name
         if not name.startswith(part):

@@ -292,7 +292,7 @@ def test_files_added_to_a_closed_folder_are_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, closed="model")  # elsewhere further files are ignored
     (tmp_path / "model" / "adapter_config.json").write_text("{}")
     check_folder(tmp_path)
-    with pytest.raises(ValueError, match=r"model/adapter_config\.json is not in MANIFEST"):
+    with pytest.raises(ValueError, match=r"not in MANIFEST: model/adapter_config\.json\. Move"):
         check_folder(tmp_path, closed="model")
 
 

@@ -13,10 +13,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qw
 from outcome_rl.grpo.config import presets
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.presets import preset_names
-from outcome_rl.grpo.dry_run import estimate_memory
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.trainer import Trainer
+from outcome_rl.tools.memory import estimate_memory
 
 PAPER = [name for name in preset_names() if name.startswith("paper/")]
 SMALL = (
