@@ -7,6 +7,7 @@ from outcome_rl.metrics import best_at_k as best_at_k
 from outcome_rl.metrics import diff_at_k as diff_at_k
 from outcome_rl.metrics import pass_at_k as pass_at_k
 from outcome_rl.outcomes.answer_mask import answer_mask as answer_mask
+from outcome_rl.outcomes.batch import Batch as Batch
 from outcome_rl.outcomes.extraction import Answer as Answer
 from outcome_rl.outcomes.extraction import extract_answer as extract_answer
 from outcome_rl.outcomes.functions import Outcome as Outcome
@@ -18,8 +19,9 @@ from outcome_rl.outcomes.keys import equivalent as equivalent
 from outcome_rl.outcomes.keys import outcome_key as outcome_key
 from outcome_rl.outcomes.keys import question_id as question_id
 from outcome_rl.outcomes.keys import question_key as question_key
+from outcome_rl.outcomes.kinds import OutcomeKind as OutcomeKind
+from outcome_rl.outcomes.kinds import Outcomes as Outcomes
 from outcome_rl.outcomes.matcher import OutcomeMatcher as OutcomeMatcher
-from outcome_rl.outcomes.matcher import Outcomes as Outcomes
 from outcome_rl.version import __version__ as __version__
 from outcome_rl_kernels import GroupAdvantages as GroupAdvantages
 from outcome_rl_kernels import GroupRule as GroupRule

@@ -14,6 +14,7 @@ outcome function gets the text and the question's first row. The field
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -23,8 +24,7 @@ from numpy.typing import NDArray
 
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.comparisons import Progress
-from outcome_rl.outcomes.extraction import extract_answer
-from outcome_rl.outcomes.function_matcher import FunctionMatcher
+from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, as_text, first_field, id_of_row, read_objects
 
@@ -73,7 +73,7 @@ class Report(SampleSummary):
 
 def analyze_file(
     path: str | Path,
-    matcher: OutcomeMatcher | FunctionMatcher | None = None,
+    matcher: OutcomeKind | None = None,
     *,
     examples: Mapping[str, Mapping[str, Any]] | None = None,
     from_text: bool = False,
@@ -99,13 +99,10 @@ def analyze_file(
         ValueError: a row is invalid (the message names file, row and field), or no question can be scored.
     """
     matcher = OutcomeMatcher() if matcher is None else matcher
-    if isinstance(matcher, OutcomeMatcher):
-        questions = read_samples(path, from_text=from_text)
-    else:
-        questions = read_samples(path, from_text=True, extract=str)
-        if examples is not None:
-            questions = [replace(question, example=examples[question.question_id]) for question in questions]
-    with matcher:
+    questions = read_samples(path, from_text=from_text or not matcher.reads_answers, extract=matcher.extract)
+    if examples is not None:
+        questions = [replace(question, example=examples[question.question_id]) for question in questions]
+    with closing(matcher):
         outcomes, unresolved = classify_samples(matcher, questions, progress)
         bad_golds, doubtful_golds, rule = dict(matcher.bad_golds), dict(matcher.doubtful_golds), matcher.rule
     scored = [
@@ -141,7 +138,7 @@ def analyze_file(
 
 
 def classify_samples(
-    matcher: OutcomeMatcher | FunctionMatcher, questions: Sequence[Question], progress: Progress | None = None
+    matcher: OutcomeKind, questions: Sequence[Question], progress: Progress | None = None
 ) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.bool_]]], int]:
     """Classify the samples of questions.
 
@@ -151,31 +148,22 @@ def classify_samples(
     """
     ids = [question.question_id for question in questions for _ in question.answers]
     golds = [question.gold for question in questions for _ in question.answers]
-    if isinstance(matcher, OutcomeMatcher):
-        answers = [answer for question in questions for answer in question.answers]
-        outcomes = matcher.classify_answers(ids, answers, golds, progress=progress)
-    else:
-        texts = [answer or "" for question in questions for answer in question.answers]
-        examples = [question.example for question in questions for _ in question.answers]
-        outcomes = matcher.classify(ids, texts, golds, examples, progress=progress)
+    answers = [answer for question in questions for answer in question.answers]
+    rows = [question.example for question in questions for _ in question.answers]
+    outcomes = matcher.classify_answers(ids, answers, golds, rows, progress=progress)
     ends = np.cumsum([len(question.answers) for question in questions])[:-1]
     split = zip(np.split(outcomes.keys, ends), np.split(outcomes.correct, ends), strict=True)
     return list(split), outcomes.unresolved
 
 
-def _final_answer(text: str) -> str | None:
-    answer = extract_answer(text)
-    return None if answer is None else answer.text
-
-
 def read_samples(
-    path: str | Path, *, from_text: bool = False, extract: Callable[[str], str | None] = _final_answer
+    path: str | Path, *, from_text: bool = False, extract: Callable[[str], str | None] | None = None
 ) -> list[Question]:
     """Read a file of samples into questions, in the order in which their ids first appear.
 
     Args:
         path, from_text: as for `analyze_file`.
-        extract: from text to answer.
+        extract: from text to answer; None takes the final answer.
 
     Returns:
         The questions, each with at least one sample.
@@ -185,6 +173,7 @@ def read_samples(
         ValueError: invalid JSON, a field that is missing or has the wrong type, no samples, or two gold answers for one
             question id. The message starts with file and row number.
     """
+    extract = extract or OutcomeMatcher.extract
     questions: dict[str, Question] = {}
     first_seen: dict[str, str] = {}
     for where, row in read_objects(path):

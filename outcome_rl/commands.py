@@ -6,6 +6,7 @@ They import what they need when they run, so that `outcome-rl --help` answers at
 import argparse
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -259,21 +260,20 @@ def hard_set(
     correct ones and distinct answers of every problem. A call that was stopped is continued by the same call.
     """
     from outcome_rl.files import write_rows
-    from outcome_rl.outcomes.matcher import OutcomeMatcher
     from outcome_rl.tools.hard_set import find_hard
     from outcome_rl.tools.sample import open_sampler, sampling_config
 
     only_our_progress()
     settings = sampling_config(model, data, config, overrides)
     matcher = settings.exploration.matcher()
-    if not isinstance(matcher, OutcomeMatcher):
+    if not matcher.reads_answers:
         raise ValueError(
-            f"exploration.outcome must be math for a hard set, which stores final answers alone; got {matcher.rule}"
+            f"exploration.outcome must be math for a hard set, which stores final answers only; got {matcher.rule}"
         )
     out = out or Path("hard-set") / Path(model).name
     with (
         open_sampler(settings, [settings.data.test_files], out, with_text=False, k=k) as (sampler, sets),
-        matcher,
+        closing(matcher),
     ):
         (dataset,) = sets
         statistics, hard = find_hard(sampler, matcher, dataset, k, out, show_progress)

@@ -30,6 +30,6 @@ def reached(state: str, example: Mapping[str, Any]) -> bool:
 
 row = {"goal": {"x": 1, "y": 1}}
 explorer = Explorer(outcome=final_state, is_correct=reached, answer_mask_mode="none")
-scored = explorer.score(["to (1, 1)"] * 4, [play(moves) for moves in ("en", "ne", "ee", "")], None, examples=[row] * 4)
+scored = explorer.score(["to (1, 1)"] * 4, [play(moves) for moves in ("en", "ne", "ee", "")], None, rows=[row] * 4)
 print("correct", scored.correct.tolist())
 print("seen", explorer.seen("to (1, 1)"))

@@ -16,7 +16,7 @@ responses = ["The food was cold.\nSentiment: Negative", "Great service.\nSentime
 rows = [{"labels": ["positive", "negative", "neutral"]}] * 3
 
 explorer = Explorer(outcome=label)
-scored = explorer.score(["review 7"] * 3, responses, ["negative"] * 3, examples=rows)
+scored = explorer.score(["review 7"] * 3, responses, ["negative"] * 3, rows=rows)
 print("correct", scored.correct.tolist(), "seen", explorer.seen("review 7"))
 
 

@@ -19,7 +19,7 @@ responses = [
 ]
 
 with Explorer(outcome=program, is_correct=all_pass) as explorer:
-    scored = explorer.score(["largest"] * 5, responses, None, examples=[row] * 5)
+    scored = explorer.score(["largest"] * 5, responses, None, rows=[row] * 5)
 print("correct", scored.correct.tolist())
 print("seen", explorer.seen("largest"))
 print("failed", scored.metrics["outcomes/unresolved"])

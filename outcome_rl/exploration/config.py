@@ -1,13 +1,14 @@
 """Settings of outcome-based exploration, the same in every training stack."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Literal, Self
 
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
-from outcome_rl.outcomes.functions import OutcomeFunction, given, load_function
-from outcome_rl.outcomes.matcher import Judge, OutcomeMatcher
+from outcome_rl.outcomes.functions import load_function
+from outcome_rl.outcomes.kinds import NAMED, OutcomeKind
+from outcome_rl.outcomes.matcher import Judge
 from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.bonuses import BONUSES
@@ -50,12 +51,13 @@ class ExplorationConfig:
         "Answer tokens are kept out of the policy gradient (policy), of the bonus alone (bonus), of the whole loss and "
         "its denominator (all), or of nothing (none).",
     )
-    outcome: str | OutcomeFunction = setting(
+    outcome: str | Callable[..., Any] = setting(
         "math",
         "Outcome of a response: math is the final answer; module:function names a function (response, example) -> "
-        "outcome or None, where example is the data row; given takes the keys of Explorer.score(outcome_keys=...).",
+        "outcome or None, where example is the data row, or a class of outcome_rl.outcomes.kinds; given takes the keys "
+        "of Batch(outcome_keys=...).",
     )
-    is_correct: str | OutcomeFunction = setting(
+    is_correct: str | Callable[..., Any] = setting(
         "",
         "With an outcome function: module:function names a function (outcome, example) -> bool; empty compares with "
         "the outcome of the gold answer.",
@@ -88,20 +90,27 @@ class ExplorationConfig:
             if ":" in name:
                 load_function(name.strip())  # its module registers it
         self.rule()
-        if self.is_correct and self.outcome in ("math", "given"):
+        if self.is_correct and self.outcome in NAMED:
             raise ValueError(
                 f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
             )
+        if isinstance(self.outcome, str) and ":" not in self.outcome and self.outcome not in NAMED:
+            raise ValueError(
+                f"outcome must be {', '.join(NAMED)} or the name of a function, module:function; got {self.outcome!r}"
+                f"{did_you_mean(self.outcome, NAMED)}"
+            )
 
-    def matcher(self) -> OutcomeMatcher | FunctionMatcher:
-        """Return a new matcher with these settings.
+    def matcher(self) -> OutcomeKind:
+        """Return what reads the outcomes with these settings, new: it knows no question yet.
 
         Raises:
-            ValueError: a named function cannot be imported.
+            TypeError, ValueError: a named function cannot be imported, or does not take two arguments.
         """
-        if self.outcome == "math":
-            return OutcomeMatcher(self.equivalence, self.workers, self.timeout_s, gold_tolerance=self.gold_tolerance)
-        return FunctionMatcher(given if self.outcome == "given" else self.outcome, self.is_correct or None)
+        found = load_function(NAMED.get(self.outcome, self.outcome)) if isinstance(self.outcome, str) else self.outcome
+        if hasattr(found, "from_settings"):
+            kind: OutcomeKind = found.from_settings(self)
+            return kind
+        return FunctionMatcher(self.outcome, self.is_correct or None)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any], origin: str) -> Self:
@@ -119,9 +128,8 @@ class ExplorationConfig:
         settings = without_removed(settings, origin)
         for name in settings:
             if name not in known:
-                nearest = get_close_matches(str(name), known, n=1)
-                hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
-                raise ValueError(f"{origin}: unknown setting {name!r}; {hint}")
+                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+                raise ValueError(f"{origin}: unknown setting {name!r}{hint}")
         return cls(**settings)
 
     def rule(self, scale: Scale = "std") -> GroupRule:
@@ -183,3 +191,9 @@ def without_removed(settings: Mapping[str, Any], origin: object, prefix: str = "
                 "a bonus of a few lines that does the same. Register it, and remove the setting"
             )
     return {name: value for name, value in settings.items() if name not in removed}
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return a hint for an error about an unknown name: the nearest known one, or an empty text."""
+    nearest = get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -1,12 +1,15 @@
 """The `Explorer`: from the responses of a step to advantages and bonuses, with all that a run remembers of outcomes."""
 
+import gc
 import json
-import logging
 import os
-from collections.abc import Hashable, Mapping, Sequence
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,18 +17,19 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outcome_rl.exploration.batch import from_rank_zero, group_indices, move, numbers_of, rows_by_size, verdicts_of
+from outcome_rl.exploration.columns import from_rank_zero, group_indices, move, numbers_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.questions import Questions
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
+from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
-from outcome_rl.outcomes.matcher import Outcomes
-from outcome_rl_kernels import OutcomeCounts, group_advantages
+from outcome_rl.outcomes.kinds import Outcomes
+from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle
-
-logger = logging.getLogger(__name__)
+from outcome_rl_kernels.counts.reference import CountEntries
+from outcome_rl_kernels.counts.snapshot import write_snapshot
 
 COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
 _FORMAT = "outcome_rl exploration 1"
@@ -53,11 +57,13 @@ class Explorer:
     Attributes:
         config: the settings.
         counts: `OutcomeCounts` of all responses so far.
-        matcher: `OutcomeMatcher`, or for an outcome function `FunctionMatcher`, with the outcome classes so far.
+        matcher: reads the outcomes and holds the classes so far: `OutcomeMatcher`, for an outcome function
+            `FunctionMatcher`, or another `OutcomeKind`.
         solved: question id -> whether a correct response was ever sampled, for every question sampled so far; a
             read-only copy.
         batches: number of calls of `score` so far.
         id_source: where the question ids come from, in words; see `set_id_source`.
+        length_setting: name of the stack's setting that limits the length of responses, for a warning.
 
     Raises:
         TypeError, ValueError: a setting is unknown, of the wrong type, or out of range.
@@ -86,7 +92,9 @@ class Explorer:
         self._questions = Questions()
         self.batches = 0
         self.id_source = ""
+        self.length_setting = ""
         self._told_unmasked = self._told_unanswered = False
+        self._lock = threading.RLock()
         self._num_counted = 0  # len(counts); reading it from a GPU would synchronise
 
     @property
@@ -95,42 +103,26 @@ class Explorer:
 
     def score(
         self,
-        question_ids: Sequence[str],
-        responses: Sequence[str],
-        golds: Sequence[str] | None,
+        question_ids: Batch | Sequence[str],
+        responses: Sequence[str] | None = None,
+        golds: Sequence[str] | None = None,
         rewards: Tensor | Sequence[float] | None = None,
         *,
-        group_ids: Sequence[Hashable] | None = None,
-        correct: Tensor | Sequence[bool] | None = None,
-        examples: Sequence[Mapping[str, Any]] | None = None,
-        outcome_keys: Tensor | Sequence[int] | None = None,
-        logps: Tensor | Sequence[float] | None = None,
         scale: Scale = "std",
+        **columns: Any,
     ) -> Scored:
         """Classify N responses, compute their advantages and bonuses, and count them.
 
         `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, or the result of another `adv_estimator`, and the
         bonus of `group_advantages`, from the counts before this call: the responses of one call never see one another,
         whatever groups they are in. A group in which no response has an answer gets no bonus, unless
-        `no_answer="own_class"`.
+        `no_answer="own_class"`. Threads may share an explorer: calls take turns.
 
         Args:
-            question_ids: N stable ids of the questions, the same whenever a question comes back; an id of the data set,
-                or `outcome_rl.question_id(prompt)`.
-            responses: N texts.
-            golds: N gold answers, the same for all responses to a question, or texts that end in them, such as GSM8K's
-                solutions; None where there are none.
-            rewards: N finite numbers, which may hold penalties; None takes 1 for a correct response and 0 for another.
+            question_ids, responses, golds, rewards: columns of a `Batch`, or a `Batch` in place of the first.
                 `adv_estimator="majority"` reads neither rewards nor golds.
-            group_ids: N ids that say which responses are normalised together, each group of one question. None makes
-                one group of each question.
-            correct: N verdicts to use in place of the comparison with the golds.
-            examples: N data rows for the outcome function, equal for all responses to a question; None passes empty
-                ones.
-            outcome_keys: N integers that name the outcomes, 0 for none, where `outcome="given"`: clusters of
-                embeddings, or a judge's. `keys` of the result are their hashes.
-            logps: N log-probabilities of the responses, each the mean over its tokens, for `unlikeliness` alone.
             scale: "std", or "none" to leave out the division of `grpo` by the standard deviation (Dr. GRPO).
+            **columns: further columns of a `Batch`.
 
         Returns:
             `Scored`, without gradient.
@@ -138,105 +130,45 @@ class Explorer:
         Raises:
             TypeError, ValueError: an argument has the wrong type, length or value, a question comes with another gold
                 than before, a group holds two questions, nothing tells which responses are correct although rewards or
-                bonus depend on it, or the ranks of the process group came with different responses. Nothing is counted.
+                bonus depend on it, an outcome function fails on all responses of its first batch, a bonus or advantage
+                is not finite, or the ranks of the process group came with different responses. The explorer is then as
+                it was before the call.
         """
-        groups = group_indices(question_ids, question_ids if group_ids is None else group_ids)
-        responses = self._named(responses, outcome_keys, golds)
-        judged = golds is not None or correct is not None or bool(self.config.is_correct)
-        rewarded = rewards is not None or not self.config.needs_rewards
-        if not judged and (not rewarded or self.config.needs_correctness):
-            needs = f"bonus={self.config.bonus!r}" if rewarded else "the rewards"
-            raise ValueError(
-                f"golds or correct must tell which responses are correct, because {needs} would follow from it; got "
-                "neither. Pass one of them, or rewards and zero_when_all_correct=False"
-            )
-        given_rewards = None if rewards is None else numbers_of("rewards", rewards, len(groups))
-        given_logps = [] if logps is None else [numbers_of("logps", logps, len(groups))]
-        verdicts = None if correct is None else verdicts_of(correct, len(groups))
-        keys, outcomes = self._classify(
-            question_ids, responses, golds, examples, groups, given_rewards, verdicts, *given_logps
-        )
-        verdicts = torch.from_numpy(outcomes.correct) if verdicts is None else verdicts
-        order, shapes = rows_by_size(groups)
-        questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(
-            [
-                keys,
-                torch.from_numpy(outcomes.keys),
-                verdicts,
-                verdicts.float() if given_rewards is None else given_rewards,
-                torch.from_numpy(groups),
-                order,
-                *given_logps,
-            ],
-            self.counts.device,
-        )
-        advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
-        counts_N = torch.empty_like(keys_N)
-        # Groups of several sizes are counted together, so that none sees the samples of another alone.
-        counts_here, rule = len(shapes) == 1, self.config.rule(scale)
-        for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
-            rows_Bn = rows_N.view(shape)
-            part = group_advantages(
-                rewards_N[rows_Bn],
-                questions_N[rows_Bn[:, 0]],
-                keys_N[rows_Bn],
-                self.counts,
-                rule,
-                correct=correct_N[rows_Bn],
-                logps=logps_N[0][rows_Bn] if logps_N else None,
-                batch=self.batches,
-                update=counts_here,
-            )
-            # Without any answer nothing tells the samples apart: an equal bonus for all would not explore.
-            without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (self.config.no_answer == "no_bonus")
-            advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
-            if counts_here and part.counts is not None:
-                counts_N[rows_Bn] = part.counts
-        if not counts_here:
-            counts_N = self.counts.observe(questions_N, keys_N, correct_N)
-        scored = Scored(
-            correct_N,
-            rewards_N,
-            keys_N,
-            counts_N,
-            advantages_N,
-            bonuses_N,
-            groups_N,
-            outcomes.answers,
-            [],
-            self.config.answer_mask_mode,
-            judged,
-            outcomes.unresolved,
-            {},
-        )
-        self._remember(question_ids, scored.host.correct, scored.host.keys, scored.host.counts)
-        scored.solved.extend(map(self._questions.is_solved, question_ids))
-        self.batches += 1
+        batch = Batch.of(question_ids, responses, golds, rewards, **columns)
+        numbers, rule = self._numbers(batch), self.config.rule(scale)
+        with self._lock, self.matcher.unless_refused(batch.question_ids):
+            outcomes = self._classify(batch, numbers)
+            scored = self._scored(batch, numbers, outcomes, rule)
+            self._remember(batch.question_ids, scored.host.correct, scored.host.keys, scored.host.counts)
+            self.batches += 1
+            scored.solved.extend(map(self._questions.is_solved, batch.question_ids))
+            scored.history.update(self._history(numbers.judged))
         self._tell_unmasked(outcomes)
         self._tell_unanswered(outcomes)
-        scored.history.update(self._history(judged))
         return scored
 
     def count(
         self,
-        question_ids: Sequence[str],
-        responses: Sequence[str],
-        golds: Sequence[str] | None,
-        examples: Sequence[Mapping[str, Any]] | None = None,
+        question_ids: Batch | Sequence[str],
+        responses: Sequence[str] | None = None,
+        golds: Sequence[str] | None = None,
+        rows: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Count responses that were sampled and are not scored, such as groups that a stack filters out before.
 
         Args:
-            question_ids, responses, golds, examples: as for `score`.
+            question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
 
         Raises:
             TypeError, ValueError: as `score` does; nothing is counted.
         """
-        questions_N, outcomes = self._classify(question_ids, responses, golds, examples)
-        keys_N = torch.from_numpy(outcomes.keys)
-        correct_N = torch.from_numpy(outcomes.correct)
-        counts_N = self.counts.observe(*move([questions_N, keys_N, correct_N], self.counts.device))
-        self._remember(question_ids, correct_N, keys_N, counts_N)
+        batch = Batch.of(question_ids, responses, golds, rows=rows)
+        with self._lock, self.matcher.unless_refused(batch.question_ids):
+            outcomes = self._classify(batch)
+            keys_N, correct_N = torch.from_numpy(outcomes.keys), torch.from_numpy(outcomes.correct)
+            columns = [_question_keys(batch), keys_N, correct_N]
+            counts_N = self.counts.observe(*move(columns, self.counts.device))
+            self._remember(batch.question_ids, correct_N, keys_N, counts_N)
 
     def seen(self, question_id: str) -> list[tuple[str | None, int]]:
         """List the outcomes sampled for a question so far, the most frequent first.
@@ -248,6 +180,10 @@ class Explorer:
             RuntimeError: this is not rank zero of the process group.
         """
         self._check_rank_zero("seen")
+        with self._lock:
+            return self._seen(question_id)
+
+    def _seen(self, question_id: str) -> list[tuple[str | None, int]]:
         texts: dict[int, str | None] = {**self.matcher.representatives(question_id), NO_ANSWER: None}
         keys_A = torch.tensor(list(texts), device=self.counts.device)
         counts_A = self.counts.lookup(torch.full_like(keys_A, question_key(question_id)), keys_A).tolist()
@@ -259,15 +195,22 @@ class Explorer:
 
         Raises:
             RuntimeError: this is not rank zero of the process group.
+            ValueError: the outcome function has no name.
         """
         self._check_rank_zero("state_dict")
-        return {
-            "counts": self.counts.state_dict(),
-            "outcomes": self.matcher.state_dict(),
-            "solved": dict(self.solved),
-            "batches": self.batches,
-            "id_source": self.id_source,
-        }
+        if not self.matcher.rule:
+            raise ValueError(
+                f"outcome={self.config.outcome!r} has no name by which its counts could be found again. Give it one: "
+                "outcome_function(name=..., version=...)(function)"
+            )
+        with self._lock:
+            return {
+                "counts": self.counts.state_dict(),
+                "outcomes": self.matcher.state_dict(),
+                "solved": dict(self.solved),
+                "batches": self.batches,
+                "id_source": self.id_source,
+            }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`, on every rank.
@@ -277,10 +220,16 @@ class Explorer:
         """
         counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
         try:
+            counts.load_state_dict(state["counts"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
+        self._continue(state, counts)
+
+    def _continue(self, state: Mapping[str, Any], counts: OutcomeCounts) -> None:
+        try:
             solved, id_source, batches = dict(state["solved"]), state["id_source"], int(state["batches"])
             if not all(isinstance(i, str) and isinstance(yes, bool) for i, yes in solved.items()):
                 raise TypeError("solved must map question ids to booleans")
-            counts.load_state_dict(state["counts"])
             ids = {question_key(question_id): question_id for question_id in solved}
             entries = counts.items()
             if ids.keys() != {*entries.question_keys.tolist()}:
@@ -289,24 +238,28 @@ class Explorer:
             questions.add(solved.items())
             answered = entries.question_keys[entries.outcome_keys != NO_ANSWER].tolist()
             questions.add_answers(ids[key] for key in answered)
-            self.matcher.load_state_dict(state["outcomes"])
+            with self._lock:
+                self.matcher.load_state_dict(state["outcomes"])
+                self.counts, self._questions, self.id_source, self.batches = counts, questions, id_source, batches
+                self._num_counted = len(entries.counts)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
-        self.counts, self._questions, self.id_source, self.batches = counts, questions, id_source, batches
-        self._num_counted = len(entries.counts)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the state into a folder atomically; an older folder of that name is replaced.
+        """Write the state of this moment into a folder atomically; an older folder of that name is replaced.
 
         Raises:
             RuntimeError: this is not rank zero of the process group.
+            ValueError: the outcome function has no name.
         """
-        state = self.state_dict()
-        del state["counts"]
+        with _without_garbage_collection():
+            state = self.state_dict()
+        counts = state.pop("counts")
+        entries = CountEntries(*(counts[name].cpu() for name in CountEntries._fields))
         # Functions are not saved; the outcome rule identifies them.
         config = {name: value for name, value in vars(self.config).items() if not callable(value)}
         with atomic_folder(folder, replace=True) as scratch:
-            self.counts.save(scratch / COUNTS_FILE)
+            write_snapshot(scratch / COUNTS_FILE, entries, counts["rule"])
             content = json.dumps({"format": _FORMAT, "config": config, **state}, sort_keys=True)
             (scratch / STATE_FILE).write_text(content, encoding="utf-8")
             seal_folder(scratch)
@@ -351,8 +304,11 @@ class Explorer:
             config = ExplorationConfig.from_mapping(saved | settings, str(path))
         explorer = cls(config, device=device, process_group=process_group, **settings)
         try:
-            counts = OutcomeCounts.load(Path(folder, COUNTS_FILE), rule=explorer.matcher.rule)
-            explorer.load_state_dict({**state, "counts": counts.state_dict()})
+            with _without_garbage_collection():
+                counts = OutcomeCounts.load(
+                    Path(folder, COUNTS_FILE), device=explorer.counts.device, rule=explorer.matcher.rule
+                )
+                explorer._continue(state, counts)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"{folder}: {error}") from error
         return explorer
@@ -383,69 +339,137 @@ class Explorer:
     def __repr__(self) -> str:
         return f"Explorer({self.config}, {len(self._questions)} questions, {self.counts})"
 
-    def _named(
-        self, responses: Sequence[str], outcome_keys: Tensor | Sequence[int] | None, golds: Sequence[str] | None
-    ) -> Sequence[str]:
-        """Return the responses, or the names of the given outcomes instead."""
-        if (outcome_keys is None) == (self.config.outcome == "given"):
+    def _numbers(self, batch: Batch) -> "_Numbers":
+        """Check the columns of numbers and the groups, and that everything is there which the settings need.
+
+        Raises:
+            TypeError, ValueError: as for `score`.
+        """
+        if (batch.outcome_keys is None) == self.matcher.needs_keys:
             raise ValueError(
                 "outcome_keys must be given if and only if outcome='given'; got "
-                f"{'none' if outcome_keys is None else 'some'} with outcome={self.config.outcome!r}"
+                f"{'none' if batch.outcome_keys is None else 'some'} with outcome={self.config.outcome!r}"
             )
-        if outcome_keys is None:
-            return responses
-        keys_N = torch.as_tensor(outcome_keys)
-        if keys_N.shape != (len(responses),) or keys_N.is_floating_point() or keys_N.dtype == torch.bool:
+        judged = batch.golds is not None or batch.correct is not None or bool(self.config.is_correct)
+        rewarded = batch.rewards is not None or not self.config.needs_rewards
+        if not judged and (not rewarded or self.config.needs_correctness):
+            needs = f"bonus={self.config.bonus!r}" if rewarded else "adv_estimator without rewards"
             raise ValueError(
-                f"outcome_keys must be {len(responses)} integers, one per response; got {keys_N.dtype} of shape "
-                f"{tuple(keys_N.shape)}"
+                f"golds or correct must tell which responses are correct, which {needs} requires; got neither. Pass "
+                "one of them, or rewards and zero_when_all_correct=False"
             )
-        if golds is not None:
-            raise ValueError("golds cannot be compared with given outcomes; pass golds=None and correct")
-        return [str(key) for key in keys_N.tolist()]
+        N = len(batch)
+        return _Numbers(
+            groups=group_indices(batch.question_ids, batch.group_ids or batch.question_ids),
+            rewards=None if batch.rewards is None else numbers_of("rewards", batch.rewards, N),
+            correct=None if batch.correct is None else verdicts_of(batch.correct, N),
+            logps=None if batch.logps is None else numbers_of("logps", batch.logps, N),
+            judged=judged,
+        )
+
+    def _scored(self, batch: Batch, numbers: "_Numbers", outcomes: Outcomes, rule: GroupRule) -> Scored:
+        """Compute advantages and bonuses, and count the outcomes, last where a function of the user may fail."""
+        correct = torch.from_numpy(outcomes.correct) if numbers.correct is None else numbers.correct
+        order, shapes = rows_by_size(numbers.groups)
+        questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(
+            [
+                _question_keys(batch),
+                torch.from_numpy(outcomes.keys),
+                correct,
+                correct.float() if numbers.rewards is None else numbers.rewards,
+                torch.from_numpy(numbers.groups),
+                order,
+                *([] if numbers.logps is None else [numbers.logps]),
+            ],
+            self.counts.device,
+        )
+        advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
+        counts_N = torch.empty_like(keys_N)
+        # Groups of several sizes are counted together, so that none sees the samples of another group.
+        counts_here = len(shapes) == 1 and not rule.may_refuse
+        for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
+            rows_Bn = rows_N.view(shape)
+            part = group_advantages(
+                rewards_N[rows_Bn],
+                questions_N[rows_Bn[:, 0]],
+                keys_N[rows_Bn],
+                self.counts,
+                rule,
+                correct=correct_N[rows_Bn],
+                logps=logps_N[0][rows_Bn] if logps_N else None,
+                batch=self.batches,
+                update=counts_here,
+            )
+            # Without any answer all samples share one outcome: an equal bonus for all would not explore.
+            without_B1 = (keys_N[rows_Bn] == NO_ANSWER).all(dim=1, keepdim=True) & (self.config.no_answer == "no_bonus")
+            advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
+            assert part.counts is not None  # there is a table
+            counts_N[rows_Bn] = part.counts
+        scored = Scored(
+            correct=correct_N,
+            rewards=rewards_N,
+            keys=keys_N,
+            counts=counts_N,
+            advantages=advantages_N,
+            bonuses=bonuses_N,
+            groups=groups_N,
+            answers=outcomes.answers,
+            solved=[],
+            answer_mask_mode=self.config.answer_mask_mode,
+            judged=numbers.judged,
+            unresolved=outcomes.unresolved,
+            history={},
+        )
+        if rule.may_refuse:
+            self._check_finite(scored.host)
+        if not counts_here:
+            self.counts.observe(questions_N, keys_N, correct_N)
+        return scored
+
+    def _check_finite(self, scored: Scored) -> None:
+        """Refuse what a registered function may have computed; the tensors are on the host."""
+        for setting, values_N in (("adv_estimator", scored.advantages), ("bonus", scored.bonuses)):
+            if not values_N.isfinite().all():
+                raise ValueError(
+                    f"{setting}={getattr(self.config, setting)!r} must give finite numbers; got "
+                    f"{int((~values_N.isfinite()).sum())} of {len(values_N)} that are not"
+                )
 
     def _tell_unmasked(self, outcomes: Outcomes) -> None:
-        """Say once that no token is masked, where an outcome function gives no span."""
-        if self._told_unmasked or self.config.answer_mask_mode == "none" or not self.config.explores:
+        """Say once that no token is masked, where the outcomes have no span."""
+        if self._told_unmasked or self.matcher.gives_spans or not self.config.explores:
             return
-        if any(answer is not None and answer.source == "function" and not answer.end for answer in outcomes.answers):
+        mode = self.config.answer_mask_mode
+        if mode != "none" and any(answer is not None and not answer.end for answer in outcomes.answers):
             self._told_unmasked = True
-            logger.warning(
-                "answer_mask_mode=%s masks nothing where the outcome function gives no span, so the bonus reaches the "
-                "tokens that spell the outcome. Return Outcome(value, start, end) to mask them.",
-                self.config.answer_mask_mode,
+            warnings.warn(
+                f"answer_mask_mode={mode} masks nothing where the outcome function gives no span, so the bonus reaches "
+                "the tokens that spell the outcome. Return Outcome(value, start, end) to mask them.",
+                stacklevel=3,
             )
 
     def _tell_unanswered(self, outcomes: Outcomes) -> None:
         """Say once that no response of a batch has an answer."""
         if not self._told_unanswered and all(answer is None for answer in outcomes.answers):
             self._told_unanswered = True
-            logger.warning(
-                "none of the %d responses of this batch has an answer, so none is correct and none gets a bonus. Are "
-                "they cut off at the length limit (data.max_response_length, max_completion_length), does the prompt "
-                "lack an instruction to end with \\boxed{...}, or does the outcome function return None?",
-                len(outcomes.answers),
+            limit = f" ({self.length_setting})" if self.length_setting else ""
+            warnings.warn(
+                "no response of a batch has an answer, so none is correct and none gets a bonus. Are they cut off at "
+                f"the length limit{limit}, does the prompt lack an instruction to end with \\boxed{{...}}, or does the "
+                "outcome function return None?",
+                stacklevel=3,
             )
 
-    def _classify(
-        self,
-        question_ids: Sequence[str],
-        responses: Sequence[str],
-        golds: Sequence[str] | None,
-        examples: Sequence[Mapping[str, Any]] | None,
-        *more: Tensor | NDArray[np.int64] | None,
-    ) -> tuple[Tensor, Outcomes]:
-        """Return question keys and, from rank zero, outcomes; `more` must be equal on all ranks too."""
-        key_of = {question_id: question_key(question_id) for question_id in set(question_ids)}
-        keys = [key_of[question_id] for question_id in question_ids]
-        questions_N = torch.tensor(keys, dtype=torch.int64)
-        limit_s = self.config.grading_limit_s
-        call = partial(self.matcher.classify, question_ids, responses, golds, examples, limit_s=limit_s)
+    def _classify(self, batch: Batch, numbers: "_Numbers | None" = None) -> Outcomes:
+        """Return the outcomes, which rank zero reads; all columns must be equal on all ranks."""
+        call = partial(self.matcher.classify, batch, limit_s=self.config.grading_limit_s)
         if self.process_group is None:
-            return questions_N, call()
-        columns = [None if column is None else column.tolist() for column in more]
-        inputs = (list(question_ids), list(responses), golds and list(golds), columns)
-        return questions_N, from_rank_zero(call, inputs, self.process_group)
+            return call()
+        columns = [] if numbers is None else [numbers.groups, numbers.rewards, numbers.correct, numbers.logps]
+        values = [None if column is None else column.tolist() for column in columns]
+        keys = None if batch.outcome_keys is None else [int(key) for key in batch.outcome_keys]
+        inputs = (list(batch.question_ids), list(batch.responses), batch.golds and list(batch.golds), keys, values)
+        return from_rank_zero(call, inputs, self.process_group)
 
     def _remember(self, question_ids: Sequence[str], correct_N: Tensor, keys_N: Tensor, counts_N: Tensor) -> None:
         """Note the solved questions, and the outcomes that are new: their counts before the batch are 0."""
@@ -465,3 +489,30 @@ class Explorer:
                 f"Explorer.{name} must be called on rank zero of the process group, which alone has the outcome "
                 f"classes; this is rank {dist.get_rank(self.process_group)}"
             )
+
+
+class _Numbers(NamedTuple):
+    """The columns of numbers of a batch, checked."""
+
+    groups: NDArray[np.int64]  # (N,) index of the group
+    rewards: Tensor | None
+    correct: Tensor | None
+    logps: Tensor | None
+    judged: bool  # whether correctness is known
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Pause the search for cycles: while millions of objects are made, it takes most of the time and finds none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _question_keys(batch: Batch) -> Tensor:
+    key_of = {question_id: question_key(question_id) for question_id in set(batch.question_ids)}
+    return torch.tensor([key_of[question_id] for question_id in batch.question_ids], dtype=torch.int64)

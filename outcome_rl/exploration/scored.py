@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outcome_rl.exploration.batch import move
+from outcome_rl.exploration.columns import move
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER

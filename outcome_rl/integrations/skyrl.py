@@ -1,4 +1,4 @@
-"""Advantages of a SkyRL training batch, from a trainer of the user's.
+"""Advantages of a SkyRL training batch, for a custom trainer.
 
     class ExploringTrainer(RayPPOTrainer):
         explorer = Explorer(bonus="ucb_con", coef=0.2)
@@ -18,7 +18,9 @@ import torch
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.integrations.adapter import check_mask_mode, score
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
+from outcome_rl.outcomes.batch import Batch
 
 if TYPE_CHECKING:
     from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
@@ -46,11 +48,8 @@ def assign_advantages(
     Raises:
         ValueError: a uid has no gold, or `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
     """
-    if explorer.config.answer_mask_mode == "all":
-        raise ValueError(
-            "answer_mask_mode must be 'policy', 'bonus' or 'none' for SkyRL, which has one advantage per token and "
-            "leaves the denominator to its loss; got 'all'"
-        )
+    check_mask_mode(explorer.config.answer_mask_mode, "SkyRL")
+    explorer.length_setting = "generator.sampling_params.max_generate_length"
     B = len(data["rewards"]) - data.metadata.get("pad_size", 0)
     is_response_BT = data["response_mask"][:B].bool()
     is_last_B = torch.tensor(data.metadata.get("is_last_step", [True] * B)[:B])
@@ -60,16 +59,14 @@ def assign_advantages(
         raise ValueError(f"golds must have an answer for the uid of every trajectory; {unknown[:3]} have none")
     tokens_BT = data["sequences"][:B, -is_response_BT.shape[1] :]
     ids = [tokens_BT[row][is_response_BT[row]].tolist() for row in last_N]
-    rewards_N = data["rewards"][last_N].sum(dim=1)
-    explorer.set_id_source("SkyRL's uids")
-    scored = explorer.score(
+    batch = Batch(
         uids,
         [decode_completion(tokenizer, row) for row in ids],
         None if golds is None else [golds[uid] for uid in uids],
-        rewards_N,
-        correct=rewards_N > 0 if golds is None and not explorer.config.is_correct else None,
-        examples=[{"uid": uid} for uid in uids],
+        data["rewards"][last_N].sum(dim=1),
+        rows=[{"uid": uid} for uid in uids],
     )
+    scored = score(explorer, batch, id_source="SkyRL's uids")
     trajectories_B = is_last_B.cumsum(dim=0) - is_last_B.long()
     advantages_BT = torch.zeros_like(data["rewards"], dtype=torch.float32)
     advantages_BT[:B] = (scored.advantages + scored.bonuses).cpu()[trajectories_B, None] * is_response_BT

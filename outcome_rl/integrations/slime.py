@@ -16,8 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.integrations.adapter import score
+from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import question_id
 from outcome_rl.rows import id_source
+from outcome_rl_kernels.advantages.groups import Scale
 
 
 class ExplorationRewards:
@@ -43,6 +46,7 @@ class ExplorationRewards:
             )
         self.id_key = id_key
         self.explorer = Explorer(**settings)
+        self.explorer.length_setting = "--rollout-max-response-len"
 
     def __call__(self, args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
         """Process the rewards of a rollout, and count its outcomes.
@@ -58,22 +62,20 @@ class ExplorationRewards:
         Raises:
             ValueError: a sample has no label although outcomes are final answers, or no entry `id_key` in its metadata.
         """
-        self.explorer.set_id_source(id_source(self.id_key, within_source=False))
         raw_rewards = [float(sample.get_reward_value(args)) for sample in samples]
-        config = self.explorer.config
-        # An outcome function can do without labels; then the rewards tell which responses are correct.
-        unlabelled = config.outcome != "math" and any(sample.label is None for sample in samples)
-        golds = None if unlabelled else [_gold(sample) for sample in samples]
-        scored = self.explorer.score(
+        # Where outcomes do not need labels, the rewards can tell which responses are correct.
+        unlabelled = not self.explorer.matcher.needs_gold and any(sample.label is None for sample in samples)
+        batch = Batch(
             [self._question_id(sample) for sample in samples],
             [sample.response for sample in samples],
-            golds,
+            None if unlabelled else [_gold(sample) for sample in samples],
             raw_rewards,
             group_ids=[sample.group_index for sample in samples],
-            correct=[reward > 0 for reward in raw_rewards] if unlabelled and not config.is_correct else None,
-            examples=[{**sample.metadata, "prompt": sample.prompt, "label": sample.label} for sample in samples],
-            scale="std" if args.grpo_std_normalization else "none",
+            rows=[{**sample.metadata, "prompt": sample.prompt, "label": sample.label} for sample in samples],
         )
+        origin = id_source(self.id_key, within_source=False)
+        scale: Scale = "std" if args.grpo_std_normalization else "none"
+        scored = score(self.explorer, batch, id_source=origin, scale=scale)
         return raw_rewards, (scored.advantages + scored.bonuses).tolist()
 
     def _question_id(self, sample: Any) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.integrations.adapter import check_mask_mode
 from outcome_rl.outcomes.answer_mask import Tokenizer
 
 if TYPE_CHECKING:
@@ -40,11 +41,7 @@ def training_data(
     """
     from tinker import Datum, EncodedTextChunk
 
-    if scored.answer_mask_mode == "all":
-        raise ValueError(
-            "answer_mask_mode must be 'policy', 'bonus' or 'none' for Tinker, whose losses are sums over tokens; got "
-            "'all'. Use 'policy', which is the same there"
-        )
+    check_mask_mode(scored.answer_mask_mode, "Tinker")
     mask_NT = scored.answer_mask(tokenizer, [sequence.tokens for sequence in sequences])
     rows = zip(prompts, sequences, scored.token_advantages(mask_NT).tolist(), strict=True)
     data = []

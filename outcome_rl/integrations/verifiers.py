@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.integrations.adapter import check_mask_mode, score
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
+from outcome_rl.outcomes.batch import Batch
 
 if TYPE_CHECKING:
     from verifiers.v1 import Trace
@@ -42,11 +44,7 @@ def assign_advantages(
         ValueError: a trace has no task key or no sampled token, its data has no field `answer_key`, or
             `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
     """
-    if explorer.config.answer_mask_mode == "all":
-        raise ValueError(
-            "answer_mask_mode must be 'policy', 'bonus' or 'none' for verifiers, which has one advantage per token and "
-            "leaves the denominator to the trainer; got 'all'"
-        )
+    check_mask_mode(explorer.config.answer_mask_mode, "verifiers")
     sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
     for i, trace in enumerate(traces):
         if not trace.task.key or not sampled[i]:
@@ -63,16 +61,14 @@ def assign_advantages(
             )
     last = [nodes[-1] for nodes in sampled]
     ids = [[token for token, chosen in zip(node.token_ids, node.mask, strict=True) if chosen] for node in last]
-    rewards = [trace.reward for trace in traces]
-    explorer.set_id_source("the task keys of verifiers")
-    scored = explorer.score(
+    batch = Batch(
         [str(trace.task.key) for trace in traces],
         [decode_completion(tokenizer, row) for row in ids],
         None if answer_key is None else [str(getattr(trace.task.data, answer_key)) for trace in traces],
-        rewards,
-        correct=[reward > 0 for reward in rewards] if answer_key is None and not explorer.config.is_correct else None,
-        examples=[trace.task.data.model_dump() for trace in traces],
+        [trace.reward for trace in traces],
+        rows=[trace.task.data.model_dump() for trace in traces],
     )
+    scored = score(explorer, batch, id_source="the task keys of verifiers")
     rows = scored.token_advantages(scored.answer_mask(tokenizer, ids)).tolist()
     whole = (scored.advantages + scored.bonuses).tolist()
     for nodes, row, advantage in zip(sampled, rows, whole, strict=True):

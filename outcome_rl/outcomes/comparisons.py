@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, Verdict
@@ -39,6 +39,9 @@ class Question:
     founders: dict[int, Text] = field(default_factory=dict)  # key of a class -> the text that founded it
     apart: set[str] = field(default_factory=set)  # identities of texts on which a comparison hung or failed
 
+    def copy(self) -> "Question":
+        return replace(self, key_of={**self.key_of}, founders={**self.founders}, apart={*self.apart})
+
     def found_class(self, text: Text) -> None:
         key = hash_key(text.identity)
         self.key_of[text.identity] = key
@@ -51,17 +54,23 @@ class Question:
         return {
             "gold": list(self.gold),
             "key_of": dict(self.key_of),
-            "founders": [[key, *text] for key, text in self.founders.items()],
+            # One list, since a list for each would take most of the time of saving millions.
+            "founders": [value for key, text in self.founders.items() for value in (key, *text)],
             "apart": sorted(self.apart),
         }
 
     @classmethod
     def from_state(cls, question_id: str, state: dict[str, Any]) -> Self:
+        flat = state["founders"]
+        if flat and isinstance(flat[0], list):  # version 0.2
+            flat = [value for founder in flat for value in founder]
+        width = 1 + len(Text._fields)
+        columns = (flat[i::width] for i in range(width))
         return cls(
             question_id,
             gold=Text(*state["gold"]),
-            key_of={identity: int(key) for identity, key in state["key_of"].items()},
-            founders={int(key): Text(*text) for key, *text in state["founders"]},
+            key_of=dict(state["key_of"]),
+            founders={key: Text(*text) for key, *text in zip(*columns, strict=True)},
             apart=set(state["apart"]),
         )
 

@@ -6,25 +6,26 @@ It has the methods of `OutcomeMatcher`, which compares the final answers of math
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
+from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.functions import (
-    Example,
     Failure,
     Found,
     OutcomeFunction,
-    call,
+    check_callable,
+    identity,
     load_function,
-    rule_of,
     value_of,
+    wrapped,
 )
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
-from outcome_rl.outcomes.matcher import Matcher, Outcomes, golds_differ
+from outcome_rl.outcomes.kinds import Kind, Outcomes, golds_differ
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,9 @@ class _Question:
     gold_key: int = NO_ANSWER
     shown: dict[int, str] = field(default_factory=dict)  # key -> text for people
 
+    def copy(self) -> "_Question":
+        return replace(self, shown={**self.shown})
+
     def texts(self) -> dict[int, str]:
         return dict(self.shown)
 
@@ -52,52 +56,58 @@ class _Question:
         return cls(gold, int(gold_key), {int(key): str(text) for key, text in shown})
 
 
-class FunctionMatcher(Matcher):
+class FunctionMatcher(Kind):
     """Map responses to outcome keys and correctness by an outcome function.
 
     A response is correct if `is_correct(value, example)` says so. Without such a function the gold answer goes through
-    the outcome function as a response would, and a response with the same outcome is correct.
+    the outcome function as a response would, and a response with the same outcome is correct. Values that Python calls
+    equal are one outcome; NaN is no answer.
 
     Args:
         function: `(response, example) -> value | Outcome | None`, see `functions`, or its name as `load_function` takes
-            it; its rule is `rule_of(function)`.
-        is_correct: `(value, example) -> bool` or its name, called in this process with values of answers alone; its
+            it; its rule is its name and version (`OutcomeFunction.rule`).
+        is_correct: `(value, example) -> bool` or its name, called in this process with values of answers only; its
             exceptions are raised.
 
     Attributes:
         bad_golds: question id -> reason why its gold answer is unusable. No response to the question is correct.
         doubtful_golds: always empty; `OutcomeMatcher` has some.
-        rule: name and version of the function; counts made under another rule cannot be mixed with these.
+        rule: name and version of the function; counts made under another rule cannot be mixed with these. Empty for a
+            function without a name, whose counts cannot be saved.
 
     Raises:
-        ValueError: the function is anonymous, or a given name cannot be imported.
+        TypeError: a function does not take two arguments.
+        ValueError: a given name cannot be imported.
     """
 
+    needs_row = True
+
     def __init__(
-        self, function: str | OutcomeFunction, is_correct: str | Callable[[Any, Example], bool] | None = None
+        self, function: str | Callable[..., Any], is_correct: str | Callable[[Any, Row], bool] | None = None
     ) -> None:
-        function = load_function(function) if isinstance(function, str) else function
-        super().__init__(rule_of(function), _Question)
-        self._function = function
+        self._function = wrapped(function)
+        super().__init__(self._function.rule, _Question)
         self._is_correct = load_function(is_correct) if isinstance(is_correct, str) else is_correct
+        if self._is_correct is not None:
+            check_callable("is_correct", self._is_correct, "(value, example)")
+        self._ever_worked = False
 
     def classify(
         self,
-        question_ids: Sequence[str],
-        responses: Sequence[str],
-        golds: Sequence[str] | None,
-        examples: Sequence[Example] | None = None,
+        question_ids: Batch | Sequence[str],
+        responses: Sequence[str] | None = None,
+        golds: Sequence[str] | None = None,
+        rows: Sequence[Row] | None = None,
         *,
         progress: Progress | None = None,
-        limit_s: float = float("inf"),
+        limit_s: float | None = None,
     ) -> Outcomes:
         """Classify N responses and tell which are correct; equal responses to a question are looked at once.
 
         Args:
-            question_ids, responses, golds: as for `OutcomeMatcher.classify`.
-            examples: N data rows, equal for all rows of a question; None passes empty ones.
+            question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
             progress: called as `progress(done, total)` once, after the function.
-            limit_s: seconds for all calls of an isolated function together; golds come first.
+            limit_s: seconds for all calls of an isolated function together; golds come first. None is no limit.
 
         Returns:
             The `Outcomes`. A response on which the function failed has the outcome of that kind of failure, which is
@@ -105,50 +115,63 @@ class FunctionMatcher(Matcher):
             and the log names the first ones.
 
         Raises:
-            TypeError, ValueError: as `OutcomeMatcher.classify`.
+            TypeError, ValueError: as for `Batch`, a question comes with another gold answer than before, or the
+                function failed on every response of its first batch. Nothing has changed then.
         """
-        examples = [{}] * len(question_ids) if examples is None else examples
-        golds = None if self._is_correct is not None else golds
-        columns = [column for column in (question_ids, responses, golds) if column is not None]
-        if any(len(column) != len(question_ids) for column in (*columns, examples)):
-            raise ValueError("question_ids, responses, golds and examples must have one entry per response")
-        if wrong := [value for column in columns for value in column if not isinstance(value, str)]:
-            raise TypeError(f"question_ids, responses and golds must be strings; got {wrong[0]!r}. Use str()")
-        with self._lock:
-            rows = list(zip(question_ids, responses, strict=True))
-            new_golds = {} if golds is None else self._new_golds(question_ids, golds, examples)
-            example_of = new_golds | dict(zip(rows, examples, strict=True))
-            texts = [text for _, text in example_of]
-            results = call(self._function, texts, [*example_of.values()], time.monotonic() + limit_s)
-            found = dict(zip(example_of, results, strict=True))
-            for row in new_golds:
-                self._keep_gold(*row, found[row])
-            self._log_failures({row: found[row] for row in rows if isinstance(found[row], Failure)})
-            keys = [self._keep(question_id, found[question_id, response]) for question_id, response in rows]
-            gold_keys = [self._questions[question_id].gold_key for question_id in question_ids]
-            correct = [
-                self._correct(found[row], key, gold_key, example)
-                for row, key, gold_key, example in zip(rows, keys, gold_keys, examples, strict=True)
-            ]
+        batch = Batch.of(question_ids, responses, golds, rows=rows)
+        deadline = time.monotonic() + (float("inf") if limit_s is None else limit_s)
+        pairs = list(zip(batch.question_ids, batch.responses, strict=True))
+        with self.unless_refused(batch.question_ids):
+            new_golds = self._new_golds(batch)
+            row_of = new_golds | dict(zip(pairs, batch.examples, strict=True))
+            texts = [text for _, text in row_of]
+            results = dict(zip(row_of, self._function.call(texts, [*row_of.values()], deadline), strict=True))
+            found = [results[pair] for pair in pairs]
+            self._check_works(found)
+            for pair in new_golds:
+                self._keep_gold(*pair, results[pair])
+            self._log_failures({pair: one for pair, one in zip(pairs, found, strict=True) if isinstance(one, Failure)})
+            keys = [self._keep(question_id, one) for (question_id, _), one in zip(pairs, found, strict=True)]
+            gold_keys = [self._questions[question_id].gold_key for question_id in batch.question_ids]
+            correct = list(map(self._correct, found, keys, gold_keys, batch.examples))
         if progress is not None:
-            progress(len(rows), len(rows))
-        failed = sum(isinstance(found[row], Failure) for row in rows)
-        answers = [_answer(found[row]) for row in rows]
-        return Outcomes(np.array(keys, np.int64), np.array(correct, bool), answers, failed)
+            progress(len(pairs), len(pairs))
+        failed = sum(isinstance(one, Failure) for one in found)
+        return Outcomes(np.array(keys, np.int64), np.array(correct, bool), list(map(_answer, found)), failed)
+
+    def classify_answers(
+        self,
+        question_ids: Sequence[str],
+        answers: Sequence[str | None],
+        golds: Sequence[str] | None,
+        rows: Sequence[Row] | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Outcomes:
+        """Classify the texts of responses; None is an empty one."""
+        return self.classify(question_ids, [text or "" for text in answers], golds, rows, progress=progress)
 
     def close(self) -> None:
         """Stop the function's processes, if it has any; a later call starts new ones."""
-        close = getattr(self._function, "close", None)
-        if close is not None:
-            close()
+        self._function.close()
 
-    def _new_golds(
-        self, question_ids: Sequence[str], golds: Sequence[str], examples: Sequence[Example]
-    ) -> dict[tuple[str, str], Example]:
+    def _check_works(self, found: Sequence[Found | Failure]) -> None:
+        """Refuse a function that raises, or returns what is no outcome, on every response of its first batch."""
+        errors = [one.reason for one in found if isinstance(one, Failure) and one.kind == "error"]
+        if errors and len(errors) == len(found) and not self._ever_worked:
+            raise ValueError(
+                f"outcome {self._function.name or self._function.function!r} failed on all {len(found)} responses of "
+                f"its first batch; on the first: {errors[0]}"
+            )
+        self._ever_worked = self._ever_worked or len(errors) < len(found)
+
+    def _new_golds(self, batch: Batch) -> dict[tuple[str, str], Row]:
         """Return the data rows of the golds that are not known yet, by question and gold."""
-        new: dict[tuple[str, str], Example] = {}
+        new: dict[tuple[str, str], Row] = {}
+        if batch.golds is None or self._is_correct is not None:
+            return new
         gold_of: dict[str, str] = {}
-        for question_id, gold, example in zip(question_ids, golds, examples, strict=True):
+        for question_id, gold, example in zip(batch.question_ids, batch.golds, batch.examples, strict=True):
             question = self._questions.get(question_id)
             known = None if question is None else question.gold
             before = gold_of.setdefault(question_id, gold) if known is None else known
@@ -172,14 +195,17 @@ class FunctionMatcher(Matcher):
 
     def _keep(self, question_id: str, found: Found | Failure) -> int:
         question = self._questions.setdefault(question_id, _Question())
-        identity = _identity(found)
-        if not identity:
+        text = _identity(found)
+        if not text:
             return NO_ANSWER
-        key = hash_key(identity)
+        key = hash_key(text)
+        if isinstance(found, Found) and (former := hash_key(f"value:{found.text}")) != key:
+            # Version 0.2 told equal values of different types apart: what it has counted keeps its key.
+            key = former if former in question.shown or former == question.gold_key else key
         question.shown.setdefault(key, _shown(found))
         return key
 
-    def _correct(self, found: Found | Failure, key: int, gold_key: int, example: Example) -> bool:
+    def _correct(self, found: Found | Failure, key: int, gold_key: int, example: Row) -> bool:
         if key == NO_ANSWER or isinstance(found, Failure):
             return False
         return key == gold_key if self._is_correct is None else bool(self._is_correct(value_of(found.text), example))
@@ -196,11 +222,43 @@ class FunctionMatcher(Matcher):
             logger.warning("the outcome function failed on %d responses of this call in all.", len(failures))
 
 
+class GivenMatcher(FunctionMatcher):
+    """Take the keys that the caller gives, `Batch.outcome_keys`, as outcomes; 0 is no answer."""
+
+    needs_row = False
+    needs_keys = True
+
+    def __init__(self) -> None:
+        # Under this name version 0.2 has saved such counts.
+        super().__init__(OutcomeFunction(_given, name="outcome_rl.outcomes.functions:given"))
+
+    def classify(self, question_ids: Any, *columns: Any, **named: Any) -> Outcomes:
+        """Classify N keys.
+
+        Raises:
+            TypeError, ValueError: as for `Batch`, there are golds, or the keys are not N integers.
+        """
+        limits = {name: named.pop(name) for name in ("progress", "limit_s") if name in named}
+        batch = Batch.of(question_ids, *columns, **named)
+        if batch.golds is not None:
+            raise ValueError("golds cannot be compared with given outcomes; pass golds=None and correct")
+        keys = np.asarray(getattr(batch.outcome_keys, "cpu", lambda: batch.outcome_keys)())
+        if keys.shape != (len(batch),) or keys.dtype.kind not in "iu":
+            raise ValueError(
+                f"outcome_keys must be {len(batch)} integers, one per response; got {keys.dtype} of shape {keys.shape}"
+            )
+        return super().classify(replace(batch, responses=[str(key) for key in keys.tolist()]), **limits)
+
+
+def _given(key: str, example: Row) -> int | None:
+    return int(key) or None
+
+
 def _identity(found: Found | Failure) -> str:
     """Return the text whose hash is the outcome's key; empty for no answer."""
     if isinstance(found, Failure):
         return "" if found.kind == "cut" else f"failed:{found.kind}"
-    return found.text and f"value:{found.text}"
+    return found.text and f"value:{identity(found.text)}"
 
 
 def _shown(found: Found | Failure) -> str:

@@ -8,24 +8,26 @@ outlive the process and need the same key everywhere; None is no answer. `Outcom
 characters of the response that spell the outcome, which the answer mask then covers.
 """
 
+import functools
+import inspect
 import json
+import math
 import os
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
-Example = Mapping[str, Any]
-OutcomeFunction = Callable[..., Any]
+from outcome_rl.outcomes.batch import Row
+
 FailureKind = Literal["timeout", "crash", "memory", "error", "cut"]
 
 MAX_VALUE_CHARS = 1 << 16
 """Maximum length of an outcome's text; use a digest for longer texts."""
 
 _to_json = json.JSONEncoder().encode  # not json.dumps, which a function may have replaced
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Outcome(NamedTuple):
@@ -54,27 +56,124 @@ class Found(NamedTuple):
     end: int = 0
 
 
-def outcome_function(*, version: str = "1", batched: bool = False) -> Callable[[F], F]:
-    """Mark an outcome function.
+class OutcomeFunction:
+    """An outcome function with the name and the version that identify its counts; calling it calls the function.
 
     Args:
-        version: part of the rule of the counts, which the function's qualified name begins; raise it with every change
-            of outcomes, so that counts of the older function are refused.
+        function: `(response, example) -> value | Outcome | None`, or batched.
+        name: identifies it across runs; empty takes "module:function" of a function or class at the top of a module.
+            A lambda, a closure, a method, a `partial` or an object has no such name: it works without, but its counts
+            cannot be saved.
+        version: raise it with every change of outcomes, so that counts of the older function are refused.
         batched: whether the function takes all responses of a step at once, `(responses, examples) -> outcomes`, one
             entry per response.
+
+    Attributes:
+        rule: name and version, for the counts; empty without a name.
+
+    Raises:
+        TypeError: it is no function, is a coroutine function, or does not take two arguments.
     """
 
-    def mark(function: F) -> F:
-        function.outcome_version, function.outcome_batched = version, batched  # type: ignore[attr-defined]
-        return function
+    def __init__(
+        self, function: Callable[..., Any], *, name: str = "", version: str = "1", batched: bool = False
+    ) -> None:
+        check_callable("outcome", function, "(responses, examples)" if batched else "(response, example)")
+        functools.update_wrapper(self, function, updated=())
+        self.function = function
+        self.name = name or name_of(function)
+        self.version = version
+        self.batched = batched
 
-    return mark
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self.function(*arguments, **named)
+
+    @property
+    def rule(self) -> str:
+        return f"function/{self.name}/{self.version}" if self.name else ""
+
+    def call(
+        self, responses: Sequence[str], examples: Sequence[Row], deadline: float = float("inf")
+    ) -> "list[Found | Failure]":
+        """Call the function on N responses; an exception is the outcome of its response, not of the call.
+
+        Args:
+            responses: N texts.
+            examples: their data rows.
+            deadline: time, by `time.monotonic()`, after which an isolated function is not called any more.
+
+        Raises:
+            ValueError: a batched function returned another number of outcomes.
+        """
+        if not self.batched:
+            return [_attempt(len(row[0]), self.function, *row) for row in zip(responses, examples, strict=True)]
+        try:
+            results = self.function(responses, examples)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the run goes on, and the outcome is logged
+            return [Failure("error", describe(error))] * len(responses)
+        if len(results) != len(responses):
+            raise ValueError(
+                f"the batched outcome function {self.name!r} must return {len(responses)} outcomes, one per response; "
+                f"got {len(results)}"
+            )
+        rows = zip(results, responses, strict=True)
+        return [_attempt(len(response), lambda one: one, result) for result, response in rows]
+
+    def close(self) -> None:
+        """Stop the processes of an isolated function; a later call starts new ones."""
 
 
-@outcome_function()
-def given(response: str, example: Example) -> int | None:
-    """Return the key that a caller gave in place of a response, such as a cluster; 0 is no answer."""
-    return int(response) or None
+def outcome_function(
+    *, name: str = "", version: str = "1", batched: bool = False
+) -> Callable[[Callable[..., Any]], OutcomeFunction]:
+    """Return a decorator that gives an outcome function its name and version, also around a closure or an object.
+
+    Args:
+        name, version, batched: as for `OutcomeFunction`.
+    """
+    return lambda function: OutcomeFunction(function, name=name, version=version, batched=batched)
+
+
+def wrapped(function: "str | Callable[..., Any]") -> OutcomeFunction:
+    """Return a function, or the one that a name imports, as an `OutcomeFunction`.
+
+    A function that is named by its import path has that name, whatever it is.
+
+    Raises:
+        TypeError, ValueError: as `load_function` and `OutcomeFunction`.
+    """
+    found = load_function(function) if isinstance(function, str) else function
+    if not isinstance(found, OutcomeFunction):
+        found = OutcomeFunction(found)
+    if not found.name and isinstance(function, str):
+        found.name = function
+    return found
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return "module:function" if that is all there is to a function, else an empty text."""
+    name = getattr(function, "__qualname__", "")
+    if not name or "<" in name or not isinstance(getattr(function, "__self__", None), ModuleType | type | None):
+        return ""
+    return f"{function.__module__}:{name}"
+
+
+def check_callable(setting: str, function: Any, arguments: str) -> None:
+    """Check that a function takes two positional arguments and does not need to be awaited.
+
+    Raises:
+        TypeError: it does not.
+    """
+    if not callable(function):
+        raise TypeError(f"{setting} must be a function {arguments}; got {type(function).__name__}")
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        raise TypeError(f"{setting} must be a function that returns its result; got the coroutine function {function}")
+    try:
+        inspect.signature(function).bind("", {})
+    except TypeError as error:
+        raise TypeError(f"{setting} must be a function {arguments}; got {function}: {error}") from error
+    except ValueError:  # a function in C that does not say what it takes
+        pass
 
 
 def load_function(name: str) -> Callable[..., Any]:
@@ -115,54 +214,11 @@ def _import(module: str, folder: str) -> ModuleType:
     return import_module(module)
 
 
-def rule_of(function: OutcomeFunction) -> str:
-    """Return the rule of the counts that are made with a function: its qualified name and its version.
-
-    Raises:
-        ValueError: the function has no name that tells it from other functions.
-    """
-    name = getattr(function, "__qualname__", "")
-    if not name or "<" in name:
-        raise ValueError(
-            "outcome must be a function with a name of its own, at the top of a module, because the name is the rule "
-            f"of its counts; got {function!r}"
-        )
-    return f"function/{function.__module__}:{name}/{getattr(function, 'outcome_version', '1')}"
-
-
-def call(
-    function: OutcomeFunction, responses: Sequence[str], examples: Sequence[Example], deadline: float = float("inf")
-) -> list[Found | Failure]:
-    """Call an outcome function on N responses; an exception is the outcome of its response, not of the call.
-
-    Args:
-        deadline: time, by `time.monotonic()`, after which an isolated function is not called any more.
-
-    Raises:
-        ValueError: a batched function returned another number of outcomes.
-        TypeError, RuntimeError: the processes of an isolated function cannot get an example, or do not start.
-    """
-    if getattr(function, "outcome_isolated", False):  # its exceptions are those of the processes, not of the function
-        return list(function(responses, examples, deadline))
-    if not getattr(function, "outcome_batched", False):
-        return [_attempt(len(row[0]), function, *row) for row in zip(responses, examples, strict=True)]
-    try:
-        results = function(responses, examples)
-    except Exception as error:  # noqa: BLE001 - the run goes on, and the outcome is logged
-        return [Failure("error", describe(error))] * len(responses)
-    if len(results) != len(responses):
-        raise ValueError(
-            f"{rule_of(function)} must return {len(responses)} outcomes, one per response; got {len(results)}"
-        )
-    rows = zip(results, responses, strict=True)
-    return [_attempt(len(response), lambda one: one, result) for result, response in rows]
-
-
 def _attempt(length: int, function: Callable[..., Any], *arguments: Any) -> Found | Failure:
     """Bring the result for a response of that many characters to its canonical form."""
     try:
         return found(function(*arguments), length)
-    except Exception as error:  # noqa: BLE001 - as above
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         return Failure("error", describe(error))
 
 
@@ -172,7 +228,7 @@ def describe(error: BaseException) -> str:
 
 
 def found(result: Any, length: int) -> Found:
-    """Return a result in canonical form; no answer has an empty text.
+    """Return a result in canonical form; no answer, and a value that is not equal to itself, have an empty text.
 
     Raises:
         TypeError, ValueError: it is no outcome, or its span is not in the response.
@@ -180,9 +236,9 @@ def found(result: Any, length: int) -> Found:
     value, start, end = result if isinstance(result, Outcome) else (result, 0, 0)
     if not (type(start) is int and type(end) is int and 0 <= start <= end <= length):
         raise ValueError(f"the span of an outcome must be in the response of {length} characters; got {start}:{end}")
-    if value is None:
+    value = _plain(value)
+    if value is None or _has_nan(value):
         return Found("")
-    _check(value)
     text = _to_json(value)
     if len(text) > MAX_VALUE_CHARS:
         raise ValueError(f"an outcome may have {MAX_VALUE_CHARS} characters; got {len(text)}. Return a digest of it")
@@ -194,15 +250,40 @@ def value_of(text: str) -> Any:
     return _tuples(json.loads(text))
 
 
-def _check(value: Any) -> None:
+@functools.lru_cache(maxsize=1 << 12)
+def identity(text: str) -> str:
+    """Return a text that is the same for values that Python calls equal, such as 1, 1.0 and True."""
+    return text if text.startswith('"') else _to_json(_as_number(value_of(text)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of plain Python, where numpy or torch has one number for it.
+
+    Raises:
+        TypeError: it is no outcome.
+    """
     if type(value) is tuple:
-        for item in value:
-            _check(item)
-    elif value is not None and type(value) not in (str, int, float, bool):
+        return tuple(map(_plain, value))
+    if getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None)):
+        value = value.item()
+    if value is not None and type(value) not in (str, int, float, bool):
         raise TypeError(
             f"an outcome must be text, a number, a boolean, None or a tuple of them; got {type(value).__name__}. Use "
-            "tuple(...) for a list, tuple(sorted(...)) for a set, json.dumps(..., sort_keys=True) for a dictionary"
+            "tuple(...) for a list or array, tuple(sorted(...)) for a set, json.dumps(..., sort_keys=True) for a "
+            "dictionary"
         )
+    return value
+
+
+def _has_nan(value: Any) -> bool:
+    return any(map(_has_nan, value)) if isinstance(value, tuple) else isinstance(value, float) and math.isnan(value)
+
+
+def _as_number(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_as_number, value))
+    is_whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    return int(value) if is_whole else value
 
 
 def _tuples(value: Any) -> Any:

@@ -10,18 +10,19 @@ trust in a container or virtual machine.
 import base64
 import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
+from outcome_rl.outcomes.batch import Row
 from outcome_rl.outcomes.functions import (
-    Example,
     Failure,
     FailureKind,
     Found,
     Outcome,
+    OutcomeFunction,
     describe,
     found,
     load_function,
-    rule_of,
+    name_of,
     value_of,
 )
 from outcome_rl.outcomes.own_process import in_own_process
@@ -34,48 +35,46 @@ MAX_REASON_CHARS = 400
 _KINDS: dict[str, FailureKind] = {"timeout": "timeout", "error": "crash", "memory": "memory", "raised": "error"}
 
 
-class Isolated(WorkerPool):
+class Isolated(OutcomeFunction):
     """An outcome function that runs in worker processes; made by `isolated`, called with all responses of a step."""
 
-    outcome_isolated = True
-
-    def __init__(
-        self, function: Callable[[str, Mapping[str, Any]], Any], timeout_s: float, memory_mb: int, workers: int | None
-    ) -> None:
-        rule_of(function)  # it has a name
-        if getattr(function, "outcome_batched", False):
+    def __init__(self, function: Callable[..., Any], timeout_s: float, memory_mb: int, workers: int | None) -> None:
+        known = function if isinstance(function, OutcomeFunction) else OutcomeFunction(function)
+        if known.batched:
             raise ValueError(f"function must take one response, so that each has its own limits; {function} is batched")
-        if function.__module__ == "__main__":
+        path = name_of(known.function)
+        if not path or path.startswith("__main__:"):
             raise ValueError(
-                f"function must be in a module that a process can import; {function.__qualname__} is in the script that"
-                " was started. Move it to a file of its own"
+                "function must be at the top of a module that a process can import, because it is imported by its "
+                f"name; got {function!r}. Move it to a file of its own"
             )
-        self.function = function
-        self.outcome_version: str = getattr(function, "outcome_version", "1")
-        self.__module__, self.__qualname__ = function.__module__, function.__qualname__
-        name = f"{function.__module__}:{function.__qualname__}"
-        load = ("outcome_rl.outcomes.isolated:load_isolated", name)
-        super().__init__(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mb, grace_s=_GRACE_S)
+        super().__init__(known.function, name=known.name, version=known.version)
+        load = ("outcome_rl.outcomes.isolated:load_isolated", path)
+        self._pool = WorkerPool(load, workers=workers, timeout_s=timeout_s, memory_mib=memory_mb, grace_s=_GRACE_S)
 
-    def __call__(
-        self,
-        responses: Sequence[str],
-        examples: Sequence[Example],
-        deadline: float = float("inf"),
+    def call(
+        self, responses: Sequence[str], examples: Sequence[Row], deadline: float = float("inf")
     ) -> list[Found | Failure]:
         """Return the outcome of each response; those that have not begun at the deadline are cut.
-
-        Args:
-            responses: N texts.
-            examples: their data rows.
-            deadline: time, by `time.monotonic()`.
 
         Raises:
             TypeError: an example cannot be sent to another process.
             RuntimeError: the workers do not start, because the module cannot be imported, for example.
         """
         tasks = [_sent(*row) for row in zip(responses, examples, strict=True)]
-        return list(map(_received, self.ask(tasks, deadline), responses))
+        return list(map(_received, self._pool.ask(tasks, deadline), responses))
+
+    __call__ = call
+
+    def close(self) -> None:
+        """Stop the workers; a later call starts new ones."""
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 def isolated(
@@ -103,7 +102,7 @@ def isolated(
     return Isolated(function, timeout_s, memory_mb, workers)
 
 
-def _sent(response: str, example: Example) -> str:
+def _sent(response: str, example: Row) -> str:
     try:
         return base64.b64encode(pickle.dumps((response, dict(example)))).decode()
     except Exception as error:  # pickle raises anything
@@ -129,7 +128,8 @@ def _received(reply: Mapping[str, Any], response: str) -> Found | Failure:
 def load_isolated(name: str) -> Handler:
     """Import an outcome function in a worker, and return a handler that runs it in a process for each task."""
     function = load_function(name)
-    function = getattr(function, "function", function)  # where `isolated` took the name of what it isolates
+    if isinstance(function, OutcomeFunction):  # where a decorator took the name of what it wraps
+        function = function.function
 
     def reply(task: str) -> dict[str, Any]:
         response, example = pickle.loads(base64.b64decode(task))

@@ -10,20 +10,19 @@ contain the state, so a resumed run keeps its classes.
 """
 
 import logging
-import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import ONE, Comparisons, Progress, Question, Text, needs_judge
 from outcome_rl.outcomes.extraction import Answer, extract_answer
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open
+from outcome_rl.outcomes.kinds import Kind, Outcomes, golds_differ
 from outcome_rl.outcomes.refutation import refuted
 from outcome_rl.outcomes.tolerance import within_tolerance
 
@@ -42,101 +41,7 @@ Judge = Callable[[str, str], bool]
 Equivalence = Literal["canonical", "math_verify"] | Judge
 
 
-class Outcomes(NamedTuple):
-    """Outcomes of N responses.
-
-    - `keys` (N,) int64: the outcome class of each response; `NO_ANSWER` = 0 without an answer.
-    - `correct` (N,) bool: whether that class is the class of the question's gold answer.
-    - `answers`, N entries: the extracted answers with their spans; None without an answer.
-    - `unresolved`: number of comparisons in this call that timed out, failed or were cut at its time limit, which are
-      logged and count as "different"; of an outcome function, the number of responses on which it failed.
-    """
-
-    keys: NDArray[np.int64]
-    correct: NDArray[np.bool_]
-    answers: list[Answer | None]
-    unresolved: int
-
-
-class Matcher:
-    """Base of the matchers: keeps the outcomes of each question, saves them and forgets them."""
-
-    def __init__(self, rule: str, question_type: Any) -> None:
-        self.rule = rule
-        self.bad_golds: dict[str, str] = {}
-        self.doubtful_golds: dict[str, str] = {}
-        self._question_type = question_type
-        self._questions: dict[str, Any] = {}
-        self._lock = threading.Lock()
-
-    def forget(self, question_ids: Iterable[str]) -> None:
-        """Drop the outcomes of some questions; a later call treats them as new, but reports no gold answer twice.
-
-        Use it after evaluations, whose outcomes must neither affect the next evaluation nor fill checkpoints.
-        """
-        with self._lock:
-            for question_id in question_ids:
-                self._questions.pop(question_id, None)
-
-    def representatives(self, question_id: str) -> dict[int, str]:
-        """Return one text of each outcome of a question by its key; an `OutcomeMatcher` includes the gold's."""
-        with self._lock:
-            question = self._questions.get(question_id)
-            return {} if question is None else question.texts()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state needed to continue with the same outcomes, as values that JSON can hold."""
-        with self._lock:
-            questions = {question_id: question.state() for question_id, question in self._questions.items()}
-            golds = {
-                name: {question_id: why for question_id, why in reasons.items() if question_id in questions}
-                for name, reasons in (("bad_golds", self.bad_golds), ("doubtful_golds", self.doubtful_golds))
-            }
-            return {"rule": self.rule, "questions": questions, **golds}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the outcomes of this matcher with saved ones.
-
-        Raises:
-            ValueError: if they were made under another rule, because their keys would not match new keys.
-        """
-        if state.get("rule") != self.rule:
-            raise ValueError(
-                f"state must have the outcome rule {self.rule!r} of this matcher; got {state.get('rule')!r}. Use the "
-                "equivalence or outcome function, and the version, that the state was made with, or start without it."
-            )
-        questions = {
-            question_id: self._question_type.from_state(question_id, saved)
-            for question_id, saved in state["questions"].items()
-        }
-        bad_golds, doubtful_golds = dict(state["bad_golds"]), dict(state.get("doubtful_golds", {}))
-        with self._lock:
-            self._questions, self.bad_golds, self.doubtful_golds = questions, bad_golds, doubtful_golds
-
-    def close(self) -> None:
-        """Stop the processes, if there are any; outcomes are kept, and a later call starts new processes."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _report_gold(self, question_id: str, bad: str = "", doubt: str = "") -> None:
-        """Note why a gold answer is unusable or doubtful, and say so unless it was said before `forget`."""
-        known = self.bad_golds.pop(question_id, ""), self.doubtful_golds.pop(question_id, "")
-        if bad:
-            self.bad_golds[question_id] = bad
-            if bad != known[0]:
-                message = f"question {question_id!r}: {bad}; no response to it will count as correct."
-                warnings.warn(message, stacklevel=2)
-        if doubt:
-            self.doubtful_golds[question_id] = doubt
-            if doubt != known[1]:
-                logger.warning("question %r: %s.", question_id, doubt)
-
-
-class OutcomeMatcher(Matcher):
+class OutcomeMatcher(Kind):
     """Map responses to outcome keys and correctness; an answer to a question always gets the same key.
 
     Args:
@@ -183,12 +88,18 @@ class OutcomeMatcher(Matcher):
         super().__init__(OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}", Question)
         self._pool = MathVerifyPool(workers, timeout_s)
 
+    needs_gold = gives_spans = reads_answers = True
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        """Return a new matcher with the settings of an `ExplorationConfig`."""
+        return cls(settings.equivalence, settings.workers, settings.timeout_s, gold_tolerance=settings.gold_tolerance)
+
     def classify(
         self,
-        question_ids: Sequence[str],
-        responses: Sequence[str],
-        golds: Sequence[str] | None,
-        examples: object = None,
+        question_ids: Batch | Sequence[str],
+        responses: Sequence[str] | None = None,
+        golds: Sequence[str] | None = None,
         *,
         progress: Progress | None = None,
         limit_s: float | None = None,
@@ -196,11 +107,8 @@ class OutcomeMatcher(Matcher):
         """Extract and classify the answers of N responses, and compare them with the gold answers.
 
         Args:
-            question_ids: N stable ids; rows with the same id belong to the same question.
-            responses: N completions.
-            golds: N gold answers, the same for all rows of a question, or texts that end in them, such as GSM8K's
-                solutions. None: those of earlier calls; responses to a question without one are not correct.
-            examples: not read; outcome functions read it (`FunctionMatcher`).
+            question_ids, responses, golds: columns of a `Batch`, or a `Batch` in place of the first. Without golds
+                those of earlier calls count; responses to a question without one are not correct.
             progress: called as `progress(done, total)` during pairwise comparisons, the slow part; `total` grows while
                 texts are found that differ from the gold answers.
             limit_s: seconds that the comparisons may take together; pairs that have not begun by then count as
@@ -210,43 +118,41 @@ class OutcomeMatcher(Matcher):
             The `Outcomes`, one entry per row.
 
         Raises:
-            ValueError: if lengths differ, or a question has another gold answer than in an earlier row or call.
-            TypeError: if an id, response or gold answer is not a string.
+            TypeError, ValueError: as for `Batch`, or a question has another gold answer than in an earlier row or call.
+                Nothing has changed then.
         """
-        return self._classify(question_ids, _once_each(extract_answer, responses), golds, progress, limit_s)
+        batch = Batch.of(question_ids, responses, golds)
+        return self._classify(batch, _once_each(extract_answer, batch.responses), progress, limit_s)
 
     def classify_answers(
         self,
         question_ids: Sequence[str],
         answers: Sequence[str | None],
         golds: Sequence[str] | None,
+        rows: Sequence[Row] | None = None,
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
-        """Classify answers that were extracted before, like `classify`; None means no answer."""
+        """Classify answers that were extracted before, like `classify`; None means no answer, and rows are not read."""
+        batch = Batch(question_ids, [answer or "" for answer in answers], golds)
         given = [None if answer is None else Answer(answer, 0, len(answer), "given") for answer in answers]
-        return self._classify(question_ids, given, golds, progress)
+        return self._classify(batch, given, progress, None)
+
+    @staticmethod
+    def extract(response: str) -> str | None:
+        """Return the final answer of a response; None is no answer."""
+        answer = extract_answer(response)
+        return None if answer is None else answer.text
 
     def _classify(
-        self,
-        question_ids: Sequence[str],
-        answers: list[Answer | None],
-        golds: Sequence[str] | None,
-        progress: Progress | None,
-        limit_s: float | None = None,
+        self, batch: Batch, answers: list[Answer | None], progress: Progress | None, limit_s: float | None
     ) -> Outcomes:
-        given = golds is not None
-        golds = [""] * len(question_ids) if golds is None else golds
-        if not len(question_ids) == len(answers) == len(golds):
-            raise ValueError(
-                f"question_ids, responses and golds must have one entry per response; "
-                f"got {len(question_ids)}, {len(answers)} and {len(golds)}."
-            )
-        with self._lock:
-            final_golds = _once_each(_final_answer, golds)
+        given = batch.golds is not None
+        golds = [""] * len(batch) if batch.golds is None else _once_each(_final_answer, batch.golds)
+        with self.unless_refused(batch.question_ids):
             questions = [
                 self._question(question_id, gold, given=given)
-                for question_id, gold in zip(question_ids, final_golds, strict=True)
+                for question_id, gold in zip(batch.question_ids, golds, strict=True)
             ]
             texts = _once_each(lambda answer: self._text("" if answer is None else answer.text), answers)
             rows = list(zip(questions, texts, strict=True))
@@ -276,11 +182,6 @@ class OutcomeMatcher(Matcher):
 
     def _question(self, question_id: str, gold: str, *, given: bool) -> Question:
         """Return the question, with its gold answer where one was ever given."""
-        if not isinstance(question_id, str) or not isinstance(gold, str):
-            raise TypeError(
-                f"question_ids and golds must be strings; got {question_id!r} ({type(question_id).__name__}) "
-                f"and {gold!r} ({type(gold).__name__}). Use str()."
-            )
         question: Question | None = self._questions.get(question_id)
         is_new = question is None
         if question is None:
@@ -375,21 +276,10 @@ class OutcomeMatcher(Matcher):
 
 def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
     """Map a function over values, calling it once for equal ones: samples of one question are often identical."""
-    try:
-        return list(map(cache(call), values))
-    except TypeError:  # a value without a hash, which the function refuses by its name
-        return list(map(call, values))
+    return list(map(cache(call), values))
 
 
-def _final_answer(gold: Any) -> Any:
-    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the value as given."""
-    answer = extract_answer(gold) if isinstance(gold, str) else None
+def _final_answer(gold: str) -> str:
+    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
+    answer = extract_answer(gold)
     return gold if answer is None else answer.text
-
-
-def golds_differ(question_id: str, before: str, gold: str) -> ValueError:
-    """Return the error for a question whose gold answer differs from an earlier one."""
-    return ValueError(
-        f"golds must agree for a question: question {question_id!r} had the gold answer {before!r} before; got "
-        f"{gold!r}. Give different questions different ids, or fix the data."
-    )

@@ -18,7 +18,7 @@ from outcome_rl.analyze import Question, classify_samples, read_samples
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.tools.sample import Sampler
 
 FIRST_ROUND = 8
@@ -36,7 +36,7 @@ class Statistics(NamedTuple):
 
 def find_hard(
     sampler: Sampler,
-    matcher: OutcomeMatcher,
+    matcher: OutcomeKind,
     dataset: ProblemSet,
     k: int,
     out: Path,

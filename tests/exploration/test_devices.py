@@ -16,7 +16,7 @@ from torch import Tensor
 from outcome_rl import ExplorationConfig, Explorer, OutcomeCounts
 from outcome_rl.exploration import explorer as module
 from outcome_rl.exploration import scored as scored_module
-from outcome_rl.exploration.batch import move
+from outcome_rl.exploration.columns import move
 from outcome_rl.exploration.explorer import device_of_counts
 from outcome_rl_kernels.counts.reference import CountEntries, Past
 

@@ -1,18 +1,29 @@
 """Outcome functions: canonical values, names and versions, failures, batches."""
 
-import json
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import outcome_functions
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl import Outcome, outcome_function
-from outcome_rl.outcomes.functions import Failure, Found, call, found, load_function, rule_of, value_of
+from outcome_rl.outcomes.functions import (
+    Failure,
+    Found,
+    OutcomeFunction,
+    found,
+    identity,
+    load_function,
+    value_of,
+    wrapped,
+)
 
 VALUES = st.recursive(
     st.text(max_size=5) | st.integers() | st.floats(allow_nan=False) | st.booleans(),
@@ -22,14 +33,47 @@ VALUES = st.recursive(
 
 
 @given(VALUES, VALUES)
-def test_texts_are_equal_exactly_if_values_and_types_are(a: Any, b: Any) -> None:
+def test_texts_keep_the_value_and_identities_are_equal_exactly_if_values_are(a: Any, b: Any) -> None:
     text = found(a, 0).text
-    assert value_of(text) == a
+    assert repr(value_of(text)) == repr(a)
     assert found(value_of(text), 0).text == text
-    assert (text == found(b, 0).text) == (repr(a) == repr(b))
+    assert (identity(text) == identity(found(b, 0).text)) == (a == b)
 
 
-@pytest.mark.parametrize("value", [["a"], {"a": 1}, {1}, b"a", 1j, object(), ("a", ["b"]), "x" * 70000])
+EQUAL = st.sampled_from([(0, 0.0, -0.0, False), (1, 1.0, True), (-2, -2.0), (2**60, float(2**60)), ("a", "a")])
+
+
+@given(st.lists(EQUAL, min_size=1, max_size=4), st.data())
+def test_equal_values_of_different_types_are_one_outcome(classes: list[Any], data: Any) -> None:
+    one, other = (tuple(data.draw(st.sampled_from(each)) for each in classes) for _ in range(2))
+    assert identity(found(one, 0).text) == identity(found(other, 0).text)
+
+
+@pytest.mark.parametrize("value", [float("nan"), (1, float("nan")), ((float("nan"),),), np.float32("nan")])
+def test_nan_is_no_answer(value: Any) -> None:
+    assert found(value, 0) == Found("")
+
+
+@pytest.mark.parametrize(
+    ("scalar", "text"),
+    [
+        (np.int64(3), "3"),
+        (np.float32(0.5), "0.5"),
+        (np.bool_(True), "true"),
+        (np.str_("a"), '"a"'),
+        (np.array(3), "3"),
+        (torch.tensor(3), "3"),
+        (torch.tensor(True), "true"),
+        ((np.int8(1), torch.tensor(0.25)), "[1, 0.25]"),
+    ],
+)
+def test_scalars_of_numpy_and_torch_are_numbers(scalar: Any, text: str) -> None:
+    assert found(scalar, 0).text == text
+
+
+@pytest.mark.parametrize(
+    "value", [["a"], {"a": 1}, {1}, np.arange(2), torch.zeros(1), b"a", 1j, object(), ("a", ["b"]), "x" * 70000]
+)
 def test_other_results_are_refused(value: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="an outcome m"):
         found(value, 0)
@@ -47,7 +91,7 @@ def test_no_answer_has_no_text() -> None:
 
 
 def test_exceptions_are_outcomes_of_their_responses() -> None:
-    results = call(outcome_functions.obey, ["raise", "fine", "unhashable"], [{}] * 3)
+    results = wrapped(outcome_functions.obey).call(["raise", "fine", "unhashable"], [{}] * 3)
     assert results[0] == Failure("error", "KeyError: 'no such thing'")
     assert results[1] == Found('"fine"')
     assert isinstance(results[2], Failure)
@@ -55,24 +99,70 @@ def test_exceptions_are_outcomes_of_their_responses() -> None:
 
 
 def test_batched_functions_see_the_whole_call() -> None:
-    assert call(outcome_functions.ranks, ["bb", "a", "bb"], [{}] * 3) == [Found("1"), Found("0"), Found("1")]
+    assert outcome_functions.ranks.call(["bb", "a", "bb"], [{}] * 3) == [Found("1"), Found("0"), Found("1")]
 
     @outcome_function(batched=True)
     def short(responses: Sequence[str], examples: Sequence[Mapping[str, Any]]) -> list[int]:
         return [1]
 
-    short.__qualname__ = "short"
     with pytest.raises(ValueError, match="must return 2 outcomes"):
-        call(short, ["a", "b"], [{}] * 2)
+        short.call(["a", "b"], [{}] * 2)
+
+
+def test_the_end_of_the_program_is_an_outcome_too() -> None:
+    def leave(response: str, example: Mapping[str, Any]) -> None:
+        sys.exit(2)
+
+    assert OutcomeFunction(leave).call(["a"], [{}]) == [Failure("error", "SystemExit: 2")]
+
+
+class Rule:
+    """A callable object with a method."""
+
+    def __call__(self, response: str, example: Mapping[str, Any]) -> int:
+        return 1
+
+    def method(self, response: str, example: Mapping[str, Any]) -> int:
+        return 1
+
+
+def nameless() -> list[Any]:
+    threshold = 1
+
+    def closure(response: str, example: Mapping[str, Any]) -> int:
+        return threshold
+
+    return [lambda response, example: 1, closure, Rule(), Rule().method, functools.partial(outcome_functions.length)]
 
 
 def test_the_rule_is_name_and_version() -> None:
-    assert rule_of(outcome_functions.length) == "function/outcome_functions:length/1"
-    assert rule_of(outcome_functions.ranks) == "function/outcome_functions:ranks/7"
-    assert rule_of(outcome_functions.obey_isolated) == "function/outcome_functions:obey/1"
-    for nameless in (lambda response, example: 1, json.JSONDecoder()):
-        with pytest.raises(ValueError, match="a name of its own"):
-            rule_of(nameless)  # type: ignore[arg-type]
+    assert wrapped(outcome_functions.length).rule == "function/outcome_functions:length/1"
+    assert wrapped("outcome_functions:length").rule == "function/outcome_functions:length/1"
+    assert outcome_functions.ranks.rule == "function/outcome_functions:ranks/7"
+    assert outcome_functions.obey_isolated.rule == "function/outcome_functions:obey/1"
+    for function in nameless():
+        assert wrapped(function).rule == ""
+        named = outcome_function(name="clusters/0.8", version="2")(function)
+        assert named.rule == "function/clusters/0.8/2"
+        assert wrapped(named) is named
+        assert named("a b", {}) == function("a b", {})
+
+
+def test_a_name_that_imports_a_function_is_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcome_functions, "anonymous", lambda response, example: 1, raising=False)
+    assert wrapped("outcome_functions:anonymous").rule == "function/outcome_functions:anonymous/1"
+
+
+async def later(response: str, example: Mapping[str, Any]) -> int:
+    return 1
+
+
+@pytest.mark.parametrize(
+    "function", [3, len, later, lambda: 1, lambda response: 1, lambda a, b, c: 1, lambda a, *, b: 1]
+)
+def test_functions_that_do_not_take_two_arguments_are_refused(function: Any) -> None:
+    with pytest.raises(TypeError, match="outcome must be a function"):
+        wrapped(function)
 
 
 def test_functions_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

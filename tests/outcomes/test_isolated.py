@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import isolated
-from outcome_rl.outcomes.functions import Failure, Found, call
+from outcome_rl.outcomes.functions import Failure, Found
 from outcome_rl.outcomes.isolated import Isolated
 
 
@@ -23,7 +23,7 @@ def obey() -> Iterator[Isolated]:
 
 def test_hostile_responses_fail_alone(obey: Isolated) -> None:
     words = ["a", "loop", "b", "sleep", "bomb", "raise", "leave", "unhashable", "exit", "huge", "c"]
-    results = dict(zip(words, call(obey, words, [{}] * len(words)), strict=True))
+    results = dict(zip(words, obey.call(words, [{}] * len(words)), strict=True))
     assert [results[word] for word in "abc"] == [Found(f'"{word}"') for word in "abc"]
     kinds = {word: result.kind for word, result in results.items() if isinstance(result, Failure)}
     assert kinds == {
@@ -49,7 +49,7 @@ def test_hostile_responses_fail_alone(obey: Isolated) -> None:
 def test_no_behaviour_changes_the_outcome_of_another_response(deeds_of: list[list[str]]) -> None:
     """One worker, so that every response follows another in the same process."""
     responses = [f"answer {i}" for i in range(len(deeds_of))]
-    results = call(misbehaviour.misbehave_isolated, responses, [{"deeds": deeds} for deeds in deeds_of])
+    results = misbehaviour.misbehave_isolated.call(responses, [{"deeds": deeds} for deeds in deeds_of])
     for response, deeds, result in zip(responses, deeds_of, results, strict=True):
         if not deeds:
             assert result == Found(f'"{response}"')
@@ -61,7 +61,7 @@ def test_no_behaviour_changes_the_outcome_of_another_response(deeds_of: list[lis
 def test_every_behaviour_leaves_its_neighbours_alone(deed: str) -> None:
     rows: list[dict[str, list[str]]] = [{"deeds": []}, {"deeds": [deed]}, {"deeds": []}, {"deeds": []}]
     responses = ["a", "b", "c", "d"]
-    results = call(misbehaviour.misbehave_isolated, responses, rows)
+    results = misbehaviour.misbehave_isolated.call(responses, rows)
     assert [result for response, result in zip(responses, results, strict=True) if response != "b"] == [
         Found('"a"'), Found('"c"'), Found('"d"')
     ]  # fmt: skip
@@ -69,22 +69,22 @@ def test_every_behaviour_leaves_its_neighbours_alone(deed: str) -> None:
 
 def test_spans_and_examples_pass_the_process_boundary() -> None:
     with isolated(outcome_functions.last_word, workers=1) as function:
-        assert call(function, ["so \ud800 42", ""], [{"row": (1, 2.5)}, {}]) == [Found('"42"', 5, 7), Found("")]
+        assert function.call(["so \ud800 42", ""], [{"row": (1, 2.5)}, {}]) == [Found('"42"', 5, 7), Found("")]
         with pytest.raises(TypeError, match="picklable"):
-            call(function, ["a"], [{"column": lambda: None}])
-        assert call(function, ["a"], [{}]) == [Found('"a"', 0, 1)]
+            function.call(["a"], [{"column": lambda: None}])
+        assert function.call(["a"], [{}]) == [Found('"a"', 0, 1)]
 
 
 def test_no_secret_is_inherited(obey: Isolated, monkeypatch: pytest.MonkeyPatch) -> None:
     obey.close()
     monkeypatch.setenv("MY_SECRET_TOKEN", "x")
-    assert call(obey, ["secrets"], [{}]) == [Found('"[]"')]
+    assert obey.call(["secrets"], [{}]) == [Found('"[]"')]
 
 
 def test_processes_started_by_a_function_end_with_it(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     with isolated(outcome_functions.fork_and_loop, timeout_s=1, workers=1) as function:
-        (failure,) = call(function, [str(file)], [{}])
+        (failure,) = function.call([str(file)], [{}])
     assert isinstance(failure, Failure)
     assert failure.kind == "timeout"
     status = Path(f"/proc/{file.read_text()}/stat")
@@ -96,7 +96,7 @@ def test_processes_started_by_a_function_end_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [(outcome_functions.ranks, "one response"), (lambda response, example: 1, "a name of its own")],
+    [(outcome_functions.ranks, "one response"), (lambda response, example: 1, "top of a module")],
 )
 def test_only_functions_of_a_module_can_be_isolated(function: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -112,4 +112,4 @@ def test_limits_must_be_positive(name: str, value: float) -> None:
 def test_a_module_that_cannot_be_imported_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcome_functions.length, "__module__", "no_such_module")
     with isolated(outcome_functions.length, workers=1) as function, pytest.raises(RuntimeError, match="do not start"):
-        call(function, ["a"], [{}])
+        function.call(["a"], [{}])

@@ -174,7 +174,7 @@ def test_failing_judge_raises_and_changes_nothing() -> None:
     matcher = OutcomeMatcher(broken)
     with pytest.raises(ZeroDivisionError):
         matcher.classify_answers(["q"], ["x"], ["y"])
-    assert list(matcher.state_dict()["questions"]["q"]["key_of"]) == ["r:y"]
+    assert matcher.state_dict() == OutcomeMatcher(broken).state_dict()
 
 
 def test_prose_never_reaches_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,9 +325,9 @@ def test_two_golds_for_one_question_raise() -> None:
 
 def test_invalid_arguments_are_named() -> None:
     matcher = OutcomeMatcher()
-    with pytest.raises(ValueError, match="got 1, 2 and 1"):
+    with pytest.raises(ValueError, match="responses must have one entry per response"):
         matcher.classify(["q"], ["a", "b"], ["1"])
-    with pytest.raises(TypeError, match=r"got 7 \(int\) and '1' \(str\)"):
+    with pytest.raises(TypeError, match=r"question_ids must be strings; got 7 \(int\)"):
         matcher.classify([7], ["a"], ["1"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"None \(NoneType\)"):
         matcher.classify(["q"], ["a"], [None])  # type: ignore[list-item]

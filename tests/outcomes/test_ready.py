@@ -3,11 +3,11 @@
 import pytest
 
 from outcome_rl.outcomes import ready
-from outcome_rl.outcomes.functions import Failure, Found, call, found, value_of
+from outcome_rl.outcomes.functions import Failure, Found, found, value_of, wrapped
 
 
 def value(function: object, response: str, **example: object) -> object:
-    (result,) = call(function, [response], [example])  # type: ignore[arg-type]
+    (result,) = wrapped(function).call([response], [example])  # type: ignore[arg-type]
     assert isinstance(result, Found), result
     return value_of(result.text) if result.text else None
 
@@ -102,7 +102,7 @@ def test_programs() -> None:
         "",
     ]
     with ready.program:
-        results = call(ready.program, programs, [TESTS] * len(programs))
+        results = ready.program.call(programs, [TESTS] * len(programs))
     passed = [value_of(one.text) if isinstance(one, Found) and one.text else None for one in results]
     assert passed[:4] == [(True, True), (True, False), (False, False), (False, False)]
     assert [one.kind for one in results if isinstance(one, Failure)] == ["timeout", "crash", "memory"]

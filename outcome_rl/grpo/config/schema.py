@@ -466,8 +466,8 @@ class TrainConfig:
         self.trainer.check()
         self.actor.check(self.data, self.model.lora_rank)
         self.rollout.check(self.exploration.bonus)
-        if self.exploration.outcome == "given":
-            raise ValueError("exploration.outcome must be math or a function here; given is for loops of your own")
+        if self.exploration.matcher().needs_keys:
+            raise ValueError("exploration.outcome must be math or a function here; given is for custom training loops")
 
     @property
     def needs_answers(self) -> bool:

@@ -173,7 +173,7 @@ class Collector:
             [problem.answer for problem in repeated],
             None if self.reward is None else self.reward(texts, repeated),
             group_ids=[group for group in range(len(problems)) for _ in range(self.config.rollout.n)],
-            examples=[problem.example for problem in repeated],
+            rows=[problem.example for problem in repeated],
             logps=logps,
             scale="std" if algorithm.norm_adv_by_std_in_grpo else "none",
         )

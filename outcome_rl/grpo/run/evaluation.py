@@ -12,8 +12,8 @@ from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import SampleSummary, summarise
-from outcome_rl.outcomes.function_matcher import FunctionMatcher
-from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.outcomes.batch import Batch
+from outcome_rl.outcomes.kinds import OutcomeKind
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class EvaluationPlan:
 
 def evaluate(
     engine: RolloutEngine,
-    matcher: OutcomeMatcher | FunctionMatcher,
+    matcher: OutcomeKind,
     dataset: ProblemSet,
     sampling: SamplingConfig,
     max_tokens: int,
@@ -106,9 +106,8 @@ def evaluate(
     golds = [problem.answer for problem in dataset.problems]
     examples = [problem.example for problem in dataset.problems]
     texts = [rollout.text for rollout in rollouts]
-    outcomes = distributed.on_rank_zero(
-        lambda: matcher.classify(_repeat(ids, n), texts, _repeat(golds, n), _repeat(examples, n))
-    )
+    batch = Batch(_repeat(ids, n), texts, _repeat(golds, n), rows=_repeat(examples, n))
+    outcomes = distributed.on_rank_zero(lambda: matcher.classify(batch))
     matcher.forget(ids)
     keys, correct = outcomes.keys.reshape(-1, n), outcomes.correct.reshape(-1, n)
     summary = summarise(list(keys), list(correct))

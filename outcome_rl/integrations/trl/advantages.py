@@ -18,6 +18,7 @@ import torch
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.outcomes.batch import Batch
 from outcome_rl_kernels.advantages.groups import Scale
 
 
@@ -97,8 +98,7 @@ def exploration_advantages(
     config = explorer.config
     if rewards is None and config.adv_estimator != "grpo" and config.needs_rewards:
         raise ValueError(f"rewards must be given for adv_estimator={config.adv_estimator!r}; got None")
-    math = config.outcome == "math"
-    turns = _turns(output, tokenizer.pad_token_id, last_alone=math)
+    turns = _turns(output, tokenizer.pad_token_id, last_only=not explorer.matcher.needs_row)
     local = [
         _Sample(
             question_ids[i],
@@ -113,16 +113,16 @@ def exploration_advantages(
     samples = [_Sample(*sample) for sample in gather_object(local)]
     ids, responses, all_golds, verdicts, all_rewards, rows = (list(column) for column in zip(*samples, strict=True))
     _check_groups(ids, num_generations)
-    scored = explorer.score(
+    batch = Batch(
         ids,
         responses,
         None if golds is None else all_golds,
         torch.tensor(all_rewards) if config.adv_estimator != "grpo" else torch.zeros(len(samples)),
         group_ids=[i // num_generations for i in range(len(samples))],
         correct=None if correct is None else verdicts,
-        examples=None if examples is None else rows,
-        scale=scale,
+        rows=None if examples is None else rows,
     )
+    scored = explorer.score(batch, scale=scale)
     if config.explores or config.adv_estimator != "grpo":
         first = PartialState().process_index * num_local
         own = scored.select(range(first, first + num_local))
@@ -164,10 +164,10 @@ def _check_groups(ids: list[str], n: int) -> None:
         )
 
 
-def _turns(output: dict[str, Any], pad_id: int, *, last_alone: bool) -> list[_Turn]:
+def _turns(output: dict[str, Any], pad_id: int, *, last_only: bool) -> list[_Turn]:
     """Find the tokens of each completion, or those alone after the last one that a tool or environment wrote."""
     turns = []
-    written_NT = output.get("tool_mask") if last_alone else None
+    written_NT = output.get("tool_mask") if last_only else None
     written_rows = None if written_NT is None else written_NT.tolist()
     for row, ids in enumerate(output["completion_ids"].tolist()):
         end = len(ids)

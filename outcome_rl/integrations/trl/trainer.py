@@ -203,7 +203,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             correct=correct,
             rewards=summed,
             scale="none" if self.scale_rewards == "none" else "std",
-            examples=None if self.explorer.config.outcome == "math" else inputs,
+            examples=inputs if self.explorer.matcher.needs_row else None,
         )
         # A completion that no reward function scores must not move the policy, by TRL's rule.
         output["advantages"][rewards.isnan().all(dim=1)] = 0.0

@@ -17,10 +17,12 @@ from torch import Tensor
 
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.integrations.adapter import check_mask_mode, score
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.outcomes.batch import Batch
 from outcome_rl.rows import find, id_of_row, id_source
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.groups import Scale
@@ -61,11 +63,7 @@ def read_settings(config: Any) -> tuple[ExplorationConfig, str]:
     given = dict(OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section)
     id_key = str(given.pop("id_key", None) or "")
     settings = ExplorationConfig.from_mapping(given, SETTINGS)
-    if settings.answer_mask_mode == "all":
-        raise ValueError(
-            f"{SETTINGS}.answer_mask_mode must be 'policy', 'bonus' or 'none' in verl, which masks answers "
-            "through their advantages and so leaves them in the denominator; got 'all'"
-        )
+    check_mask_mode(settings.answer_mask_mode, "verl")
     return settings, id_key
 
 
@@ -94,7 +92,7 @@ def _where_exploring(method: Callable[..., Any], around: Callable[..., Any]) -> 
 
 
 def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
-    """Make the explorer as well: verl calls this once, after it has made model, data and replay buffer."""
+    """Also create the explorer: verl calls this once, after it has made model, data and replay buffer."""
     original()
     settings, id_key = read_settings(trainer.config)
     saved = _checkpoint(trainer) / FOLDER
@@ -107,6 +105,7 @@ def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
         if trainer.global_steps > 0:
             origin = f"WARNING: {saved} does not exist, so counts start empty after step {trainer.global_steps}"
     explorer.set_id_source(id_source(id_key, within_source=True))
+    explorer.length_setting = "data.max_response_length"
     setattr(trainer, _EXPLORER, explorer)
     origin += _count_dropped_groups(trainer, explorer, id_key)
     print(
@@ -128,21 +127,14 @@ def _around_compute_advantage(
     """Supply advantages (R, T): the last output of a session is scored, and all its outputs get its advantage."""
     explorer: Explorer = getattr(trainer, _EXPLORER)
     _, id_key = read_settings(trainer.config)
-    rows = _Rows(explorer.config, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id)
+    rows = _Rows(explorer, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id)
 
     def advantages(token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor:
         rewards_F = token_level_rewards.sum(dim=1)[rows.final_rows].cpu()
-        judged = rows.golds is not None or explorer.config.is_correct
-        scored = explorer.score(
-            rows.question_ids,
-            rows.texts,
-            rows.golds,
-            rewards_F,
-            group_ids=rows.group_ids,
-            correct=None if judged else rewards_F > 0,
-            examples=rows.examples,
-            scale=scale,
+        batch_F = Batch(
+            rows.question_ids, rows.texts, rows.golds, rewards_F, group_ids=rows.group_ids, rows=rows.examples
         )
+        scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale)
         disagrees_F = (rewards_F > 0) != scored.correct
         metrics.update(scored.metrics, **{"exploration/reward_disagrees": disagrees_F.float().mean().item()})
         answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
@@ -175,7 +167,7 @@ def _count_dropped_groups(trainer: Any, explorer: Explorer, id_key: str) -> str:
         if partition_id == "train":
             tags = {key: tag for key, tag in buffer.partitions["train"].items() if key.split("_")[0] in uids}
             if tags:
-                rows = _Rows(explorer.config, id_key, trainer.tokenizer, list(tags), list(tags.values()), "train")
+                rows = _Rows(explorer, id_key, trainer.tokenizer, list(tags), list(tags.values()), "train")
                 explorer.count(rows.question_ids, rows.texts, rows.golds, rows.examples)
         clear(partition_id, uids)
 
@@ -188,7 +180,7 @@ class _Rows:
 
     def __init__(
         self,
-        config: ExplorationConfig,
+        explorer: Explorer,
         id_key: str,
         tokenizer: Any,
         keys: Sequence[str],
@@ -208,7 +200,7 @@ class _Rows:
         import transfer_queue
 
         fields = ["responses", "raw_prompt", "reward_model", "data_source"]
-        if config.outcome != "math":
+        if explorer.matcher.needs_row:
             fields.append("extra_info")  # for the outcome function, as for verl's own reward functions
         if id_key and id_key.partition(".")[0] not in fields:
             fields.append(id_key.partition(".")[0])
@@ -222,7 +214,7 @@ class _Rows:
         self.texts = [decode_completion(tokenizer, ids) for ids in self.token_ids]
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
         self.question_ids = [question_id(row, id_key) for row in self.examples]
-        golds = [gold_answer(row, needed=config.outcome == "math") for row in self.examples]
+        golds = [gold_answer(row, needed=explorer.matcher.needs_gold) for row in self.examples]
         self.golds = None if None in golds else cast(list[str], golds)
 
 

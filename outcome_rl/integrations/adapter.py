@@ -1,0 +1,42 @@
+"""Rules that all plug-ins share: which mask modes a stack can take, and what is correct without gold answers."""
+
+from dataclasses import replace
+
+import torch
+
+from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.exploration.scored import Scored
+from outcome_rl.outcomes.batch import Batch
+from outcome_rl_kernels.advantages.groups import Scale
+from outcome_rl_kernels.loss.settings import AnswerMaskMode
+
+
+def check_mask_mode(mode: AnswerMaskMode, stack: str) -> None:
+    """Check the mask mode for a stack that takes advantages per token and has a loss of its own.
+
+    Raises:
+        ValueError: it is "all": advantages cannot take tokens out of a denominator.
+    """
+    if mode == "all":
+        raise ValueError(
+            f"answer_mask_mode must be 'policy', 'bonus' or 'none' in {stack}, which has one advantage per token and "
+            "leaves the denominator to its loss; got 'all'. Use 'policy', which differs in the denominator only"
+        )
+
+
+def score(explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "std") -> Scored:
+    """Score and count the batch of a stack, whose rewards tell which responses are correct where nothing else does.
+
+    Args:
+        explorer: counts and outcome classes, kept over training.
+        batch: with rewards. Without golds, and without `is_correct`, a response with a positive reward is correct.
+        id_source: where the question ids come from, in words.
+        scale: as for `Explorer.score`.
+
+    Raises:
+        TypeError, ValueError: as `Explorer.score` and `Explorer.set_id_source`.
+    """
+    explorer.set_id_source(id_source)
+    if batch.golds is None and batch.correct is None and not explorer.config.is_correct:
+        batch = replace(batch, correct=torch.as_tensor(batch.rewards) > 0)
+    return explorer.score(batch, scale=scale)

@@ -1,0 +1,74 @@
+"""The responses of a step with all that is known of them: one record for outcomes, counts and plug-ins."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """N responses and their columns, with one entry per response each.
+
+    Args:
+        question_ids: stable ids of the questions, the same whenever a question comes back: an id of the data set, or
+            `outcome_rl.question_id(prompt)`.
+        responses: texts.
+        golds: gold answers, the same for all responses to a question, or texts that end in them, such as GSM8K's
+            solutions; None where there are none.
+        rewards: finite numbers, which may hold penalties; None takes 1 for a correct response and 0 for another.
+        rows: data rows for an outcome function, equal for all responses to a question; None passes empty ones.
+        group_ids: ids that say which responses are normalised together, each group of one question. None makes one
+            group of each question.
+        correct: booleans, to use in place of the comparison with the golds.
+        outcome_keys: integers that name the outcomes, 0 for none, where `outcome="given"`: clusters of embeddings, or
+            the classes of another model.
+        logps: log-probabilities of the responses, each the mean over its tokens, for estimators that read them.
+
+    Raises:
+        TypeError: an id, response or gold is not a string.
+        ValueError: a column has another length. Columns of numbers are checked where they are read.
+    """
+
+    question_ids: Sequence[str]
+    responses: Sequence[str]
+    golds: Sequence[str] | None = None
+    rewards: "Tensor | Sequence[float] | None" = None
+    _: KW_ONLY
+    rows: Sequence[Row] | None = None
+    group_ids: Sequence[Hashable] | None = None
+    correct: "Tensor | Sequence[bool] | None" = None
+    outcome_keys: "Tensor | Sequence[int] | None" = None
+    logps: "Tensor | Sequence[float] | None" = None
+
+    def __post_init__(self) -> None:
+        for name in ("question_ids", "responses", "golds", "rows", "group_ids"):
+            column = getattr(self, name)
+            if column is not None and (isinstance(column, str) or len(column) != len(self.question_ids)):
+                got = "a string" if isinstance(column, str) else f"{len(column)} for {len(self.question_ids)} ids"
+                raise ValueError(f"{name} must have one entry per response; got {got}")
+        for name in ("question_ids", "responses", "golds"):
+            for value in getattr(self, name) or ():
+                if not isinstance(value, str):
+                    raise TypeError(f"{name} must be strings; got {value!r} ({type(value).__name__}). Use str()")
+
+    @classmethod
+    def of(cls, batch: "Batch | Sequence[str]", *columns: Any, **named: Any) -> Self:
+        """Return the batch itself, or the batch with these columns: a call takes either."""
+        if not isinstance(batch, cls):
+            return cls(batch, *columns, **named)  # type: ignore[arg-type]
+        if any(column is not None for column in (*columns, *named.values())):
+            raise TypeError("a Batch has all columns; pass them to Batch, or pass columns alone")
+        return batch
+
+    def __len__(self) -> int:
+        return len(self.question_ids)
+
+    @property
+    def examples(self) -> Sequence[Row]:
+        """The data rows, empty ones where there are none."""
+        return [{}] * len(self) if self.rows is None else self.rows

@@ -1,0 +1,242 @@
+"""Kinds of outcomes: the protocol that the `Explorer` relies on, its base class, and the kinds that have a name.
+
+A kind reads outcomes from a `Batch`, and remembers the outcomes of each question. `outcome="math"` is a name of this
+module, and "module:Class" imports another kind, which needs no registration:
+
+    class Length(Kind):
+        rule = "length/1"
+
+        def classify(self, batch, **limits): ...   # -> Outcomes
+"""
+
+import logging
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcome_rl.outcomes.batch import Batch, Row
+from outcome_rl.outcomes.comparisons import Progress
+from outcome_rl.outcomes.extraction import Answer
+
+logger = logging.getLogger(__name__)
+
+NAMED = {
+    "math": "outcome_rl.outcomes.matcher:OutcomeMatcher",
+    "given": "outcome_rl.outcomes.function_matcher:GivenMatcher",
+}
+"""Names of kinds, and the classes that they stand for."""
+
+
+class Outcomes(NamedTuple):
+    """Outcomes of N responses.
+
+    - `keys` (N,) int64: the outcome class of each response; `NO_ANSWER` = 0 without an answer.
+    - `correct` (N,) bool: whether that class is the class of the question's gold answer.
+    - `answers`, N entries: the extracted answers with their spans; None without an answer.
+    - `unresolved`: number of comparisons in this call that timed out, failed or were cut at its time limit, which are
+      logged and count as "different"; for an outcome function, the number of responses on which it failed.
+    """
+
+    keys: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+    answers: list[Answer | None]
+    unresolved: int
+
+
+@runtime_checkable
+class OutcomeKind(Protocol):
+    """A way to read outcomes from responses, which remembers the outcomes of each question.
+
+    Attributes:
+        rule: name and version of the mapping from responses to keys; counts made under another rule cannot be mixed
+            with these. Empty: it has no name, so that its counts cannot be saved.
+        needs_gold: whether correctness comes from gold answers, so that every question needs one.
+        needs_row: whether it reads more than the final answer: the data row, and all turns of an agent.
+        needs_keys: whether it reads `Batch.outcome_keys` in place of the responses.
+        gives_spans: whether every answer has a span, so that the answer mask covers it.
+        reads_answers: whether `classify_answers` takes final answers that were extracted before, and not whole texts.
+        bad_golds: question id -> reason why its gold answer is unusable.
+        doubtful_golds: question id -> reason to check its gold answer, which is used.
+    """
+
+    rule: str
+    needs_gold: bool
+    needs_row: bool
+    needs_keys: bool
+    gives_spans: bool
+    reads_answers: bool
+    bad_golds: dict[str, str]
+    doubtful_golds: dict[str, str]
+
+    def classify(self, batch: Batch, *, progress: Progress | None = None, limit_s: float | None = None) -> Outcomes:
+        """Classify N responses; `limit_s` bounds the seconds that slow comparisons or calls take together."""
+
+    def classify_answers(
+        self,
+        question_ids: Sequence[str],
+        answers: Sequence[str | None],
+        golds: Sequence[str] | None,
+        rows: Sequence[Row] | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Outcomes:
+        """Classify what `extract` returned for N responses."""
+
+    def extract(self, response: str) -> str | None:
+        """Return the part of a response that `classify_answers` needs; None is no answer."""
+
+    def representatives(self, question_id: str) -> dict[int, str]:
+        """Return one text of each outcome of a question by its key."""
+
+    def unless_refused(self, question_ids: Iterable[str]) -> Any:
+        """Return a context that takes back all changes to these questions if its body raises."""
+
+    def forget(self, question_ids: Iterable[str]) -> None:
+        """Drop the outcomes of some questions."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, as values that JSON can hold."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replace the outcomes of this kind with saved ones."""
+
+    def close(self) -> None:
+        """Stop the processes, if there are any."""
+
+
+class Kind:
+    """Base of the kinds: keeps a record for each question, saves it, takes it back and forgets it.
+
+    Args:
+        rule: as for `OutcomeKind`.
+        question_type: class of the records, with `copy()`, `state()`, `texts()` and `from_state(question_id, state)`.
+    """
+
+    needs_gold = needs_row = needs_keys = gives_spans = reads_answers = False
+
+    def __init__(self, rule: str, question_type: Any) -> None:
+        self.rule = rule
+        self.bad_golds: dict[str, str] = {}
+        self.doubtful_golds: dict[str, str] = {}
+        self._question_type = question_type
+        self._questions: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._guarded = False
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        """Return a new kind with the settings of an `ExplorationConfig`."""
+        return cls()  # type: ignore[call-arg]
+
+    def extract(self, response: str) -> str | None:
+        """Return the response itself: all of it is read."""
+        return response
+
+    @contextmanager
+    def unless_refused(self, question_ids: Iterable[str]) -> Iterator[None]:
+        """Take back all changes to these questions if the body raises; the lock is held meanwhile."""
+        with self._lock:
+            if self._guarded:  # by a caller, which takes back what this call changes
+                yield
+                return
+            before = {question_id: self._questions.get(question_id) for question_id in question_ids}
+            before = {question_id: question and question.copy() for question_id, question in before.items()}
+            golds = [{id_: reasons.get(id_) for id_ in before} for reasons in (self.bad_golds, self.doubtful_golds)]
+            self._guarded = True
+            try:
+                yield
+            except BaseException:
+                for all_of, kept in zip(
+                    (self._questions, self.bad_golds, self.doubtful_golds), (before, *golds), strict=True
+                ):
+                    _restore(all_of, kept)
+                raise
+            finally:
+                self._guarded = False
+
+    def forget(self, question_ids: Iterable[str]) -> None:
+        """Drop the outcomes of some questions; a later call treats them as new, but reports no gold answer twice.
+
+        Use it after evaluations, whose outcomes must neither affect the next evaluation nor fill checkpoints.
+        """
+        with self._lock:
+            for question_id in question_ids:
+                self._questions.pop(question_id, None)
+
+    def representatives(self, question_id: str) -> dict[int, str]:
+        """Return one text of each outcome of a question by its key; an `OutcomeMatcher` includes the gold's."""
+        with self._lock:
+            question = self._questions.get(question_id)
+            return {} if question is None else question.texts()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state needed to continue with the same outcomes, as values that JSON can hold."""
+        with self._lock:
+            questions = {question_id: question.state() for question_id, question in self._questions.items()}
+            golds = {
+                name: {question_id: why for question_id, why in reasons.items() if question_id in questions}
+                for name, reasons in (("bad_golds", self.bad_golds), ("doubtful_golds", self.doubtful_golds))
+            }
+            return {"rule": self.rule, "questions": questions, **golds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replace the outcomes of this kind with saved ones.
+
+        Raises:
+            ValueError: they were made under another rule, because their keys would not match new keys.
+        """
+        if state.get("rule") != self.rule:
+            raise ValueError(
+                f"state must have the outcome rule {self.rule!r} of this matcher; got {state.get('rule')!r}. Use the "
+                "equivalence or outcome function, and the version, that the state was made with, or start without it."
+            )
+        questions = {
+            question_id: self._question_type.from_state(question_id, saved)
+            for question_id, saved in state["questions"].items()
+        }
+        bad_golds, doubtful_golds = dict(state["bad_golds"]), dict(state.get("doubtful_golds", {}))
+        with self._lock:
+            self._questions, self.bad_golds, self.doubtful_golds = questions, bad_golds, doubtful_golds
+
+    def close(self) -> None:
+        """Stop the processes, if there are any; outcomes are kept, and a later call starts new processes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _report_gold(self, question_id: str, bad: str = "", doubt: str = "") -> None:
+        """Note why a gold answer is unusable or doubtful, and say so unless it was said before `forget`."""
+        known = self.bad_golds.pop(question_id, ""), self.doubtful_golds.pop(question_id, "")
+        if bad:
+            self.bad_golds[question_id] = bad
+            if bad != known[0]:
+                message = f"question {question_id!r}: {bad}; no response to it will count as correct."
+                warnings.warn(message, stacklevel=2)
+        if doubt:
+            self.doubtful_golds[question_id] = doubt
+            if doubt != known[1]:
+                logger.warning("question %r: %s.", question_id, doubt)
+
+
+def _restore(values: dict[str, Any], before: Mapping[str, Any]) -> None:
+    for name, value in before.items():
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = value
+
+
+def golds_differ(question_id: str, before: str, gold: str) -> ValueError:
+    """Return the error for a question whose gold answer differs from an earlier one."""
+    return ValueError(
+        f"golds must agree for a question: question {question_id!r} had the gold answer {before!r} before; got "
+        f"{gold!r}. Give different questions different ids, or fix the data."
+    )

@@ -1,0 +1,254 @@
+"""A refused call leaves an explorer as it was, threads may share one, and what cannot be found again is not saved."""
+
+import copy
+import functools
+import json
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import outcome_functions as functions
+import pytest
+import torch
+from explorer_rows import ROWS, arguments, text
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcome_rl import Batch, Explorer, outcome_function, register_bonus
+from outcome_rl.exploration.explorer import STATE_FILE
+from outcome_rl.files import seal_folder
+
+
+def state(explorer: Explorer) -> str:
+    """All that an explorer would save, as text."""
+    found = explorer.state_dict()
+    counts = {name: value if isinstance(value, str) else value.tolist() for name, value in found["counts"].items()}
+    return json.dumps(found | {"counts": counts}, sort_keys=True)
+
+
+@register_bonus("nan_after_two")
+def nan_after_two(first: Any, *_: Any) -> torch.Tensor:
+    """NaN for the outcomes of a group that differ from its first one."""
+    keys_Bn = getattr(first, "outcome_keys", first)
+    return torch.where(keys_Bn == keys_Bn[:, :1], 1.0, torch.nan)
+
+
+def another_gold(columns: dict[str, Any], i: int) -> None:
+    columns["question_ids"].append(columns["question_ids"][i])
+    columns["golds"].append("99")
+    columns["responses"].append(text(7))
+    columns["group_ids"].append("another group")
+    columns["rewards"].append(0.0)
+
+
+BAD: dict[str, Callable[[dict[str, Any], int], object]] = {
+    "another gold": another_gold,
+    "an infinite reward": lambda columns, i: columns["rewards"].__setitem__(i, float("inf")),
+    "too few rewards": lambda columns, i: columns["rewards"].pop(),
+    "a gold that is no text": lambda columns, i: columns["golds"].__setitem__(i, 7),
+    "a response that is no text": lambda columns, i: columns["responses"].__setitem__(i, None),
+    "an id that is no text": lambda columns, i: columns["question_ids"].__setitem__(i, 3),
+    "a group of two questions": lambda columns, i: columns.__setitem__("group_ids", [0] * len(columns["rewards"])),
+    "an unknown scale": lambda columns, i: columns.__setitem__("scale", "x"),
+    "keys": lambda columns, i: columns.__setitem__("outcome_keys", [1] * len(columns["rewards"])),
+    "correct of another length": lambda columns, i: columns.__setitem__("correct", [True]),
+    "an unknown column": lambda columns, i: columns.__setitem__("example", []),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ROWS, max_size=2), ROWS, st.sampled_from(sorted(BAD)), st.data())
+def test_a_refused_call_leaves_every_byte_as_it_was(before: list[Any], rows: list[Any], bad: str, data: Any) -> None:
+    explorer = Explorer(bonus="ucb")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for batch in before:
+            explorer.score(**arguments(batch))
+        columns = copy.deepcopy(arguments(rows))
+        BAD[bad](columns, data.draw(st.integers(0, len(rows) - 1)))
+        if bad == "a group of two questions" and len({*columns["question_ids"]}) < 2:
+            return
+        expected = state(explorer)
+        with pytest.raises((TypeError, ValueError)):
+            explorer.score(**columns)
+        assert state(explorer) == expected
+        # and the right call is not refused because of the wrong one
+        right, fresh = explorer.score(**arguments(rows)), Explorer(bonus="ucb")
+        for batch in before:
+            fresh.score(**arguments(batch))
+        assert right.bonuses.tolist() == fresh.score(**arguments(rows)).bonuses.tolist()
+
+
+@pytest.mark.parametrize("ids", [["q", "q"], ["q", "r", "q"]])
+def test_a_bonus_that_is_not_finite_is_refused_by_its_name(ids: list[str]) -> None:
+    explorer = Explorer(bonus="nan_after_two", coef=1.0)
+    explorer.score(ids, [text(1)] * len(ids), ["1"] * len(ids))
+    before = state(explorer)
+    with pytest.raises(ValueError, match="bonus='nan_after_two' must give finite numbers; got 1 of"):
+        explorer.score(ids, [text(1)] * (len(ids) - 1) + [text(2)], ["1"] * len(ids))
+    assert state(explorer) == before
+
+
+def test_a_function_that_decides_correctness_may_raise() -> None:
+    explorer = Explorer(outcome=functions.length, is_correct=functions.divides)
+    explorer.score(["q"], ["a b"], rows=[{"number": 4}])
+    before = state(explorer)
+    with pytest.raises(KeyError):
+        explorer.score(["q", "r"], ["a b c", "a"], rows=[{"number": 4}, {}])
+    assert state(explorer) == before
+
+
+def fails(response: str, example: Mapping[str, Any]) -> Any:
+    if "fine" not in response:
+        raise LookupError("no such column")
+    return response
+
+
+@pytest.mark.parametrize("result", [["a list"], {"a": 1}, np.zeros(2), torch.zeros(2), object()])
+def test_a_function_that_always_returns_something_else_is_stopped(result: Any) -> None:
+    explorer = Explorer(outcome=outcome_function(name="always")(lambda response, example: result), bonus="ucb")
+    before = state(explorer)
+    with pytest.raises(ValueError, match=r"always.*failed on all 2 responses of its first batch.*an outcome must be"):
+        explorer.score(["q", "r"], ["a", "b"], ["a", "b"])
+    assert state(explorer) == before
+
+
+def test_a_function_that_worked_once_may_fail_on_a_whole_batch() -> None:
+    explorer = Explorer(outcome=fails, bonus="ucb")
+    with pytest.raises(ValueError, match="LookupError: no such column"):
+        explorer.score(["q", "q"], ["a", "b"], rewards=[1.0, 0.0], correct=[True, False])
+    explorer.score(["q", "q"], ["a", "fine"], rewards=[1.0, 0.0], correct=[True, False])
+    scored = explorer.score(["q", "q"], ["a", "b"], rewards=[1.0, 0.0], correct=[True, False])
+    assert scored.unresolved == 2
+
+
+@pytest.mark.parametrize("kind", ["lambda", "partial", "object"])
+def test_a_function_without_a_name_works_and_is_named_to_be_saved(kind: str, tmp_path: Path) -> None:
+    class Modulo:
+        def __call__(self, response: str, example: Mapping[str, Any]) -> int:
+            return len(response) % 2
+
+    function: Any = {
+        "lambda": lambda response, example: len(response) % 2,
+        "partial": functools_partial(),
+        "object": Modulo(),
+    }[kind]
+    explorer = Explorer(outcome=function, bonus="ucb")
+    scored = explorer.score(["q"] * 3, ["a", "bb", "c"], ["x"] * 3)
+    assert scored.correct.tolist() == [True, False, True]
+    for save in (explorer.state_dict, lambda: explorer.save(tmp_path / "state")):
+        with pytest.raises(ValueError, match=r"outcome_function\(name="):
+            save()
+    assert not (tmp_path / "state").exists()
+    named = outcome_function(name="parity", version="2")(function)
+    explorer = Explorer(outcome=named, bonus="ucb")
+    explorer.score(["q"] * 3, ["a", "bb", "c"], ["x"] * 3)
+    explorer.save(tmp_path / "state")
+    assert Explorer.load(tmp_path / "state", outcome=named).seen("q") == [("1", 2), ("0", 1)]
+    with pytest.raises(ValueError, match="function/parity/2"):
+        Explorer.load(tmp_path / "state", outcome=outcome_function(name="parity", version="3")(function))
+
+
+def functools_partial() -> Any:
+    def modulo(number: int, response: str, example: Mapping[str, Any]) -> int:
+        return len(response) % number
+
+    return functools.partial(modulo, 2)
+
+
+def test_equal_values_are_one_outcome() -> None:
+    values: dict[str, Any] = {"one": 1, "true": True, "float": 1.0, "nan": float("nan"), "zero": 0.0, "minus": -0.0}
+    explorer = Explorer(outcome=lambda response, example: values[response], bonus="ucb", coef=1.0)
+    scored = explorer.score(["q"] * 6, list(values), ["one"] * 6)
+    assert scored.correct.tolist() == [True, True, True, False, False, False]
+    assert explorer.seen("q") == [("1", 3), ("0.0", 2), (None, 1)]
+
+
+def test_counts_of_version_0_2_keep_their_keys(tmp_path: Path) -> None:
+    """It told True, 1 and 1.0 apart, and wrote each class of answers as a list."""
+    old = Explorer(outcome=functions.length, bonus="ucb")
+    old.score(["q"] * 2, ["a", "a b"], ["a"] * 2)
+    old.save(tmp_path / "values")
+    # The outcome function of that version returned True: its key is the hash of another text.
+    from outcome_rl.outcomes.keys import hash_key
+
+    saved = json.loads((tmp_path / "values" / STATE_FILE).read_text())
+    (gold, _, _), true = saved["outcomes"]["questions"]["q"], hash_key("value:true")
+    saved["outcomes"]["questions"]["q"] = [gold, true, [[true, "True"], [hash_key("value:2"), "2"]]]
+    (tmp_path / "values" / STATE_FILE).write_text(json.dumps(saved))
+    counts = old.counts.state_dict()
+    keys = counts["outcome_keys"].clone()
+    keys[keys == hash_key("value:1")] = true
+    order = keys.argsort()
+    columns = {name: counts[name][order] for name in ("question_keys", "counts", "successes")} | {"outcome_keys": keys[order]}
+    old.counts.load_state_dict(counts | columns)
+    old.counts.save(tmp_path / "values" / "counts.safetensors")
+    seal_folder(tmp_path / "values")
+
+    @outcome_function(name="outcome_functions:length")
+    def now(response: str, example: Mapping[str, Any]) -> Any:
+        return len(response.split()) == 1 or len(response.split())
+
+    loaded = Explorer.load(tmp_path / "values", outcome=now)
+    scored = loaded.score(["q"] * 3, ["x", "x y", "x y z"], ["a"] * 3)
+    assert scored.counts.tolist() == [1, 1, 0]
+    assert scored.correct.tolist() == [True, False, False]
+
+    answers = Explorer()
+    answers.score(["q"] * 2, [text(1), text(2)], ["1"] * 2)
+    answers.save(tmp_path / "answers")
+    saved = json.loads((tmp_path / "answers" / STATE_FILE).read_text())
+    question = saved["outcomes"]["questions"]["q"]
+    flat = question["founders"]
+    question["founders"] = [flat[i : i + 4] for i in range(0, len(flat), 4)]
+    (tmp_path / "answers" / STATE_FILE).write_text(json.dumps(saved))
+    seal_folder(tmp_path / "answers")
+    assert Explorer.load(tmp_path / "answers").state_dict()["outcomes"] == answers.state_dict()["outcomes"]
+
+
+def test_threads_that_score_and_save_see_whole_states(tmp_path: Path) -> None:
+    explorer, rounds, errors = Explorer(bonus="ucb"), 25, list[Exception]()
+
+    def score(worker: int) -> None:
+        try:
+            for i in range(rounds):
+                ids = [f"q{(i + j) % 7}" for j in range(8)]
+                explorer.score(
+                    ids, [text(i * worker + j) for j in range(8)], None, [0.0] * 8, correct=[j < 1 for j in range(8)]
+                )
+                explorer.count(ids, [text(j + 1) for j in range(8)])
+        except Exception as error:  # noqa: BLE001 - the main thread raises it
+            errors.append(error)
+
+    threads = [threading.Thread(target=score, args=[worker]) for worker in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    totals = []
+    while any(thread.is_alive() for thread in threads):
+        folder = tmp_path / str(len(totals))
+        explorer.save(folder)
+        loaded = Explorer.load(folder)  # refuses counts and questions of different moments
+        totals.append(int(loaded.counts.items().counts.sum()))
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert totals == sorted(totals)
+    assert all(total % 8 == 0 for total in totals)
+    assert int(explorer.counts.items().counts.sum()) == 3 * rounds * 16
+    in_memory = Explorer(bonus="ucb")
+    in_memory.load_state_dict(explorer.state_dict())
+    assert state(in_memory) == state(explorer)
+
+
+def test_a_batch_is_the_same_as_its_columns() -> None:
+    columns = {**arguments([(0, 0, 1, 1.0), (0, 0, 2, 0.0), (1, 0, 3, 0.5)])}
+    short, whole = Explorer(bonus="ucb"), Explorer(bonus="ucb")
+    for _ in range(2):
+        expected, scored = short.score(**columns, scale="none"), whole.score(Batch(**columns), scale="none")
+        for name in ("keys", "counts", "advantages", "bonuses", "correct"):
+            assert torch.equal(getattr(scored, name), getattr(expected, name))
+    with pytest.raises(TypeError, match="Batch has all columns"):
+        whole.score(Batch(**columns), golds=columns["golds"])
