@@ -34,6 +34,9 @@ def load_explorer(config: TrainConfig, folder: str | Path = "") -> Explorer:
     """Make an explorer that every process of this run shares, with the contents of a folder or empty."""
     group = dist.group.WORLD if dist.is_initialized() else None
     device = device_of_counts(distributed.choose_device(config.model.device))
-    if not folder:
-        return Explorer(config.exploration, device=device, process_group=group)
-    return Explorer.load(folder, config.exploration, device=device, process_group=group)
+    if folder:
+        explorer = Explorer.load(folder, config.exploration, device=device, process_group=group)
+    else:
+        explorer = Explorer(config.exploration, device=device, process_group=group)
+    explorer.length_setting = "data.max_response_length"
+    return explorer
