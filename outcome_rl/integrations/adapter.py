@@ -19,7 +19,7 @@ def check_mask_mode(mode: AnswerMaskMode, stack: str) -> None:
     """
     if mode == "all":
         raise ValueError(
-            f"answer_mask_mode must be 'policy', 'bonus' or 'none' in {stack}, which has one advantage per token and "
+            f"answer_mask_mode must be 'policy', 'bonus' or 'none' for {stack}, which has one advantage per token and "
             "leaves the denominator to its loss; got 'all'. Use 'policy', which differs in the denominator only"
         )
 
