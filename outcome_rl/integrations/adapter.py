@@ -8,7 +8,7 @@ from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl_kernels.advantages.groups import Scale
-from outcome_rl_kernels.loss.settings import AnswerMaskMode
+from outcome_rl_kernels.loss.types import AnswerMaskMode
 
 
 def check_mask_mode(mode: AnswerMaskMode, stack: str) -> None:
