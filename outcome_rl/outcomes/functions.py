@@ -109,7 +109,7 @@ class OutcomeFunction:
             return [_attempt(len(row[0]), self.function, *row) for row in zip(responses, examples, strict=True)]
         try:
             results = self.function(responses, examples)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the run goes on, and the outcome is logged
+        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - the run goes on, and the outcome is logged
             return [Failure("error", describe(error))] * len(responses)
         if len(results) != len(responses):
             raise ValueError(
@@ -218,7 +218,7 @@ def _attempt(length: int, function: Callable[..., Any], *arguments: Any) -> Foun
     """Bring the result for a response of that many characters to its canonical form."""
     try:
         return found(function(*arguments), length)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+    except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as above
         return Failure("error", describe(error))
 
 

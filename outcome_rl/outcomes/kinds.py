@@ -108,6 +108,10 @@ class OutcomeKind(Protocol):
     def close(self) -> None:
         """Stop the processes, if there are any."""
 
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
 
 class Kind:
     """Base of the kinds: keeps a record for each question, saves it, takes it back and forgets it.
