@@ -1,11 +1,15 @@
 """Success and diversity of saved generations: read a file of samples, classify the answers, summarise.
 
-`rows.py` reads JSON lines, JSON arrays and parquet. A row has the question's id (`id`, `question_id`, `unique_id`), its
-gold answer (`gold`, `answer`) and its samples; rows of a question may be anywhere in the file:
+`rows.py` reads JSON lines, JSON arrays and parquet. A row has the question's id (`id`, `question_id`, `unique_id`; else
+the hash of its `problem`, `question` or `prompt`), its gold answer (`gold`, `answer`) and its samples; rows of a
+question may be anywhere in the file:
 
 - several samples: `samples`, `completions` or `responses` is a list, of texts or of objects with `text`, `response`,
   `completion` or `answer`;
 - one sample: `response` or `completion` is its text.
+
+Sample files of lm-evaluation-harness (`--log_samples`) and of lighteval (details in parquet) are read as they are; of
+several filters that lm-evaluation-harness applied to the same samples, the first is taken.
 
 The field `answer` of a sample is the answer that its source extracted (null: none). It is used unchanged, because
 published `text` is often cut short or left out. `from_text=True` extracts the answer from the text instead, and an
@@ -24,9 +28,20 @@ from numpy.typing import NDArray
 
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.comparisons import Progress
+from outcome_rl.outcomes.keys import question_id as question_id_of
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.outcomes.matcher import OutcomeMatcher
-from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, as_text, first_field, id_of_row, read_objects
+from outcome_rl.rows import (
+    ANSWER_COLUMNS,
+    ID_COLUMNS,
+    PROMPT_COLUMNS,
+    as_text,
+    find,
+    first_field,
+    id_of_row,
+    in_usual_fields,
+    read_objects,
+)
 
 GOLD_COLUMNS = ("gold", *ANSWER_COLUMNS)  # where a row has both, `answer` may be that of its sample
 SEVERAL = ("samples", "completions", "responses")
@@ -65,7 +80,7 @@ class Report(SampleSummary):
     outcome_rule: str
     labelled: int  # samples of scored questions with a verdict in the file
     agreeing: int  # those whose verdict is also ours
-    disagreements: list[Disagreement]  # the first of the others
+    disagreements: list[Disagreement]  # the first different ones of the others
     unresolved: int
     unscored_questions: dict[str, str]
     doubtful_golds: dict[str, str]
@@ -125,12 +140,13 @@ def analyze_file(
         for question, answer, ours, theirs in labelled
         if ours != theirs
     ]
+    distinct = {(one["question_id"], one["answer"], one["correct"]): one for one in differing}
     return Report(
         **summarise([keys for _, keys, _ in scored], [correct for _, _, correct in scored]),
         outcome_rule=rule,
         labelled=len(labelled),
         agreeing=len(labelled) - len(differing),
-        disagreements=differing[:SHOWN_DISAGREEMENTS],
+        disagreements=[*distinct.values()][:SHOWN_DISAGREEMENTS],
         unresolved=unresolved,
         unscored_questions=bad_golds,
         doubtful_golds=doubtful_golds,
@@ -176,8 +192,13 @@ def read_samples(
     extract = extract or OutcomeMatcher.extract
     questions: dict[str, Question] = {}
     first_seen: dict[str, str] = {}
-    for where, row in read_objects(path):
-        question_id, _ = id_of_row(row, ID_COLUMNS, where, "Give every question its own id")
+    filters: set[Any] = set()
+    for where, read in read_objects(path):
+        filters.update([read["filter"]] if "resps" in read and "filter" in read and not filters else [])
+        if "resps" in read and filters and read.get("filter") not in filters:
+            continue  # the same samples again
+        row = in_usual_fields(read)
+        question_id = _id(row, where)
         gold_name, value = first_field(row, GOLD_COLUMNS, "gold answer", where, "Rename a field", nullable=True)
         gold = "" if value is None else as_text(value, gold_name, "gold answer", where)
         question = questions.setdefault(question_id, Question(question_id, gold, [], [], row))
@@ -193,6 +214,15 @@ def read_samples(
     if not questions:
         raise ValueError(f"{path}: has no rows. Write one JSON object per line, or one JSON array of objects")
     return list(questions.values())
+
+
+def _id(row: Mapping[str, Any], where: str) -> str:
+    """Return the id of a row, or the hash of its prompt as the trainers take it."""
+    prompts = [find(row, name) for name in PROMPT_COLUMNS]
+    prompt = next((prompt for prompt in prompts if prompt), None)
+    if prompt is not None and not any(find(row, name) is not None for name in ID_COLUMNS):
+        return question_id_of(prompt)
+    return id_of_row(row, ID_COLUMNS, where, "Give every question its own id, or its prompt")[0]
 
 
 def _samples(

@@ -16,9 +16,10 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-# Usual fields of question ids and gold answers, tried in this order. The last ones are verl's.
+# Usual fields of question ids, gold answers and prompts, tried in this order. Those with a dot are verl's.
 ID_COLUMNS = ("id", "question_id", "unique_id", "extra_info.index")
-ANSWER_COLUMNS = ("answer", "gold", "reward_model.ground_truth")
+ANSWER_COLUMNS = ("answer", "gold", "reward_model.ground_truth", "solution", "ground_truth", "target")
+PROMPT_COLUMNS = ("problem", "question", "prompt")
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".gz")
 STANDARD_INPUT = "-"
@@ -55,6 +56,28 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not isinstance(row, dict):
                 raise ValueError(f"{where}: expected a JSON object; got {type(row).__name__}. {_LAYOUT}")
             yield where, row
+
+
+def in_usual_fields(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of samples of lm-evaluation-harness or lighteval with the fields `id`, `gold`, `responses` and, for
+    one response that a metric calls right or wrong, `correct`; any other row unchanged.
+    """
+    if "resps" in row and "target" in row:
+        responses = [text for one in row["resps"] for text in (one if isinstance(one, list) else [one])]
+        metrics = {name: row.get(name) for name in row.get("metrics") or ["exact_match"]}
+        usual = {"id": row.get("doc_id"), "gold": row["target"], "responses": responses}
+    elif isinstance(row.get("doc"), Mapping) and isinstance(row.get("model_response"), Mapping):
+        doc, metrics = row["doc"], row.get("metric") or {}
+        gold = doc.get("gold_index")
+        golds = [doc["choices"][i] for i in (gold if isinstance(gold, list) else [gold])]
+        usual = {"id": doc.get("id") or None, "prompt": doc.get("query"), "gold": golds[0]}
+        usual["responses"] = list(row["model_response"]["text"])
+    else:
+        return row
+    scores = [score for score in metrics.values() if score in (0, 1)]
+    if len(usual["responses"]) == 1 and scores:
+        usual["correct"] = [bool(scores[0])]
+    return {**row, **{name: value for name, value in usual.items() if value is not None}}
 
 
 def find(row: Mapping[str, Any], name: str, default: Any = None) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from outcome_rl import question_id
 from outcome_rl.analyze import SHOWN_DISAGREEMENTS, Question, analyze_file, read_samples
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 
@@ -100,7 +101,7 @@ def test_verdicts_of_the_file_are_compared(tmp_path: Path) -> None:
     ]
     beside = {**row([{"answer": answer} for answer in "4455"]), "correct": verdicts}
     assert analyze_file(write_rows(path, [beside]))["disagreements"] == report["disagreements"]
-    many = row([{"answer": "4", "correct": False}] * 100)
+    many = row([{"answer": str(i), "correct": i != 4} for i in range(5, 105)])
     report = analyze_file(write_rows(path, [many]))
     assert (report["labelled"], report["agreeing"], len(report["disagreements"])) == (100, 0, SHOWN_DISAGREEMENTS)
 
@@ -287,3 +288,72 @@ def test_outcome_functions(tmp_path: Path) -> None:
     assert by_gold["distinct_per_question"] == 3
     divisors = analyze_file(file, FunctionMatcher("outcome_functions:length", "outcome_functions:divides"))
     assert divisors["pass_at_k"]["1"] == pytest.approx(2 / 3)  # 3 and 1 divide 9
+
+
+def test_questions_without_an_id_are_told_by_their_prompt(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "2 + 2?"}]
+    rows = [
+        {"question": "1 + 1?", "answer": "2", "responses": [r"\boxed{2}", r"\boxed{3}"]},
+        {"question": "1 + 1?", "answer": "2", "responses": [r"\boxed{2}"]},
+        {"prompt": chat, "answer": "4", "response": r"\boxed{4}"},
+    ]
+    questions = read_samples(write_rows(tmp_path / "samples.jsonl", rows))
+    assert [question.question_id for question in questions] == [question_id("1 + 1?"), question_id(chat)]
+    assert [len(question.answers) for question in questions] == [3, 1]
+
+
+def test_samples_of_lm_evaluation_harness(tmp_path: Path) -> None:
+    """One row for each document and filter; the samples are the same under each filter."""
+    texts = [["It is 18.\n#### 18"], ["#### 5"]]
+    rows = [
+        {
+            "doc_id": i,
+            "doc": {"question": f"question {i}"},
+            "target": f"So it is.\n#### {gold}",
+            "arguments": {"gen_args_0": {"arg_0": f"question {i}", "arg_1": {}}},
+            "resps": [texts[i]],
+            "filtered_resps": [gold],
+            "filter": name,
+            "metrics": ["exact_match"],
+            "exact_match": score,
+        }
+        for name, score in (("strict-match", 1.0), ("flexible-extract", 0.0))
+        for i, gold in enumerate(("18", "7"))
+    ]
+    report = analyze_file(write_rows(tmp_path / "samples_gsm8k.jsonl", rows))
+    assert report["pass_at_k"]["1"] == 0.5
+    assert (report["labelled"], report["agreeing"]) == (2, 1)
+    assert [one["question_id"] for one in report["disagreements"]] == ["1"]
+
+
+def test_details_of_lighteval(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [
+        {
+            "doc": {"query": "1 + 1?", "choices": ["2"], "gold_index": [0], "id": "0"},
+            "model_response": {"text": [r"\boxed{2}", r"\boxed{3}"]},
+            "metric": {"pass@k": 0.5},
+        },
+        {
+            "doc": {"query": "2 + 2?", "choices": ["3", "4"], "gold_index": [1], "id": ""},
+            "model_response": {"text": [r"\boxed{4}"]},
+            "metric": {"pass@k": 1.0},
+        },
+    ]
+    path = tmp_path / "details.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    questions = read_samples(path)
+    assert [(one.question_id, one.gold, one.answers) for one in questions] == [
+        ("0", "2", ["2", "3"]),
+        (question_id("2 + 2?"), "4", ["4"]),
+    ]
+    assert questions[1].verdicts == [True]
+
+
+def test_equal_disagreements_are_listed_once(tmp_path: Path) -> None:
+    rows = [{"id": "q", "gold": "2", "responses": [r"\boxed{3}"] * 4 + [r"\boxed{4}"], "correct": [True] * 5}]
+    report = analyze_file(write_rows(tmp_path / "samples.jsonl", rows))
+    assert [one["answer"] for one in report["disagreements"]] == ["3", "4"]
+    assert (report["labelled"], report["agreeing"]) == (5, 0)

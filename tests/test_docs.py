@@ -6,6 +6,7 @@ import math
 import re
 import runpy
 import statistics
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,6 +78,22 @@ def test_the_loop_of_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(explorer.solved) == 20
     assert sum(count for _, count in explorer.seen(names["problem"]["id"])) == 8
     assert Explorer.load("checkpoint/exploration").solved == explorer.solved
+
+
+def test_the_first_install_line_brings_what_the_readme_imports() -> None:
+    readme = README.read_text()
+    extras = re.search(r"pip install '?\.(?:\[(\w+)\])?", readme)
+    assert extras is not None
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]
+    installed = [*project["dependencies"], *project["optional-dependencies"].get(extras[1], [])]
+    names = {re.split(r"[<>=;\[ ]", one)[0].replace("-", "_") for one in installed} | {"outcome_rl"}
+    imported = set(
+        re.findall(
+            r"^(?:from|import) (\w+)", "\n".join(re.findall(r"```python\n(.*?)```", readme, re.DOTALL)), re.MULTILINE
+        )
+    )
+    assert "transformers" in imported
+    assert imported <= names
 
 
 def test_outcomes_page_runs() -> None:

@@ -89,6 +89,7 @@ class ExplorationConfig:
         for name in (self.adv_estimator.partition("(")[0], *self.bonus.split("+")):
             if ":" in name:
                 load_function(name.strip())  # its module registers it
+        self._check_names()
         self.rule()
         if self.is_correct and self.outcome in NAMED:
             raise ValueError(
@@ -99,6 +100,15 @@ class ExplorationConfig:
                 f"outcome must be {', '.join(NAMED)} or the name of a function, module:function; got {self.outcome!r}"
                 f"{did_you_mean(self.outcome, NAMED)}"
             )
+
+    def _check_names(self) -> None:
+        """Check that the bonuses are known, with the nearest one in the error."""
+        for name in (one.strip() for one in self.bonus.split("+")):
+            if ":" not in name and name not in BONUSES:
+                raise ValueError(
+                    f"bonus must be one of {', '.join(map(repr, BONUSES))} or several joined by '+', or your own by "
+                    f"register_bonus, as module:function; got {name!r}{did_you_mean(name, BONUSES)}"
+                )
 
     def matcher(self) -> OutcomeKind:
         """Return what reads the outcomes with these settings, new: it knows no question yet.

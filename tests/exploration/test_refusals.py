@@ -183,7 +183,9 @@ def test_counts_of_version_0_2_keep_their_keys(tmp_path: Path) -> None:
     keys = counts["outcome_keys"].clone()
     keys[keys == hash_key("value:1")] = true
     order = keys.argsort()
-    columns = {name: counts[name][order] for name in ("question_keys", "counts", "successes")} | {"outcome_keys": keys[order]}
+    columns = {name: counts[name][order] for name in ("question_keys", "counts", "successes")} | {
+        "outcome_keys": keys[order]
+    }
     old.counts.load_state_dict(counts | columns)
     old.counts.save(tmp_path / "values" / "counts.safetensors")
     seal_folder(tmp_path / "values")

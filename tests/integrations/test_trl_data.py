@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from datasets import Dataset, IterableDataset
-from trl_runs import GOLDS, Make, generate, length, questions
+from trl_runs import GOLDS, Make, generate, is_right, length, questions
 
 from outcome_rl import ExplorationConfig
 
@@ -53,6 +53,27 @@ def test_a_solution_serves_as_gold_by_its_final_answer(make: Make) -> None:
     assert any(trainer.explorer.solved.values())
 
 
+@pytest.mark.parametrize("column", ["ground_truth", "target", "solution"])
+def test_gold_columns_of_other_names(make: Make, column: str) -> None:
+    data = questions(answer=None, **{column: list(GOLDS)})
+    trainer = make(data=data, reward_funcs=length, exploration={"bonus": "ucb"})
+    generate(trainer, 0, 1, 2)
+    by_answer = make()
+    generate(by_answer, 0, 1, 2)
+    assert trainer.explorer.config == ExplorationConfig(bonus="ucb")
+    assert trainer.explorer.solved == by_answer.explorer.solved
+
+
+def test_correct_reward_is_a_function_or_its_name(make: Make) -> None:
+    trainers = [
+        make(reward_funcs=[length, is_right], columns={"correct_reward": reward}) for reward in (is_right, "is_right")
+    ]
+    for trainer in trainers:
+        generate(trainer, 0, 1, 2)
+    assert trainers[0].explorer.solved == trainers[1].explorer.solved
+    assert any(trainers[0].explorer.solved.values())
+
+
 def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -66,8 +87,20 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
     ("settings", "message"),
     [
         (
-            {"exploration": {"bonus": "ucb"}},
-            "exploration must be an outcome_rl.ExplorationConfig; got",
+            {"exploration": ["ucb"]},
+            "exploration must be an outcome_rl.ExplorationConfig or a mapping; got",
+        ),
+        (
+            {"exploration": {"bonuss": "ucb"}},
+            "exploration: unknown setting 'bonuss'; did you mean 'bonus'",
+        ),
+        (
+            {"exploration": {"bonus": "ucbcon"}},
+            "bonus must be one of .*module:function; got 'ucbcon'; did you mean 'ucb_con'",
+        ),
+        (
+            {"exploration": {"outcome": lambda response, example: 1}, "save_strategy": "steps"},
+            "outcome function must have a name",
         ),
         (
             {"columns": {"id_key": "uid"}},

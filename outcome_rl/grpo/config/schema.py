@@ -96,7 +96,9 @@ class DataConfig:
         "Column of the problem, text or a list of messages, like id_key; empty tries problem, question, prompt.",
     )
     answer_key: str = setting(
-        "", "Column of the reference answer, like id_key; empty tries answer, gold, reward_model.ground_truth."
+        "",
+        "Column of the reference answer, like id_key; empty tries answer, gold, reward_model.ground_truth, solution, "
+        "ground_truth, target.",
     )
     prompt_template: str = setting(
         "{problem}", "Text around the problem, or around the last message of a conversation; must contain {problem}."

@@ -14,6 +14,7 @@ from outcome_rl.grpo.types import Message, Problem, ProblemSet
 from outcome_rl.rows import (
     ANSWER_COLUMNS,
     ID_COLUMNS,
+    PROMPT_COLUMNS,
     SUFFIXES,
     filled_text,
     find,
@@ -24,8 +25,6 @@ from outcome_rl.rows import (
 from outcome_rl.toy import DialectTask
 
 logger = logging.getLogger(__name__)
-
-PROMPT_COLUMNS = ("problem", "question", "prompt")
 
 
 def load_problems(

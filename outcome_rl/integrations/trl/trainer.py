@@ -6,6 +6,7 @@ its advantages; the explorer's state is saved in TRL's checkpoints and restored 
 
 import json
 import logging
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.exploration.config import ExplorationConfig, did_you_mean
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.trl.advantages import exploration_advantages
@@ -43,13 +44,13 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
 
     Args:
         *args, **kwargs: as for `GRPOTrainer`.
-        exploration: settings; None takes the defaults, the paper's `ucb_con`.
+        exploration: settings, or a mapping with some of them; None takes the defaults, the paper's `ucb_con`.
         id_key: column of the stable id of the question; empty tries id, question_id, unique_id, and without one takes
             the hash of the prompt.
         answer_key: column of the reference answer, or of a solution that ends in it; empty tries answer, gold,
-            solution.
-        correct_reward: name of the reward function that tells which responses are correct; empty compares them with the
-            reference answer.
+            solution, ground_truth, target.
+        correct_reward: the reward function, or its name, that tells which responses are correct; empty compares them
+            with the reference answer.
         correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
         fused_loss: compute the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities.
             Its values and gradients are TRL's.
@@ -58,7 +59,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         explorer: the `Explorer`; counts are the same on every rank, outcome classes are on rank zero.
 
     Raises:
-        TypeError: `exploration` is not an `ExplorationConfig`, or `GRPOTrainer` lacks a method to build on.
+        TypeError: `exploration` is neither an `ExplorationConfig` nor a mapping, or `GRPOTrainer` lacks a method to
+            build on.
         ValueError: the data lacks a column, or settings of TRL cannot be combined with these.
 
     Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025.
@@ -67,25 +69,29 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def __init__(
         self,
         *args: Any,
-        exploration: ExplorationConfig | None = None,
+        exploration: ExplorationConfig | Mapping[str, Any] | None = None,
         id_key: str = "",
         answer_key: str = "",
-        correct_reward: str = "",
+        correct_reward: str | Callable[..., Any] = "",
         correct_threshold: float = 1.0,
         fused_loss: bool = False,
         **kwargs: Any,
     ) -> None:
         check_hooks(GRPOTrainer)
+        if isinstance(exploration, Mapping):
+            exploration = ExplorationConfig.from_mapping(exploration, "exploration")
         if exploration is not None and not isinstance(exploration, ExplorationConfig):
             raise TypeError(
-                "exploration must be an outcome_rl.ExplorationConfig; got "
+                "exploration must be an outcome_rl.ExplorationConfig or a mapping; got "
                 f"{type(exploration).__module__}.{type(exploration).__qualname__}"
             )
         self._fused: tuple[Tensor, Tensor] | None = None  # the fused loss's logps and entropies, while TRL reads them
         super().__init__(*args, **kwargs)
         group = dist.group.WORLD if self.accelerator.num_processes > 1 else None
         self.explorer = Explorer(exploration, device=device_of_counts(self.accelerator.device), process_group=group)
+        self.explorer.length_setting = "max_completion_length"
         self.correct_reward = correct_reward
+        self._correct_index = self._index_of_reward(correct_reward) if correct_reward else None
         self.correct_threshold = correct_threshold
         self.fused_loss = fused_loss
         self._id_column, self._gold_column, self._id_source = self._find_columns(id_key, answer_key)
@@ -110,8 +116,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             if name and name not in names:
                 raise ValueError(f"{setting} must name a column; got {name!r}, but {has}")
         id_column = id_key or next((name for name in ID_COLUMNS if name in names), None)
-        # "solution" as in TRL's own accuracy_reward.
-        gold_column = answer_key or next((name for name in (*ANSWER_COLUMNS, "solution") if name in names), None)
+        gold_column = answer_key or next((name for name in ANSWER_COLUMNS if name in names), None)
         config = self.explorer.config
         if gold_column is None and not (self.correct_reward or config.is_correct) and config.needs_correctness:
             raise ValueError(
@@ -135,10 +140,10 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         Raises:
             ValueError: naming the alternatives.
         """
-        if self.correct_reward and self.correct_reward not in self.reward_func_names:
+        if not self.explorer.matcher.rule and self.args.save_strategy != "no":
             raise ValueError(
-                f"correct_reward must be one of the reward functions {', '.join(map(repr, self.reward_func_names))}; "
-                f"got {self.correct_reward!r}"
+                "the outcome function must have a name, by which its counts are found in the checkpoints; wrap it in "
+                "outcome_function(name=..., version=...), or set save_strategy='no'"
             )
         estimator = self.explorer.config.adv_estimator
         outside_groups = self.scale_rewards == "batch" or self.multi_objective_aggregation == "normalize_then_sum"
@@ -162,6 +167,20 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 "ratio reaches all its tokens. Use fused_loss=True, whose tokens have gradients of their own, "
                 "importance_sampling_level='token', or answer_mask_mode='all' or 'none'"
             )
+
+    def _index_of_reward(self, reward: str | Callable[..., Any]) -> int:
+        """Return the index of a reward function, given itself or by its name.
+
+        Raises:
+            ValueError: it is none of them.
+        """
+        for i, (function, name) in enumerate(zip(self.reward_funcs, self.reward_func_names, strict=True)):
+            if reward is function or reward == name:
+                return i
+        raise ValueError(
+            f"correct_reward must be one of the reward functions {', '.join(map(repr, self.reward_func_names))}; got "
+            f"{reward!r}{did_you_mean(reward, self.reward_func_names)}"
+        )
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `GRPOTrainer.train` does; True continues from the newest complete checkpoint."""
@@ -187,9 +206,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         first = self.accelerator.process_index * len(inputs)
         rewards = self._rewards[first : first + len(inputs)]
         correct = None
-        if self.correct_reward:
-            which = self.reward_func_names.index(self.correct_reward)
-            correct = (rewards[:, which] >= self.correct_threshold).tolist()
+        if self._correct_index is not None:
+            correct = (rewards[:, self._correct_index] >= self.correct_threshold).tolist()
         summed = None
         if self.explorer.config.adv_estimator != "grpo":
             summed = (rewards * self.reward_weights.to(rewards)).nansum(dim=1).tolist()
@@ -270,7 +288,7 @@ def _newest_checkpoint(folder: Path) -> str | None:
         with suppress(OSError, ValueError):
             json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))  # written last
             return str(checkpoint)
-        logger.warning("%s has no whole %s: a kill cut it short, and it is passed over", checkpoint, TRAINER_STATE_NAME)
+        logger.warning("%s is incomplete (killed while saving); skipping it", checkpoint)
     return None
 
 
