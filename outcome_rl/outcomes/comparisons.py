@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, Verdict
@@ -39,8 +39,17 @@ class Question:
     founders: dict[int, Text] = field(default_factory=dict)  # key of a class -> the text that founded it
     apart: set[str] = field(default_factory=set)  # identities of texts on which a comparison hung or failed
 
-    def copy(self) -> "Question":
-        return replace(self, key_of={**self.key_of}, founders={**self.founders}, apart={*self.apart})
+    def snapshot(self) -> Any:
+        """Return what `restore` needs: texts and classes are only ever added, so that their number tells which."""
+        return self.gold, len(self.key_of), len(self.founders), self.apart and set(self.apart)
+
+    def restore(self, snapshot: Any) -> None:
+        """Take back everything since a snapshot."""
+        self.gold, texts, classes, apart = snapshot
+        self.apart = set(apart)
+        for added, number in ((self.key_of, texts), (self.founders, classes)):
+            while len(added) > number:
+                added.popitem()
 
     def found_class(self, text: Text) -> None:
         key = hash_key(text.identity)

@@ -41,8 +41,13 @@ class _Question:
     gold_key: int = NO_ANSWER
     shown: dict[int, str] = field(default_factory=dict)  # key -> text for people
 
-    def copy(self) -> "_Question":
-        return replace(self, shown={**self.shown})
+    def snapshot(self) -> Any:
+        return self.gold, self.gold_key, len(self.shown)
+
+    def restore(self, snapshot: Any) -> None:
+        self.gold, self.gold_key, number = snapshot
+        while len(self.shown) > number:
+            self.shown.popitem()  # the outcomes that were added last
 
     def texts(self) -> dict[int, str]:
         return dict(self.shown)

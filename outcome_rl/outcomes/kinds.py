@@ -118,7 +118,8 @@ class Kind:
 
     Args:
         rule: as for `OutcomeKind`.
-        question_type: class of the records, with `copy()`, `state()`, `texts()` and `from_state(question_id, state)`.
+        question_type: class of the records, with `texts()`, `state()`, `from_state(question_id, state)`, and with
+            `snapshot()` and `restore(snapshot)`, which take back changes.
     """
 
     needs_gold = needs_row = needs_keys = gives_spans = reads_answers = False
@@ -148,17 +149,23 @@ class Kind:
             if self._guarded:  # by a caller, which takes back what this call changes
                 yield
                 return
-            before = {question_id: self._questions.get(question_id) for question_id in question_ids}
-            before = {question_id: question and question.copy() for question_id, question in before.items()}
-            golds = [{id_: reasons.get(id_) for id_ in before} for reasons in (self.bad_golds, self.doubtful_golds)]
+            known = {id_: self._questions.get(id_) for id_ in dict.fromkeys(question_ids)}
+            before = [(id_, one, one and one.snapshot()) for id_, one in known.items()]
+            reported = self.bad_golds, self.doubtful_golds
+            reasons = [{id_: one[id_] for id_ in known if id_ in one} for one in reported]
             self._guarded = True
             try:
                 yield
             except BaseException:
-                for all_of, kept in zip(
-                    (self._questions, self.bad_golds, self.doubtful_golds), (before, *golds), strict=True
-                ):
-                    _restore(all_of, kept)
+                for id_, question, snapshot in before:
+                    if question is None:
+                        self._questions.pop(id_, None)
+                    else:
+                        question.restore(snapshot)
+                for now, then in zip(reported, reasons, strict=True):
+                    for id_ in known:
+                        now.pop(id_, None)
+                    now.update(then)
                 raise
             finally:
                 self._guarded = False
@@ -228,14 +235,6 @@ class Kind:
             self.doubtful_golds[question_id] = doubt
             if doubt != known[1]:
                 logger.warning("question %r: %s.", question_id, doubt)
-
-
-def _restore(values: dict[str, Any], before: Mapping[str, Any]) -> None:
-    for name, value in before.items():
-        if value is None:
-            values.pop(name, None)
-        else:
-            values[name] = value
 
 
 def golds_differ(question_id: str, before: str, gold: str) -> ValueError:
