@@ -1,6 +1,7 @@
 """Generate pairs of equal and of unequal answers, and measure how often their keys say so.
 
     python tests/helpers/outcome_pairs.py --pairs 200000 --seed 1 --record
+    python tests/helpers/outcome_pairs.py --pairs 20000 --kinds bumps
 
 An answer is an expression tree, or a list, tuple, interval, matrix, equation, relation or date made of such trees. An
 equal pair is a tree and its rewriting by an identity, each written in a spelling of its own: several LaTeX dialects,
@@ -15,7 +16,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -320,6 +321,66 @@ def notation_pair(rng: random.Random, equal: bool) -> Pair:
     )), False  # fmt: skip
 
 
+def shift(rng: random.Random) -> tuple[str, str]:
+    """A variable and a number to compare it with: of any size, and of both signs."""
+    size = rng.choice((1, 10, 100, 10**4, 10**7, 10**12, 10**30))
+    value = Fraction(rng.randint(2, 99) * size, rng.choice((1, 1, 1, 7, 1000))) * rng.choice((1, -1))
+    return rng.choice(("x", "t", "n", r"\theta")), shown_fraction(value)
+
+
+def shown_fraction(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def bump_pair(rng: random.Random, equal: bool) -> Pair:
+    """Functions that differ on a short stretch, far from 1, or at a single number; and the same in other words.
+
+    They differ by construction: in the height, the place, the width or the form of a bump that is not 0 somewhere.
+    """
+    name, at = shift(rng)
+    width = shown_fraction(Fraction(rng.randint(1, 9), rng.choice((1, 1, 10, 10**6))))
+    height, other = rng.sample(range(2, 30), 2)
+    gap = f"|{name} - ({at})|"
+    end = f"({at} + {width})"
+    kind = rng.choice(list(BUMPS))
+    values = {"h": height, "w": width, "g": gap, "x": name, "a": at, "e": end}
+    one, two = (form.format(**values) for form in BUMPS[kind])
+    if equal:
+        return one, two, True
+    moved = f"{at} + 10^{{-9}}"
+    place = {"a": moved, "g": f"|{name} - ({moved})|", "e": f"({moved} + {width})"}
+    changed = values | (place if kind != "scale" and rng.random() < 0.4 else {"h": other})
+    again = rng.choice((
+        rng.choice(BUMPS[kind]).format(**changed), f"{other}({one})", f"({one})^5",
+        rf"{one} + \max(0, {gap} - 10^{{40}})", rf"{one} + \lfloor \frac{{{name}}}{{10^{{41}}}} \rfloor",
+    ))  # fmt: skip
+    return one, again, False
+
+
+# Two spellings each: of a bump of height h and width w at a, where g is the distance from a, and e the end.
+BUMPS = {
+    "tent": (
+        r"\max(0, {h} - \frac{{{h}}}{{{w}}}{g})",
+        r"\frac{{{h} - \frac{{{h}}}{{{w}}}{g} + Abs({h} - \frac{{{h}}}{{{w}}}{g})}}{{2}}",
+    ),
+    "parabola": (r"\max(0, {h}({x} - ({a}))({e} - {x}))", r"{h}\max(({x} - ({a}))({e} - {x}), 0)"),
+    "root": (r"\sqrt{{({h}({x} - ({a})))^2}} + {h}({x} - ({a}))", r"{h}|{x} - ({a})| + {h}({x} - ({a}))"),
+    "jump": (r"{h}\sgn({x} - ({a}))", r"-{h}\sgn(({a}) - {x})"),
+    "step": (r"\lfloor {h}({x} - ({a})) + {w} \rfloor + 3", r"\lfloor {h}({x} - ({a})) + {w} + 3 \rfloor"),
+    "ceiling": (r"\lceil \frac{{{x} - ({a})}}{{{h}}} \rceil", r"-\lfloor \frac{{({a}) - {x}}}{{{h}}} \rfloor"),
+    "scale": (
+        r"\lfloor \frac{{{x}}}{{{h} \cdot 10^{{20}}}} \rfloor",
+        r"-\lceil \frac{{-{x}}}{{{h} \cdot 10^{{20}}}} \rceil",
+    ),
+    "minimum": (r"\min({g}, {h})", r"-\max(-{h}, -{g})"),
+    "logarithm": (r"\ln(({x} - ({a}))^2) + {h}", r"2\ln {g} + {h}"),
+    "product": (
+        r"\max(0, {x} - ({a}))\max(0, {e} - {x})\cdot {h}",
+        r"\frac{{{h}}}{{2}}({x} - ({a}) + {g})\max({e} - {x}, 0)",
+    ),
+}
+
+
 KINDS: dict[str, tuple[float, Callable[[random.Random, bool], Pair | None]]] = {
     "numbers": (0.2, lambda rng, equal: expression_pair(rng, lambda: constant(rng, rng.randint(1, 3)), equal)),
     "formulas": (
@@ -343,13 +404,15 @@ KINDS: dict[str, tuple[float, Callable[[random.Random, bool], Pair | None]]] = {
     "conditions": (0.03, condition_pair),
     "dates": (0.02, date_pair),
     "notations": (0.02, notation_pair),
+    "bumps": (0.05, bump_pair),
 }
 
 
-def pairs(seed: int) -> Iterator[tuple[str, Pair]]:
-    """An endless stream of (kind, pair)."""
+def pairs(seed: int, kinds: Sequence[str] = ()) -> Iterator[tuple[str, Pair]]:
+    """An endless stream of (kind, pair), of some kinds or of all."""
     rng = random.Random(seed)
-    names, weights = list(KINDS), [weight for weight, _ in KINDS.values()]
+    names = list(kinds or KINDS)
+    weights = [KINDS[name][0] for name in names]
     while True:
         kind, equal = rng.choices(names, weights)[0], rng.random() < 0.5
         for _ in range(50):  # the same label until one is found: the shares of kinds and labels stay
@@ -370,11 +433,16 @@ class Tally:
     examples: list[tuple[str, str]] = field(default_factory=list)
 
 
-def measure(count: int, seed: int, report: Callable[[str, Pair], None] = lambda kind, pair: None) -> dict[str, Tally]:
+def measure(
+    count: int,
+    seed: int,
+    report: Callable[[str, Pair], None] = lambda kind, pair: None,
+    kinds: Sequence[str] = (),
+) -> dict[str, Tally]:
     """Judge pairs until `count` equal and `count` unequal ones were seen; `report` gets every wrong verdict."""
     tallies = {kind: Tally() for kind in KINDS}
     seen: Counter[bool] = Counter()
-    for kind, (a, b, equal) in pairs(seed):
+    for kind, (a, b, equal) in pairs(seed, kinds):
         if seen[equal] >= count:
             if min(seen[True], seen[False]) >= count:
                 break
@@ -402,7 +470,10 @@ def main() -> None:
         "--record", action="store_true", help=f"write {RECORD.name} after every chunk, and go on from it"
     )
     parser.add_argument("--show", type=int, default=20, help="missed pairs of each kind to print")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=[], help="kinds of pairs; all by default")
     options = parser.parse_args()
+    if options.kinds and options.record:
+        parser.error("--record needs pairs of all kinds; leave out --kinds")
     start, printed = time.perf_counter(), Counter[str]()
     chunk = min(options.chunk, options.pairs)
     rows = {kind: dict.fromkeys(("equal", "missed", "unequal", "wrong"), 0) for kind in KINDS}
@@ -418,7 +489,7 @@ def main() -> None:
             print(f"{'missed' if pair[2] else 'WRONG'} {kind}: {pair[0]}  |  {pair[1]}", flush=True)
 
     while sum(row["equal"] for row in rows.values()) < options.pairs:
-        for kind, tally in measure(chunk, seed, report).items():
+        for kind, tally in measure(chunk, seed, report, options.kinds).items():
             for name in rows[kind]:
                 rows[kind][name] += getattr(tally, name)
         if options.record:

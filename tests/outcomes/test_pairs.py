@@ -22,6 +22,13 @@ def test_no_unequal_pair_has_one_key_and_few_equal_pairs_have_two() -> None:
     assert all(tally.equal and tally.unequal for tally in tallies.values())
 
 
+def test_functions_that_differ_on_a_short_stretch_have_two_keys() -> None:
+    wrong: list[Pair] = []
+    tally = measure(150, seed=3, report=lambda kind, pair: wrong.append(pair), kinds=["bumps"])["bumps"]
+    assert wrong == []
+    assert tally.equal == tally.unequal == 150
+
+
 def test_the_pairs_are_the_same_for_a_seed_and_of_all_kinds() -> None:
     first = list(itertools.islice(pairs(seed=3), 300))
     assert first == list(itertools.islice(pairs(seed=3), 300))
