@@ -11,6 +11,9 @@ from functools import lru_cache
 from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
 from outcome_rl.outcomes.keys import canonical_text
 
+MIN_DIGITS = 3
+"""Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
+
 _DECIMAL = re.compile(r"-?[0-9]*\.([0-9]+)")
 _DECIMAL_COMMA = re.compile(r"(-?[0-9]+),([0-9]{1,2}|[0-9]{4,})")
 _NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
@@ -28,7 +31,8 @@ def within_tolerance(gold: str, answer: str) -> bool:
 
     Beyond equal canonical texts these agree:
 
-    - a decimal gold answer of d digits, and a number that rounds to it: `180.67`, `\frac{542}{3}`;
+    - a decimal gold answer of three or more significant digits, and a number that rounds to it: `180.67`,
+      `\frac{542}{3}`;
     - values with and without labels: `3, 4` and `p = 3, q = 4` or `(p, q) = (3, 4)`; `16` and `|r - s| = 16`;
     - a number with and without a unit: `5` and `5\text{ apples}`;
     - degrees and radians: `\frac{\pi}{6}` and `30^\circ`;
@@ -77,10 +81,12 @@ def _readings(plain: str) -> set[str]:
 
 
 def _rounds_to(answer: str, gold: str) -> bool:
-    """Whether an answer is a number that rounds to a decimal gold answer."""
+    """Whether an answer is a number that rounds to a decimal gold answer, which has to have enough digits."""
     decimal = _DECIMAL.fullmatch(unwrap_text(gold))
+    if decimal is None or len(decimal[0].lstrip("-0.").replace(".", "")) < MIN_DIGITS:
+        return False
     value = _number(canonical_text(answer))
-    if decimal is None or value is None:
+    if value is None:
         return False
     error = abs(value - Fraction(decimal[0]))
     return error <= Fraction(1, 2 * 10 ** len(decimal[1]))

@@ -131,10 +131,13 @@ class _Parser(TokenReader):
         return kind in ("number", "name") or text in ("(", "{")
 
     def is_other_digits(self, number: str) -> bool:
-        """Whether a product would misread a number: `0x1F`, `0b11`, `0.1(6)`, whose digits repeat or are uncertain."""
-        if "." not in number:
-            return number[0] == "0" and (self.next.kind == "name" or self.next.text == "(")
-        return self.next.text == "(" and self.peek(1).kind == "number" and self.peek(2) == _CLOSE
+        """Whether a product would misread a number: `0x1F`, `007B`, `0.1(6)`, whose digits repeat or are uncertain."""
+        if self.next.text == "(":
+            is_digits = self.peek(1).kind == "number" and self.peek(2) == _CLOSE
+            return is_digits and ("." in number or number[0] == "0")
+        if "." in number or number[0] != "0" or self.next.kind != "name":
+            return False
+        return len(number) > 1 or self.peek(1).kind in ("number", "name")  # but `4x^2 + 0x`
 
     def signs(self) -> str:
         """Consume signs in a row; return the one that they make."""
