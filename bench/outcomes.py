@@ -25,8 +25,7 @@ from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 
-TOLERANT = "outcome_rl, `gold_tolerance`"
-OURS, KEYS = "outcome_rl", "outcome_rl, keys alone"
+OURS, STRICT, KEYS = "outcome_rl", "outcome_rl, `gold_tolerance=False`", "outcome_rl, keys only"
 STEP = 2048
 # The reason of a difference between our verdict and math-verify's: the first rule whose sign is in one of the texts.
 RULES = {
@@ -88,7 +87,7 @@ def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
     golds, predictions = ([answer_in(row[side]) for row in rows] for side in ("gold", "pred"))
     expected = np.array([row["expected"] for row in rows])
     verdicts = {}
-    for name, tolerance in ((OURS, False), (TOLERANT, True)):
+    for name, tolerance in ((OURS, True), (STRICT, False)):
         with OutcomeMatcher(gold_tolerance=tolerance) as matcher:
             ids = [str(i) for i in range(len(rows))]
             verdicts[name] = matcher.classify_answers(ids, predictions, golds).correct

@@ -21,7 +21,7 @@ import sympy
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, LatexNormalizationConfig, StringExtractionConfig
 from math_verify.errors import TimeoutException
 
-from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.extraction import after_reasoning, extract_answer
 from outcome_rl.outcomes.functions import describe
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS
 from outcome_rl.outcomes.keys import canonical_text
@@ -131,6 +131,7 @@ def parse(
         Exception: if `raise_on_error`, see `Parsed.read`.
     """
     settings = (tuple(extraction_config), fallback_mode, extraction_mode)
+    pred = after_reasoning(pred) if isinstance(pred, str) else pred
     parsed = Parsed(pred, settings, _seconds("parsing_timeout", parsing_timeout))
     if raise_on_error:
         parsed.items = parsed.read(raise_on_error=True)
@@ -197,6 +198,7 @@ def accuracy_reward(
         ValueError: if the numbers of completions and solutions differ.
     """
     texts = [one if isinstance(one, str) else one[0]["content"] for one in completions]
+    texts = [after_reasoning(text) for text in texts]
     boxes = [_only_box(text) for text in texts]
     texts = [text if box is None else rf"\boxed{{{box}}}" for text, box in zip(texts, boxes, strict=True)]
     pairs = {
@@ -269,7 +271,9 @@ def _decided(gold: Any, target: Any, options: _Options) -> _Verdict | None:
         return None
     equal = None
     if canonical_text(a) == canonical_text(b):
-        if _is_read(a):
+        if canonical_text(a).startswith(_TEXTS):
+            equal = True
+        elif _is_read(a):
             equal = _RELATION.search(a + b) is None and _names(a) == _names(b)
         else:
             equal = a == b and not _is_bare(gold, a) and not _is_bare(target, b)  # however hard to compute
@@ -287,6 +291,14 @@ def _delimited(one: Any) -> Any:
     return Parsed(f"${answer}$", one.settings, one.timeout_s)
 
 
+def _keys_differ(gold: Any, target: Any) -> bool:
+    """Return whether one of two texts is sent with delimiters and our rules read both as different mathematics."""
+    a, b = _answer(gold), _answer(target)
+    if a is None or b is None or (_delimited(gold) is gold and _delimited(target) is target):
+        return False
+    return _is_read(a) and _is_read(b) and canonical_text(a) != canonical_text(b)
+
+
 def _answer(parsed: Any) -> str | None:
     """Return the answer in a text, if there can be no other one."""
     config = parsed.settings[0] if isinstance(parsed, Parsed) else ()
@@ -299,7 +311,11 @@ def _answer(parsed: Any) -> str | None:
         answer = _only_box(parsed.text)
     if answer is None and latex[0].try_extract_without_anchor and isinstance(parsed.text, str):
         whole = _WHOLE.fullmatch(parsed.text)
-        answer = whole and (whole["formula"] or whole["bare"]).strip()
+        phrase = extract_answer(parsed.text)
+        if phrase is not None and phrase.source in ("phrase", "tag", "hash"):
+            answer = phrase.text
+        else:
+            answer = whole and (whole["formula"] or whole["bare"]).strip()
     if not answer or not (rules.basic_latex and rules.units):
         return None
     return None if _SHORT.search(answer) and not rules.malformed_operators else answer
@@ -343,7 +359,8 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?")
 _RELATION = re.compile(r"[=<>≤≥≠≈∈:|]|\\(?:le|ge|lt|gt|ne|leq|geq|neq|leqslant|geqslant|approx|equiv|sim|in|mid|to)\b")
 _FORMULA = re.compile(r"[A-Za-z\\(\[{]")
 _NUMBERS = ("q:", "r:", "c:")
-_READ = (*_NUMBERS, "f:", "{", "(", "[", "U{", "M[")
+_READ = (*_NUMBERS, "f:", "over ", "{", "(", "[", "U{", "M[")
+_TEXTS = ("t:", "time:", "date:", "base:")
 _COMMANDS = re.compile(r"\\[A-Za-z]+")
 _LETTERS = re.compile(r"[A-Za-zα-ωΑ-Ω]")
 
@@ -353,16 +370,25 @@ _LETTERS = re.compile(r"[A-Za-zα-ωΑ-Ω]")
 
 def _verdicts(pairs: Sequence[tuple[Any, Any]], options: _Options, limit_s: float) -> list[_Verdict]:
     """Compare pairs of results of `parse`, or of sympy objects; `limit_s` is for a comparison without reading."""
-    decided = [_decided(*pair, options) for pair in pairs]
-    tasks = []
-    for pair, verdict in zip(pairs, decided, strict=True):
-        if verdict is None:
-            sent = [_delimited(one) if isinstance(one, Parsed) else _dumps([one]) for one in pair]
-            tasks.append({"pair": sent, **options._asdict()})
+    verdicts = [_decided(*pair, options) for pair in pairs]
     reading_s = max((sum(one.timeout_s for one in pair if isinstance(one, Parsed)) for pair in pairs), default=0)
-    replies = iter(_ask("verify", tasks, limit_s + reading_s, options.raise_on_error))
-    failed = (False, "[failed]", "[failed]")
-    return [_Verdict(*(next(replies) or failed)) if verdict is None else verdict for verdict in decided]
+
+    def ask(asked: list[int], read: Callable[[Any], Any]) -> None:
+        tasks = []
+        for i in asked:
+            sent = [read(one) if isinstance(one, Parsed) else _dumps([one]) for one in pairs[i]]
+            tasks.append({"pair": sent, **options._asdict()})
+        replies = _ask("verify", tasks, limit_s + reading_s, options.raise_on_error)
+        for i, reply in zip(asked, replies, strict=True):
+            verdicts[i] = _Verdict(*(reply or (False, "[failed]", "[failed]")))
+
+    open_pairs = [i for i, verdict in enumerate(verdicts) if verdict is None]
+    ask(open_pairs, _delimited)
+    # Delimiters let math-verify read more of a formula. Where our rules say that the formulas differ, it has to call
+    # them equal as they stand as well.
+    equal = [i for i in open_pairs if (verdict := verdicts[i]) is not None and verdict.equal]
+    ask([i for i in equal if _keys_differ(*pairs[i])], lambda one: one)
+    return [verdict for verdict in verdicts if verdict is not None]
 
 
 def _ask(kind: str, tasks: list[dict[str, Any]], limit_s: float, raise_on_error: bool) -> list[Any]:

@@ -78,7 +78,7 @@ class ExplorationConfig:
         gt=0,
     )
     gold_tolerance: bool = setting(
-        False,
+        True,
         "Whether an answer that differs from the gold answer in rounding, labels or units alone is correct; outcomes "
         "stay strict.",
     )

@@ -54,6 +54,12 @@ def extract_answer(response: str) -> Answer | None:
     return answer and answer._replace(start=answer.start + skipped, end=answer.end + skipped)
 
 
+def after_reasoning(response: str) -> str:
+    """Return what follows the end of the model's reasoning, or the whole response if that has no answer."""
+    final = response[_end_of_reasoning(response) :]
+    return final if len(final) < len(response) and extract_answer(final) is not None else response
+
+
 def _answer_in(text: str, offset: int) -> Answer | None:
     """Return the answer of a text that begins at `offset` of another one."""
     if first_box := _BOX.search(text):

@@ -51,7 +51,8 @@ class OutcomeMatcher(Kind):
         workers: number of math-verify processes, by default one per CPU; they start at the first comparison.
         timeout_s: time limit of one comparison, in seconds.
         gold_tolerance: whether an answer that agrees with the gold answer but for rounding, labels or units counts as
-            correct (`tolerance.within_tolerance`). Keys stay strict: such an answer keeps an outcome of its own.
+            correct (`tolerance.within_tolerance`), by default with canonical equivalence; the others decide by
+            themselves. Keys stay strict: such an answer keeps an outcome of its own.
 
     Attributes:
         bad_golds: question id -> reason why its gold answer is unusable. No response to the question is correct.
@@ -75,14 +76,14 @@ class OutcomeMatcher(Kind):
         workers: int | None = None,
         timeout_s: float = 5.0,
         *,
-        gold_tolerance: bool = False,
+        gold_tolerance: bool = True,
     ) -> None:
         if not callable(equivalence) and equivalence not in ("canonical", "math_verify"):
             raise ValueError(
                 f"equivalence must be 'canonical', 'math_verify' or a function (a, b) -> bool; got {equivalence!r}."
             )
         self._canonical = equivalence == "canonical"
-        self._tolerant = gold_tolerance
+        self._tolerant = gold_tolerance and self._canonical
         self._judge = equivalence if callable(equivalence) else None
         name = "custom" if callable(equivalence) else equivalence
         super().__init__(OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}", Question)
@@ -169,9 +170,10 @@ class OutcomeMatcher(Kind):
         keys_N = np.array(keys, dtype=np.int64)
         correct_N = (keys_N == np.array(gold_keys, dtype=np.int64)) & (keys_N != NO_ANSWER)
         if self._tolerant:
-            correct_N |= [
+            tolerated = (
                 bool(text.identity and q.gold.identity) and within_tolerance(q.gold.form, text.form) for q, text in rows
-            ]
+            )
+            correct_N |= np.fromiter(tolerated, bool, len(rows))
         return Outcomes(keys_N, correct_N, answers, unresolved)
 
     def _text(self, answer: str) -> Text:

@@ -1,0 +1,277 @@
+r"""Everything that a reader drops or rewrites, with the reason why it never tells two answers to one question apart.
+
+A rule without such a reason is not allowed: its text is not read (`s:`), and equals the same text or what math-verify
+says. Each row has two spellings that are equal because something is dropped, and pairs that look alike and differ.
+"""
+
+from typing import NamedTuple
+
+
+class Rule(NamedTuple):
+    """A thing that is dropped, two spellings, why it never distinguishes, and look-alikes that it must not merge."""
+
+    dropped: str
+    a: str
+    b: str
+    why: str
+    unlike: tuple[tuple[str, str], ...] = ()
+
+
+RULES = [
+    # Characters
+    Rule(
+        "delimiters and sizes",
+        r"$\big(\dfrac{1}{2}, \left. 3\right.\big)$",
+        r"(\frac12,3)",
+        "typesetting; TeX sets the same formula",
+    ),
+    Rule("fonts", r"\mathbf{x}+\mathrm{y}", "x+y", "one question does not use a letter in two fonts"),
+    Rule(
+        "spaces",
+        r"x\,+ \; 1",
+        "x+1",
+        "TeX ignores them; between digits, and after a comma before a digit, they stay",
+        ((r"1, 234", "1,234"), ("1 2", "12"), (r"x = 1 \quad y = 2", "x = 2")),
+    ),
+    Rule(
+        "a tilde after something",
+        r"5~\text{cm}",
+        "5 cm",
+        "a space of TeX there; at the start it negates or means about",
+        (("~p", "p"), (r"p \land ~q", r"p \land q"), ("~5", "5")),
+    ),
+    Rule(
+        "braces of one token",
+        "x^{2}",
+        "x^2",
+        "TeX reads both alike",
+        (("x^{2}3", "x^{23}"), (r"\sqrt{2}3", r"\sqrt{23}")),
+    ),
+    Rule("a final full stop", r"\text{No solution.}", "no solution", "it ends the sentence", ((r"0.33...", "0.33"),)),
+    Rule("currency signs", r"\$5", "¥5", "a question asks for an amount in one currency", ((r"\$5", r"\$6"),)),
+    Rule(
+        "variants of a sign",
+        "x ≤ −½",
+        r"x \leqslant -\frac12",
+        "one sign of Unicode and one of TeX, both defined as the same",
+        ((r"5–10", "-5"), (r"a \ast b", "ab"), (r"f \asymp g", "f")),
+    ),
+    Rule("raised digits", "x²³ + y₁", "x^{23}+y_1", "defined by Unicode as exponents and indices", (("x²", "x2"),)),
+    Rule("full width", "１２．５", "12.5", "defined by Unicode as the same digits", (("٣", "3"),)),
+    Rule("the second of two backslashes", r"\\frac12", r"\frac12", "escaped twice; in matrices it ends a row"),
+    Rule("Markdown emphasis", "**12**", "12", "typesetting"),
+    # Numbers
+    Rule(
+        "leading and final zeros",
+        "025.50",
+        "25.5",
+        "a decimal is its value",
+        (("0x1F", "0x2F"), ("0b11", "0b10"), ("0x1F", "0"), ("025", "205")),
+    ),
+    Rule(
+        "separators of thousands",
+        "1,234",
+        "1 234",
+        "groups of three after a first that is not 0 are one number",
+        (("0,123", "123"), ("1,23", "123"), ("12,34,567", "1234567")),
+    ),
+    Rule(
+        "notation of periods",
+        r"0.\overline{3}",
+        "0.(3)",
+        "all are exactly 1/3",
+        (("0.(3)", "0.(6)"), ("0.(3)", "0.3"), ("1.(3)", "3"), ("0.1(6)", "0.6"), ("2.5(3)", "7.5")),
+    ),
+    Rule(
+        "ordinals",
+        "20th",
+        r"20^{\text{th}}",
+        "a question asks for a number or for a place",
+        (("x^{th}", "x"), ("20th", "20t")),
+    ),
+    # Words after a number
+    Rule(
+        "one unit at the end",
+        r"5\text{ cm}",
+        "5",
+        "a question asks for its answer in one unit, and the list of units is closed: none compares, orders or divides",
+        (
+            (r"5\text{ million}", "5"), (r"5\text{K}", "5"), ("5 s^{-1}", "5"), (r"5\text{ s}^{-1}", "1/5"),
+            (r"5\text{ m} + 3\text{ cm}", "8"), ("2 hours 30 minutes", "60"), (r"\sin 30\text{ degrees}", r"\sin 30"),
+            ("5 minutes ago", "5 minutes"), ("5th grade", "5"),
+        ),
+    ),
+    Rule(
+        "Chinese and Japanese units",
+        "5个",
+        "5",
+        "as above, from a closed list",
+        (
+            ("5以上", "5以下"), ("5以上", "5"), ("5分之一", "5"), ("18岁以下", "18岁以上"), ("3年前", "3年后"),
+            ("5的平方", "5"),
+            ("5倍", "5"), ("5万", "5"), ("3月", "3"), ("第5", "5"), ("5人中3人", "5"), ("9成", "9"), ("3位", "3"),
+        ),
+    ),
+    Rule(
+        "a percent sign at the end",
+        r"50\%",
+        "50",
+        "a question asks for a share or for percents; inside a formula the sign counts",
+        ((r"20\% \cdot 50", "1000"), (r"100 + 50\%", "150"), (r"50\%", "0.5")),
+    ),
+    Rule(
+        "the sign of degrees",
+        r"90^\circ",
+        "90",
+        "a question asks for an angle in degrees or in radians; inside trigonometric functions it counts",
+        ((r"\sin 90^\circ", r"\sin 90"), (r"90^\circ", r"\frac\pi2"), ("3^\\circ 5'", "15")),
+    ),
+    # Names
+    Rule(
+        "a label",
+        "x = 5",
+        "5",
+        "it repeats what the question asks for; the label of an angle says which one is meant",
+        (
+            (r"\angle ABC = 90^\circ", r"\angle ACB = 90^\circ"), ("x = 2x - 4", "2x - 4"), ("y = x", "z = x"),
+            ("a_n = a_{n-1} + 2", "b_n = a_{n-1} + 2"), (r"\sin x = 1", "1"),
+        ),
+    ),
+    Rule(
+        "labels of a tuple",
+        "x = 1, y = 2",
+        "(x, y) = (1, 2)",
+        "the tuple is in the order of its labels",
+        (("(x, y) = (1, 2)", "(y, x) = (1, 2)"), ("x=1, y=2", "x=2, y=1"), ("x_1 = 1, x_2 = 2", "x_1 = 2, x_2 = 1")),
+    ),
+    Rule(
+        "all sides but the last of a chain",
+        r"x = \frac12 = 0.5",
+        "0.5",
+        "they are checked to be equal",
+        (("x = 1 = 2", "2"), ("x = 3 = 2", "x = 1 = 2")),
+    ),
+    Rule(
+        "the rounded side",
+        r"\sqrt2 \approx 1.41",
+        r"\sqrt2",
+        "the other side is the exact value",
+        (("1.41", r"\sqrt2"),),
+    ),
+    Rule(
+        "the name of the variable of a condition",
+        "x > 5",
+        "y > 5",
+        "it is the set of its solutions",
+        (("x > y", "y > x"), (r"x > 5, x \in \mathbb{Z}", "x > 5"), ("x > 5, 3", "y > 5, 3")),
+    ),
+    Rule(
+        "the name of a parameter with a domain",
+        r"2k, k \in \mathbb{Z}",
+        r"2n, n \in \mathbb{Z}",
+        "it runs through all of its domain, which stays",
+        (
+            (r"2k, k \in \mathbb{Z}", r"2k, k \in \mathbb{N}"), (r"2k, k \in \mathbb{Z}", "2k"), ("2k", "2n"),
+            (r"2k, k \in \mathbb{R}", r"2k, k \in \mathbb{Q}"), (r"x = 2n, n \in \mathbb{Z}", "x = 2n"),
+        ),
+    ),
+    Rule(
+        "the integers k, m, n next to pi",
+        r"k\pi",
+        r"n\pi, n \in \mathbb{Z}",
+        "a period of a trigonometric equation stands for all integers",
+        ((r"k\pi, k \in \mathbb{N}", r"k\pi"), (r"k\pi + m", r"k\pi + k"), (r"a\pi", r"b\pi")),
+    ),
+    Rule(
+        "the direction of an angle and the order of a triangle",
+        r"\angle ABC",
+        r"\angle CBA",
+        "an angle has its vertex in the middle, a triangle is its three corners",
+        ((r"\angle ABC", r"\angle ACB"), (r"\angle ABC", r"\angle A"), (r"\overline{AB}", r"\overline{BA}"),
+        ("AB", "BA")),
+    ),
+    Rule(
+        "a choice's value and brackets",
+        "C) 12",
+        "(C)",
+        "the letter names the value",
+        (("(C)", "(D)"), ("C", "c"), ("A: B", "A"), ("A:B", "A"), ("C.5", "C"), ("C(2)", "C")),
+    ),
+    # Words
+    Rule(
+        "a first capital, and capitals of common words",
+        "Evelyn",
+        "evelyn",
+        "sentences and titles begin with it; other capitals may be points or variables",
+        (("MGH", "mgh"), ("XYZ", "xyz"), ("AaBb", "aabb"), (r"\text{AaBb}", r"\text{aabb}"), ("X", "x"),
+        ("Abc", "abc")),
+    ),
+    Rule(
+        "the signs of a product",
+        "mgh",
+        r"m \cdot g \cdot h",
+        "no word is without a vowel",
+        (("cat", "act"), ("mgh", "mgH")),
+    ),
+    # Collections
+    Rule(
+        "the order of a list",
+        "3, 1",
+        r"\{1, 3\}",
+        "a list of values without labels is a set",
+        (("(3, 1)", "(1, 3)"),),
+    ),
+    Rule(
+        "and, or between values",
+        "1 and 3",
+        "x = 1 or x = 3",
+        "a number is not two numbers, so both list solutions; of conditions, names and pairs they are told apart",
+        (
+            (r"p \land q", r"p \lor q"), (r"p \land q", "p, q"), ("x=1 and y=2", "x=1 or y=2"),
+            (r"x=1 \land y=2", r"x=1 \lor y=2"), ("x < 1 and x > 3", "x < 1 or x > 3"), ("A or B", "A, B"),
+        ),
+    ),
+    Rule(
+        "braces of a single value",
+        r"\{5\}",
+        "5",
+        "the set of solutions and its one element; not inside another collection",
+        (
+            (r"\{\emptyset\}", r"\emptyset"), (r"\{\{1\},\{2\}\}", r"\{\{1,2\}\}"), (r"\{\{1,2\}\}", r"\{1,2\}"),
+            (r"(1, \{2\})", "(1, 2)"), (r"\{1\}, \{2\}", "1, 2"), (r"\{\{\emptyset\}\}", r"\{\emptyset\}"),
+        ),
+    ),
+    Rule("repeats in a set", r"\{5, 5, 6\}", r"\{5, 6\}", "a set has none", (("5, 5", "5"),)),
+    Rule(
+        "brackets of a matrix, and of a column",
+        r"\begin{bmatrix} 1 \\ 2 \end{bmatrix}",
+        r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
+        "two ways to set one matrix; a row is no column",
+        (
+            (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+            (r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}"),
+        ),
+    ),
+    Rule(
+        "a factor of an equation",
+        "2x + 2y = 4",
+        "x + y = 2",
+        "it has the same solutions",
+        (("x + y = 2", "x + y = 3"),),
+    ),
+    # Formulas
+    Rule(
+        "brackets of exponents of numbers",
+        "2^{(3)}",
+        "2^3",
+        "a number has no derivative; of a name they are one",
+        (("f^{(3)}(0)", "f^3(0)"), ("y^{(4)}", "y^4"), ("x^{(n)}", "x^n"), ("f^(4)(x)", "f^4(x)")),
+    ),
+    Rule(
+        "the call that a bracket after a fraction is not",
+        r"\frac{bx}{h}(h-x)",
+        r"\frac{bx(h-x)}{h}",
+        "a fraction ends with its denominator",
+        (("h(h-x)", "h^2-hx"), (r"\frac{f(x)}{2}", r"\frac{fx}{2}")),
+    ),
+]  # fmt: skip
