@@ -284,7 +284,8 @@ def grid_table(predictions: Mapping[str, Any], found: Results) -> str:
             ]
         )
     heading = ["method", "against", "measure", "predicted", "power", "measured", "verdict"]
-    return table(heading, lines) + "\n" + _state(len(found.cells))
+    picture = "\n![Measured against predicted differences, by measure](../../docs/predictions.png)\n"
+    return table(heading, lines) + "\n" + _state(len(found.cells)) + (picture if found.cells else "")
 
 
 def _state(done: int) -> str:
