@@ -1,6 +1,6 @@
 """The loss of a token, once, in differentiable PyTorch: policy term, rollout weight, answer mask, KL and entropy.
 
-    pg    = policy term of `losses`: PPO's clipped surrogate by default, or the user's own
+    pg    = policy term of `losses`: PPO's clipped surrogate by default, or your function
     pg    = pg * rollout_weight                   truncated importance sampling, optional
     k3    = exp(ref - lp) - (ref - lp) - 1        J. Schulman, "Approximating KL divergence", 2020
     loss  = m_pg * pg + beta * kl - entropy_coef * entropy_weight * entropy
@@ -34,7 +34,7 @@ def token_loss(logps: Tensor, entropies: Tensor, batch: TokenBatch) -> Tensor:
         batch: the same tokens; where its `sequences` are given, whole sequences of them.
 
     Raises:
-        TypeError, ValueError: the user's own token loss returns something else than such losses.
+        TypeError, ValueError: a custom token loss returns something else than such losses.
     """
     inputs, settings = batch.inputs, batch.inputs.settings
     chosen = token_loss_of(settings.token_loss)

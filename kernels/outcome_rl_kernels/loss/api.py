@@ -104,7 +104,7 @@ def linear_policy_loss(
         support: (offsets (N + 1,), token_ids (E,)), both int64: the tokens that the sampler kept for each of the N
             tokens of `labels`, flattened; token n kept `token_ids[offsets[n] : offsets[n + 1]]`, its label among them,
             in any order. Log-probabilities, entropies and gradients are then those of the softmax over the kept tokens
-            alone, and only their rows of `weight` are read: no logits of the whole vocabulary, and float32 ones
+            only, and only their rows of `weight` are read: no logits of the whole vocabulary, and float32 ones
             whatever `fp32_logits` says. A token with one kept token has log-probability 0 and no gradient. None
             (default) is the whole vocabulary.
         vocab_group: ranks among which the vocabulary is sharded, as in Megatron's column-parallel head: `weight` and

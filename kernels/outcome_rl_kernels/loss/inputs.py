@@ -104,8 +104,8 @@ def contributing_tokens(batch: TokenBatch) -> Tensor | None:
 
     The others have neither a KL nor an entropy term, and their policy term is zero whatever the ratio: zero advantage,
     bonus included, zero rollout weight, or an answer token that `answer_mask_mode="policy"` drops. Where the token loss
-    needs sequences, all tokens of a sequence count as soon as one does: each contributes to the ratio. A user's own
-    token loss may not be zero where the advantage is, unless it says so.
+    needs sequences, all tokens of a sequence count as soon as one does: each contributes to the ratio. A custom token
+    loss may not be zero where the advantage is, unless it says so.
     """
     inputs = batch.inputs
     settings, loss = inputs.settings, token_loss_of(inputs.settings.token_loss)

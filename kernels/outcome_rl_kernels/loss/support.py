@@ -1,4 +1,4 @@
-"""Log-probabilities over the tokens that a sampler kept (top-k, top-p, min-p), from the kept rows of the head alone.
+"""Log-probabilities over the tokens that a sampler kept (top-k, top-p, min-p), from the kept rows of the head only.
 
 Shapes: N tokens (positions), E entries of all supports (the kept tokens of every position), H hidden, V vocabulary.
 

@@ -1,4 +1,4 @@
-"""A head whose vocabulary is cut over processes: rows of logits as a whole, from the kernels of each shard.
+"""A head whose vocabulary is sharded over processes: rows of logits as a whole, from the kernels of each shard.
 
 Rank r holds V_r rows of the weight. Over these, its kernels give probabilities p_v|r and the entropy H_r of each row of
 logits s = logit / temperature, and so the log-sum-exp L_r. With w_r = exp(L_r - L),
