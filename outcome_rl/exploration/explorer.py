@@ -19,7 +19,7 @@ from torch import Tensor
 
 from outcome_rl.exploration.columns import from_rank_zero, group_indices, move, numbers_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.exploration.questions import Questions
+from outcome_rl.exploration.questions import QuestionHistory, Questions
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
 from outcome_rl.outcomes.batch import Batch
@@ -189,6 +189,15 @@ class Explorer:
         counts_A = self.counts.lookup(torch.full_like(keys_A, question_key(question_id)), keys_A).tolist()
         found = [(text, count) for text, count in zip(texts.values(), counts_A, strict=True) if count > 0]
         return sorted(found, key=lambda outcome: (-outcome[1], outcome[0] or ""))
+
+    def questions(self) -> dict[str, QuestionHistory]:
+        """Return samples, correct samples and different answers of every question sampled so far, by its id."""
+        with self._lock:
+            ids = list(self._questions)
+            keys_Q = torch.tensor([question_key(question_id) for question_id in ids], dtype=torch.int64)
+            history = self.counts.history(keys_Q.to(self.counts.device))
+        rows = zip(history.visits.tolist(), history.successes.tolist(), history.distinct.tolist(), strict=True)
+        return {question_id: QuestionHistory(*row) for question_id, row in zip(ids, rows, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return counts, outcome classes and solved questions, as tensors and JSON values.

@@ -3,6 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
+
+
+class QuestionHistory(NamedTuple):
+    """Everything sampled for a question so far."""
+
+    visits: int  # samples
+    successes: int  # correct samples
+    distinct: int  # different answers
 
 
 @dataclass

@@ -381,6 +381,19 @@ def test_solved_questions_cannot_be_changed_from_outside() -> None:
     assert scored.metrics["exploration/distinct_answers_unsolved"] == 1
 
 
+@given(st.lists(ROWS, max_size=3))
+def test_questions_list_samples_correct_samples_and_different_answers(batches: list[Any]) -> None:
+    explorer, responses = Explorer(bonus="ucb"), list[tuple[int, int]]()
+    for rows in batches:
+        explorer.count(*(arguments(rows)[name] for name in ("question_ids", "responses", "golds")))
+        responses += [(question, answer) for question, _, answer, _ in rows]
+    expected = {}
+    for question in {question for question, _ in responses}:
+        answers = [answer for other, answer in responses if other == question]
+        expected[f"q{question}"] = (len(answers), answers.count(question + 1), len({*answers} - {0}))
+    assert explorer.questions() == expected
+
+
 def test_questions_are_counted_under_their_key() -> None:
     explorer = Explorer()
     explorer.score(["q"], [text(1)], ["1"])
