@@ -221,7 +221,7 @@ def test_verls_ppo_loss_takes_it_by_name(tmp_path: Path) -> None:
         ({"bonuss": "ucb"}, r"algorithm\.outcome_exploration: unknown setting 'bonuss'; did you mean 'bonus'\?"),
         ({"bonus": "ucb_max"}, "bonus must be one of"),
         ({"coef": -1}, "coef must be"),
-        ({"answer_mask_mode": "all"}, r"must be 'policy', 'bonus' or 'none' in verl.*got 'all'"),
+        ({"answer_mask_mode": "all"}, r"must be 'policy', 'bonus' or 'none' for verl.*got 'all'"),
         ({"equivalence": "sympy"}, "equivalence must be"),
     ],
 )
