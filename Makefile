@@ -60,7 +60,7 @@ check-versions: $(OLDEST)/.ready ## Run the kernels' tests with the oldest PyTor
 
 $(OLDEST)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OLDEST)
-	grep --extended-regexp --invert-match '^(torch|triton)==' constraints.txt > $(OLDEST)/constraints.txt
+	grep --extended-regexp --invert-match '^(setuptools|torch|triton)==' constraints.txt > $(OLDEST)/constraints.txt
 	OUTCOME_RL_NATIVE=0 $(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $(OLDEST)/constraints.txt hypothesis pytest pytest-timeout pytest-xdist 'torch==2.11.*' 'triton==3.6.*' --editable .
 	@touch $@
