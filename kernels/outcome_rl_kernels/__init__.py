@@ -1,6 +1,6 @@
 """Tensors in, tensors out: policy loss, log-probabilities, outcome counts and group advantages.
 
-Knows nothing of answers, trainers or configs. Users find the same names in `outcome_rl`.
+The package knows nothing of answers, trainers or configs. `outcome_rl` exports the same names.
 """
 
 from outcome_rl_kernels.advantages.api import GroupAdvantages, GroupRule, group_advantages, parse_bonus

@@ -1,7 +1,7 @@
-"""Which implementation of an op runs here, and why.
+"""Choice of the implementation that runs an op here, with the reason.
 
-Every op takes `impl`: "reference" is plain PyTorch, "native" C++ on the CPU, "triton" a GPU. "auto" takes the fast one
-of the device where it can run, else the reference; an explicit choice that cannot run raises.
+Every op takes `impl`: "reference" is plain PyTorch, "native" is C++ on the CPU, "triton" is for a GPU. "auto" takes the
+fast implementation for the device where it can run, else the reference. An explicit choice that cannot run raises.
 
 The native library is optional: C++ behind a plain C interface, built by CMake, shipped next to this file and loaded on
 first use, unless it was built from other sources. `OUTCOME_RL_NATIVE=0` switches it off.
@@ -28,7 +28,7 @@ Backend = Literal["reference", "native", "triton"]
 Impl = Literal["auto", "reference", "native", "triton"]
 
 _IMPLS: tuple[Impl, ...] = ("auto", "reference", "native", "triton")
-# What the fast implementations of each op compute in; the reference takes any dtype.
+# Dtypes that the fast implementations of each op accept; the reference takes any dtype.
 _Dtypes = dict[str, tuple[torch.dtype, ...]]
 _ROWS: _Dtypes = {"native": (torch.float32, torch.bfloat16), "triton": (torch.float32, torch.bfloat16, torch.float16)}
 _DTYPES: dict[str, _Dtypes] = {
@@ -77,12 +77,12 @@ def choose(
 
     Args:
         op: name of the public function or class.
-        impl: what the caller asked for.
-        device, dtype: those of the call's tensors; None where the dtype does not matter.
+        impl: the caller's choice.
+        device, dtype: device and dtype of the call's tensors; None where the dtype does not matter.
         obstacles: why the op itself rules out some implementations for this call.
 
     Raises:
-        ValueError: `impl` is unknown, or cannot run here; or nothing can.
+        ValueError: `impl` is unknown or cannot run here, or no implementation can.
     """
     obstacles = obstacles or {}
     check_choice("impl", impl, _IMPLS)
@@ -100,7 +100,7 @@ def choose(
 
 
 def implementations() -> dict[str, Choice]:
-    """For each op, what `impl="auto"` takes, on a GPU where there is one, else on the CPU, and the reason in words."""
+    """Return the implementation that `impl="auto"` takes for each op, with the reason; on a GPU if there is one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found = {}
     for op, dtypes in _DTYPES.items():
@@ -121,7 +121,7 @@ def native_obstacle() -> str | None:
 def triton_obstacle(device: torch.device) -> str | None:
     """Say why Triton kernels cannot run on tensors of this device; None where they can.
 
-    On the CPU they run in Triton's interpreter alone, which is for tests: TRITON_INTERPRET=1, set before triton is
+    On the CPU they run in Triton's interpreter only, which is for tests. Set TRITON_INTERPRET=1 before triton is
     imported.
     """
     if find_spec("triton") is None:
@@ -141,7 +141,7 @@ def native_library(*, release_gil: bool = False) -> ctypes.CDLL:
             back from a busy thread costs more than the call.
 
     Raises:
-        RuntimeError: it cannot be used; the message says why and what to do.
+        RuntimeError: the library cannot be used; the message says why and what to do.
     """
     loaded = _load(_PATH, ctypes.CDLL if release_gil else ctypes.PyDLL)
     if isinstance(loaded, str) or os.environ.get("OUTCOME_RL_NATIVE") == "0":
@@ -174,12 +174,12 @@ def _missing(impl: Backend, device: torch.device) -> str | None:
 
 @cache
 def _say_once(obstacle: str) -> None:
-    if os.environ.get("OUTCOME_RL_NATIVE") != "0":  # else it is meant
+    if os.environ.get("OUTCOME_RL_NATIVE") != "0":  # 0 switches the library off on purpose
         logger.warning("%s. Plain PyTorch takes its place, which is slower", obstacle)
 
 
-# torch.compile can neither look for files nor log. This is what `torch.compiler.assume_constant_result` does, which as
-# a decorator would import the compiler into every process.
+# torch.compile can neither look for files nor log. `torch.compiler.assume_constant_result` sets the same attribute,
+# but as a decorator it would import the compiler into every process.
 _missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
@@ -198,7 +198,7 @@ def _load(path: Path, kind: type[ctypes.CDLL]) -> ctypes.CDLL | str:
     found, expected = built_from().decode(), _sources_digest(path)
     if found != expected:
         return (
-            f"{path.name} was built from other sources than those of this code (digest {found[:12]} in place of "
+            f"{path.name} was built from other sources than this code (digest {found[:12]}, expected "
             f"{expected[:12]}). {_REBUILD}"
         )
     for name, (result, *arguments) in _FUNCTIONS.items():
@@ -208,7 +208,7 @@ def _load(path: Path, kind: type[ctypes.CDLL]) -> ctypes.CDLL | str:
 
 
 def _sources_digest(path: Path) -> str:
-    """Return the digest of the C++ sources of a checkout, as CMakeLists.txt computes it; elsewhere the recorded one."""
+    """Return the digest of the C++ sources of a checkout, as CMakeLists.txt does; elsewhere the one stored at build."""
     if not _SOURCES.is_dir():
         record = path.with_name(f"{path.name}.sha256")
         return record.read_text(encoding="ascii").strip() if record.is_file() else "not recorded"

@@ -37,7 +37,7 @@ def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
 def check_tensor(
     name: str, value: object, dtypes: tuple[torch.dtype, ...], device: torch.device | None = None
 ) -> Tensor:
-    """Return `value` if it is a tensor of one of `dtypes`, on `device` where the call has one already."""
+    """Return `value` if it is a tensor of one of `dtypes`, on `device` if the call has one already."""
     if not isinstance(value, Tensor):
         fix = "" if value is None else f". Use torch.as_tensor({name})"
         raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}{fix}")

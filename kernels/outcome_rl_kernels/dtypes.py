@@ -1,7 +1,7 @@
 """The data type for weights and products on a device: bfloat16 where it is fast, float32 elsewhere.
 
 On a CPU without bfloat16 instructions (x86-64 without AVX-512-BF16 and AMX: AMD before Zen 4, Intel's processors for
-laptops) PyTorch multiplies bfloat16 matrices 5 to 200 times as slowly as float32 ones.
+laptops) PyTorch is 5 to 200 times slower with bfloat16 matrices than with float32 ones.
 """
 
 import platform
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-# Share of float32's time below which a timed bfloat16 product counts as fast: with less to gain, rounding decides.
+# Share of float32's time below which a timed bfloat16 product counts as fast: a smaller gain is not worth the rounding.
 WORTHWHILE = 0.8
 
 
@@ -32,7 +32,7 @@ def preferred_dtype(device: torch.device) -> tuple[torch.dtype, str]:
 def bfloat16_products(device_type: str) -> Bfloat16:
     """Return whether bfloat16 products are fast on `"cpu"`, `"cuda"` or another type of device; decided once.
 
-    The capability of the device decides. On a processor that does not tell, products of a millisecond are timed.
+    The capability of the device decides. If a processor does not report it, products of a millisecond are timed.
     """
     if device_type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)

@@ -1,4 +1,4 @@
-"""Names that users give to their own bonuses, advantage estimators and token losses."""
+"""Names of user-defined bonuses, advantage estimators and token losses."""
 
 from collections.abc import Collection
 from typing import TypeVar
@@ -16,14 +16,14 @@ def add_by_name(
 ) -> Entry:
     """Register a function, or an object that holds one as `function`, under a new name that is not in `taken`.
 
-    A second definition of the same function replaces the first, as in a notebook. `setting` is the one whose values
-    these names are.
+    A second definition of the same function replaces the first, as in a notebook. The names
+    are values of `setting`.
 
     Raises:
-        ValueError: the name is that of another function, is taken, or is not a name.
+        ValueError: another function has the name, the name is taken, or it is not an identifier.
     """
     known, new = (getattr(each, "function", each) for each in (registry.get(name, entry), entry))
-    # Objects that are called have no name of their own.
+    # Callable objects have no `__qualname__`: compare the objects themselves.
     same = all(getattr(known, field, known) == getattr(new, field, new) for field in ("__module__", "__qualname__"))
     if not name.isidentifier() or name in taken or not same:
         raise ValueError(f"{setting} {name!r} must be a new name of letters, digits and underscores; choose another")

@@ -45,15 +45,15 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupRule:
-    """How rewards and outcomes of a group become advantages and bonuses; it checks itself.
+    """Rule that turns the rewards and outcomes of a group into advantages and bonuses; it checks its fields.
 
     `A_i = (r_i - mean(r)) / (std(r) + eps)`, or another estimator, and `bonus_i = sum over methods of coef * signal_i`;
     the tables of `outcome_rl_kernels.advantages.estimators` and `.bonuses` have the formulas.
 
     Args:
-        adv_estimator: one of that table, or a name from `register_adv_estimator`; numbers in parentheses, as in
+        adv_estimator: a name in that table, or one from `register_adv_estimator`; numbers in parentheses, as in
             `pass_at_k(k=4)`.
-        bonus: one of that table, a name from `register_bonus`, or several joined by "+".
+        bonus: a name in that table, one from `register_bonus`, or several joined by "+".
         coef: coefficient c >= 0 of the bonus, or one for each method of a sum, as Python numbers; the paper uses 0.1
             (Llama) and 0.2 (Qwen).
         baseline: b0 of `ucb_con`; the paper uses 1 (easy data) and 0.5 (medium).
@@ -62,7 +62,7 @@ class GroupRule:
         no_answer: "no_bonus" gives a response without an answer the raw bonus 0; "own_class" treats it like any
             outcome.
         scale: "std", or "none" to leave out the division of `grpo` and of estimators built on it (Dr. GRPO).
-        ddof: of the standard deviation; 1 as in verl and TRL.
+        ddof: delta degrees of freedom of the standard deviation; 1 as in verl and TRL.
         eps: >= 0, added to the standard deviation.
 
     Raises:
@@ -134,7 +134,7 @@ def parse_bonus(bonus: str) -> tuple[str, ...]:
             known = ", ".join(map(repr, BONUSES))
             raise ValueError(f"bonus must be one of {known} or several joined by '+'; got {bonus!r}")
     if len(set(methods)) != len(methods) or ("none" in methods and len(methods) > 1):
-        raise ValueError(f"bonus may name each method once, and 'none' only alone; got {bonus!r}")
+        raise ValueError(f"bonus may name each method once, and 'none' only without others; got {bonus!r}")
     return methods
 
 
@@ -151,10 +151,10 @@ def group_advantages(
     update: bool = True,
     **settings: Any,
 ) -> GroupAdvantages:
-    """Normalised rewards and exploration bonuses of a batch of groups, counting its outcomes on the way.
+    """Compute normalised rewards and exploration bonuses of a batch of groups, and count its outcomes.
 
-    The counts that the bonuses use are those **before** this call: samples of one call never see each other, also where
-    a question occurs in several groups.
+    The bonuses use the counts from **before** this call: samples of one call never see each other, even if a question
+    occurs in several groups.
 
     Args:
         rewards: (B, n) floating point, finite.
@@ -166,9 +166,9 @@ def group_advantages(
             `rewards > 0`.
         logps: (B, n) floating point, log-probabilities of the samples for `unlikeliness`, whose authors take the mean
             over tokens.
-        batch: number of batches before this one, for functions of the user.
+        batch: number of batches before this one, for your functions.
         update: whether the batch is added to `counts`; evaluation passes False.
-        **settings: fields of `GroupRule`, in place of those of `rule`.
+        **settings: fields of `GroupRule` that replace the fields of `rule`.
 
     Returns:
         `GroupAdvantages(advantages, bonuses, counts)`, in the dtype of the rewards (counts int64), without gradient. A
@@ -178,7 +178,9 @@ def group_advantages(
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Rewards that are not
             finite raise on the CPU; on a GPU they make the advantages of their group NaN, because checking them would
             synchronise. So do negative rewards under `maxrl`.
-        MemoryError: the table cannot grow. In either case nothing is counted.
+        MemoryError: the table cannot grow.
+
+    A call that raises counts nothing.
 
     Source: Song, Kempe, Munos, "Outcome-based Exploration for LLM Reasoning", 2025, section 3; normalisation as verl;
     docs/methods.md for the other estimators.
@@ -225,7 +227,7 @@ def _estimate(groups: Groups, rule: GroupRule) -> Tensor:
 
 
 def _explore(groups: Groups, rule: GroupRule) -> Tensor:
-    """Return the sum over bonuses of `coef * signal`, with the rules for no answer and for groups all correct."""
+    """Return the sum over bonuses of `coef * signal`, with its rules for missing answers and all-correct groups."""
     total_Bn = None
     for term in rule.terms:
         signal_Bn = term.bonus.function(groups)

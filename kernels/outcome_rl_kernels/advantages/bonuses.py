@@ -1,4 +1,4 @@
-"""Exploration bonuses: a signal of each sample from its outcome, and from how often that was seen before.
+"""Exploration bonuses: a signal for each sample, from its outcome and how often that outcome was seen before.
 
 | name             | signal S_i                            | all answers correct |
 |------------------|---------------------------------------|---------------------|
@@ -44,7 +44,7 @@ BONUSES: dict[str, Bonus] = {}
 def register_bonus(
     name: str, *, needs_counts: bool = True, zero_when_all_correct: bool = False, scores_no_answer: bool = False
 ) -> Callable[[Function], Function]:
-    """Make a function available as `bonus=name`, alone or in a sum, in every training stack.
+    """Make a function available as `bonus=name`, by itself or in a sum, in every training stack.
 
     The coefficient and `zero_when_all_correct` of the settings apply as to every bonus.
 
@@ -53,12 +53,12 @@ def register_bonus(
         needs_counts: whether it reads `groups.counts`, so that a call without a count table is refused.
         zero_when_all_correct: whether a group whose answers are all correct gets no signal, unless the settings say
             otherwise.
-        scores_no_answer: whether the function gives samples without an answer their signal. Else it is 0, unless
-            `no_answer="own_class"`.
+        scores_no_answer: whether the function gives samples without an answer their signal. Otherwise they get 0,
+            unless `no_answer="own_class"`.
 
     Returns:
-        A decorator for `function(groups: Groups) -> signal`, (B, n) and floating point. It makes no host
-        synchronisation.
+        A decorator for `function(groups: Groups) -> signal`, (B, n) and floating point. It must not
+        synchronise with the host.
 
     Raises:
         ValueError: the name is taken, or is not a name.

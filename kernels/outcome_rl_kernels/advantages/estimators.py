@@ -13,8 +13,8 @@
 | `edas`         | `grpo`, and for wrong samples a shift by the surprisal of their answer      | 2605.17333        |
 
 p is pass@k of the group, q the probability that k - 1 of the other samples are all wrong, s = sqrt(p (1 - p)) + eps.
-An estimator is a function of `Groups` and of numbers by name, which a setting gives as in "pass_at_k(k=4)". It makes no
-host synchronisation. Groups whose samples are equal for it get exactly 0.
+An estimator is a function of `Groups` and of named numbers, which a setting gives as in "pass_at_k(k=4)". It does not
+synchronise with the host. A group whose samples it cannot distinguish gets exactly 0.
 """
 
 import ast
@@ -91,7 +91,7 @@ def grpo(groups: Groups) -> Tensor:
     rewards_Bn = groups.rewards
     ddof = min(groups.ddof, rewards_Bn.shape[1] - 1)  # one sample deviates by 0, not by 0 / 0
     std_B1, mean_B1 = torch.std_mean(rewards_Bn, dim=1, correction=ddof, keepdim=True)
-    # The smallest number keeps 0 / 0 from a group of equal rewards where eps is 0.
+    # Where eps is 0, the smallest number avoids 0 / 0 in a group of equal rewards.
     return (rewards_Bn - mean_B1).div_(std_B1.add_(groups.eps or torch.finfo(rewards_Bn.dtype).tiny))
 
 
@@ -150,7 +150,7 @@ def unlikeliness(groups: Groups, *, beta: float = 0.25) -> Tensor:
 
 @register_adv_estimator("majority")
 def majority(groups: Groups) -> Tensor:
-    """Take the first of several most frequent answers, as TTRL's code does; no answer is never the majority."""
+    """Take the first of several most frequent answers, as TTRL's code does; "no answer" is never the majority."""
     keys_Bn = groups.outcome_keys
     answered_Bn = keys_Bn != NO_ANSWER
     votes_Bn = groups.multiplicity * answered_Bn

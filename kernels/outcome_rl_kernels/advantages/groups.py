@@ -1,4 +1,4 @@
-"""Groups of a batch as bonuses and advantage estimators get them."""
+"""The groups of a batch, as bonuses and advantage estimators receive them."""
 
 from typing import Literal, NamedTuple
 
@@ -19,7 +19,7 @@ class Groups(NamedTuple):
     outcome_keys: Tensor  # (B, n) int64, 0 for no answer
     counts: Tensor | None = None  # (B, n) int64, times each outcome was seen before the batch; None without counts
     visits: Tensor | None = None  # (B, 1) int64, samples of the question before the batch; None without counts
-    successes: Tensor | None = None  # (B, 1) int64, correct ones of them; None without counts
+    successes: Tensor | None = None  # (B, 1) int64, correct samples among them; None without counts
     distinct: Tensor | None = None  # (B, 1) int64, their different answers; None without counts
     logps: Tensor | None = None  # (B, n) log-probabilities of the samples, where the caller gave them
     batch: int = 0  # number of batches before this one
@@ -31,7 +31,7 @@ class Groups(NamedTuple):
 
     @property
     def earns_bonus(self) -> Tensor:
-        """(B, n) bool: samples with an answer; all of them where "no answer" is a class of its own."""
+        """(B, n) bool: samples with an answer; all samples where "no answer" is a separate class."""
         if self.no_answer == "own_class":
             return torch.ones_like(self.outcome_keys, dtype=torch.bool)
         return self.outcome_keys != NO_ANSWER

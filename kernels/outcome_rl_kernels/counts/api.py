@@ -1,7 +1,8 @@
 """Exact counts N(question, outcome): how often each outcome was sampled for each question.
 
-The exploration bonus needs the count *before* a batch, exactly, for ever, and the same on every rank. `OutcomeCounts`
-checks arguments, picks a table (`reference`, `native`, `triton`) and stores snapshots (`snapshot`).
+The exploration bonus needs the exact count *before* a batch. That count must last for the whole run and be the same on
+every rank. `OutcomeCounts` checks arguments, picks a table (`reference`, `native`, `triton`) and stores snapshots
+(`snapshot`).
 """
 
 import os
@@ -30,8 +31,8 @@ class History(NamedTuple):
     """Samples of each question so far, int64 in the shape of its keys."""
 
     visits: Tensor  # all samples
-    successes: Tensor  # correct ones
-    distinct: Tensor  # different answers; "no answer", outcome key 0, is none
+    successes: Tensor  # correct samples
+    distinct: Tensor  # different answers; "no answer", outcome key 0, is not one
 
 
 class OutcomeCounts:
@@ -41,7 +42,7 @@ class OutcomeCounts:
 
     Where a method takes `question_keys` and `outcome_keys`, these are int64 tensors on the table's device, either of
     one shape, such as (N,) and (N,), or with one question for each row of outcomes, (B,) and (B, n).
-    A call either happens as a whole or raises and leaves the counts as they were. Threads may share a table: every call
+    A call either completes as a whole, or raises and leaves the counts unchanged. Threads may share a table: every call
     holds `lock`.
 
     On a GPU, `observe`, `lookup` and `group_advantages` do not synchronise, except to grow and, once in many calls, to
@@ -61,7 +62,7 @@ class OutcomeCounts:
 
     Raises:
         ValueError: an argument is out of its range, or `impl` cannot run on the device.
-        MemoryError: there is no memory for so many slots; methods raise it where the table cannot grow.
+        MemoryError: there is not enough memory for the slots; methods raise it if the table cannot grow.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class OutcomeCounts:
 
         Args:
             question_keys, outcome_keys: as above.
-            correct: bool in the shape of `outcome_keys`, for `history`; None: no sample is.
+            correct: bool in the shape of `outcome_keys`, for `history`; None: no sample is correct.
 
         Returns:
             int64 counts in the shape of `outcome_keys`.
@@ -101,13 +102,13 @@ class OutcomeCounts:
         return self.read(question_keys, outcome_keys).counts
 
     def history(self, question_keys: Tensor) -> History:
-        """Return what was seen of questions, int64 keys of any shape: samples, correct samples, different answers."""
+        """Return the samples, correct samples and different answers of questions, int64 keys of any shape."""
         return History(*self.read(question_keys, question_keys.new_empty(*question_keys.shape, 0)).history)
 
     def read(
         self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None = None, *, update: bool = False
     ) -> Past:
-        """Return counts and history before this call; with `update` it is then counted, as by `observe`."""
+        """Return counts and history before this call; with `update`, then count it as `observe` does."""
         check_tensor("question_keys", question_keys, (torch.int64,), self.device)
         check_tensor("outcome_keys", outcome_keys, (torch.int64,), self.device)
         if question_keys.shape not in (outcome_keys.shape, outcome_keys.shape[:-1]):
@@ -124,7 +125,7 @@ class OutcomeCounts:
             return self.table.lookup(questions, outcomes)
 
     def items(self) -> CountEntries:
-        """Return every pair, its samples and its correct ones, sorted by question key, then outcome key, as signed."""
+        """Return every pair, its samples and correct samples, sorted by question key, then outcome key, as signed."""
         with self.lock:
             entries = self.table.entries()
         return sort_entries(entries)
@@ -134,10 +135,10 @@ class OutcomeCounts:
         return {"rule": self.rule, **self.items()._asdict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replace the counts by those of a `state_dict`.
+        """Replace the counts by the counts in a `state_dict`.
 
         Raises:
-            ValueError: another outcome rule, or entries that are not valid; the counts stay as they were.
+            ValueError: another outcome rule, or invalid entries; the counts stay unchanged.
         """
         if "rule" not in state:
             raise ValueError(f"state_dict: the outcome rule is missing, got only {sorted(state)}")
@@ -163,12 +164,12 @@ class OutcomeCounts:
         Args:
             path: a file that `save` wrote.
             device: as for the constructor.
-            rule: the outcome rule in force; None takes the one of the snapshot.
+            rule: the outcome rule in force; None takes the rule of the snapshot.
             impl: as for the constructor.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: another outcome rule, or a file that is damaged, foreign or not valid.
+            ValueError: another outcome rule, or a file that is damaged, foreign or invalid.
         """
         entries, found_rule = read_snapshot(path)
         check_rule(found_rule, found_rule if rule is None else rule, str(path))

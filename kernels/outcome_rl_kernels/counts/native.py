@@ -18,13 +18,13 @@ class NativeTable:
 
     Raises:
         RuntimeError: the native library is not available.
-        MemoryError: there is no memory for so many slots; methods raise it where the table cannot grow, and it is then
-            as it was.
+        MemoryError: there is not enough memory for the slots; methods raise it if the table cannot grow, and leave it
+            unchanged.
     """
 
     def __init__(self, capacity: int) -> None:
         self._library = native_library()
-        # A pointer object, unlike a number, refuses to be copied or pickled.
+        # Unlike a number, a pointer object cannot be copied or pickled.
         self.handle = ctypes.c_void_p(self._library.count_table_create(max(capacity - 1, 7).bit_length()))
         if not self.handle:
             raise MemoryError(f"no memory for a count table of {capacity} slots of 32 bytes; lower capacity")

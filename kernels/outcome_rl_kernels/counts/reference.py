@@ -1,8 +1,8 @@
 """The interface of the tables behind `OutcomeCounts`, and the reference: Python dictionaries.
 
 A table maps (question, outcome), two int64 of any value, to how often that pair was seen and how often it was correct,
-and each question to the sums over its outcomes. Arguments were checked by `OutcomeCounts`: contiguous tensors, each
-question with equally many outcomes, one after another; counts positive, no sum beyond int64.
+and each question to the sums over its outcomes. `OutcomeCounts` has checked the arguments: tensors are
+contiguous, each question has equally many outcomes, one after another, counts are positive, and no sum exceeds int64.
 """
 
 from typing import NamedTuple, Protocol
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-NO_ANSWER = 0  # reserved outcome key: a sample without an answer, which is no different answer
+NO_ANSWER = 0  # reserved outcome key: a sample without an answer; it does not count as a different answer
 
 
 class CountEntries(NamedTuple):
@@ -19,24 +19,24 @@ class CountEntries(NamedTuple):
     question_keys: Tensor
     outcome_keys: Tensor
     counts: Tensor
-    successes: Tensor  # of the counts, how many samples were correct
+    successes: Tensor  # correct samples among the counts
 
 
 class Past(NamedTuple):
-    """Samples that a table had seen before a call, as int64 tensors."""
+    """Samples that a table had counted before a call, as int64 tensors."""
 
     counts: Tensor  # of each outcome, in the shape of `outcome_keys`
-    history: Tensor  # (3, ...) of each question, in the shape of `question_keys`: samples, correct ones, answers
+    history: Tensor  # (3, ...) of each question, in the shape of `question_keys`: samples, correct samples, answers
 
 
 class CountTable(Protocol):
     """A table of counts on some device."""
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> Past:
-        """Return what was seen before the call; then count every outcome once, None correct if `correct` is None."""
+        """Return the counts before the call, then count every outcome once; `correct` None: none is correct."""
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
-        """Return what was seen, 0 for pairs and questions that never were."""
+        """Return the counts, 0 for pairs and questions that were never seen."""
 
     def add(self, entries: CountEntries) -> None:
         """Add counts."""
@@ -56,7 +56,7 @@ class DictTable:
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, int], list[int]] = {}  # count, successes
-        self._questions: dict[int, list[int]] = {}  # samples, correct ones, different answers
+        self._questions: dict[int, list[int]] = {}  # samples, correct samples, different answers
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> Past:
         past = self.lookup(question_keys, outcome_keys)

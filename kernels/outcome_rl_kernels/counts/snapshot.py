@@ -3,7 +3,8 @@
 A snapshot is a safetensors file of four int64 tensors (`question_keys`, `outcome_keys`, `counts`, `successes`), sorted
 by key, and one metadata entry that holds sorted JSON: with several metadata entries safetensors writes them in an order
 that changes from run to run. The JSON has the format's version, the outcome rule, and the SHA-256 of rule and entries,
-so that no damage of the file passes for other counts. Files of version 0.2, format 2, have no `successes`; they are 0.
+so that a damaged file is never read as other counts. Files of version 0.2, format 2, have no `successes`; they become
+0 when such a file is read.
 """
 
 import hashlib
@@ -58,11 +59,11 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
     """Read and check a snapshot.
 
     Returns:
-        The entries, and the outcome rule they were counted under.
+        The entries, and the outcome rule that they were counted under.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is foreign, of an unknown format version, or not as it was written.
+        ValueError: the file is foreign, damaged, or of an unknown format version.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no count snapshot at {path}")
@@ -74,11 +75,11 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
         entries = check_entries(tensors, source="its entries")
         columns = entries[:3] if header["format"] == _WITHOUT_SUCCESSES else entries
         if len(columns) != len(tensors) or _sha256(columns, header["rule"]) != header.get("sha256"):
-            raise ValueError("its entries are not those that were saved: their SHA-256 differs")
+            raise ValueError("its entries differ from the saved ones: their SHA-256 does not match")
     except (SafetensorError, ValueError) as error:
         raise ValueError(
-            f"{path} is not a count snapshot, or is damaged: {error}. Load another snapshot, such as that of an older "
-            "checkpoint, or start from new counts"
+            f"{path} is not a count snapshot, or is damaged: {error}. Load another snapshot, such as an older "
+            "checkpoint's, or start from new counts"
         ) from error
     return entries, header["rule"]
 
@@ -86,7 +87,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
 def check_entries(tensors: dict[str, Tensor], source: str) -> CountEntries:
     """Turn stored tensors into entries, contiguous and on the CPU; a ValueError names `source` and the fault.
 
-    Those of version 0.2 have no `successes`, which are then 0.
+    Snapshots of version 0.2 have no `successes`; they become 0.
     """
     if "successes" not in tensors and isinstance(tensors.get("counts"), Tensor):
         tensors = {**tensors, "successes": torch.zeros_like(tensors["counts"])}
@@ -156,7 +157,7 @@ def _read_header(metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make a rename durable; Windows has no such call and needs none."""
+    """Make a rename durable; Windows has no such call and does not need one."""
     if os.name == "posix":
         descriptor = os.open(directory, os.O_RDONLY)
         try:

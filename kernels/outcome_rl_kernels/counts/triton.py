@@ -1,4 +1,4 @@
-"""The count table on a GPU, behind the interface of `CountTable`; `triton_kernels` says how programs share it."""
+"""The count table on a GPU, behind the interface of `CountTable`; `triton_kernels` explains how programs share it."""
 
 import torch
 import triton
@@ -21,7 +21,7 @@ _SIZE, _TOTAL, _STATUS, _PAIRS = (int(word.value) for word in (SIZE, TOTAL, STAT
 _LOST, _NO_ROOM = int(LOST.value), int(NO_ROOM.value)
 _MIN_SLOTS = 16
 _BLOCK = 128  # rows per program, one per thread
-_COMMIT_HERE = 2**12  # rows that one program commits about as soon as a second launch would
+_COMMIT_HERE = 2**12  # up to this many rows, one program takes about as long as a second launch
 
 
 class TritonTable:
@@ -32,16 +32,16 @@ class TritonTable:
         device: a GPU, or the CPU under Triton's interpreter.
 
     Raises:
-        MemoryError: there is no memory for so many slots; methods raise it where the table cannot grow, and it is then
-            as it was.
-        RuntimeError: methods, where a CUDA graph that was captured with the table forbids it to grow; those that read
-            the table, where the replay of such a graph was not counted because the table had no room.
+        MemoryError: there is not enough memory for the slots; methods raise it if the table cannot grow, and leave it
+            unchanged.
+        RuntimeError: the table must grow, but a captured CUDA graph uses its memory; or a method reads the table after
+            a replay of such a graph was not counted because the table had no room.
     """
 
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.slots = _new_slots(1 << max(capacity - 1, _MIN_SLOTS - 1).bit_length(), device)
         self.state = torch.zeros(5, dtype=torch.int64, device=device)
-        self._most_slots = 0  # no more are taken
+        self._most_slots = 0  # upper bound of the slots taken
         self._captured = False
 
     @property
@@ -83,7 +83,7 @@ class TritonTable:
         past: Past | None,
         amounts: Tensor | None,
     ) -> None:
-        """Count a batch, in one launch where it is short; `amounts` (2, N) are samples and correct ones."""
+        """Count a batch, in one launch where it is short; `amounts` (2, N) are samples and correct samples."""
         if outcome_keys.numel() == 0:
             if past is not None and question_keys.numel() > 0:
                 self._find(question_keys, outcome_keys, None, past, None)
@@ -107,7 +107,7 @@ class TritonTable:
             )
         if not capturing and (self._captured or self._most_slots + rows > limit):
             self._most_slots = self._read_state()[_SIZE]
-            # Growing before it must, the table keeps a quarter of its limit free, and so reads its size seldom.
+            # The table grows early and keeps a quarter of its limit free, so it seldom reads its size.
             if self._most_slots + rows > (limit if self._captured else limit // 4 * 3):
                 self._grow(self._most_slots + rows)
         self._most_slots += rows
@@ -123,7 +123,7 @@ class TritonTable:
         *,
         commit: bool = False,
     ) -> None:
-        """Phase 1, and phase 2 where `commit`; without `places` a mere lookup."""
+        """Run phase 1, and phase 2 if `commit` is set; without `places` this is only a lookup."""
         outcomes, questions = outcome_keys.numel(), question_keys.numel()
         with torch.cuda.device_of(self.slots):
             find_kernel[(triton.cdiv(outcomes + questions, _BLOCK),)](
@@ -154,7 +154,7 @@ class TritonTable:
         places: Tensor,
         amounts: Tensor | None,
     ) -> None:
-        """Phase 2 by a launch of its own."""
+        """Run phase 2 in a separate launch."""
         outcomes, questions = outcome_keys.numel(), question_keys.numel()
         with torch.cuda.device_of(self.slots):
             commit_kernel[(triton.cdiv(outcomes + questions, _BLOCK),)](
@@ -222,7 +222,7 @@ def shift_of(slot_count: int) -> int:
 
 
 def limit_of(slot_count: int) -> int:
-    """How many of so many slots may be taken, 0.3: 999 of 1,000 walks then end within 8 slots (at 0.6 within 23)."""
+    """Return how many slots may be taken, 0.3 of all: 999 of 1,000 walks end within 8 slots (at 0.6 within 23)."""
     return slot_count // 10 * 3
 
 

@@ -1,13 +1,12 @@
-"""How the count table of a GPU is probed, added to and rehashed, in Triton; `triton` holds the table.
+"""Triton kernels that probe, update and rehash the count table of a GPU; `triton` holds the table.
 
 Layout: int64 slots (S, 4) of {question, outcome, count, successes}, 32 bytes, one sector, as in csrc/count_table.h; S
 is a power of two, a key's home is the high bits of its hash, probing is linear, and at most 0.3 S slots are taken. A
 question has a slot too, {question, different answers, samples, smallest int64 + successes}: its last word is negative.
 
-A batch has N outcomes, equally many of each of Q questions, and N + Q rows: those of the outcomes, then those of the
-questions.
+A batch has N outcomes, equally many for each of Q questions, and N + Q rows: first the outcomes, then the questions.
 
-Counting a batch has two phases, each of them wait-free, with every program past the first before any begins the
+A batch is counted in two wait-free phases. Every program finishes the first phase before any program begins the
 second:
 
 1. Find or claim. A slot's `count` word is 0 (empty), positive (holds the pair next to it since an earlier launch) or
@@ -16,25 +15,26 @@ second:
 2. Commit. Every row adds its amount to its slot's count; the claimant adds 1 + r more, which cancels its claim, and
    writes the key. Rows of outcomes add successes, and new answers, to the slot of their question too.
 
-Both happen in one launch: a program announces itself after phase 1, and the last to arrive, which knows that all are
-past it, commits the batch. Nobody waits. A batch too long for one program is committed by a second launch.
+Both happen in one launch: a program announces itself after phase 1, and the last to arrive knows that all
+others are past it and commits the batch. No program waits. A second launch commits a batch that is too
+long for one program.
 
-Why no interleaving of programs can go wrong:
-- In phase 1 a count word changes at most once, from 0 to a claim, and no other word of a slot changes. Those are read
+No interleaving of programs can go wrong:
+- In phase 1 a count word changes at most once, from 0 to a claim, and no other word of a slot changes. These are read
   only where nothing writes them: positive words stand next to keys of earlier launches, claims point into the batch. So
-  nothing that is read can be half written, no order between memory accesses is needed, and nobody waits.
+  nothing that is read can be half written, no order between memory accesses is needed, and no program waits.
 - A plain load of the count word may be stale only by showing 0, and then the compare-and-swap returns the truth.
 - Rows of one key walk the same slots. No slot on the way becomes empty, so all of them stop at the same one: the first
   that holds their key, or the first empty one, which exactly one of them wins and the others find won by their own key.
 - The count before the batch is the positive word, or 0 for a claim: no row can see another's amount.
-- In phase 2 keys are not read, a key is written by its claimant alone, and additions commute: counts do not depend on
-  the order, though slots of new pairs do.
+- In phase 2 keys are not read, only the claimant of a slot writes its key, and additions commute: counts do not
+  depend on the order, though slots of new pairs do.
 - No value of a key is reserved: a slot is marked by its count.
 
-A walk ends after S slots at the latest. It always finds its end before, because at most 0.3 S slots are ever taken: the
-host makes room before a launch, by an upper bound of the size that costs no synchronisation (the size it last read, and
-all rows since). A launch without room, as the replay of a CUDA graph can be, counts nothing and leaves a mark in
-`state`, which the next call that synchronises anyway turns into an error.
+A walk ends after S slots at the latest. It always ends earlier, because at most 0.3 S slots are ever taken: the host
+makes room before a launch. It uses an upper bound of the size that needs no synchronisation (the size it last read, and
+all rows since). A launch without room, such as the replay of a CUDA graph, counts nothing and sets a bit in `state`.
+The next call that synchronises anyway turns this bit into an error.
 """
 
 import triton
@@ -43,7 +43,7 @@ import triton.language as tl
 # Words of `state`, int64 on the device.
 SIZE = tl.constexpr(0)  # slots of pairs and of questions
 TOTAL = tl.constexpr(1)  # sum of their counts
-STATUS = tl.constexpr(2)  # of the bits below, sticky
+STATUS = tl.constexpr(2)  # the bits below; they stay set
 ARRIVALS = tl.constexpr(3)  # programs of the running launch that are past phase 1
 PAIRS = tl.constexpr(4)
 NO_ROOM = tl.constexpr(1)  # a launch was not counted
@@ -51,7 +51,7 @@ LOST = tl.constexpr(2)  # a walk found neither its key nor an empty slot: memory
 
 # Finaliser of SplitMix64, as in csrc/count_table.cpp: Triton takes 64-bit constants as signed numbers.
 _GOLDEN_RATIO = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
-_QUESTION = tl.constexpr(-(2**63))  # what the last word of a question's slot begins with
+_QUESTION = tl.constexpr(-(2**63))  # initial value of the last word of a question's slot
 _MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9 - 2**64)
 _MIX_2 = tl.constexpr(0x94D049BB133111EB - 2**64)
 
@@ -75,7 +75,7 @@ def _home(question, outcome, shift):
 
 @triton.jit
 def _key(questions_ptr, outcomes_ptr, row, valid, outcomes, SAMPLES: tl.constexpr):
-    """Return question, outcome and whether the row is that of the question itself, whose outcome is 0."""
+    """Return question, outcome, and whether the row belongs to the question itself, whose outcome is 0."""
     of_question = row >= outcomes
     question_row = tl.where(of_question, row - outcomes, row // SAMPLES)
     question = tl.load(questions_ptr + question_row, mask=valid, other=0)
@@ -90,7 +90,7 @@ def find_or_claim(
     outcomes_ptr,
     before_ptr,  # None: not written
     history_ptr,  # None: not written
-    places_ptr,  # None: a mere lookup
+    places_ptr,  # None: only a lookup
     row,  # int64 [BLOCK], of the batch
     valid,  # row < rows
     rows,  # of the batch
@@ -100,9 +100,9 @@ def find_or_claim(
     limit,
     SAMPLES: tl.constexpr,  # outcomes per question
 ):
-    """Phase 1: write what was seen of each row before the batch, and the index at which phase 2 is to add.
+    """Phase 1: write the counts of each row before the batch, and the index at which phase 2 adds.
 
-    That is the row's slot, or -1 - slot if the row claimed it, or `slot_count` where nothing is to be added.
+    That is the row's slot, or -1 - slot if the row claimed it, or `slot_count` if nothing is added.
     """
     if places_ptr is not None:
         # The same for all programs of a launch, as the size changes in phase 2 only.
@@ -110,7 +110,7 @@ def find_or_claim(
         if not has_room:
             tl.atomic_or(state_ptr + STATUS, NO_ROOM, sem="relaxed")
     question, outcome, of_question = _key(questions_ptr, outcomes_ptr, row, valid, outcomes, SAMPLES)
-    # Padding rows take part in compare-and-swaps: each on another slot, or all would queue for one word.
+    # Padding rows take part in compare-and-swaps, each on a different slot; otherwise all would queue for one word.
     slot = tl.where(valid, _home(question, outcome, shift), row & (slot_count - 1))
     word = tl.zeros_like(slot)
     seeking = valid
@@ -162,23 +162,23 @@ def commit(
     state_ptr,
     questions_ptr,
     outcomes_ptr,
-    correct_ptr,  # None: no sample is
+    correct_ptr,  # None: no sample is correct
     places_ptr,
-    amounts_ptr,  # None: 1 each; else samples and correct ones of each outcome, two columns
+    amounts_ptr,  # None: 1 each; else samples and correct samples of each outcome, two columns
     row,
     valid,
     outcomes,
     slot_count,
     SAMPLES: tl.constexpr,
 ):
-    """Phase 2."""
+    """Phase 2: add the amounts, and write the keys of claimed slots."""
     question, outcome, of_question = _key(questions_ptr, outcomes_ptr, row, valid, outcomes, SAMPLES)
     place = tl.load(places_ptr + row, mask=valid, other=0)
     valid = valid & (place != slot_count)
     claimed = valid & (place < 0)
     slot_ptr = slots_ptr + 4 * tl.where(place < 0, -1 - place, place)
     of_outcome = valid & ~of_question
-    # The question's row counts the samples of its outcomes; their correct ones and new answers are added one by one.
+    # The question's row counts the samples of its outcomes; correct samples and new answers are added one by one.
     amount = tl.where(of_question, SAMPLES, 1).to(tl.int64)
     successes = tl.zeros_like(row)
     if amounts_ptr is not None:

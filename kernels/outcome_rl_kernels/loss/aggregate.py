@@ -1,16 +1,16 @@
-"""The loss of a token, once, in differentiable PyTorch: policy term, rollout weight, answer mask, KL and entropy.
+"""The loss of a token in differentiable PyTorch: policy term, rollout weight, answer mask, KL and entropy.
 
     pg    = policy term of `losses`: PPO's clipped surrogate by default, or your function
     pg    = pg * rollout_weight                   truncated importance sampling, optional
     k3    = exp(ref - lp) - (ref - lp) - 1        J. Schulman, "Approximating KL divergence", 2020
     loss  = m_pg * pg + beta * kl - entropy_coef * entropy_weight * entropy
 
-`answer_mask_mode` keeps the exploration bonus from being earned by editing only the answer tokens:
+`answer_mask_mode` prevents a policy from earning the exploration bonus by editing only the answer tokens:
 
 | mode     | policy term on answer tokens          | KL and entropy there | denominator counts them |
 |----------|---------------------------------------|----------------------|-------------------------|
 | `policy` | dropped (the paper's words)           | kept                 | yes                     |
-| `bonus`  | kept, without the bonus            | kept                 | yes                     |
+| `bonus`  | kept, without the bonus               | kept                 | yes                     |
 | `all`    | dropped                               | dropped              | no                      |
 | `none`   | kept                                  | kept                 | yes                     |
 
@@ -34,7 +34,7 @@ def token_loss(logps: Tensor, entropies: Tensor, batch: TokenBatch) -> Tensor:
         batch: the same tokens; where its `sequences` are given, whole sequences of them.
 
     Raises:
-        TypeError, ValueError: a custom token loss returns something else than such losses.
+        TypeError, ValueError: a custom token loss returns something else.
     """
     inputs, settings = batch.inputs, batch.inputs.settings
     chosen = token_loss_of(settings.token_loss)
@@ -45,7 +45,7 @@ def token_loss(logps: Tensor, entropies: Tensor, batch: TokenBatch) -> Tensor:
         losses = losses * inputs.rollout_weights
     if batch.answer_mask is not None:
         losses = losses.masked_fill(batch.answer_mask, 0.0)
-    if batch.ref_logps is not None and settings.beta != 0:  # without beta they are there for the metrics
+    if batch.ref_logps is not None and settings.beta != 0:  # without beta they serve only the metrics
         losses = losses + settings.beta * _kl_term(logps, batch.ref_logps, inputs)
     if settings.entropy_coef != 0:
         weights = 1.0 if batch.entropy_weights is None else batch.entropy_weights
@@ -80,7 +80,7 @@ def _check_own(losses: object, logps: Tensor, entropies: Tensor, inputs: LossInp
 
 
 def is_default(batch: TokenBatch) -> bool:
-    """Say whether the formula is the default one: PPO's clip, k3, masks and entropy, and no other bounds."""
+    """Return whether the formula is the default one: PPO's clip, k3, masks and entropy, and no other bounds."""
     settings = batch.inputs.settings
     plain_kl = settings.kl_penalty == "k3" and settings.kl_clamp is None and not settings.unbiased_kl
     return (
@@ -112,7 +112,7 @@ def _kl_term(logps: Tensor, ref_logps: Tensor, inputs: LossInputs) -> Tensor:
 
 
 def metrics(logps: Tensor, entropies: Tensor, batch: TokenBatch, counted: Tensor | None = None) -> dict[str, Tensor]:
-    """Return the metrics of the active tokens, 0-d and without gradient; `PolicyLossOutput` says what they are.
+    """Return the metrics of the active tokens, 0-d and without gradient; `PolicyLossOutput` defines them.
 
     `counted` are the tokens that the denominator counts, bool (R,); None: the active ones.
     """

@@ -63,7 +63,7 @@ class PolicyLossOutput(NamedTuple):
 
     `logps` and `entropies` have the shape of the labels and are 0 on tokens that were not computed. `metrics` holds 0-d
     tensors: `kl`, `ratio_mean`, `entropy` (means over the computed tokens), `clip_fraction` (share of the computed
-    policy tokens whose ratio is clipped), `active_tokens` (those that the denominator counts) and `computed_tokens`.
+    policy tokens whose ratio is clipped), `active_tokens` (tokens that the denominator counts) and `computed_tokens`.
     """
 
     loss: Tensor
@@ -99,21 +99,22 @@ def linear_policy_loss(
         weight: (V, H), the lm_head weight, in the dtype of `hidden`.
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
         advantages: per sequence, (B,), or per token; a prompt's advantage must be repeated for its samples.
-        mask: bool like `labels`, True on completion tokens. Nothing flows through the other rows, NaN included.
+        mask: bool like `labels`, True on completion tokens. Other rows have no influence, even if they hold NaN.
         bias: (V,) or None.
         support: (offsets (N + 1,), token_ids (E,)), both int64: the tokens that the sampler kept for each of the N
             tokens of `labels`, flattened; token n kept `token_ids[offsets[n] : offsets[n + 1]]`, its label among them,
-            in any order. Log-probabilities, entropies and gradients are then those of the softmax over the kept tokens
-            only, and only their rows of `weight` are read: no logits of the whole vocabulary, and float32 ones
-            whatever `fp32_logits` says. A token with one kept token has log-probability 0 and no gradient. None
-            (default) is the whole vocabulary.
+            in any order. The softmax then runs over the kept tokens only, for log-probabilities, entropies and
+            gradients, and only their rows of `weight` are read. Full logits are never computed; the kept
+            ones are float32 whatever `fp32_logits` says. A token with one kept token has log-probability 0 and no
+            gradient. None (default) is the whole vocabulary.
         vocab_group: ranks among which the vocabulary is sharded, as in Megatron's column-parallel head: `weight` and
             `bias` are this rank's rows, of any number, in the order of the ranks, and all other arguments are the same
-            on all of them. So are the results; the gradient of `hidden` is summed over the ranks, those of `weight` and
-            `bias` are this rank's. Two reductions for each chunk of rows; sharding waits on the host in the first
-            call only. Not together with `support`, `impl="reference"` or `torch.compile`. None (default): not sharded.
+            on all ranks. So are the results. The gradient of `hidden` is summed over the ranks; `weight` and `bias` get
+            the gradients of this rank's rows. Each chunk of rows takes two reductions; sharding waits on the host in
+            the first call only. Not together with `support`, `impl="reference"` or `torch.compile`. None (default): not
+            sharded.
         rows: which tokens are computed. "contributing" leaves out active tokens that cannot have a gradient, such as
-            those of a group with equal rewards and no bonus where `beta` and `entropy_coef` are 0: they reach no matrix
+            tokens of a zero-advantage group without bonus where `beta` and `entropy_coef` are 0: they reach no matrix
             product, `logps` and `entropies` are 0 there, and means in `metrics` leave them out. "active" computes the
             whole mask. On a GPU both wait once for the number of rows. Two modes avoid that, as a CUDA graph requires:
             "all" computes every token, for a mask with few holes, where hidden states must be finite; increasing flat
@@ -139,8 +140,8 @@ def linear_policy_loss(
             the policy term only. Default None.
         rollout_logps: log-probabilities by the engine that sampled; custom token losses and `near_policy`
             read them. Default None.
-        entropy_weights: factors of the entropy term, per sequence or per token, for a term with another denominator
-            than the policy term's. Default None.
+        entropy_weights: factors of the entropy term, per sequence or per token, for a term whose denominator
+            differs from the policy term's. Default None.
         temperature: > 0, divides the logits. Default 1.
         beta: coefficient of the KL term, >= 0. Default 0.
         kl_penalty: "k1", "k2" or "k3" (default) estimator, with its own gradient (k3: `d/dlp = 1 - exp(ref - lp)`).
@@ -265,13 +266,13 @@ def loss_normalizer(
     Args:
         mask: (B, T) bool, True on completion tokens.
         answer_mask: (B, T) bool or None; counts only with `answer_mask_mode="all"`.
-        answer_mask_mode, loss_agg: as the loss is called with.
+        answer_mask_mode, loss_agg: the values that the loss is called with.
         horizon: length in the denominator of "seq-mean-token-sum-norm"; default T. A constant such as the longest
             allowed completion keeps the scale of the loss over training.
 
     Returns:
-        A 0-d tensor on the device of `mask`, 0 where nothing counts. Its sum over ranks is the denominator of all of
-        them, given one `horizon`; except for "token-sum", whose denominator is 1.
+        A 0-d tensor on the device of `mask`, 0 where nothing counts. Its sum over ranks is the denominator of all
+        ranks, given one `horizon`; except for "token-sum", whose denominator is 1.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape or device.

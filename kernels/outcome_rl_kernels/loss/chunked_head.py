@@ -39,11 +39,11 @@ class LogitChunks:
     """Iterate over ranges of rows with their logits (C, V); every chunk overwrites the last one.
 
     Args:
-        head: of the rows.
-        workspace_bytes: most bytes of logits at a time, at least one row's; None takes up to 2 GiB on a GPU and up to
-            256 MiB on the CPU.
+        head: hidden states of the rows, weight and bias.
+        workspace_bytes: maximum bytes of logits at a time, but at least one row's; None takes up to 2 GiB on a GPU and
+            up to 256 MiB on the CPU.
         fp32_logits: float32 logits from operands of half precision.
-        widest: rows of the largest shard of the head, as ranks with a shard each need the same chunks.
+        widest: rows of the largest shard of the head, because all ranks need the same chunks.
     """
 
     def __init__(self, head: Head, workspace_bytes: int | None, *, fp32_logits: bool, widest: int) -> None:
@@ -101,7 +101,7 @@ class HeadGradients:
     """Sum the gradients of hidden states, weight and bias over chunks.
 
     Args:
-        head: that of `LogitChunks`.
+        head: the head of `LogitChunks`.
         wants: whether hidden states, weight and bias get a gradient; an operand that gets none costs nothing.
         num_chunks: how often `add` will be called.
     """
@@ -158,7 +158,7 @@ def spread(values: Tensor, rows_R: Tensor | None, total: int, dim: int) -> Tenso
 
 
 def empty_gradients(head: Head, wants: Wants) -> tuple[Tensor, ...]:
-    """Return tensors like `HeadGradients.results`, for the operators on fake tensors."""
+    """Return empty tensors like `HeadGradients.results`, for the operators on fake tensors."""
     return tuple(
         head.weight.new_empty(operand.shape if operand is not None and wanted else 0)
         for operand, wanted in zip(head, wants, strict=True)
@@ -166,9 +166,9 @@ def empty_gradients(head: Head, wants: Wants) -> tuple[Tensor, ...]:
 
 
 def _chunk_size(rows: int, most: int, *, tiles: bool) -> int:
-    """Return the rows of a chunk: all, or those of equal chunks, rounded up to whole tiles where `most` allows it.
+    """Return the number of rows in a chunk: all, or an equal share, rounded up to whole tiles if `most` allows it.
 
-    With `tiles`, one more chunk is taken rather than chunks of another size than whole tiles.
+    With `tiles`, one more chunk is taken if the chunks would otherwise not be whole tiles.
     """
     if rows <= most:
         return rows
@@ -214,7 +214,7 @@ def _hidden_gradient(grad_CV: Tensor, weight: Tensor, *, out: Tensor) -> None:
 
 
 def _widens(operand: Tensor) -> bool:
-    """Say whether products are taken in float32, because PyTorch's own of this dtype are slow on this CPU."""
+    """Return whether products run in float32, because PyTorch's products of this dtype are slow on this CPU."""
     return operand.device.type == "cpu" and operand.dtype == torch.bfloat16 and not bfloat16_products("cpu").is_fast
 
 
@@ -226,12 +226,12 @@ def _wide_parts(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 
 def _accumulate(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
-    """total += a @ b, where `total` has their dtype or is float32; `first` takes it for zero, whatever it holds."""
+    """total += a @ b, where `total` has their dtype or is float32; `first` treats it as zero, whatever it holds."""
     wide = _widens(a)
     if a.dtype == total.dtype and not wide:
         _ = torch.mm(a, b, out=total) if first else torch.addmm(total, a, b, out=total)
     elif a.device.type == "cpu":
-        # PyTorch rounds the product to half precision. By parts that stay in its caches: half the time of a whole one.
+        # PyTorch rounds the product to half precision. Parts that fit in the caches take half the time of a whole one.
         b = b.float() if wide else b
         room = b.new_empty(_CPU_PART_ROWS, b.shape[1])
         for start in range(0, len(a), _CPU_PART_ROWS):

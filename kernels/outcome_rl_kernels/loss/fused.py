@@ -60,8 +60,8 @@ def fused_linear_policy_loss(
 
     Args:
         head: of a dtype that the row kernels take.
-        rows_R: increasing int64 indices of the tokens to compute, which hold all active ones.
-        compacts: where there are no indices, find those of the active tokens; this synchronises with the GPU.
+        rows_R: increasing int64 indices of the tokens to compute; all active tokens are among them.
+        compacts: if there are no indices, find the indices of the active tokens; this synchronises with the GPU.
             Otherwise all tokens are computed, and hidden states of inactive ones must be finite.
         workspace_bytes, fp32_logits: see `LogitChunks`.
         shard: the part of the vocabulary that the head covers.
@@ -108,7 +108,7 @@ def _within_float16(batch: TokenBatch, dtype: torch.dtype) -> tuple[TokenBatch, 
 
 
 def is_traced(tensor: Tensor) -> bool:
-    """Say whether calls need the registered operators: under a compiler or dispatch mode, or for tensor subclasses."""
+    """Return whether calls need registered operators: under a compiler or dispatch mode, or for tensor subclasses."""
     return torch.compiler.is_compiling() or type(tensor) not in _PLAIN or is_in_torch_dispatch_mode()
 
 
@@ -170,13 +170,13 @@ class _PolicyLoss(torch.autograd.Function):
 def _scaled(loss_grad: Tensor, grads: Sequence[Tensor | None], op: str) -> list[Tensor | None]:
     """Return `loss_grad` (0-d) times each gradient; None stays None.
 
-    The saved gradients are scaled where they are and given away, unless `retain_graph=True` keeps them for another
+    The saved gradients are scaled in place and handed over, unless `retain_graph=True` keeps them for another
     pass. Where the factor is 1, nothing is read: a pass over d weight would cost a tenth of the whole on the CPU.
     """
     refuse_second_derivatives(loss_grad, op)
     if is_traced(loss_grad):
         return [None if grad is None else (grad * loss_grad[None]).to(grad.dtype) for grad in grads]
-    # Whether `retain_graph=True`; there is no public way to ask. Without this function every pass would have to copy.
+    # Whether `retain_graph=True` is set; no public function says so. Without this call every pass would have to copy.
     keep = torch._C._autograd._get_current_graph_task_keep_graph()
 
     def scaled(grad: Tensor) -> Tensor:
@@ -296,7 +296,7 @@ def _loss_of_rows(logits_RV: Tensor, batch: TokenBatch, kernels: RowKernels, gra
 
 
 def _rows(logits_CV: Tensor, all_rows: LogitRows, rows: slice) -> LogitRows:
-    """Return the logits of a chunk, with its labels among those of all rows."""
+    """Return the logits of a chunk, with its part of the labels of all rows."""
     active_R = all_rows.active_R
     return all_rows._replace(
         logits_RV=logits_CV,
@@ -326,7 +326,7 @@ def _terms(statistics: RowStatistics, batch: TokenBatch, *, wants_grad: bool) ->
 
 @contextmanager
 def _autograd() -> Iterator[None]:
-    """Record for autograd, also inside an operator, where PyTorch takes it out of the dispatch."""
+    """Record a graph for autograd, even inside an operator, where PyTorch disables it."""
     include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     exclude = exclude.remove(torch._C.DispatchKey.AutogradFunctionality)
     with torch._C._ForceDispatchKeyGuard(include, exclude), torch.enable_grad():
@@ -336,7 +336,7 @@ def _autograd() -> Iterator[None]:
 def _sum(columns_3R: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the loss, 0-d, and log-probabilities and entropies, from the result of `_loss_of_rows`."""
     losses_R, logps_R, _ = columns_3R
-    # An answer token drops its policy term, but logits or a label that are broken must show even there.
+    # An answer token drops its policy term, but broken logits or labels must show even there.
     loss = sum_active(logps_R.where(logps_R.isnan(), losses_R), active)
     return loss.float(), columns_3R[1:].float()
 
@@ -418,7 +418,7 @@ _register(
     _linear_operator,
     _linear_fake,
     results=5,
-    tags=(torch.Tag.cudagraph_unsafe,),  # it may wait for the number of rows, which a capture refuses
+    tags=(torch.Tag.cudagraph_unsafe,),  # it may wait for the number of rows; a capture refuses that
 )
 _register("policy_loss", "Tensor logits, str impl, bool wants_grad", _logits_operator, _logits_fake, results=3)
 _register("policy_loss_", "Tensor(a!) logits, str impl", _logits_operator_, _logits_fake_, results=2, mutates="logits")

@@ -38,10 +38,10 @@ def token_batch(
     """Check the arguments of a public loss, flatten them to (N,), and derive what formulas and kernels read.
 
     Args:
-        operand: hidden states or logits, which decide device and dtype.
+        operand: hidden states or logits; they determine device and dtype.
         rows: which tokens are computed, the active ones of the batch.
         settings: fields of `LossSettings`.
-        others: as for `linear_policy_loss`.
+        others: see `linear_policy_loss`.
 
     Returns:
         The batch, and the mask (N,) of the tokens that the denominator counts.
@@ -102,10 +102,10 @@ def token_batch(
 def contributing_tokens(batch: TokenBatch) -> Tensor | None:
     """Return the active tokens whose loss can have a gradient, bool (N,).
 
-    The others have neither a KL nor an entropy term, and their policy term is zero whatever the ratio: zero advantage,
+    The other tokens have neither a KL nor an entropy term, and their policy term is zero for any ratio: zero advantage,
     bonus included, zero rollout weight, or an answer token that `answer_mask_mode="policy"` drops. Where the token loss
-    needs sequences, all tokens of a sequence count as soon as one does: each contributes to the ratio. A custom token
-    loss may not be zero where the advantage is, unless it says so.
+    needs sequences, all tokens of a sequence count if one of them does, because each contributes to the ratio. A custom
+    token loss may be nonzero where the advantage is zero, unless it promises otherwise.
     """
     inputs = batch.inputs
     settings, loss = inputs.settings, token_loss_of(inputs.settings.token_loss)
@@ -136,7 +136,7 @@ def _active_tokens(batch: TokenBatch, rows: Rows | Tensor) -> Tensor | None:
 
 
 def _needs_sequences(inputs: LossInputs) -> bool:
-    """Say whether a token's loss depends on other tokens; that of a built-in does not on-policy (all ratios 1)."""
+    """Return whether a token's loss depends on other tokens; on-policy (all ratios 1), no built-in's does."""
     chosen, loss = inputs.settings.token_loss, token_loss_of(inputs.settings.token_loss)
     weighed = loss.weighs_rollouts and inputs.rollout_weights is not None
     return loss.needs_sequences and not (inputs.old_logps is None and not weighed and is_built_in(chosen))
@@ -181,7 +181,7 @@ def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> 
 
 
 def _check_rows(rows: Tensor, labels_N: Tensor) -> None:
-    """Check that `rows` can be flat indices of tokens; whether they increase within [0, N), on the CPU only."""
+    """Check that `rows` can be flat indices of tokens; on the CPU, also that they increase within [0, N)."""
     check_tensor("rows", rows, (torch.int64,), labels_N.device)
     if rows.dim() != 1:
         raise ValueError(f"rows must have shape (R,): increasing flat indices of tokens; got {shape_text(rows)}")
@@ -197,7 +197,7 @@ def _check_rows(rows: Tensor, labels_N: Tensor) -> None:
 def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Head:
     """Return the head of `hidden` (*labels.shape, H), `weight` (V, H) and `bias` (V,) if they fit together.
 
-    Its dtype is the one in which their matmul runs: that of torch.autocast where it is on.
+    Its dtype is the one in which their matmul runs: the dtype of torch.autocast if it is on.
     """
     check_tensor("weight", weight, FLOATS, hidden.device)
     if weight.dim() != 2:

@@ -1,8 +1,8 @@
 """Per-token log-probabilities and entropies straight from hidden states and the lm_head weight.
 
 Shapes: N tokens, R of them computed, H hidden, V vocabulary. Fused, the forward pass takes one matrix product and reads
-each logit once; the backward pass takes three more, the first to have the logits back (see `chunked_head` and, for the
-gradient of a row, `fused`). A loss that is known beforehand is better off with `linear_policy_loss`: three in all.
+each logit once; the backward pass takes three more, the first to recompute the logits (see `chunked_head` and, for the
+gradient of a row, `fused`). If the loss is known beforehand, use `linear_policy_loss`: it takes three in all.
 Under `torch.compile` they are the operators `torch.ops.outcome_rl.linear_logprobs` and `linear_logprobs_backward`.
 """
 
@@ -56,7 +56,7 @@ def linear_logprobs(
         workspace_bytes, fp32_logits: as for `linear_policy_loss`.
         impl: "reference" is plain PyTorch on all logits at once; "native" on the CPU (float32, bfloat16) and "triton"
             on a GPU (float32, bfloat16, float16) never hold more than a chunk of logits: one matrix product forward,
-            and three backward, the first to have the chunk's logits again; "auto" takes the fast one where it can.
+            and three backward, the first to recompute the chunk's logits; "auto" takes the fast one where it can.
 
     Returns:
         `(logps, entropies or None)`, both shaped like `labels`, float32 (float64 for float64 inputs), differentiable in
@@ -100,7 +100,7 @@ def unchunked_logprobs(
     fp32_logits: bool,
     impl: Backend,
 ) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and entropies of the reference, or those over a support, 0 on inactive tokens."""
+    """Return log-probabilities and entropies by the reference or over a support, 0 on inactive tokens."""
     if support is not None and impl != "reference":
         return support_logprobs(head, labels_N, active_N, support, temperature, impl)
 
@@ -214,7 +214,7 @@ _ARGUMENTS = (
 )
 
 
-_TAGS = (torch.Tag.cudagraph_unsafe,)  # with a mask they wait for the number of rows, which a capture refuses
+_TAGS = (torch.Tag.cudagraph_unsafe,)  # with a mask they wait for the number of rows; a capture refuses that
 
 
 @torch.library.custom_op("outcome_rl::linear_logprobs", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor", tags=_TAGS)

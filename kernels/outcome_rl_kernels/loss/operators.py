@@ -1,4 +1,4 @@
-"""A `TokenBatch` as arguments of an operator, which takes tensors, numbers and strings only."""
+"""Conversion of a `TokenBatch` to the arguments of an operator, which takes tensors, numbers and strings only."""
 
 from typing import Any, get_type_hints
 
@@ -52,7 +52,7 @@ def batch_of(
     num_sequences: int,
     *settings: Any,
 ) -> TokenBatch:
-    """Return the batch whose `flat` arguments these are."""
+    """Return the batch that `flat` turned into these arguments."""
     sequences = None if sequence_ids is None else Sequences(sequence_ids, num_sequences)
     chosen = LossSettings(**dict(zip(SETTINGS, settings, strict=True)))
     inputs = LossInputs(advantages, old_logps, rollout_weights, rollout_logps, active, sequences, chosen)

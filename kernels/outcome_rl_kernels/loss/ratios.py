@@ -1,4 +1,4 @@
-"""The parts that token losses are made of: importance ratios, clipping, and means and sums of sequences.
+"""Building blocks of token losses: importance ratios, clipping, and means and sums of sequences.
 
 All take and return one value per token, (R,), and differentiate.
 """
@@ -10,7 +10,7 @@ from outcome_rl_kernels.loss.types import LossInputs, Sequences
 
 
 def exp(x: Tensor) -> Tensor:
-    """Return e^x; PyTorch's own exp wakes all threads for a few float64 numbers: 16 ms where other programs run."""
+    """Return e^x; PyTorch's exp wakes all threads for a few float64 numbers: 16 ms if other programs run."""
     return torch.expm1(x) + 1
 
 
@@ -59,12 +59,12 @@ def is_clipped(ratios: Tensor, inputs: LossInputs) -> Tensor:
 
 
 def mean_by_sequence(values: Tensor, inputs: LossInputs) -> Tensor:
-    """Return for each active token the mean of a column over those of its sequence, and 0 for the others.
+    """Return for each active token the mean of a column over its sequence's active tokens; 0 for other tokens.
 
     Segments are summed in order: atomic additions would not be deterministic.
 
     Raises:
-        ValueError: the token loss has not said that it needs sequences.
+        ValueError: the token loss does not declare `needs_sequences=True`.
     """
     sums, sequences = sum_by_sequence(values, inputs), _sequences(inputs)
     counted = torch.ones_like(sequences.ids) if inputs.active is None else inputs.active.long()
@@ -72,7 +72,7 @@ def mean_by_sequence(values: Tensor, inputs: LossInputs) -> Tensor:
 
 
 def sum_by_sequence(values: Tensor, inputs: LossInputs) -> Tensor:
-    """Return for each active token the sum of a column over those of its sequence, and 0 for the others.
+    """Return for each active token the sum of a column over its sequence's active tokens; 0 for other tokens.
 
     It sums and raises as `mean_by_sequence` does.
     """

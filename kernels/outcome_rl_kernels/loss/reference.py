@@ -14,7 +14,7 @@ from outcome_rl_kernels.loss.types import Head, TokenBatch, in_dtype
 
 
 def head_logits(head: Head, rows_R: Tensor, *, fp32_logits: bool) -> Tensor:
-    """Return the logits of rows, (R, V), with `fp32_logits` not rounded to half-precision operands' dtype."""
+    """Return the logits of rows, (R, V), which `fp32_logits` keeps from being rounded to a half-precision dtype."""
     hidden_RH, weight, bias = head.hidden[rows_R], head.weight, head.bias
     if fp32_logits and weight.dtype.itemsize < 4:
         hidden_RH, weight, bias = hidden_RH.float(), weight.float(), None if bias is None else bias.float()
@@ -55,9 +55,9 @@ def reference_logprobs(
 
 def loss_of_logprobs(logps_N: Tensor, entropies_N: Tensor, batch: TokenBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss, by autograd through log-probabilities and entropies, and the two in the dtype of the weights."""
-    # What inactive tokens get, NaN perhaps, ends in the zeros of log-probabilities and entropies.
+    # Gradients of inactive tokens, perhaps NaN, end in the zeros of log-probabilities and entropies.
     losses_N = token_loss(logps_N, entropies_N, in_dtype(batch, logps_N.dtype))
-    # An answer token drops its policy term, but logits or a label that are broken must show even there.
+    # An answer token drops its policy term, but broken logits or labels must show even there.
     loss = sum_active(logps_N.where(logps_N.isnan(), losses_N * batch.weights), batch.inputs.active)
     dtype = batch.weights.dtype
     return loss.to(dtype), logps_N.to(dtype), entropies_N.to(dtype)

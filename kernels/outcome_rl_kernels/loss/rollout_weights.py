@@ -33,7 +33,7 @@ def rollout_weights(
     low: float = 0.0,
     high: float = 2.0,
 ) -> Tensor:
-    """Return importance weights for `linear_policy_loss(..., rollout_weights=...)`; this module has the formulas.
+    """Return importance weights for `linear_policy_loss(..., rollout_weights=...)`; see the module for formulas.
 
     Args:
         logps: (B, T), or any shape for tokens; log-probabilities of the sampled tokens under the policy.

@@ -1,4 +1,4 @@
-"""The interface of the row kernels: passes over rows of logits, which know no loss formula.
+"""The interface of the row kernels: passes over rows of logits, independent of any loss formula.
 
 Shapes: R rows (tokens), V vocabulary. `row_kernels_cpu` (C++) and `row_kernels_triton` (GPU) offer it.
 """
@@ -16,9 +16,9 @@ LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would 
 
 
 class RowStatistics(Protocol):
-    """Log-probabilities of the labels and entropies, (R,); each kind of kernels adds what its gradients need.
+    """Log-probabilities of the labels and entropies, (R,); each kind of kernel adds what its gradients need.
 
-    A NamedTuple of tensors whose last dimension are the rows.
+    It is a NamedTuple of tensors whose last dimension is the row.
     """
 
     @property
@@ -31,7 +31,7 @@ class RowStatistics(Protocol):
 class RowKernels(Protocol):
     @property
     def default_loss_rows(self) -> Callable[[LogitRows, TokenBatch, Tensor | None], Tensor] | None:
-        """The default loss in one launch, where there is a kernel for it: weighted losses, logps and entropies, (3, R).
+        """Compute the default loss in one launch, if there is a kernel: weighted losses, logps and entropies, (3, R).
 
         The gradient of the sum of the losses goes to the last argument, unless that is None.
         """
@@ -53,10 +53,10 @@ class RowKernels(Protocol):
         """Write the gradient, by the logits, of a function of their log-probabilities and entropies.
 
         Args:
-            statistics: those of the same rows, by these kernels.
+            statistics: the statistics that these kernels returned for the same rows.
             logp_grads_R, entropy_grads_R: derivatives of that function; None is zero.
-            grad_RV: where the gradient goes: the logits themselves, or a tensor of their dtype or, for float32 logits,
-                of half precision.
+            grad_RV: output: the logits themselves, or a tensor of their dtype or, for float32 logits, of half
+                precision.
         """
 
 

@@ -16,11 +16,11 @@ row's logp, loss and gradient NaN.
 
 `default_loss_rows` reads a row from memory for the statistics and again for the gradient, which should find it in the
 L2 cache. Hints to the cache ask for that, and there is one program of 1024 threads per multiprocessor, which takes
-row after row: on an H100 or H200, 132 rows are under way, 34 MB of bfloat16 at V = 128256 against 50 MB of cache. In
+row after row: on an H100 or H200, 132 rows are in flight, 34 MB of bfloat16 at V = 128256 against 50 MB of cache. In
 float32 they are twice as much, and the second read is from memory. The same holds for every other formula,
 which uses `row_statistics`, `aggregate.token_loss` and `row_gradients`.
 
-Each thread loads 16 bytes at a time and folds them into a maximum and sums of its own; threads meet only at the end of
+Each thread loads 16 bytes at a time and folds them into its private maximum and sums; threads meet only at the end of
 the row. Rows without that alignment (V, stride or start not a multiple of 16) are correct but slower. Everything is
 deterministic: a row belongs to one program, and its sums have one order.
 """

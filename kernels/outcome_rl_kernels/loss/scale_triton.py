@@ -24,7 +24,7 @@ def _scale_kernel(values_ptr, factor_ptr, count: tl.int64, BLOCK: tl.constexpr):
 def scale_(values: Tensor, factor: Tensor) -> None:
     """Multiply contiguous float32, bfloat16 or float16 values by a 0-d factor, which the host does not wait for.
 
-    The product is taken in float32 and rounded once. Where the factor is 1, nothing of the values is read or written.
+    The product is taken in float32 and rounded once. If the factor is 1, no value is read or written.
     """
     count = values.numel()
     programs = min(triton.cdiv(count, _BLOCK), _PROGRAMS * multiprocessors(values.device))

@@ -1,4 +1,4 @@
-"""Token losses that keep another token loss on some tokens of a call only."""
+"""Token losses that restrict another token loss to some tokens of a call."""
 
 import math
 from dataclasses import replace
@@ -12,11 +12,11 @@ from outcome_rl_kernels.loss.types import LossInputs, TokenLoss, TokenLossFuncti
 
 
 def top_entropy(loss: str | TokenLoss | TokenLossFunction, share: float) -> TokenLoss:
-    """Keep a token loss on the tokens of highest entropy only (arXiv:2506.01939; TRL's `top_entropy_quantile`).
+    """Apply a token loss only to the tokens of highest entropy (arXiv:2506.01939; TRL's `top_entropy_quantile`).
 
     Args:
         loss: the token loss.
-        share: in (0, 1], of the active tokens of a call.
+        share: in (0, 1], the share of the active tokens of a call.
 
     Raises:
         ValueError: the share is outside its range.
@@ -26,7 +26,7 @@ def top_entropy(loss: str | TokenLoss | TokenLossFunction, share: float) -> Toke
         raise ValueError(f"share must lie in (0, 1]; got {share}")
 
     def selected(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
-        if len(entropies) == 0:  # without a quantile
+        if len(entropies) == 0:  # no tokens, so no quantile
             return inner(logps, entropies, inputs)
         levels = entropies.detach()
         if inputs.active is not None:
@@ -38,14 +38,14 @@ def top_entropy(loss: str | TokenLoss | TokenLossFunction, share: float) -> Toke
 
 
 def near_policy(loss: str | TokenLoss | TokenLossFunction, threshold: float) -> TokenLoss:
-    """Keep a token loss off sequences that the policy has left, where the advantage is negative (arXiv:2512.02556).
+    """Drop negative-advantage tokens of sequences that the policy has left (arXiv:2512.02556).
 
     A token with A < 0 is dropped if the mean of `mu - lp` over its sequence is above the threshold; mu are
     `rollout_logps`, without them `old_logps`. TRL calls it `off_policy_mask_threshold`.
 
     Args:
         loss: the token loss.
-        threshold: of the mean, in nats per token. A token whose mu is NaN counts as 0.
+        threshold: maximum of the mean, in nats per token. A token whose mu is NaN counts as 0.
 
     Raises:
         ValueError: the threshold is NaN.

@@ -13,7 +13,7 @@ Shapes: N tokens (positions), E entries of all supports (the kept tokens of ever
 `g` and `e` are the gradients of logp and entropy. The logits are float32, whatever the operands, and the softmax is in
 float64: its E numbers are few. Entries are sorted by token once, which finds duplicates and gives the gradient of the
 weight one order of summation, without atomics. A position with one kept token has log-probability 0 and no gradient,
-and its row of the head is not read; nor are those of inactive positions.
+and its row of the head is not read. Rows of inactive positions are not read either.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -32,7 +32,7 @@ from outcome_rl_kernels.loss.types import Head, Support, Wants, wants_of
 def check_support(given: Any, labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> Support:
     """Return the pair `given` if it has an entry for the label of every active token.
 
-    Values are checked on the CPU only: looking at a GPU would synchronise, so its log-probabilities are NaN instead.
+    Values are checked on the CPU only: on a GPU the check would synchronise, so its log-probabilities are NaN instead.
     """
     if not isinstance(given, tuple) or len(given) != 2:
         raise TypeError(f"support must be a pair (offsets, token_ids) of tensors; got {type(given).__name__}")
@@ -103,11 +103,11 @@ def _holds_label(support: Support, rows_E: Tensor, labels_N: Tensor) -> Tensor:
 
 
 class _Entries(NamedTuple):
-    """The entries as the kernels take them."""
+    """The entries, in the form that the kernels take."""
 
     rows_E: Tensor
     ids_E: Tensor  # token ids; -1 for entries that are not computed
-    order_E: Tensor  # entries by token, those of a token by position
+    order_E: Tensor  # entries sorted by token, then by position
 
 
 def _entries(support: Support, active_N: Tensor | None, vocabulary: int) -> tuple[_Entries, Tensor]:
@@ -195,7 +195,7 @@ def _forward(
     is_valid_E = (token_ids >= 0) & (token_ids < weight.shape[0])
     if bias is not None:
         logits_E += bias.double()[token_ids.where(is_valid_E, 0)]
-    # A single kept token is not computed, nor are inactive positions; their logits only have to be finite.
+    # Single kept tokens and inactive positions are not computed; their logits only have to be finite.
     logits_E = logits_E.where(entries.ids_E >= 0, 0.0).where(is_valid_E, torch.nan) / temperature
     values_2N, log_probs_E = _log_softmax(logits_E, is_duplicate_E, entries.rows_E, support, labels_N)
     if active_N is not None:

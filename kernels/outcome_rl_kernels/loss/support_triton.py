@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 # With SmolLM2's supports at top-p .95, one token of 49,152 is kept at a third of the positions, and one position keeps
-# 2,850 tokens: without pieces, one program would walk them alone while the others have ended.
+# 2,850 tokens: without pieces, one program would still walk them after all others have ended.
 _PIECE = 256
 
 

@@ -1,4 +1,4 @@
-"""The records and settings that the modules of the losses hand to each other; this module knows none of them.
+"""Settings and named tuples of tensors that the loss modules exchange; this module imports none of them.
 
 Shapes: N tokens (all sequences flattened, B * T or packed), R of them that are computed, S sequences, H hidden, V
 vocabulary.
@@ -45,7 +45,7 @@ class TokenLoss:
             out with `rows="contributing"`.
         weighs_rollouts: the function takes `rollout_weights` into account itself, and its result is not multiplied by
             them.
-        ratios: `(logps, inputs) -> (R,)`, the ratios of the metric `ratio_mean`; None takes those of the tokens.
+        ratios: `(logps, inputs) -> (R,)`, the ratios of the metric `ratio_mean`; None takes the ratios of the tokens.
         clipped: `(logps, inputs) -> (R,)` bool, the tokens of the metric `clip_fraction`; None counts none.
     """
 
@@ -62,7 +62,7 @@ class TokenLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class LossSettings:
-    """The numbers and names of the loss; `linear_policy_loss` documents each. `losses` checks the token loss."""
+    """The numbers and names of the loss; `linear_policy_loss` documents each. `losses/` checks the token loss."""
 
     token_loss: str | TokenLoss | TokenLossFunction = "ppo"
     answer_mask_mode: AnswerMaskMode = "policy"
@@ -125,13 +125,13 @@ class LossInputs(NamedTuple):
     old_logps: Tensor | None  # None: on-policy, where the ratio is 1
     rollout_weights: Tensor | None
     rollout_logps: Tensor | None
-    active: Tensor | None  # bool: the tokens that are computed; columns of others may hold anything. None: all are
+    active: Tensor | None  # bool: the computed tokens; columns of others may hold anything. None: all are active
     sequences: Sequences | None  # whole ones; None where the loss of a token depends on that token only
     settings: LossSettings
 
 
 class TokenBatch(NamedTuple):
-    """The tokens of a call with all that their loss depends on, one value per token, (N,), or (R,) for some of them.
+    """The tokens of a call with all inputs of their loss, one value per token, (N,), or (R,) for some of them.
 
     Floating-point columns are float32, or float64; `advantages` are float64 on the CPU.
     """
@@ -176,7 +176,7 @@ class LogitRows(NamedTuple):
 
 
 class Support(NamedTuple):
-    """The tokens that the sampler kept for each of N positions, all sequences flattened; any pair of tensors will do.
+    """The tokens that the sampler kept for each of N positions, all sequences flattened; any pair of tensors works.
 
     Position n kept `token_ids[offsets[n] : offsets[n + 1]]`, in any order; a duplicate counts once.
     """
@@ -189,7 +189,7 @@ Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
 def map_tensors(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
-    """Return a record, with the records in it, whose tensors are changed."""
+    """Return a copy of a named tuple with `change` applied to its tensors, nested named tuples included."""
 
     def changed(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -200,16 +200,16 @@ def map_tensors(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
 
 
 def select(record: Record, rows: Tensor | slice) -> Record:
-    """Return a record of some of the tokens, indices or a range; tokens are the last dimension of its tensors."""
+    """Return a named tuple of some tokens, by indices or a range; the last dimension of its tensors is the token."""
     return map_tensors(record, lambda column: column[..., rows])
 
 
 def in_dtype(record: Record, dtype: Any) -> Record:
-    """Return a record with floating-point columns in `dtype`."""
+    """Return a named tuple with its floating-point columns in `dtype`."""
     return map_tensors(record, lambda column: column.to(dtype) if column.is_floating_point() else column)
 
 
 def joined(records: Sequence[Any]) -> Any:
-    """Return one record of consecutive tokens, from records that hold tensors and other such records only."""
+    """Concatenate named tuples along the tokens; they hold only tensors and other such named tuples."""
     columns = zip(*records, strict=True)
     return type(records[0])(*(torch.cat(c, dim=-1) if isinstance(c[0], Tensor) else joined(c) for c in columns))

@@ -1,4 +1,4 @@
-"""A head whose vocabulary is sharded over processes: rows of logits as a whole, from the kernels of each shard.
+"""A head whose vocabulary is sharded over processes: whole rows of logits, from the kernels of each shard.
 
 Rank r holds V_r rows of the weight. Over these, its kernels give probabilities p_v|r and the entropy H_r of each row of
 logits s = logit / temperature, and so the log-sum-exp L_r. With w_r = exp(L_r - L),
@@ -8,9 +8,9 @@ logits s = logit / temperature, and so the log-sum-exp L_r. With w_r = exp(L_r -
     logp = s_label - L                            in float64: a float32 L of 10,000 would be off by 0.0005
     d loss / d logit_v = (g (1[v = label] - p_v) - e p_v (log p_v + H)) / temperature,     p_v = w_r p_v|r
 
-which the kernels write, log p_v being log w_r + log p_v|r, where they are given e_r = w_r e and
-g_r = w_r (g + e (log w_r + H - H_r)): all but one entry, that of the label they are called with, is then right. It is
-written after them. The gradient of the hidden states is summed over the ranks.
+The kernels of a shard write this gradient, because log p_v = log w_r + log p_v|r. They are called with e_r = w_r e and
+g_r = w_r (g + e (log w_r + H - H_r)). Every entry but the label's is then right; the label's entry is written after the
+kernels ran. The gradient of the hidden states is summed over the ranks.
 """
 
 from typing import Any, NamedTuple
@@ -94,7 +94,7 @@ def kernels_of(impl: str, shard: VocabShard) -> RowKernels:
 
 
 class ShardStatistics(NamedTuple):
-    """Statistics over the whole vocabulary, and those of the shard."""
+    """Statistics over the whole vocabulary and over the shard."""
 
     logps_R: Tensor
     entropies_R: Tensor
@@ -104,7 +104,7 @@ class ShardStatistics(NamedTuple):
 
 
 class ShardedRowKernels:
-    """Row kernels for the logits of a shard; labels, statistics and gradients are those of the whole vocabulary."""
+    """Row kernels for the logits of a shard; labels, statistics and gradients refer to the whole vocabulary."""
 
     default_loss_rows = None
 
@@ -113,7 +113,7 @@ class ShardedRowKernels:
         self._shard = shard
 
     def row_statistics(self, rows: LogitRows) -> ShardStatistics:
-        """As in `RowKernels`; all ranks must call it with the same labels."""
+        """See `RowKernels`; all ranks must call it with the same labels."""
         own_rows, is_own_R, scores_R = self._own(rows)
         own = self._kernels.row_statistics(own_rows)
         log_sums_R = self._kernels.log_sums(own, rows.temperature)
@@ -125,7 +125,7 @@ class ShardedRowKernels:
         dist.all_reduce(sums_4R, group=self._shard.group)
         sums_R, weighted_R, label_scores_R, owners_R = sums_4R
         totals_R = maxima_R + sums_R.log()
-        # A label that no shard holds is an error that a GPU can only show.
+        # A label that no shard holds is an error; a GPU can only show it as NaN.
         logps_R = (label_scores_R - totals_R).where(owners_R == 1, torch.nan)
         entropies_R = totals_R - weighted_R / sums_R
         if rows.active_R is not None:
@@ -164,9 +164,9 @@ class ShardedRowKernels:
         grad_RV.scatter_(1, own_rows.labels_R[:, None], entry_R.to(grad_RV.dtype)[:, None])
 
     def _own(self, rows: LogitRows) -> tuple[LogitRows, Tensor, Tensor]:
-        """Return rows with labels of this shard, which rows really have theirs there, and the labels' scores.
+        """Return rows with labels of this shard, whether each row's true label is in it, and the labels' scores.
 
-        A row whose label another shard holds, or none, gets token 0 of this one.
+        A row whose label is in another shard, or in none, gets token 0 of this shard.
         """
         labels_R = rows.labels_R - self._shard.first
         is_own_R = (labels_R >= 0) & (labels_R < self._shard.size)

@@ -99,7 +99,7 @@ def test_dtype_follows_the_rewards_and_carries_no_gradient() -> None:
     ("kwargs", "error", "message"),
     [
         ({"bonus": "ucb_com"}, ValueError, "bonus must be one of 'none', 'ucb'"),
-        ({"bonus": "ucb+none"}, ValueError, "'none' only alone"),
+        ({"bonus": "ucb+none"}, ValueError, "'none' only without others"),
         ({"bonus": "ucb+ucb"}, ValueError, "name each method once"),
         ({"coef": -1.0}, ValueError, "coef must be finite and >= 0; got -1.0"),
         ({"coef": math.inf}, ValueError, "coef must be finite and >= 0; got inf"),

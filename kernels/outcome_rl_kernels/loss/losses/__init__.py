@@ -6,7 +6,7 @@ A file of this folder holds a family: its formula and source, functions in PyTor
     lp = log_softmax(logits / temperature)[label]     r = exp(lp - old_lp)     A = advantage + bonus
     sg = stopgrad     el, eh = epsilon_low, epsilon_high     without old_lp: old_lp = sg(lp), so r = 1
 
-`aggregate` adds the terms that all have in common: rollout weights, answer mask, KL and entropy.
+`aggregate` adds the terms that all losses share: rollout weights, answer mask, KL and entropy.
 """
 
 from importlib import import_module
@@ -26,11 +26,11 @@ _BY_NAME = dict(_BUILT_IN)
 
 
 def token_loss_of(chosen: str | TokenLoss | TokenLossFunction) -> TokenLoss:
-    """Return the token loss that a setting names or is.
+    """Return the token loss of a setting, which is a name or the loss itself.
 
     Raises:
-        TypeError: it is neither a name nor a function.
-        ValueError: there is no loss of that name.
+        TypeError: the setting is neither a name nor a function.
+        ValueError: no loss has that name.
     """
     if isinstance(chosen, str):
         check_choice("token_loss", chosen, token_loss_names())
@@ -51,7 +51,7 @@ def register_token_loss(name: str, loss: TokenLoss | TokenLossFunction) -> None:
         loss: as for `linear_policy_loss`.
 
     Raises:
-        TypeError: the loss is no function.
+        TypeError: the loss is not a function.
         ValueError: the name is taken, or is not a name.
     """
     if not callable(loss):
@@ -65,7 +65,7 @@ def token_loss_names() -> tuple[str, ...]:
 
 
 def is_built_in(chosen: object) -> bool:
-    """Say whether a token loss is one of this folder's."""
+    """Return whether a token loss is defined in this folder."""
     return isinstance(chosen, str) and chosen in _BUILT_IN
 
 

@@ -1,4 +1,4 @@
-"""CISPO: `-sg(clip(r, 1 - el, 1 + eh)) A lp`, which clips the weight of a token and keeps its gradient.
+"""CISPO: `-sg(clip(r, 1 - el, 1 + eh)) A lp`, which clips the weight of a token but keeps its gradient.
 
 arXiv:2506.13585.
 """

@@ -1,7 +1,7 @@
 """GMPO: `-A` times the geometric mean over the sequence of `exp(clip(log r, -el, eh))`, clipped as PPO clips.
 
 arXiv:2507.20673. The ratio is bounded upwards where A > 0, and downwards elsewhere. With
-`loss_agg="seq-mean-token-mean"` the gradient is that of the geometric mean of whole sequences.
+`loss_agg="seq-mean-token-mean"` the gradient equals the gradient of the geometric mean over whole sequences.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """PPO's clipped surrogate: `-min(r A, clip(r, 1 - el, 1 + eh) A)`, at most `-delta A` where A < 0.
 
-arXiv:1707.06347; dual clip, arXiv:1912.09729. The default, and the only loss with a kernel of its own on a GPU.
+arXiv:1707.06347; dual clip, arXiv:1912.09729. The default, and the only loss with a dedicated GPU kernel.
 """
 
 from torch import Tensor
