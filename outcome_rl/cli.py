@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run one command.
 
     Args:
-        argv: words of the command line; None takes those of the process.
+        argv: words of the command line; None takes the process's.
 
     Raises:
         SystemExit: the command failed; status 2 for errors of the user.

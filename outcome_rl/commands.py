@@ -163,7 +163,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
 
     A checkpoint is sampled by the settings that it was trained with, on the test data of its run unless --data names
     other data. `rollout.val_kwargs.n` samples per problem go to DIR/<data set>.jsonl, which `outcome-rl analyze` reads,
-    and the figures to DIR/summary.json. A call that was stopped is continued by the same call.
+    and the metrics to DIR/summary.json. The same call continues a call that was stopped.
     """
     from outcome_rl.analyze import Report, analyze_file
     from outcome_rl.files import write_json
@@ -218,10 +218,10 @@ def report(runs: Sequence[Path], out: Path | None) -> None:
 
 
 def compare(runs: Sequence[Path], base: Path | None, json_out: Path | None, plot: Path | None) -> None:
-    """Compare methods over runs, finished or not; runs of one method differ by seed, model or data alone.
+    """Compare methods over runs, finished or not; runs of one method differ only by seed, model or data.
 
     Prints mean and standard deviation of the last and the best checkpoint, and the paired difference of each method
-    from that of the first run: `higher`, `lower`, `no difference` (within .01 of a rate, .25 of an answer) or
+    from the method of the first run: `higher`, `lower`, `no difference` (within .01 of a rate, .25 of an answer) or
     `undecided`, by t intervals of 95 % with Holm's correction over all rows. It takes three seeds, or three models or
     data sets, to decide anything. --base adds RL as sampling: questions solved by as many samples of the base policy.
     """

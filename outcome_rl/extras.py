@@ -19,7 +19,7 @@ def install(extra: str) -> str:
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:
-    """Return one sentence that says how to install the missing module; None if no extra of this package has it."""
+    """Return one sentence on how to install the missing module; None if no extra of this package has it."""
     module = (error.name or "").partition(".")[0]
     for extra, modules in MODULES.items():
         if module in modules:

@@ -110,7 +110,7 @@ def test_the_readmes_table_holds_the_figures_of_the_result_files() -> None:
         f"{statistics.fmean(decided.values(hard, method, solved)):.0%}"
         for method in ("base", "none", "ucb_con", "batch")
     )
-    ours, theirs, _ = rows["questions solved in training that the base policy fails 512 times"]
+    ours, theirs, _ = rows["solved in training: questions with base pass@512 = 0"]
     assert (ours, theirs) == (f"UCB-Con {ucb_con}, Batch {batch}", f"GRPO {grpo}, as many base samples {base}")
     ours, theirs, _ = rows["policy loss, forward and backward"]
     for text, name in ((ours, "outcome_rl"), (theirs, "TRL selective log-softmax")):

@@ -1,1 +1,1 @@
-"""The benchmark of the policy loss, `outcome-rl bench loss`; those of a checkout are in the folder `bench/`."""
+"""The benchmark of the policy loss, `outcome-rl bench loss`; a checkout has more in the folder `bench/`."""

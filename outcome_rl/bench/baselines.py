@@ -1,4 +1,4 @@
-"""The losses that are compared: ours, plain PyTorch, and those of other libraries, one small adapter each.
+"""The losses that are compared: ours, plain PyTorch's and other libraries', one small adapter each.
 
 Every adapter computes the mean over the mask's tokens of PPO's clipped surrogate plus `beta` times k3, with epsilon
 0.2: the same number, which `accuracy` checks before anything is timed. A library that offers log-probabilities gets the
@@ -56,7 +56,7 @@ class Baseline:
 
     Attributes:
         loss: differentiable in its tensors.
-        logps: the log-probabilities alone; None where the library offers none.
+        logps: only the log-probabilities; None where the library offers none.
         obstacle: why it cannot run on a device; None where it can.
         prepare: lays out a copy of (N, V) logits as a loss from logits wants them.
         carries_coefficients: False for a plain cross-entropy, which no policy can be trained with.

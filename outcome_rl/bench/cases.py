@@ -1,6 +1,6 @@
 """Inputs on which policy losses are compared: heads of real models, rectangular batches and RL micro-batches.
 
-Hidden states and labels are random, or those of responses that a pretrained model samples.
+Hidden states and labels are random, or come from responses that a pretrained model samples.
 
 Shapes: S sequences, T their longest, N tokens (rows of the head, padding included), H hidden, V vocabulary.
 """
@@ -39,11 +39,11 @@ class Spec:
 
     Args:
         model: a key of MODELS.
-        tokens: of the RL micro-batch, at most; its lengths are `scale` times those of the head of this module.
+        tokens: of the RL micro-batch, at most; its lengths are `scale` times the lengths at the top of this module.
         layout: "packed" sequences lie one after another; "padded" ones are filled up to the longest.
         logits: "peaked" rows give one token nearly all the probability, as most rows of a trained model do.
         dead: share of the tokens that lie in groups whose samples are all right or all wrong: their advantage is 0.
-        beta: coefficient of the KL term; with one, dead groups still have a gradient.
+        beta: coefficient of the KL term; with one, zero-advantage groups still have a gradient.
         kept: number of tokens that truncated sampling kept for each token; 0 is the whole vocabulary.
         temperature: of `sequences` responses of at most `length` tokens that the model samples; 0: all is random.
         top_p: of these responses; below 1 it gives each token its support.

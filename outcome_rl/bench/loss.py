@@ -1,6 +1,6 @@
 """Time, peak memory and error of the policy loss, compared with other libraries and the floor of its matrix products.
 
-All losses run in one process, in rounds, on the same inputs; one whose loss or gradients are not those of the
+All losses run in one process, in rounds, on the same inputs; a loss whose value or gradients differ from the
 specification in float64 is listed as failed and not timed. The floor is the time of the matrix products that no such
 loss can do without: three for forward and backward (logits, gradient of the hidden states, gradient of the weight), one
 without gradient; for losses from logits, a copy of the logits. The result file is written after every section.

@@ -14,7 +14,7 @@ WORKSPACES = (1.0, 0.5, 0.25, 0.125)
 KEPT = (1, 8, 16, 64)
 TEMPERATURES = (0.5, 1.0, 1.5)
 TOP_P = (0.9, 0.95, 0.97)
-SLOW = (COMPILED, "verl, Triton", "verl, torch")  # on a GPU they, or their compilation, cost more than they tell
+SLOW = (COMPILED, "verl, Triton", "verl, torch")  # on a GPU they, or their compilation, cost more than they show
 # On a CPU these take 3 to 6 times the products in every section; the first sections show it.
 SLOW_ON_CPU = (
     "TRL chunked log-probs",
@@ -32,7 +32,7 @@ class Plan:
     Attributes:
         seconds: for the rounds of forward and backward; checks, compilation and memory come on top.
         workspaces: bounds on our logits that are timed as well, as shares of all logits.
-        all_modes: also time the forward pass alone, and log-probabilities without gradient.
+        all_modes: also time only the forward pass, and log-probabilities without gradient.
         from_logits: compare the losses that take logits.
         without: names of baselines to leave out.
     """

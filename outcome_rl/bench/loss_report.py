@@ -1,4 +1,4 @@
-"""Records of the policy loss benchmark, and the table of a section."""
+"""Result types of the policy loss benchmark, and the table of a section."""
 
 from typing import Any, NamedTuple, TypedDict
 

@@ -62,7 +62,7 @@ def summary(milliseconds: list[float]) -> Times:
 
 
 def peak_mib(call: Call, device: torch.device) -> float | None:
-    """Return the peak memory of `call` beyond that before it, in MiB; None if the system does not tell.
+    """Return the peak memory of `call` above the memory before it, in MiB; None if the system does not report it.
 
     On a GPU it is the memory of PyTorch's allocator. On Linux it is the growth of the process's resident memory, whose
     high-water mark the kernel resets on request; that includes allocations of other libraries.

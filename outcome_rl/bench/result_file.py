@@ -28,7 +28,7 @@ def add_out(parser: argparse.ArgumentParser) -> None:
 
 
 def write_result(folder: Path, name: str, config: dict[str, Any], figures: Any) -> Path:
-    """Write `NAME.json` with the configuration, the figures, and where they come from; return its path.
+    """Write `NAME.json` with the configuration, the results, and where they come from; return its path.
 
     Args:
         folder: made if it does not exist.

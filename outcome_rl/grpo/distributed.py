@@ -9,7 +9,7 @@ with `actor.strategy=fsdp2`, a shard of it (`model/fsdp.py`):
                                                       or reduce-scatter  each process its rows of both
     write       rank zero
 
-Rank zero alone classifies answers, because a comparison by math-verify may run out of time in one process and not in
+Only rank zero classifies answers, because a comparison by math-verify may run out of time in one process and not in
 another.
 """
 
@@ -166,7 +166,7 @@ def together(call: Callable[[], T]) -> T:
 
 
 def on_rank_zero(call: Callable[[], T]) -> T:
-    """Call a function on rank zero alone; every process waits for its result, or its exception, and gets it."""
+    """Call a function only on rank zero; every process waits for its result, or its exception, and gets it."""
     return cast(T, all_gather_object(lambda: call() if is_rank_zero() else None)[0])
 
 
@@ -219,7 +219,7 @@ def strided_shard(items: Sequence[T]) -> Sequence[T]:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an exception that another process can unpickle: some cannot be made from their text alone."""
+    """Return an exception that another process can unpickle: some cannot be made from only their text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - whatever an exception does when it is copied

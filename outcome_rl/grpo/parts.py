@@ -112,7 +112,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
 
     Args:
         config: all settings.
-        announce: is told each phase that may take long, in words.
+        announce: called with a description of each phase that may take long.
 
     Raises:
         FileNotFoundError, ValueError: bad data, model or settings, a folder that another run trains in, or a
@@ -200,7 +200,7 @@ def _load_policy(config: TrainConfig) -> Policy:
 
 
 def _open_log(config: TrainConfig, step: int, *, is_abandoned: bool) -> RunLog:
-    """Open the files of a run whose first steps are done; those of a run that cannot be continued are moved away."""
+    """Open the files of a run whose first steps are done; move the files of a run that cannot continue away."""
     if not distributed.is_rank_zero():
         return RunLog(None, last_step=step)
     if is_abandoned:

@@ -67,7 +67,7 @@ class Trainer:
             self._evaluate(received)
 
     def train_step(self) -> tuple[Collected, dict[str, Any]]:
-        """Make one update, as a function of the state alone, and return its samples and its row of the metrics."""
+        """Make one update, as a function of only the state, and return its samples and its row of the metrics."""
         parts, state = self.parts, self.parts.state
         start = time.perf_counter()
         collected = parts.collector.collect(state.drawn, is_last=state.step + 1 >= parts.total_steps)
@@ -188,7 +188,7 @@ class Trainer:
         return [row for row in self.parts.log.rows("evaluations") if row["step"] == self.parts.state.step]
 
     def _mark_best(self) -> None:
-        """Save a step that is the best on the validation data; the log alone decides, so resuming is safe."""
+        """Save a step that is the best on the validation data; only the log decides, so resuming is safe."""
         best = distributed.on_rank_zero(self.parts.best)
         if any(step == self.parts.state.step for step, _ in best.values()):
             self._save_if_new()

@@ -92,7 +92,7 @@ Fetch = Callable[[], list[Rollout]]  # waits for responses that an engine has be
 
 
 class EngineDied(ChildProcessError):
-    """The process of a rollout engine ended. Engines raise it from `generate` alone, between two updates."""
+    """The process of a rollout engine ended. Engines raise it only from `generate`, between two updates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Charts of runs as SVG text, drawn from their records.
+"""Charts of runs as SVG text, drawn from their files.
 
 With one run each metric has a colour; with several each run has a colour and each metric a line style. Charts hold no
 text of the user. Everything drawn in `INK` takes the text colour of the page.

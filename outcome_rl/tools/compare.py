@@ -20,7 +20,7 @@ from outcome_rl.tables import print_table
 from outcome_rl.tools.runs import Run, read_run
 from outcome_rl.tools.verdicts import LEAST_UNITS, Case, judge, per_unit
 
-# A task is a model with its data; runs that differ in these and in the seed alone repeat one another.
+# A task is a model with its data; runs that differ only in these and in the seed repeat one another.
 TASK = ("model.path", "data.train_files", "data.val_files", "data.test_files")
 SEED = "trainer.seed"
 # The smallest difference of interest: a point of a rate, a quarter of an answer.
@@ -29,7 +29,7 @@ WORDS = {"seen": "higher", "opposite": "lower", "no difference": "no difference"
 
 
 class Measured(NamedTuple):
-    """A run with its method, task and seed, and its figures."""
+    """A run with its method, task and seed, and its metrics."""
 
     name: str
     method: str
@@ -43,7 +43,7 @@ def compare_runs(folders: Sequence[Path], base_solved: Mapping[str, float] | Non
     """Compare the methods of finished or unfinished runs.
 
     Args:
-        folders: of runs; those of one method differ by seed, model or data alone.
+        folders: of runs; the runs of one method differ only by seed, model or data.
         base_solved: k -> share of the training questions that k samples of the base policy solve, pass@k of samples
             that `outcome-rl eval` drew; None leaves RL as sampling out.
 
@@ -96,7 +96,7 @@ class Identity(NamedTuple):
 
 
 def identify(runs: Sequence[Run], folders: Sequence[Path]) -> list[Identity]:
-    """Return method, task and seed of runs; a method is named by the settings that tell it from the others.
+    """Return method, task and seed of runs; a method is named by the settings in which it differs from the others.
 
     Raises:
         ValueError: runs have equal settings and seeds.
@@ -133,7 +133,7 @@ def _listed(data: Iterable[tuple[str, ...]]) -> str:
 
 
 def _labels(runs: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> list[str]:
-    """Name the method of each run by as few settings as tell the methods apart, those of exploration first."""
+    """Name the method of each run by as few settings as distinguish the methods, exploration settings first."""
     shown: list[str] = []
 
     def methods(names: Sequence[str]) -> list[str]:

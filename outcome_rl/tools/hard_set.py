@@ -50,7 +50,7 @@ def find_hard(
         show: opens a display of progress, given a label and a unit.
 
     Returns:
-        The statistics of every problem, and the ids of the hard ones. A problem whose gold cannot be judged
+        The statistics of every problem, and the ids of the hard ones. A problem whose gold answer cannot be compared
         (`matcher.bad_golds`) is not hard; it is dropped after the first round.
     """
     statistics: dict[str, Statistics] = {}

@@ -1,7 +1,7 @@
 """Memory of one process of a run, without loading weights.
 
 The model is built of fake tensors and passes one micro-batch; the tensors that autograd saves for the backward pass are
-summed. These are those of PyTorch's CPU kernels; GPU kernels save nearly the same.
+summed. PyTorch's CPU kernels save these; GPU kernels save nearly the same.
 """
 
 import os
@@ -38,7 +38,7 @@ class MemoryEstimate(NamedTuple):
 
     @property
     def peak(self) -> int:
-        """Bytes that are always held, and those of the larger phase."""
+        """Bytes that are always held, plus the bytes of the larger phase."""
         total = {phase: sum(part.num_bytes for part in self.parts if part.phase == phase) for phase in PHASES}
         return total["always"] + max(total["update"], total["rollout"])
 

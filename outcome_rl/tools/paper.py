@@ -192,7 +192,7 @@ def _shared_steps(groups: Groups) -> list[int]:
 
 
 def _sampling(groups: Groups, base: BaseSamples | None, missing: list[str]) -> Drawing:
-    """Figure 2: solved fraction and different answers against the samples drawn, for training and for the base."""
+    """Figure 2: solved fraction and distinct answers against the samples drawn, for training and for the base."""
     measures: tuple[tuple[str, str, str, bool], ...] = (
         ("Training questions solved so far", SOLVED, "solved", False),
         ("Different answers per question so far", DISTINCT, "distinct", False),
@@ -302,7 +302,7 @@ def _cell(values: Sequence[float]) -> Cell:
 
 
 def page(paper: Paper) -> str:
-    """Return the page as Markdown; the pictures are files beside it."""
+    """Return the page as Markdown; the pictures are files next to it."""
     lines = ["# Outcome-based exploration: figures and tables of these runs", "", "| method | runs |", "|---|---|"]
     lines += [f"| {_text(method)} | {len(runs)}: {_text(', '.join(runs))} |" for method, runs in paper.methods.items()]
     lines += [

@@ -1,6 +1,6 @@
 """HTML report of one or more runs: base against trained policy, curves, samples, settings.
 
-The page is made from the files of the runs alone and loads nothing. Jinja escapes every text, because models may write
+The page is made only from the files of the runs and loads nothing. Jinja escapes every text, because models may write
 anything.
 """
 
@@ -115,7 +115,7 @@ def _sections(runs: Sequence[Run], pairs: Sequence[tuple[int, Comparison]]) -> l
         sections.append((dataset, note, comparison_charts(drawn)))
     for dataset in dict.fromkeys(row["dataset"] for run in runs for row in run.evaluations):
         rows = [[row for row in run.evaluations if row["dataset"] == dataset] for run in runs]
-        if max(map(len, rows)) > 2:  # base and trained alone are in the section above
+        if max(map(len, rows)) > 2:  # the section above has base and trained
             sections.append((f"{dataset} over training", "", evaluation_charts(rows)))
     sections.append(("Training", "", training_charts([run.metrics for run in runs])))
     return [

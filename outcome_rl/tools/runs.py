@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
     @property
     def best(self) -> dict[str, tuple[int, float]]:
-        """Figure -> step and value, where it is the best on the validation data."""
+        """Metric -> step and value, where it is the best on the validation data."""
         return best_steps(self.watched(MACRO_VALIDATION, self.config["data"]["val_files"]))
 
     def watched(self, macro: str, sources: Sequence[str]) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ class Run(NamedTuple):
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """First and last row of each test set (without one, of each validation set), after those of their average."""
+        """First and last row of each test set (without one, of each validation set), after their average's rows."""
         data = self.config["data"]
         macro, sources = (
             (MACRO_TEST, data["test_files"]) if data["test_files"] else (MACRO_VALIDATION, data["val_files"])

@@ -31,7 +31,7 @@ from outcome_rl.tools.find_model import find_model
 def sampling_config(
     model: str, sources: Sequence[str], preset: str | None = None, overrides: Sequence[str] = ()
 ) -> TrainConfig:
-    """Choose the settings to sample a model with: those of its training, if it is a checkpoint.
+    """Choose the settings to sample a model with: for a checkpoint, the settings of its training.
 
     Args:
         model: see `find_model`.

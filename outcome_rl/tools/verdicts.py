@@ -16,7 +16,7 @@ A difference within the margin is too small to be of interest, also where it is 
 (direction 0) is *seen* if the difference is below the margin, *opposite* if it is a gain above zero, and *undecided*
 otherwise.
 
-"Not zero" and "within the margin" are two families of tests over all the claims that are judged together. Each family
+"Not zero" and "within the margin" are two families of tests over all the claims that are decided together. Each family
 is corrected by Holm's method (1979), so that each has a false verdict in at most 5 % of the studies.
 """
 
@@ -35,7 +35,7 @@ LEAST_UNITS = 3  # two units give an interval of 12.7 standard errors, which no 
 
 
 class Case(NamedTuple):
-    """One comparison to judge."""
+    """One comparison to decide."""
 
     differences: Sequence[float]  # left minus right, one entry a unit
     direction: int  # +1, -1, or 0 for a claim of no gain
@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The word, and the difference with its 95 % interval, which is of this claim alone."""
+    """The word, and the difference with its 95 % interval, which is for this claim only."""
 
     word: Word
     mean: float
@@ -87,7 +87,7 @@ def estimate(differences: Sequence[float]) -> Estimate:
 
 
 def judge(cases: Sequence[Case]) -> list[Verdict]:
-    """Judge the claims of a study together.
+    """Decide the claims of a study together.
 
     Args:
         cases: every comparison of the study; leaving some out makes the correction weaker than it should be.

@@ -243,7 +243,7 @@ def test_a_dry_run_refuses_counts_of_other_questions(tmp_path: Path, small: Make
         explorer.score(["gsm8k:7"], [r"\boxed{1}"], ["1"])
         explorer.save(tmp_path / "other")
     setting = f"trainer.initial_exploration={tmp_path / 'other'}"
-    reason = "have ids such as 'gsm8k:7', those of this run like 'dialect0"
+    reason = "have ids such as 'gsm8k:7', and this run's like 'dialect0"
     assert_refused_alike(["--config", "toy", *small(tmp_path, setting)], reason)
 
 

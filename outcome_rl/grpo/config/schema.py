@@ -4,7 +4,7 @@ The `check` of a section refuses what is not set, and settings that exclude each
 engine or on the machine is checked when the run starts.
 
 Names follow verl where it has one (leaf names; the sections are flatter). The defaults are the paper's hyperparameters;
-`presets/toy.yaml` holds those of the toy task. `load.py` reads files and overrides.
+`presets/toy.yaml` holds the settings of the toy task. `load.py` reads files and overrides.
 """
 
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ class DataConfig:
         None, "Draw limited problems at random with this seed; null takes the first ones.", ge=0
     )
     empty_answers: Literal["refuse", "drop"] = setting(
-        "refuse", "Problems whose gold answer is empty: stop and name the first, or leave them out and say how many."
+        "refuse", "Problems whose gold answer is empty: stop and name the first, or drop them and log their number."
     )
     id_key: str = setting(
         "",
@@ -127,7 +127,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """Rewards of the user, in place of 1 for a correct response and 0 for another."""
+    """Rewards of the user; by default 1 for a correct response and 0 for another."""
 
     function: str = setting(
         "",
@@ -171,7 +171,7 @@ class RolloutConfig(SamplingConfig):
     )
     servers: list[str] = setting(
         [],
-        "Addresses (http://host:port) of vLLM servers that sample in place of an engine of this machine; needs "
+        "Addresses (http://host:port) of vLLM servers that sample instead of an engine on this machine; needs "
         "engine=vllm. The environment variable VLLM_API_KEY holds their key.",
         affects_results=False,
     )
@@ -195,7 +195,7 @@ class RolloutConfig(SamplingConfig):
     )
     merge_adapters: bool = setting(
         True,
-        "With LoRA, send vLLM whole weights with the adapters merged; false sends the adapters alone, which vLLM's "
+        "With LoRA, send vLLM whole weights with the adapters merged; false sends only the adapters, which vLLM's "
         "runtime LoRA then adds at each token.",
     )
     overlap: int = setting(
@@ -354,10 +354,10 @@ class ActorConfig:
 
 @dataclass(frozen=True)
 class FilterGroupsConfig:
-    """DAPO's dynamic sampling (arXiv:2503.14476); `rollout/collector.py` says what differs."""
+    """DAPO's dynamic sampling (arXiv:2503.14476); `rollout/collector.py` documents the differences."""
 
     enable: bool = setting(
-        False, "Sample until data.train_batch_size questions have a gradient, and learn from these alone."
+        False, "Sample until data.train_batch_size questions have a gradient, and learn only from these."
     )
     max_num_gen_batches: int = setting(
         10,
@@ -385,7 +385,7 @@ class AlgorithmConfig:
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """Length, seed, records and checkpoints of the run. Its folder is default_local_dir/experiment_name."""
+    """Length, seed, files and checkpoints of the run. Its folder is default_local_dir/experiment_name."""
 
     experiment_name: str = setting("", "Name of the run and of its folder.", affects_results=False)
     default_local_dir: str = setting("runs", "Folder that holds the folders of runs.", affects_results=False)

@@ -92,7 +92,7 @@ def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tup
 
 
 def set_name(sources: Sequence[str]) -> str:
-    """Return the name under which records list the problems of these sources."""
+    """Return the name of the problems of these sources in the run's files."""
     return "+".join(Path(source.removesuffix(".gz")).stem for source in sources)
 
 

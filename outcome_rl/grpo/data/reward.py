@@ -1,4 +1,4 @@
-"""The user's reward function, which shapes advantages; outcomes still follow from the answers alone."""
+"""The user's reward function, which shapes advantages; outcomes still follow only from the answers."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

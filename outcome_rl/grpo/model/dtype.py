@@ -1,4 +1,4 @@
-"""The data type that `model.dtype` stands for on this machine."""
+"""Choice of the data type for `model.dtype` on this machine."""
 
 import logging
 from dataclasses import replace
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def with_dtype(config: ModelConfig, saved: DType | None = None) -> ModelConfig:
-    """Return the section with a data type in place of "auto", and log how it was chosen.
+    """Return the section with a data type instead of "auto", and log how it was chosen.
 
     Args:
         config: the section of a run.

@@ -60,7 +60,7 @@ def load_adapters(adapters: Any, folder: Path) -> None:
     saved, own = load_peft_weights(str(folder), device="cpu"), get_peft_model_state_dict(adapters)
     if saved.keys() != own.keys():
         names = ", ".join(sorted(saved.keys() ^ own.keys()))
-        raise ValueError(f"{folder} must hold the tensors of the adapters; these are in one of the two alone: {names}")
+        raise ValueError(f"{folder} must hold the tensors of the adapters; these are in only one of the two: {names}")
     set_peft_model_state_dict(adapters, saved)
 
 

@@ -4,7 +4,7 @@
                         T P a b b b
                         T Q c c . .
 
-Everything that works on one token at a time (embedding, projections, norms) takes the packed row. Attention alone looks
+Everything that works on one token at a time (embedding, projections, norms) takes the packed row. Only attention looks
 at other tokens; it gathers keys and values into sequences, each response behind its prompt. The last token of a
 response predicts nothing, so it is not in the row.
 
@@ -84,7 +84,7 @@ class RaggedSequences(NamedTuple):
 class PaddedSequences(NamedTuple):
     """Queries and keys of P sequences, padded on the right to L, for `scaled_dot_product_attention`.
 
-    All begin with at least L - Q tokens of earlier sequences, so the queries are those of the last Q positions.
+    All begin with at least L - Q tokens of earlier sequences, so the queries are at the last Q positions.
     """
 
     queries_PQ: Tensor  # the token in each slot
@@ -152,7 +152,7 @@ def pack(plan: PackingPlan, rows: Sequence[int], layout: Layout) -> PackedBatch:
 
 
 def _ragged(tokens_SL: Tensor, lengths_S: Tensor, shared_S: Tensor) -> tuple[RaggedSequences, Tensor]:
-    """Lay out the sequences that have tokens of their own; return them, and the slots of all tokens."""
+    """Lay out the sequences that have unshared tokens; return them, and the slots of all tokens."""
     computed = lengths_S > shared_S
     tokens_PL, lengths_P, own_P = tokens_SL[computed], lengths_S[computed], (lengths_S - shared_S)[computed]
     inside_PL = torch.arange(tokens_PL.shape[1]) < lengths_P[:, None]
@@ -164,7 +164,7 @@ def _ragged(tokens_SL: Tensor, lengths_S: Tensor, shared_S: Tensor) -> tuple[Rag
 def _padded(
     tokens_SL: Tensor, lengths_S: Tensor, shared_S: Tensor, *, cut: bool
 ) -> tuple[list[PaddedSequences], Tensor]:
-    """Lay out the sequences that have tokens of their own; return them, and the slots of all tokens."""
+    """Lay out the sequences that have unshared tokens; return them, and the slots of all tokens."""
     starts_S, slot, parts = torch.empty_like(shared_S), 0, []
     for sequences_P in _alike(lengths_S, shared_S) if cut else [(lengths_S > shared_S).nonzero()[:, 0]]:
         length = int(lengths_S[sequences_P].max())
@@ -179,7 +179,7 @@ def _padded(
 
 
 def _alike(lengths_S: Tensor, shared_S: Tensor) -> list[Tensor]:
-    """Split the sequences that have tokens of their own into at most two parts.
+    """Split the sequences that have unshared tokens into at most two parts.
 
     The split minimises the number of attention pairs.
 

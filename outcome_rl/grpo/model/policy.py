@@ -24,7 +24,7 @@ from outcome_rl.toy import policy_dir
 class Policy:
     """A model and its tokenizer.
 
-    Dropout stays off: the log-probabilities of the update must be those of the policy that sampled.
+    Dropout stays off: the update must compute the log-probabilities of the policy that sampled.
     """
 
     def __init__(self, model: Any, tokenizer: Any, adapters: Any = None) -> None:
@@ -187,7 +187,7 @@ class Policy:
         return take_rows(hidden_UH, batch.states_M)
 
     def save(self, folder: Path) -> None:
-        """Write model and tokenizer as a Hugging Face folder, adapters merged, and adapters alone in `adapter/`."""
+        """Write model and tokenizer as a Hugging Face folder with merged adapters, and the adapters in `adapter/`."""
         # transformers lets only rank zero write; here every process that calls does.
         self.model.should_save_on_this_rank = lambda is_main_process: is_main_process
         state = None if self.adapters is None else merged_state_dict(self.model)
@@ -228,7 +228,7 @@ class Policy:
 
     def _hidden(self, **inputs: Any) -> Tensor:
         # transformers checkpoints activations only in training mode, in which generation would lose its cache and the
-        # update would get dropout. So the mode is set for the layers alone, without their submodules.
+        # update would get dropout. So the mode is set only for the layers, not for their submodules.
         layers = self.layers if torch.is_grad_enabled() else []
         for layer in layers:
             layer.training = layer.gradient_checkpointing
@@ -260,24 +260,23 @@ class Policy:
         if not unchanged or not (received[0].float() - hidden).abs().max() <= 1e-2 * hidden.abs().max():
             raise ValueError(
                 f"{type(self.model).__name__} changes its logits after the lm_head (soft-capping or scaling) or its "
-                "hidden states before, so a loss from hidden states would train another policy than the one that "
-                "samples; train it in a loop of your own with outcome_rl.policy_loss on its logits"
+                "hidden states before, so a loss from hidden states would not match the sampling policy; use "
+                "outcome_rl.policy_loss on its logits in your own loop"
             )
 
     @torch.no_grad()
     def _check_packing(self) -> None:
-        """Check that two sequences in one row do not see each other: state-space layers, for example, would carry the
-        first into the second.
+        """Check that two sequences in one row do not see each other, as they would in state-space layers.
 
-        Nothing of the second may then depend on the first, not even by rounding. Against a pass of its own it is
-        compared loosely, because sums in another order can move a model in bfloat16 by some per cent.
+        The outputs of the second must be bit-identical for every first sequence. The comparison with an unpacked pass
+        has a tolerance, because sums in another order can change a bfloat16 model's outputs by some per cent.
         """
         vocab = self.head_weight.shape[0]
         first, other, second = ((torch.arange(18) + vocab // 2) % vocab).view(3, 6).tolist()
-        packed, beside_other = (self._packed_after(before, second) for before in (first, other))
+        packed, after_other = (self._packed_after(before, second) for before in (first, other))
         ids_SL = torch.tensor([second], device=self.device)
-        alone = self.hidden(ids_SL, torch.ones_like(ids_SL))[0].float()
-        if not torch.equal(packed, beside_other) or not (packed - alone).norm() <= 0.2 * alone.norm():
+        unpacked = self.hidden(ids_SL, torch.ones_like(ids_SL))[0].float()
+        if not torch.equal(packed, after_other) or not (packed - unpacked).norm() <= 0.2 * unpacked.norm():
             raise ValueError(
                 f"{type(self.model).__name__} does not keep packed sequences apart; set model.use_remove_padding=false"
             )
@@ -291,7 +290,7 @@ class Policy:
 
 
 def model_path(config: ModelConfig) -> str:
-    """Return the folder or the hub name that `model.path` stands for.
+    """Resolve `model.path` to a folder or a hub name.
 
     Raises:
         ValueError: it is empty, or names a local folder that does not exist.

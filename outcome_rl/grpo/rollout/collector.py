@@ -26,7 +26,7 @@ from outcome_rl.outcomes.answer_mask import answer_spans
 class Collected(NamedTuple):
     """The samples of one update."""
 
-    samples: list[Sample]  # N, those of several batches one after another
+    samples: list[Sample]  # N, of several batches one after another
     batch: list[Sample]  # the samples of the groups that the update learns from
     num_batches: int  # drawn from the data
     metrics: dict[str, float]

@@ -117,7 +117,7 @@ class _TokenStream:
         return logits_GV
 
     def keep(self, rows: Tensor) -> None:
-        """Continue with these sequences alone."""
+        """Continue only with these sequences."""
         self.branches_S = self.branches_S[rows]
         self._split()
 

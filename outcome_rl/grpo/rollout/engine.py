@@ -28,7 +28,7 @@ class RolloutEngine(ABC):
 
     samples_policy: ClassVar[bool] = False
     """Whether it samples with the trained weights themselves, in the trainer's process: log-probabilities are then the
-    policy's own, and sampling needs memory beside training."""
+    policy's own, and sampling needs memory in addition to training."""
     overlaps: ClassVar[bool] = False
     """Whether `start` returns at once, so that the policy can be updated meanwhile (`rollout.overlap`)."""
     returns_support: ClassVar[bool] = False
@@ -59,7 +59,7 @@ class RolloutEngine(ABC):
 
     @classmethod
     def memory(cls, config: TrainConfig) -> str:
-        """Describe the memory that it takes beside the trainer's, for `--dry-run`; empty for none."""
+        """Describe the memory that it takes in addition to the trainer's, for `--dry-run`; empty for none."""
         return ""
 
     @abstractmethod
@@ -133,7 +133,7 @@ def check_engine(config: TrainConfig) -> type[RolloutEngine]:
             rollout.keeps_support and not engine.returns_support
         ),
         f"{name} cannot sample on rollout.servers": bool(rollout.servers) and not engine.uses_servers,
-        f"rollout.merge_adapters=false sends LoRA adapters alone, which {name} cannot take": (
+        f"rollout.merge_adapters=false sends only LoRA adapters, which {name} cannot take": (
             not rollout.merge_adapters and not engine.takes_adapters
         ),
         f"{name} with {distributed.world_size()} processes needs a GPU for each": (

@@ -26,7 +26,7 @@ def vllm_requests(
         "top_k": sampling.top_k,
         "max_tokens": max_tokens,
         "stop_token_ids": policy.end_token_ids,
-        "logprobs": 0,  # log-probabilities of the sampled token alone
+        "logprobs": 0,  # log-probabilities of only the sampled token
     }
     repeated = [prompt for prompt in map(list, prompts) for _ in range(sampling.n)]
     return repeated, [common | {"seed": own_seed} for own_seed in sample_seeds(prompts, sampling.n, seed)]

@@ -99,7 +99,7 @@ class VllmEngine(RolloutEngine):
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         if policy.device.type == "cuda":
-            # Handles to GPU memory are pickled, for sockets in a folder of this user alone.
+            # Handles to GPU memory are pickled, for sockets in a folder that only this user can read.
             os.environ.setdefault("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
         from vllm import LLM
         from vllm.platforms import current_platform
@@ -203,7 +203,7 @@ class VllmEngine(RolloutEngine):
         self._llm.wake_up(tags=["scheduling"])
 
     def _send(self) -> None:
-        """Give vLLM the weights of the policy: all of them, or the adapters alone."""
+        """Give vLLM the weights of the policy: all of them, or only the adapters."""
         if not self._sends_adapters:
             self._sender.send_weights()
             return

@@ -19,7 +19,7 @@ def start_reaper(folder: str) -> "subprocess.Popen[bytes]":
 
     When its standard input ends, it kills the processes marked with `folder` and deletes the folder.
     """
-    # In a session of its own, a signal to the trainer's process group does not reach it.
+    # In a separate session, a signal to the trainer's process group does not reach it.
     return subprocess.Popen([sys.executable, "-P", __file__, folder], stdin=subprocess.PIPE, start_new_session=True)
 
 

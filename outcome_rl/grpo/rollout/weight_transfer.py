@@ -1,7 +1,7 @@
 """Weights of a policy on their way into vLLM, through its weight-transfer API: init, start, update, finish.
 
     ipc     trainer and engine share a GPU: handles to GPU memory, through a buffer of bounded size
-    nccl    the engines have GPUs of their own
+    nccl    the engines have separate GPUs
     file    no GPU: a file in shared memory, mapped by both sides; vLLM has no such backend, so it is registered here
 
 Trainer and vLLM's workers import this module; vLLM's own two backends are untested so far.
@@ -196,7 +196,7 @@ def open_sender(
         case "ipc":
             from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
-            init = IPCTrainerInitInfo(rank=0, packed=True)  # every process sends to an engine of its own
+            init = IPCTrainerInitInfo(rank=0, packed=True)  # each process sends to its own engine
         case "nccl":
             from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
             from vllm.utils.network_utils import get_ip, get_open_port

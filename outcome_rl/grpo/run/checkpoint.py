@@ -30,12 +30,12 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.run_log import has_rows
 from outcome_rl.settings import settings_of
 
-CHECKPOINTS = "checkpoints"  # folder in that of the run
+CHECKPOINTS = "checkpoints"  # subfolder of the run's folder
 _NAME = re.compile(r"global_step_(\d+)")
 
 
 def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: int, best: Iterable[int] = ()) -> Path:
-    """Write a checkpoint atomically, then remove all but the newest `keep` and those of the best steps.
+    """Write a checkpoint atomically, then remove all but the newest `keep` and the best steps'.
 
     Args:
         root: the run's folder of checkpoints.
@@ -67,7 +67,7 @@ def write_checkpoint(root: Path, step: int, fill: Callable[[Path], None], keep: 
 
 
 def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
-    """Write `best.json`, which tells users the best step of each metric, from metric -> (step, value)."""
+    """Write `best.json`, with the best step of each metric, from metric -> (step, value)."""
     entries = {
         name: {"checkpoint": f"global_step_{step}", "step": step, "value": value}
         for name, (step, value) in best.items()

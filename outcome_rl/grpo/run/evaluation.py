@@ -27,14 +27,14 @@ class EvaluationPlan:
     All are due before the first and after the last step, validation sets also every `test_freq` steps.
 
     Attributes:
-        validation, test: one set for each source, so that each has its own figures.
+        validation, test: one set for each source, so that each has its own metrics.
     """
 
     def __init__(self, config: TrainConfig, tokenizer: Any) -> None:
         """Read the sets.
 
         Raises:
-            FileNotFoundError, ValueError: bad data, or two different sources with the same name in the records.
+            FileNotFoundError, ValueError: bad data, or two different sources with the same name in the run's files.
         """
         data, self.test_freq = config.data, config.trainer.test_freq
         self.validation, self.test = (
@@ -92,10 +92,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Sample `sampling.n` responses to every problem and summarise their outcomes, without counting them.
 
-    All processes must call it. The seed is the run's, not the step's: evaluations of a run differ by the policy alone.
+    All processes must call it. The seed is the run's, not the step's: evaluations of a run differ only by the policy.
 
     Returns:
-        A row of `evaluations.jsonl` without its step: `dataset`, the figures of `SampleSummary`, the number of
+        A row of `evaluations.jsonl` without its step: `dataset`, the metrics of `SampleSummary`, the number of
         `unresolved` comparisons, `time/evaluate_s`.
     """
     start = time.perf_counter()
@@ -135,7 +135,7 @@ def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
 
 
 def watched_set(macro: str, sources: Sequence[str]) -> str | None:
-    """Return the data set in the records that stands for some sources: their average `macro`, or the only one."""
+    """Return the data set in the run's files that represents some sources: their average `macro`, or the only one."""
     names = {set_name([source]) for source in sources}
     return macro if len(names) > 1 else next(iter(names), None)
 
@@ -147,7 +147,7 @@ def best_steps(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, float]
         rows: rows of `evaluations.jsonl` of one data set; the base policy, step 0, is left out.
 
     Returns:
-        Figure -> (step, value), such as `{"pass@1": (25, 0.61), "pass@32": (50, 0.86)}`.
+        Metric -> (step, value), such as `{"pass@1": (25, 0.61), "pass@32": (50, 0.86)}`.
     """
     best: dict[str, tuple[int, float]] = {}
     for row in rows:

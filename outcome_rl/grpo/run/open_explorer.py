@@ -23,7 +23,7 @@ def new_explorer(config: TrainConfig, train_set: ProblemSet) -> Explorer:
         explorer.close()
         raise ValueError(
             f"trainer.initial_exploration={folder} must hold counts of questions in data.train_files; its {len(known)} "
-            f"questions have ids such as {next(iter(known))!r}, those of this run like {first.id!r}, from "
+            f"questions have ids such as {next(iter(known))!r}, and this run's like {first.id!r}, from "
             f"{train_set.id_source}. Set data.id_key, or leave it out"
         )
     explorer.id_source = explorer.id_source or train_set.id_source

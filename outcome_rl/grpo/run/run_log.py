@@ -91,7 +91,7 @@ def _rows_until(path: Path, last_step: int) -> Iterator[dict[str, Any]]:
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """Flatten the numbers of a row; those of an evaluation get the name of the data set as prefix."""
+    """Flatten the numbers of a row; in an evaluation, prefix them with the name of the data set."""
     prefix = f"{row['dataset']}/" if "dataset" in row else ""
     numbers = {}
     for name, value in row.items():

@@ -56,7 +56,7 @@ class UpdateBatch:
         Args:
             batch: with the `rollout.n` responses to a question side by side.
             config: the run's settings.
-            policy: it says how it takes packed rows.
+            policy: determines the layout of packed rows.
             every_token: compute all trained tokens, such as for their entropies.
         """
         self.batch = batch

@@ -45,7 +45,7 @@ class UpdateTotals:
             self._add_mismatch(output.logps if old_logps_M is None else old_logps_M, micro_batch.engine_logps_M)
 
     def _add_mismatch(self, logps_M: Tensor, engine_logps_M: Tensor) -> None:
-        """Compare the policy's log-probabilities lp of sampled tokens with mu, those of the engine."""
+        """Compare the policy's log-probabilities lp of sampled tokens with the engine's, mu."""
         difference_M = (logps_M.detach() - engine_logps_M).double()
         ratio_M, distance_M = difference_M.exp(), difference_M.abs()
         cap = torch.inf if self.importance_cap is None else self.importance_cap
@@ -55,7 +55,7 @@ class UpdateTotals:
         self.largest_mismatch = torch.maximum(self.largest_mismatch, distance_M.max()[None])
 
     def add_update(self, loss: Tensor, grad_norm: Tensor) -> None:
-        """Count an optimizer step; both values are those of all processes."""
+        """Count an optimizer step; both values cover all processes."""
         self.updates += torch.stack([part.double() for part in (torch.ones_like(loss), loss, grad_norm)])
 
     def all_reduce_(self) -> None:

@@ -184,7 +184,7 @@ class Updater:
     def _rollout_weights(self, hidden_MH: Tensor, micro_batch: MicroBatch) -> Tensor | None:
         """Return truncated importance weights (M,) between policy and engine; None without a cap.
 
-        Without old log-probabilities, those of the policy cost one more matrix product with the head.
+        Without old log-probabilities, computing the policy's costs one more matrix product with the head.
         """
         cap, engine_logps_M = self.config.rollout.importance_cap, micro_batch.engine_logps_M
         if cap is None or engine_logps_M is None:

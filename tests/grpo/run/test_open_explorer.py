@@ -41,7 +41,7 @@ def test_the_origin_of_saved_ids_stays(small_config: MakeConfig, tmp_path: Path)
 
 def test_counts_that_no_question_would_find_are_refused(small_config: MakeConfig, tmp_path: Path) -> None:
     config = small_config(tmp_path, saved(tmp_path / "other", ["gsm8k:7", "gsm8k:8"]))
-    message = r"its 2 questions have ids such as 'gsm8k:7', those of this run like 'a', from the column 'id'"
+    message = r"its 2 questions have ids such as 'gsm8k:7', and this run's like 'a', from the column 'id'"
     with pytest.raises(ValueError, match=message):
         new_explorer(config, PROBLEMS)
     with load_explorer(config) as explorer:  # what a checkpoint replaces

@@ -6,7 +6,7 @@ PRESETS = Path(__file__).parent
 
 
 def preset_names() -> list[str]:
-    """Return the names that `--config` takes in place of a file."""
+    """Return the names that `--config` takes instead of a file."""
     return sorted(path.relative_to(PRESETS).with_suffix("").as_posix() for path in PRESETS.rglob("*.yaml"))
 
 
