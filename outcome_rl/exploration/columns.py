@@ -1,4 +1,4 @@
-"""Columns of a batch: their checks, the rows of its groups, their way to a device, and one result for all ranks.
+"""Columns of a batch: checks, rows by group, the copy to a device, and one result for all ranks.
 
 Shapes: N responses in groups; B groups of equal size n.
 """
@@ -80,23 +80,23 @@ def verdicts_of(correct: Tensor | Sequence[bool], n: int) -> Tensor:
 
 
 def from_rank_zero(call: Callable[[], T], inputs: object, group: dist.ProcessGroup) -> T:
-    """Return on every rank what a call returns on rank zero, or raise what it raises there.
+    """Run a call on rank zero and broadcast its result, or re-raise its exception on every rank.
 
     Raises:
-        ValueError: the ranks came with different inputs.
+        ValueError: the ranks have different inputs.
     """
     digests: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(digests, blake2b(repr(inputs).encode("utf-8", "surrogatepass")).hexdigest(), group=group)
     if len(set(digests)) > 1:
         raise ValueError(
-            "all ranks of the process group must score the same responses, but they came with different ones; gather "
+            "all ranks of the process group must score the same responses, but they have different ones; gather "
             "the questions, responses, golds and rewards of all ranks first, by all_gather_object"
         )
     found: list[Any] = [None]
     if dist.get_rank(group) == 0:
         try:
             found = [call()]
-        except Exception as error:  # noqa: BLE001 - the other ranks wait for it
+        except Exception as error:  # noqa: BLE001 - the other ranks wait for a broadcast
             portable = isinstance(error, TypeError | ValueError)
             found = [error if portable else RuntimeError(f"{type(error).__name__}: {error}")]
     dist.broadcast_object_list(found, src=dist.get_global_rank(group, 0), group=group)

@@ -48,8 +48,8 @@ class ExplorationConfig:
     )
     answer_mask_mode: AnswerMaskMode = setting(
         "policy",
-        "Answer tokens are kept out of the policy gradient (policy), of the bonus alone (bonus), of the whole loss and "
-        "its denominator (all), or of nothing (none).",
+        "Exclude answer tokens from the policy gradient (policy), only from the bonus (bonus), from the whole loss and "
+        "its denominator (all), or from nothing (none).",
     )
     outcome: str | Callable[..., Any] = setting(
         "math",
@@ -79,7 +79,7 @@ class ExplorationConfig:
     )
     gold_tolerance: bool = setting(
         True,
-        "Whether an answer that differs from the gold answer in rounding, labels or units alone is correct; outcomes "
+        "Whether an answer that differs from the gold answer only in rounding, labels or units is correct; outcomes "
         "stay strict.",
     )
 
@@ -102,7 +102,7 @@ class ExplorationConfig:
             )
 
     def _check_names(self) -> None:
-        """Check that the bonuses are known, with the nearest one in the error."""
+        """Check that the bonuses are known; the error suggests the nearest one."""
         for name in (one.strip() for one in self.bonus.split("+")):
             if ":" not in name and name not in BONUSES:
                 raise ValueError(
@@ -111,7 +111,7 @@ class ExplorationConfig:
                 )
 
     def matcher(self) -> OutcomeKind:
-        """Return what reads the outcomes with these settings, new: it knows no question yet.
+        """Return a new matcher with these settings, which has seen no question yet.
 
         Raises:
             TypeError, ValueError: a named function cannot be imported, or does not take two arguments.
@@ -161,7 +161,7 @@ class ExplorationConfig:
 
     @property
     def needs_rewards(self) -> bool:
-        """Return whether the advantages depend on rewards, which `majority` takes from the answers themselves."""
+        """Return whether the advantages depend on rewards; `majority` computes its rewards from the answers."""
         return parse_adv_estimator(self.adv_estimator)[0] not in WITHOUT_REWARDS
 
     @property
@@ -170,7 +170,7 @@ class ExplorationConfig:
         return self.rule().needs_correctness
 
 
-# Settings of version 0.2 that are gone, with the value under which they changed nothing.
+# Settings that version 0.2 had, with the value under which each had no effect.
 _REMOVED = {
     "exponent": 0.5,
     "only": "all",
@@ -183,7 +183,7 @@ _REMOVED = {
 
 
 def without_removed(settings: Mapping[str, Any], origin: object, prefix: str = "") -> dict[str, Any]:
-    """Drop the settings of version 0.2 that are gone, as saved states and configurations have them.
+    """Drop settings that only version 0.2 had from a saved state or configuration.
 
     Args:
         settings: name -> value, the names with this prefix.
@@ -191,7 +191,7 @@ def without_removed(settings: Mapping[str, Any], origin: object, prefix: str = "
         prefix: such as "exploration.".
 
     Raises:
-        ValueError: one of them changed something.
+        ValueError: one of them has a value that had an effect.
     """
     removed = {f"{prefix}{name}": value for name, value in _REMOVED.items()}
     for name in settings.keys() & removed.keys():

@@ -1,4 +1,4 @@
-"""The `Explorer`: from the responses of a step to advantages and bonuses, with all that a run remembers of outcomes."""
+"""The `Explorer`: computes advantages and bonuses from the responses of a step, and keeps the outcomes of a run."""
 
 import gc
 import json
@@ -46,13 +46,13 @@ class Explorer:
 
     Args:
         config: settings; None takes the defaults.
-        device: where the counts are kept and where the tensors of `Scored` are. With a GPU, `score` copies its columns
-            there once, computes there, and waits once for the values of the metrics, then in `Scored.host`.
+        device: device of the counts and of the tensors in `Scored`. With a GPU, `score` copies its columns there once,
+            computes there, and synchronises once to read the metrics; `Scored.host` has the values.
         process_group: processes that train together and all call `score` and `count` with the same responses. Rank zero
-            compares the answers, since a comparison may time out on one rank and not on another; all ranks get the same
-            result and keep the same counts. Outcome classes are on rank zero alone, so `seen`, `state_dict` and `save`
-            are called there. None: this process alone.
-        **settings: fields of `ExplorationConfig`, in place of those of `config`.
+            compares the answers, since a comparison may time out on one rank and not on another. All ranks get the same
+            result and keep the same counts. Only rank zero has the outcome classes, so call `seen`, `state_dict` and
+            `save` there. None: only this process.
+        **settings: fields of `ExplorationConfig`; they override `config`.
 
     Attributes:
         config: the settings.
@@ -93,7 +93,7 @@ class Explorer:
         self.batches = 0
         self.id_source = ""
         self.length_setting = ""
-        self._told_unmasked = self._told_unanswered = False
+        self._warned_unmasked = self._warned_unanswered = False
         self._lock = threading.RLock()
         self._num_counted = 0  # len(counts); reading it from a GPU would synchronise
 
@@ -113,9 +113,9 @@ class Explorer:
     ) -> Scored:
         """Classify N responses, compute their advantages and bonuses, and count them.
 
-        `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, or the result of another `adv_estimator`, and the
-        bonus of `group_advantages`, from the counts before this call: the responses of one call never see one another,
-        whatever groups they are in. A group in which no response has an answer gets no bonus, unless
+        The advantage is `A_i = (r_i - mean(r)) / (std(r) + eps)` within each group, or the result of another
+        `adv_estimator`. The bonus is that of `group_advantages`, computed from the counts before this call: responses
+        of one call do not affect one another's counts. A group in which no response has an answer gets no bonus, unless
         `no_answer="own_class"`. Threads may share an explorer: calls take turns.
 
         Args:
@@ -128,11 +128,10 @@ class Explorer:
             `Scored`, without gradient.
 
         Raises:
-            TypeError, ValueError: an argument has the wrong type, length or value, a question comes with another gold
-                than before, a group holds two questions, nothing tells which responses are correct although rewards or
-                bonus depend on it, an outcome function fails on all responses of its first batch, a bonus or advantage
-                is not finite, or the ranks of the process group came with different responses. The explorer is then as
-                it was before the call.
+            TypeError, ValueError: an argument has the wrong type, length or value; a question has another gold than
+                before; a group holds two questions; correctness is unknown although rewards or bonus depend on
+                it; an outcome function fails on all responses of its first batch; a bonus or advantage is not finite;
+                or the ranks of the process group have different responses. The explorer is then unchanged.
         """
         batch = Batch.of(question_ids, responses, golds, rewards, **columns)
         numbers, rule = self._numbers(batch), self.config.rule(scale)
@@ -143,8 +142,8 @@ class Explorer:
             self.batches += 1
             scored.solved.extend(map(self._questions.is_solved, batch.question_ids))
             scored.history.update(self._history(numbers.judged))
-        self._tell_unmasked(outcomes)
-        self._tell_unanswered(outcomes)
+        self._warn_unmasked(outcomes)
+        self._warn_unanswered(outcomes)
         return scored
 
     def count(
@@ -154,7 +153,7 @@ class Explorer:
         golds: Sequence[str] | None = None,
         rows: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Count responses that were sampled and are not scored, such as groups that a stack filters out before.
+        """Count responses that were sampled but are not scored, such as groups that a stack has filtered out.
 
         Args:
             question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
@@ -225,7 +224,7 @@ class Explorer:
         """Continue from a `state_dict`, on every rank.
 
         Raises:
-            ValueError: it was made under another outcome rule, or is damaged; this explorer is then as it was.
+            ValueError: it was made under another outcome rule, or is damaged; this explorer is then unchanged.
         """
         counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
         try:
@@ -255,7 +254,7 @@ class Explorer:
             raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the state of this moment into a folder atomically; an older folder of that name is replaced.
+        """Write the current state into a folder atomically, and replace an older folder of that name.
 
         Raises:
             RuntimeError: this is not rank zero of the process group.
@@ -283,7 +282,7 @@ class Explorer:
         process_group: dist.ProcessGroup | None = None,
         **settings: Any,
     ) -> Self:
-        """Make an explorer that continues from a folder that `save` wrote, in this stack or another.
+        """Load an explorer from a folder that `save` wrote, in this stack or another.
 
         Args:
             folder: the folder.
@@ -326,7 +325,7 @@ class Explorer:
         """Record where the question ids come from, such as "the column 'id'"; it is saved with the state.
 
         Raises:
-            ValueError: the saved counts were made under ids from elsewhere, so that they would never be found again.
+            ValueError: the saved counts have ids from another source, so no question would match them.
         """
         if self.id_source not in ("", source):
             raise ValueError(
@@ -349,7 +348,7 @@ class Explorer:
         return f"Explorer({self.config}, {len(self._questions)} questions, {self.counts})"
 
     def _numbers(self, batch: Batch) -> "_Numbers":
-        """Check the columns of numbers and the groups, and that everything is there which the settings need.
+        """Check the columns of numbers and the groups, and that no column which the settings need is missing.
 
         Raises:
             TypeError, ValueError: as for `score`.
@@ -364,7 +363,7 @@ class Explorer:
         if not judged and (not rewarded or self.config.needs_correctness):
             needs = f"bonus={self.config.bonus!r}" if rewarded else "adv_estimator without rewards"
             raise ValueError(
-                f"golds or correct must tell which responses are correct, which {needs} requires; got neither. Pass "
+                f"golds or correct must be given, because {needs} requires correctness labels; got neither. Pass "
                 "one of them, or rewards and zero_when_all_correct=False"
             )
         N = len(batch)
@@ -377,7 +376,7 @@ class Explorer:
         )
 
     def _scored(self, batch: Batch, numbers: "_Numbers", outcomes: Outcomes, rule: GroupRule) -> Scored:
-        """Compute advantages and bonuses, and count the outcomes, last where a function of the user may fail."""
+        """Compute advantages and bonuses, and count the outcomes; count last if a user's function may fail."""
         correct = torch.from_numpy(outcomes.correct) if numbers.correct is None else numbers.correct
         order, shapes = rows_by_size(numbers.groups)
         questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(
@@ -394,7 +393,7 @@ class Explorer:
         )
         advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
         counts_N = torch.empty_like(keys_N)
-        # Groups of several sizes are counted together, so that none sees the samples of another group.
+        # Groups of several sizes are counted after all of them are scored, so that no group sees the others' samples.
         counts_here = len(shapes) == 1 and not rule.may_refuse
         for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
             rows_Bn = rows_N.view(shape)
@@ -436,7 +435,7 @@ class Explorer:
         return scored
 
     def _check_finite(self, scored: Scored) -> None:
-        """Refuse what a registered function may have computed; the tensors are on the host."""
+        """Refuse values of a registered function that are not finite; the tensors are on the host."""
         for setting, values_N in (("adv_estimator", scored.advantages), ("bonus", scored.bonuses)):
             if not values_N.isfinite().all():
                 raise ValueError(
@@ -444,23 +443,23 @@ class Explorer:
                     f"{int((~values_N.isfinite()).sum())} of {len(values_N)} that are not"
                 )
 
-    def _tell_unmasked(self, outcomes: Outcomes) -> None:
-        """Say once that no token is masked, where the outcomes have no span."""
-        if self._told_unmasked or self.matcher.gives_spans or not self.config.explores:
+    def _warn_unmasked(self, outcomes: Outcomes) -> None:
+        """Warn once that no token is masked, if the outcomes have no span."""
+        if self._warned_unmasked or self.matcher.gives_spans or not self.config.explores:
             return
         mode = self.config.answer_mask_mode
         if mode != "none" and any(answer is not None and not answer.end for answer in outcomes.answers):
-            self._told_unmasked = True
+            self._warned_unmasked = True
             warnings.warn(
                 f"answer_mask_mode={mode} masks nothing where the outcome function gives no span, so the bonus reaches "
                 "the tokens that spell the outcome. Return Outcome(value, start, end) to mask them.",
                 stacklevel=3,
             )
 
-    def _tell_unanswered(self, outcomes: Outcomes) -> None:
-        """Say once that no response of a batch has an answer."""
-        if not self._told_unanswered and all(answer is None for answer in outcomes.answers):
-            self._told_unanswered = True
+    def _warn_unanswered(self, outcomes: Outcomes) -> None:
+        """Warn once that no response of a batch has an answer."""
+        if not self._warned_unanswered and all(answer is None for answer in outcomes.answers):
+            self._warned_unanswered = True
             limit = f" ({self.length_setting})" if self.length_setting else ""
             warnings.warn(
                 "no response of a batch has an answer, so none is correct and none gets a bonus. Are they cut off at "
@@ -470,7 +469,7 @@ class Explorer:
             )
 
     def _classify(self, batch: Batch, numbers: "_Numbers | None" = None) -> Outcomes:
-        """Return the outcomes, which rank zero reads; all columns must be equal on all ranks."""
+        """Return the outcomes, which rank zero classifies; all columns must be equal on all ranks."""
         call = partial(self.matcher.classify, batch, limit_s=self.config.grading_limit_s)
         if self.process_group is None:
             return call()
@@ -481,7 +480,7 @@ class Explorer:
         return from_rank_zero(call, inputs, self.process_group)
 
     def _remember(self, question_ids: Sequence[str], correct_N: Tensor, keys_N: Tensor, counts_N: Tensor) -> None:
-        """Note the solved questions, and the outcomes that are new: their counts before the batch are 0."""
+        """Update the solved questions, and the number of outcomes by those whose count before the batch is 0."""
         rows = zip(question_ids, keys_N.tolist(), counts_N.tolist(), strict=True)
         new = {(question_id, key) for question_id, key, count in rows if count == 0}
         self._questions.add(zip(question_ids, correct_N.tolist(), strict=True))
@@ -489,14 +488,14 @@ class Explorer:
         self._num_counted += len(new)
 
     def _history(self, judged: bool) -> dict[str, float]:
-        """Metrics of everything sampled so far."""
+        """Return metrics of everything sampled so far."""
         return {"exploration/counted_outcomes": float(self._num_counted), **self._questions.metrics(judged=judged)}
 
     def _check_rank_zero(self, name: str) -> None:
         if self.process_group is not None and dist.get_rank(self.process_group) != 0:
             raise RuntimeError(
-                f"Explorer.{name} must be called on rank zero of the process group, which alone has the outcome "
-                f"classes; this is rank {dist.get_rank(self.process_group)}"
+                f"Explorer.{name} must be called on rank zero of the process group, because only rank zero has the "
+                f"outcome classes; this is rank {dist.get_rank(self.process_group)}"
             )
 
 
@@ -512,7 +511,7 @@ class _Numbers(NamedTuple):
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Pause the search for cycles: while millions of objects are made, it takes most of the time and finds none."""
+    """Pause garbage collection: while millions of objects are created, it takes most of the time and frees none."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -46,7 +46,7 @@ class Questions:
         return MappingProxyType({question_id: question.solved for question_id, question in self._of.items()})
 
     def add(self, rows: Iterable[tuple[str, bool]]) -> None:
-        """Note sampled responses, as pairs of a question's id and whether the response is correct."""
+        """Add sampled responses, as pairs of a question's id and whether the response is correct."""
         for question_id, correct in rows:
             question = self._of.get(question_id)
             if question is None:
@@ -57,7 +57,7 @@ class Questions:
                 self._answers_solved += question.answers
 
     def add_answers(self, question_ids: Iterable[str]) -> None:
-        """Note answers that are new, by the ids of their questions, which `add` has seen."""
+        """Add new answers, by the ids of their questions; call `add` for these questions first."""
         for question_id in question_ids:
             question = self._of[question_id]
             question.answers += 1

@@ -22,10 +22,10 @@ from outcome_rl_kernels.loss.types import AnswerMaskMode
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """N scored responses, in the order in which they came; tensors are on the explorer's device, without gradient."""
+    """N scored responses, in their original order; tensors are on the explorer's device, without gradient."""
 
-    correct: Tensor  # (N,) bool; False throughout where neither golds nor correct were given
-    rewards: Tensor  # (N,) float32, or the floating dtype they came in
+    correct: Tensor  # (N,) bool; all False if neither golds nor `correct` are given
+    rewards: Tensor  # (N,) float32, or the floating dtype of the input
     keys: Tensor  # (N,) int64 outcome keys; NO_ANSWER = 0 without an answer
     counts: Tensor  # (N,) int64, how often the outcome was sampled for the question before this batch
     advantages: Tensor  # (N,), reward part, in the dtype of the rewards
@@ -34,13 +34,13 @@ class Scored:
     answers: list[Answer | None]  # N final answers with their character spans
     solved: list[bool]  # N, whether the response's question was answered correctly so far, this batch included
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
-    judged: bool  # whether correctness is known, from golds or verdicts
-    unresolved: int  # comparisons that timed out, failed or were cut, or responses on which the function failed
+    judged: bool  # whether correctness is known, from golds or `correct`
+    unresolved: int  # comparisons that failed, timed out or were not started in time, or failed function calls
     history: dict[str, float]  # metrics of everything sampled so far, this batch included
 
     @cached_property
     def host(self) -> "Scored":
-        """The same with tensors in host memory; those of a GPU come in one copy, for which the host waits."""
+        """The same with tensors in host memory; tensors on a GPU are copied in one transfer, which synchronises."""
         if self.keys.device.type == "cpu":
             return self
         found = move([getattr(self, name) for name in _COLUMNS], torch.device("cpu"))
@@ -62,7 +62,7 @@ class Scored:
         | `outcomes/distinct_in_group_once_solved` * | the same over groups of questions ever solved, if there are any |
         | `outcomes/distinct_in_group_never_solved` * | the same over questions never solved so far, if there are any |
         | `outcomes/no_answer_rate` | responses without an answer / responses |
-        | `outcomes/unresolved` | comparisons and outcome functions that timed out, failed or were cut |
+        | `outcomes/unresolved` | comparisons and outcome functions that failed, timed out or were not started in time |
         | `exploration/bonus_mean` | bonus times coefficient, mean over responses |
         | `exploration/bonus_abs_mean` | its absolute value, mean over responses |
         | `exploration/new_outcome_rate` | responses whose answer was never sampled before this batch / responses |
@@ -128,9 +128,9 @@ class Scored:
         return answer_mask(tokenizer, completion_ids, self.answers)
 
     def token_advantages(self, answer_mask: Tensor) -> Tensor:
-        """Spread advantages and bonuses over the tokens, for a stack that has a policy loss of its own.
+        """Spread advantages and bonuses over the tokens, for a stack with a custom policy loss.
 
-        `advantages + bonuses` on every token but those of the answer, where `answer_mask_mode="policy"` has 0 and
+        Every token gets `advantages + bonuses`, except answer tokens, where `answer_mask_mode="policy"` has 0 and
         "bonus" has `advantages`. Under "all" the stack must also drop these tokens from its loss.
 
         Args:
@@ -145,7 +145,7 @@ class Scored:
         return (advantages_N1 + bonuses_N1).masked_fill(answer_mask & (self.answer_mask_mode == "policy"), 0.0)
 
     def select(self, rows: Sequence[int]) -> "Scored":
-        """Return some of the responses, in the given order; `metrics` are then those of the selection."""
+        """Return some of the responses, in the given order; `metrics` then describe the selection."""
         index = torch.as_tensor(rows, dtype=torch.int64)
         columns: dict[str, Any] = {name: getattr(self, name)[index.to(self.keys.device)] for name in _COLUMNS}
         answers, solved = ([each[row] for row in index.tolist()] for each in (self.answers, self.solved))

@@ -1,4 +1,4 @@
-"""Rules that all plug-ins share: which mask modes a stack can take, and what is correct without gold answers."""
+"""Rules that all plug-ins share: supported mask modes, and correctness without gold answers."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from outcome_rl_kernels.loss.types import AnswerMaskMode
 
 
 def check_mask_mode(mode: AnswerMaskMode, stack: str) -> None:
-    """Check the mask mode for a stack that takes advantages per token and has a loss of its own.
+    """Check the mask mode for a stack that takes one advantage per token and computes its loss itself.
 
     Raises:
         ValueError: it is "all": advantages cannot take tokens out of a denominator.
@@ -25,7 +25,7 @@ def check_mask_mode(mode: AnswerMaskMode, stack: str) -> None:
 
 
 def score(explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "std") -> Scored:
-    """Score and count the batch of a stack, whose rewards tell which responses are correct where nothing else does.
+    """Score and count the batch of a stack; without golds its rewards decide which responses are correct.
 
     Args:
         explorer: counts and outcome classes, kept over training.

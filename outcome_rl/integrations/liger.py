@@ -18,12 +18,12 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
     The loss and its gradients are Liger's. Differences from Liger: advantages may be per token; the weight's gradient
     is summed in float32 before it is rounded to the weight's dtype (Liger adds rounded parts, one per sequence); the
     backward pass does not wait for the GPU; there are three matrix products instead of four and none for tokens without
-    a gradient. The clip metric also counts ratios that `delta` bounds, and for "cispo" those of tokens with a negative
-    advantage.
+    a gradient. The clip metric also counts ratios that `delta` bounds, and for "cispo" ratios of tokens with a
+    negative advantage.
 
     Args:
         beta: coefficient of the KL term (k3).
-        compiled, chunk_size: taken and without effect; the loss needs no compiler and cuts chunks by itself.
+        compiled, chunk_size: accepted without effect; the loss needs no compiler and chooses its chunks itself.
         use_ref_model: without it the KL term is 0.
         epsilon_low, epsilon_high: clip range of the ratio; of "cispo" its upper bound is `epsilon_high`, at least 1.
         loss_type: "grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", or, with
@@ -31,7 +31,7 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
         max_completion_length: "dr_grpo" divides by it, times the number of sequences.
         importance_sampling_level: "token" or "sequence" (GSPO).
         temperature: divides the logits.
-        delta: bound of the ratio, at least `1 + epsilon_high`; below it Liger's formula is another than the dual clip.
+        delta: bound of the ratio, at least `1 + epsilon_high`; below it Liger's formula is not the dual clip.
         use_bias_correction_kl: multiply the KL by the ratio.
         sapo_temperature_pos, sapo_temperature_neg: of "sapo", > 0.
         vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: of "vespo", >= 0.
@@ -169,10 +169,10 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             **self.settings,
             normalizer=self._normalizer(mask, num_items_in_batch),
         )
-        figures = output.metrics
+        metrics = output.metrics
         # Tokens that need no computing have advantage 0, so they are never clipped.
-        clipped = figures["clip_fraction"] * figures["computed_tokens"] / figures["active_tokens"].clamp(min=1)
-        return output.loss, (figures["kl"], clipped) if self.beta != 0 else (clipped,)
+        clipped = metrics["clip_fraction"] * metrics["computed_tokens"] / metrics["active_tokens"].clamp(min=1)
+        return output.loss, (metrics["kl"], clipped) if self.beta != 0 else (clipped,)
 
     def _normalizer(self, mask: Tensor, num_items_in_batch: Tensor | float | None) -> Tensor | float:
         if self.loss_type in ("grpo", "sapo", "luspo"):

@@ -18,13 +18,13 @@ AGGREGATION: dict[str, LossAggregation] = {
     "vespo": "token-sum",
 }
 OF_ALL_TOKENS = ("dapo", "cispo", "vespo")  # divided by the tokens of the whole batch on all processes
-_UNCLIPPED = ("cispo", "sapo", "vespo")  # with ratios of their own
+_UNCLIPPED = ("cispo", "sapo", "vespo")  # they define the weight of a ratio themselves
 
 
 def obstacles_of(
     loss_type: str, level: str, epsilon_high: float, delta: float | None, *, unbiased_kl: bool
 ) -> dict[str, bool]:
-    """Return what `linear_policy_loss` cannot express, and whether it is asked for.
+    """Return options that `linear_policy_loss` cannot express, and whether each is set.
 
     Args:
         loss_type, level, epsilon_high, delta: `loss_type`, `importance_sampling_level` and bounds, as TRL takes them.

@@ -31,9 +31,9 @@ def assign_advantages(
 ) -> Scored:
     """Score and count the N trajectories of a batch, and set its `advantages` and `returns` (B, T).
 
-    All response tokens get `advantages + bonuses`, but those of the answer as `answer_mask_mode` says. With step-wise
-    trajectories the last step is scored, and the others get its advantage without a mask. Rows that pad the batch get
-    0. A question is SkyRL's uid, the row of its data set: keep the data set while counts are kept.
+    All response tokens get `advantages + bonuses`, except answer tokens, which `answer_mask_mode` decides. With
+    step-wise trajectories the last step is scored, and the others get its advantage without a mask. Padding rows of the
+    batch get 0. A question is SkyRL's uid, the row of its data set: keep the data set while counts are kept.
 
     Args:
         data: on the CPU, with `sequences`, `response_mask`, `rewards`, and the `uids` in its metadata, as SkyRL's

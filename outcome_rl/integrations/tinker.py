@@ -27,7 +27,7 @@ def training_data(
 
     Args:
         scored: result of `Explorer.score` for the N responses.
-        prompts: N prompts; a group repeats its own.
+        prompts: N prompts; the responses of a group have equal prompts.
         sequences: N sampled sequences with `logprobs`. The responses that were scored must be their texts, by
             `outcome_rl.outcomes.answer_mask.decode_completion`.
         tokenizer: Hugging Face tokenizer of the policy, which finds the tokens of the answers.

@@ -4,8 +4,8 @@
     scored = assign_advantages(traces, explorer, tokenizer)  # all traces of a step, or a group at a time
 
 `Branch.advantages` of verifiers then aligns them with `token_ids`. A bonus recorded as a reward in `Env.finalize` would
-be normalised with the rewards, and each of the env's worker processes would keep counts of its own; hence this function
-for the process that trains.
+be normalised with the rewards, and each of the env's worker processes would keep separate counts. Call this function in
+the training process instead.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ def assign_advantages(
 ) -> Scored:
     """Score N traces by their last model turn, count them, and set `advantages` of every sampled node.
 
-    All sampled tokens of a trace get `advantages + bonuses`, but those of the answer as `answer_mask_mode` says.
+    All sampled tokens of a trace get `advantages + bonuses`, except answer tokens, which `answer_mask_mode` decides.
     A question is `task.key`; its traces in this call are one group, with `Trace.reward` as rewards. An outcome function
     gets the text of the last turn and the task's data.
 
     Args:
-        traces: N traces with token ids, as verifiers' train client records them. Leave out failed ones (`ok`) and
-            those of agents that are not trained (`agent.trainable`).
+        traces: N traces with token ids, as verifiers' train client records them. Leave out failed traces (`ok`)
+            and traces of agents that are not trained (`agent.trainable`).
         explorer: counts and outcome classes, kept over training.
         tokenizer: Hugging Face tokenizer of the policy.
         answer_key: field of the tasks' data that holds the gold answer; None takes `reward > 0` as correct.

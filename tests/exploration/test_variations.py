@@ -141,9 +141,9 @@ def test_majority_needs_no_gold() -> None:
     responses = [r"\boxed{1/2}", r"\boxed{7}", r"\boxed{0.5}", "I give up"]
     scored = explorer.score(["q"] * 4, responses, None)
     assert scored.advantages[0] == scored.advantages[2] > 0 > scored.advantages[1] == scored.advantages[3]
-    with pytest.raises(ValueError, match=r"which bonus='ucb_con' requires"):
+    with pytest.raises(ValueError, match=r"because bonus='ucb_con' requires"):
         Explorer(adv_estimator="majority").score(["q"] * 4, responses, None)
-    with pytest.raises(ValueError, match="which adv_estimator without rewards requires"):
+    with pytest.raises(ValueError, match="because adv_estimator without rewards requires"):
         Explorer(adv_estimator="rloo", bonus="none").score(["q"] * 4, responses, None)
 
 

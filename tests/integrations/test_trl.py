@@ -322,7 +322,7 @@ def test_a_subclass_of_ones_own_calls_one_function(make: Make) -> None:
     output = generate(ours, 0, 1, 2)
     with pytest.raises(ValueError, match="question_ids must have one entry for each of 12 completions; got 1"):
         exploration_advantages(output, ["a"], None, num_generations=N, **arguments)
-    with pytest.raises(ValueError, match="golds or correct must tell which responses are correct"):
+    with pytest.raises(ValueError, match="golds or correct must be given, because"):
         exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments)
     with pytest.raises(ValueError, match="every 8 consecutive completions must be samples of one question"):
         exploration_advantages(output, ["a"] * 12, ["1"] * 12, num_generations=8, **arguments)

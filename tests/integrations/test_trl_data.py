@@ -108,7 +108,7 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
         ),
         (
             {"data": questions(answer=None), "reward_funcs": length},
-            "nothing tells which are: the training data has the",
+            "correctness is unknown: the training data has the",
         ),
         ({"remove_unused_columns": True, "reward_funcs": length}, "the columns 'prompt'"),
         ({"columns": {"correct_reward": "x"}}, "one of the reward functions 'is_right'; got 'x'"),

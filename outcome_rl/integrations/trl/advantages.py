@@ -1,12 +1,12 @@
-"""From TRL's generation batch to advantages with a bonus for outcomes that were rarely seen.
+"""Advantages of TRL's generation batch, with a bonus for outcomes that were rarely seen.
 
-Shapes: N completions of this rank, T tokens. A group may span ranks: TRL lines up the N completions of rank 0, then
-those of rank 1, and so on, and every n consecutive ones are a group.
+Shapes: N completions of this rank, T tokens. A group may span ranks: TRL concatenates the completions of rank 0,
+rank 1, and so on, and every n consecutive ones are a group.
 
     every rank   its N completions -> text of the last turn, or of all turns for an outcome function
     all-gather   questions, golds, texts, rewards and data rows of all ranks
     Explorer     outcomes, counts and bonuses, the same on every rank
-    every rank   its own N bonuses -> added to TRL's advantages or those of `adv_estimator`, answer tokens masked
+    every rank   its N bonuses, added to the advantages of TRL or of `adv_estimator`, with answer tokens masked
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,8 +55,8 @@ def exploration_advantages(
 ) -> Scored:
     """Count the outcomes of a generation batch and add the exploration bonus to its advantages, in place.
 
-    `advantages = A + bonus`, and 0 on the tokens of the answer for `answer_mask_mode="policy"`. A is TRL's, unless
-    `adv_estimator` is another than `grpo`. All ranks must call this together, once per generation and in training only.
+    `advantages = A + bonus`, and 0 on answer tokens for `answer_mask_mode="policy"`. A is TRL's, unless `adv_estimator`
+    differs from `grpo`. All ranks must call this together, once per generation and only in training.
 
     Args:
         output: result of `GRPOTrainer._generate_and_score_completions`, with `advantages` (N,). They become (N, T)
@@ -65,22 +65,21 @@ def exploration_advantages(
             an outcome function gets the text of all turns, tool outputs included.
         question_ids: N stable ids of this rank's completions.
         golds: N reference answers, or texts that end in one, such as a solution; None where there are none.
-        explorer: counts and outcome classes; with several ranks its `process_group` must be theirs.
+        explorer: counts and outcome classes; with several ranks its `process_group` must contain all of them.
         tokenizer: tokenizer of the policy, with its padding token.
         num_generations: n samples per question.
-        correct: N verdicts to use in place of the golds, such as `rewards == 1`.
-        rewards: N rewards, for an `adv_estimator` other than `grpo`.
+        correct: N booleans that replace the comparison with the golds, such as `rewards == 1`.
+        rewards: N rewards, for any `adv_estimator` except `grpo`.
         examples: N data rows for an outcome function; None passes empty ones.
         scale: "none" where TRL's `scale_rewards` is, for estimators built on `grpo`.
 
     Returns:
-        The `Scored` of the completions of all ranks, in TRL's order, the same on each; its own advantages are 0 where
-        TRL's are taken.
+        The `Scored` of the completions of all ranks, in TRL's order, the same on each; its advantages are 0 if A is
+        TRL's.
 
     Raises:
-        ValueError: lengths differ, groups are not n samples of one question, a question comes with another gold than
-            before, nothing tells which responses are correct although the bonus depends on it, or `adv_estimator` lacks
-            rewards.
+        ValueError: lengths differ, groups are not n samples of one question, a question has another gold than
+            before, correctness is unknown although the bonus depends on it, or `adv_estimator` lacks rewards.
     """
     from accelerate import PartialState  # comes with TRL
     from accelerate.utils import gather_object
@@ -111,7 +110,7 @@ def exploration_advantages(
         for i, turn in enumerate(turns)
     ]
     samples = [_Sample(*sample) for sample in gather_object(local)]
-    ids, responses, all_golds, verdicts, all_rewards, rows = (list(column) for column in zip(*samples, strict=True))
+    ids, responses, all_golds, all_correct, all_rewards, rows = (list(column) for column in zip(*samples, strict=True))
     _check_groups(ids, num_generations)
     batch = Batch(
         ids,
@@ -119,17 +118,17 @@ def exploration_advantages(
         None if golds is None else all_golds,
         torch.tensor(all_rewards) if config.adv_estimator != "grpo" else torch.zeros(len(samples)),
         group_ids=[i // num_generations for i in range(len(samples))],
-        correct=None if correct is None else verdicts,
+        correct=None if correct is None else all_correct,
         rows=None if examples is None else rows,
     )
     scored = explorer.score(batch, scale=scale)
     if config.explores or config.adv_estimator != "grpo":
         first = PartialState().process_index * num_local
-        own = scored.select(range(first, first + num_local))
+        local_scored = scored.select(range(first, first + num_local))
         if config.adv_estimator != "grpo":
-            output["advantages"] = own.advantages.to(output["advantages"])
+            output["advantages"] = local_scored.advantages.to(output["advantages"])
         if config.explores:
-            _add(output, own, turns, tokenizer)
+            _add(output, local_scored, turns, tokenizer)
     return scored
 
 
@@ -165,7 +164,7 @@ def _check_groups(ids: list[str], n: int) -> None:
 
 
 def _turns(output: dict[str, Any], pad_id: int, *, last_only: bool) -> list[_Turn]:
-    """Find the tokens of each completion, or those alone after the last one that a tool or environment wrote."""
+    """Find the tokens of each completion, or only the tokens after the last tool or environment output."""
     turns = []
     written_NT = output.get("tool_mask") if last_only else None
     written_rows = None if written_NT is None else written_NT.tolist()

@@ -56,9 +56,7 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
     }
     found = [name for name, present in obstacles.items() if present]
     if found:
-        raise ValueError(
-            f"fused_loss=True cannot be combined with {'; '.join(found)}. Leave it out to use TRL's own loss"
-        )
+        raise ValueError(f"fused_loss=True cannot be combined with {'; '.join(found)}. Leave it out to use TRL's loss")
 
 
 def add_policy_loss(model: Any) -> None:
@@ -145,8 +143,8 @@ def fused_policy_loss(trainer: "GRPOTrainer", model: Any, inputs: dict[str, Any]
 
 def _entropy_coef(trainer: "GRPOTrainer") -> float:
     """Return the coefficient of TRL's entropy bonus; the adaptive one is 0 while the entropy is above its target."""
-    rests = trainer.use_adaptive_entropy and trainer._last_world_entropy > trainer.args.entropy_target
-    return 0.0 if rests else float(trainer.entropy_coef)
+    is_idle = trainer.use_adaptive_entropy and trainer._last_world_entropy > trainer.args.entropy_target
+    return 0.0 if is_idle else float(trainer.entropy_coef)
 
 
 def _entropy_weights(
@@ -159,7 +157,7 @@ def _entropy_weights(
 
 
 def _normalizer(trainer: "GRPOTrainer", inputs: dict[str, Any], mask: Tensor, num_sequences: int) -> float | Tensor:
-    """Return the last column of this module's table."""
+    """Return the denominator of the loss, the last column of this module's table."""
     training = trainer.model.training
     accumulated = trainer.current_gradient_accumulation_steps if training else 1
     if trainer.loss_type in OF_ALL_TOKENS:

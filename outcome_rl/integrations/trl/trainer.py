@@ -30,16 +30,16 @@ from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, 
 logger = logging.getLogger(__name__)
 FOLDER = "exploration"  # in a checkpoint
 _COLUMNS = ("exploration/outcome", "exploration/count", "exploration/bonus")  # of TRL's table of completions
-# Loss types whose gradient at a token is that token's own even where the ratio is the whole sequence's: they treat the
-# ratio as a constant.
+# Loss types that treat the ratio as a constant: even with sequence-level ratios a token's advantage reaches only that
+# token.
 _DETACHED_RATIO = ("cispo", "vespo")
 
 
 class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not installed where types are checked
     """`GRPOTrainer` with a bonus for outcomes (final answers) that were rarely seen before.
 
-    `advantages = A + bonus`, where A is TRL's own, with any rewards, weights and scaling, or that of another
-    `adv_estimator` from the weighted sum of the rewards. Evaluation is TRL's own: it reads no outcome and counts
+    `advantages = A + bonus`, where A is TRL's advantage, with any rewards, weights and scaling, or the result of
+    another `adv_estimator` on the weighted sum of the rewards. Evaluation is unchanged: it reads no outcome and counts
     nothing. With `bonus="none"` the advantages are A and no token is masked; outcomes are still counted and reported.
 
     Args:
@@ -49,11 +49,11 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             the hash of the prompt.
         answer_key: column of the reference answer, or of a solution that ends in it; empty tries answer, gold,
             solution, ground_truth, target.
-        correct_reward: the reward function, or its name, that tells which responses are correct; empty compares them
-            with the reference answer.
+        correct_reward: the reward function, or its name, that decides which responses are correct; empty compares
+            them with the reference answer.
         correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
         fused_loss: compute the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities.
-            Its values and gradients are TRL's.
+            Values and gradients equal TRL's.
 
     Attributes:
         explorer: the `Explorer`; counts are the same on every rank, outcome classes are on rank zero.
@@ -102,7 +102,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             add_policy_loss(self.model)
 
     def _find_columns(self, id_key: str, answer_key: str) -> tuple[str | None, str | None, str]:
-        """Find the columns of ids and golds in the training data, None where there is none, and the origin of the ids.
+        """Find the columns of ids and golds in the training data, None if absent, and the origin of the ids.
 
         Raises:
             ValueError: a named or needed column is missing.
@@ -120,8 +120,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         config = self.explorer.config
         if gold_column is None and not (self.correct_reward or config.is_correct) and config.needs_correctness:
             raise ValueError(
-                f"bonus={config.bonus!r} gives nothing to a group whose answers are all correct, and "
-                f"nothing tells which are: {has}. Name the column of the reference answer by answer_key, a reward "
+                f"bonus={config.bonus!r} gives nothing to a group whose answers are all correct, but "
+                f"correctness is unknown: {has}. Name the column of the reference answer by answer_key, a reward "
                 "function by correct_reward, or set zero_when_all_correct=False"
             )
         more = [name for name in ("image", "images") if name in names]
@@ -142,7 +142,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         """
         if not self.explorer.matcher.rule and self.args.save_strategy != "no":
             raise ValueError(
-                "the outcome function must have a name, by which its counts are found in the checkpoints; wrap it in "
+                "the outcome function must have a name, which identifies its counts in checkpoints; wrap it in "
                 "outcome_function(name=..., version=...), or set save_strategy='no'"
             )
         estimator = self.explorer.config.adv_estimator
@@ -164,12 +164,12 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             raise ValueError(
                 f"answer_mask_mode={mode!r} cannot keep the bonus from the answer's tokens with "
                 f"importance_sampling_level='sequence' and loss_type={self.loss_type!r}: the gradient of a sequence's "
-                "ratio reaches all its tokens. Use fused_loss=True, whose tokens have gradients of their own, "
-                "importance_sampling_level='token', or answer_mask_mode='all' or 'none'"
+                "ratio reaches all its tokens. Use fused_loss=True, importance_sampling_level='token', or "
+                "answer_mask_mode='all' or 'none'"
             )
 
     def _index_of_reward(self, reward: str | Callable[..., Any]) -> int:
-        """Return the index of a reward function, given itself or by its name.
+        """Return the index of a reward function, given as the function or by its name.
 
         Raises:
             ValueError: it is none of them.
@@ -223,7 +223,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             scale="none" if self.scale_rewards == "none" else "std",
             examples=inputs if self.explorer.matcher.needs_row else None,
         )
-        # A completion that no reward function scores must not move the policy, by TRL's rule.
+        # As in TRL, a completion that no reward function scores gets advantage 0.
         output["advantages"][rewards.isnan().all(dim=1)] = 0.0
         return scored
 
@@ -237,7 +237,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             self._log_samples(dict(zip(_COLUMNS, (answers, scored.host.counts.tolist(), bonuses), strict=True)))
 
     def _log_samples(self, columns: dict[str, list[Any]]) -> None:
-        """Add to TRL's table of completions, all of whose columns need a row per completion, in evaluation too."""
+        """Extend TRL's table of completions; every column needs a row per completion, in evaluation too."""
         for name, values in columns.items():
             self._logs["extra"][name].extend(values)
 
@@ -249,7 +249,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self._fused = fused.logps, fused.entropies
         try:
             with torch.no_grad():
-                super()._compute_loss(model, inputs)  # for TRL's metrics, of our log-probabilities
+                super()._compute_loss(model, inputs)  # TRL's metrics, from our log-probabilities
         finally:
             self._fused = None
         return fused.loss
@@ -260,7 +260,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         return super()._get_per_token_logps_and_entropies(*args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        # First of all: trainer_state.json, which makes a checkpoint one that can be continued, is written last.
+        # Before all else: TRL writes trainer_state.json last, and a checkpoint is complete once it is there.
         if self.args.should_save and not self.args.save_only_model:
             folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
             self.explorer.save(folder / FOLDER)

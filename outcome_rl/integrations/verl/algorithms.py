@@ -58,7 +58,7 @@ def outcome_grpo(
 def outcome_policy_loss(
     old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, response_mask: Tensor, *args: Any, **kwargs: Any
 ) -> tuple[Tensor, dict[str, float]]:
-    """Return verl's `vanilla` loss, and the share of tokens that it moves.
+    """Return verl's `vanilla` loss, and the share of tokens with a policy gradient.
 
     Args:
         old_log_prob, log_prob: (B, T) log-probabilities of the sampled tokens; `log_prob` gets the gradient.

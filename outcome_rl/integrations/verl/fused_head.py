@@ -15,7 +15,7 @@ from outcome_rl.integrations.verl.kernels import linear_cross_entropy
 
 
 class FusedLinearForPPO(nn.Module):
-    """verl's module of that name, by its signature."""
+    """Replacement for verl's module of the same name and signature."""
 
     def __init__(self, chunk_size: int = 512, impl_backend: str = "torch") -> None:
         super().__init__()

@@ -18,7 +18,7 @@ def linear_cross_entropy(
     reduction: str = "none",
     dist_process_group: dist.ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the labels and entropies, by the signature of verl 0.9's function of that name.
+    """Return log-probabilities of the labels and entropies, with the signature of verl 0.9's function.
 
     `log_softmax(hidden @ weight.T / temperature)[label]` and `-sum p log p`. Beyond verl's: it runs on the CPU too, any
     hidden size and vocabulary will do, and columns past the vocabulary never enter the sum (verl issue 2656).
@@ -29,9 +29,9 @@ def linear_cross_entropy(
         labels: (B, T) or (N,) int64 in [0, V).
         temperature: > 0, divides the logits.
         reduction: "none", or "sum" or "mean" of the log-probabilities.
-        dist_process_group: ranks that each hold a shard of `weight`, in their order; `labels` are those of the whole
-            vocabulary, and the gradient of `hidden` is this rank's part of a sum over the ranks, as verl's, which
-            Megatron's sequence parallelism takes.
+        dist_process_group: ranks that each hold a shard of `weight`, in rank order. `labels` index the whole
+            vocabulary. The gradient of `hidden` is this rank's part of a sum over the ranks, as in verl: Megatron's
+            sequence parallelism adds them up.
 
     Returns:
         `(logps, entropies)`, (B * T,) or (N,) float32; `logps` is 0-d where it is reduced. Both are differentiable in

@@ -1,8 +1,8 @@
 """Entry point that verl imports in every process: registers two functions and prepares the hook of the trainer.
 
 verl logs a plug-in's error at DEBUG only, so nothing here raises for another version of verl: the names are registered
-anyway, and their use raises the error. Only one process needs the trainer's module, which is heavy, so the hook waits
-until a trainer is made. The first thing that verl's trainer does is to build its checkpoint callback.
+anyway, and their use raises the error. Only one process needs the trainer's module, which is slow to import, so the
+hook waits until a trainer is constructed: verl's trainer first builds its checkpoint callback.
 """
 
 import functools

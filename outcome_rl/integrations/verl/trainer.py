@@ -2,8 +2,7 @@
 
 verl's own methods run unchanged. Before the advantages are computed, the hook reads from the queue what `outcome_grpo`
 needs. After verl has restored a checkpoint, the explorer's state is read from it; before verl writes one, that state is
-written, because verl's last act is to declare the checkpoint complete. Validation does not pass through here, so it is
-never counted.
+written, because verl declares the checkpoint complete last. Validation does not use this hook, so it is never counted.
 """
 
 import functools
@@ -32,11 +31,11 @@ _EXPLORER = "_outcome_explorer"  # attribute of a trainer
 
 
 def prepare(config: Any) -> None:
-    """Check the settings of a trainer that is being made, and hook its class.
+    """Check the settings of a trainer under construction, and hook its class.
 
     Raises:
-        TypeError, ValueError: a setting is unknown, of the wrong type or out of range, or no estimator would read the
-            settings.
+        TypeError, ValueError: a setting is unknown, of the wrong type or out of range, or the estimator does
+            not read the settings.
     """
     if config.algorithm.adv_estimator != ADV_ESTIMATOR:
         if "outcome_exploration" in config.algorithm:
@@ -68,7 +67,7 @@ def read_settings(config: Any) -> tuple[ExplorationConfig, str]:
 
 
 def hook(trainer_class: Any) -> None:
-    """Make every trainer of this class, and of classes derived from it, explore if its estimator says so."""
+    """Make every trainer of this class or a subclass explore if its estimator is `outcome_grpo`."""
     if getattr(trainer_class._compute_advantage, "hooked_by_outcome_rl", False):
         return  # a second trainer in this process
     for name, around in (
@@ -92,7 +91,7 @@ def _where_exploring(method: Callable[..., Any], around: Callable[..., Any]) -> 
 
 
 def _around_load_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
-    """Also create the explorer: verl calls this once, after it has made model, data and replay buffer."""
+    """Also create the explorer: verl calls this once, after it has created model, data and replay buffer."""
     original()
     settings, id_key = read_settings(trainer.config)
     saved = _checkpoint(trainer) / FOLDER
@@ -124,7 +123,7 @@ def _around_save_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
 def _around_compute_advantage(
     trainer: Any, original: Callable[[Any, dict[str, Any]], Any], batch: Any, metrics: dict[str, Any]
 ) -> Any:
-    """Supply advantages (R, T): the last output of a session is scored, and all its outputs get its advantage."""
+    """Supply advantages (R, T): score the last output of a session, and give its advantage to all its outputs."""
     explorer: Explorer = getattr(trainer, _EXPLORER)
     _, id_key = read_settings(trainer.config)
     rows = _Rows(explorer, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id)
@@ -157,7 +156,7 @@ def _checkpoint(trainer: Any) -> Path:
 
 
 def _count_dropped_groups(trainer: Any, explorer: Explorer, id_key: str) -> str:
-    """Count groups that the replay buffer drops, above all by DAPO's filter, before they are gone."""
+    """Count groups that the replay buffer drops, mostly by DAPO's filter, before it drops them."""
     buffer = trainer.replay_buffer
     clear = getattr(buffer, "_clear_groups", None)
     if clear is None:
@@ -201,7 +200,7 @@ class _Rows:
 
         fields = ["responses", "raw_prompt", "reward_model", "data_source"]
         if explorer.matcher.needs_row:
-            fields.append("extra_info")  # for the outcome function, as for verl's own reward functions
+            fields.append("extra_info")  # for the outcome function, as for verl's reward functions
         if id_key and id_key.partition(".")[0] not in fields:
             fields.append(id_key.partition(".")[0])
         data = transfer_queue.kv_batch_get(
@@ -251,6 +250,6 @@ def gold_answer(row: Mapping[str, Any], *, needed: bool = True) -> str | None:
         return str(gold)
     if needed:
         raise ValueError(
-            f"reward_model.ground_truth must be one answer, text or a number, for outcomes to be judged; got {gold!r}"
+            f"reward_model.ground_truth must be one answer, text or a number, to classify outcomes; got {gold!r}"
         )
     return None
