@@ -14,7 +14,8 @@ several filters that lm-evaluation-harness applied to the same samples, the firs
 The field `answer` of a sample is the answer that its source extracted (null: none). It is used unchanged, because
 published `text` is often cut short or left out. `from_text=True` extracts the answer from the text instead, and an
 outcome function gets the text and the question's first row. The field
-`correct` of a sample, or of a row with one sample, is the verdict of its source; the report compares it with ours.
+`correct` of a sample, or of a row with one sample, is the correctness label of its source; the report compares it with
+the correctness found here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ from outcome_rl.rows import (
     read_objects,
 )
 
-GOLD_COLUMNS = ("gold", *ANSWER_COLUMNS)  # where a row has both, `answer` may be that of its sample
+GOLD_COLUMNS = ("gold", *ANSWER_COLUMNS)  # if a row has both, `answer` may belong to its sample
 SEVERAL = ("samples", "completions", "responses")
 ONE = ("response", "completion")
 TEXT = ("text", *ONE)
@@ -56,31 +57,31 @@ _LAYOUT = (
 
 @dataclass(frozen=True)
 class Question:
-    """One question of a file: its gold answer, and answers and verdicts of its samples, in file order."""
+    """One question of a file: its gold answer, and answers and labels of its samples, in file order."""
 
     question_id: str
     gold: str
     answers: list[str | None]  # or texts, for an outcome function
-    verdicts: list[bool | None]  # of the file's source; None where it gives none
+    verdicts: list[bool | None]  # correctness by the file's source; None if it has none
     example: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # its first row
 
 
 class Disagreement(TypedDict):
-    """A sample whose verdict in the file is not ours."""
+    """A sample whose label in the file differs from the correctness found here."""
 
     question_id: str
     gold: str
     answer: str | None
-    correct: bool  # by our comparison
+    correct: bool  # as found here
 
 
 class Report(SampleSummary):
     """`SampleSummary` of the scored questions, with the outcome rule and everything that could not be compared."""
 
     outcome_rule: str
-    labelled: int  # samples of scored questions with a verdict in the file
-    agreeing: int  # those whose verdict is also ours
-    disagreements: list[Disagreement]  # the first different ones of the others
+    labelled: int  # samples of scored questions with a label in the file
+    agreeing: int  # labelled samples whose label equals the correctness found here
+    disagreements: list[Disagreement]  # the first distinct ones of the other labelled samples
     unresolved: int
     unscored_questions: dict[str, str]
     doubtful_golds: dict[str, str]
@@ -104,10 +105,10 @@ def analyze_file(
         progress: called as `progress(done, total)` during pairwise comparisons; never if keys decide everything.
 
     Returns:
-        The report. `unresolved` counts comparisons that timed out or failed: each left its answer in a class of its
-        own. `unscored_questions` maps questions with an unusable gold answer to the reason; no other value includes
+        The report. `unresolved` counts comparisons that timed out or failed: each left its answer in a separate
+        class. `unscored_questions` maps questions with an unusable gold answer to the reason; no other value includes
         them. `doubtful_golds` maps scored questions to the reason to check their gold answer. `labelled`, `agreeing`
-        and `disagreements` compare the file's own verdicts with ours.
+        and `disagreements` compare the file's labels with the correctness found here.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -208,9 +209,9 @@ def read_samples(
                 f"{first_seen[question_id]}; got {gold!r}. Give different questions different ids"
             )
         first_seen.setdefault(question_id, where)
-        for answer, verdict in _samples(row, from_text, extract, where):
+        for answer, label in _samples(row, from_text, extract, where):
             question.answers.append(answer)
-            question.verdicts.append(verdict)
+            question.verdicts.append(label)
     if not questions:
         raise ValueError(f"{path}: has no rows. Write one JSON object per line, or one JSON array of objects")
     return list(questions.values())
@@ -228,14 +229,14 @@ def _id(row: Mapping[str, Any], where: str) -> str:
 def _samples(
     row: dict[str, Any], from_text: bool, extract: Callable[[str], str | None], where: str
 ) -> list[tuple[str | None, bool | None]]:
-    """Read the answers and verdicts of a row's samples."""
+    """Read the answers and labels of a row's samples."""
     present = [name for name in (*SEVERAL, *ONE) if name in row]
     if len(present) != 1:
         has = f"has {' and '.join(map(repr, present or row))}"
         raise ValueError(f"{where}: {has}. {_LAYOUT}")
     (name,) = present
     if name in ONE:
-        return [(extract(_text(row, name, where)), _verdict(row.get("correct"), where))]
+        return [(extract(_text(row, name, where)), _label(row.get("correct"), where))]
     samples = row[name]
     if not isinstance(samples, list) or not samples:
         raise ValueError(
@@ -244,13 +245,13 @@ def _samples(
     found = [_sample(sample, from_text, extract, f"{where}: {name}[{index}]") for index, sample in enumerate(samples)]
     if "correct" not in row:
         return found
-    verdicts = row["correct"]
-    if not isinstance(verdicts, list) or len(verdicts) != len(samples):
+    labels = row["correct"]
+    if not isinstance(labels, list) or len(labels) != len(samples):
         raise ValueError(
-            f"{where}: field 'correct' must be a list of {len(samples)} verdicts, one per sample; got "
-            f"{str(verdicts)[:80]!r}. Leave it out, or put it into the samples"
+            f"{where}: field 'correct' must be a list of {len(samples)} booleans, one per sample; got "
+            f"{str(labels)[:80]!r}. Leave it out, or put it into the samples"
         )
-    return [(answer, _verdict(verdict, where)) for (answer, _), verdict in zip(found, verdicts, strict=True)]
+    return [(answer, _label(label, where)) for (answer, _), label in zip(found, labels, strict=True)]
 
 
 def _sample(
@@ -263,13 +264,13 @@ def _sample(
             f"{where}: expected text, or a JSON object with 'text' or 'answer'; got {type(sample).__name__}. Write the "
             "response as text"
         )
-    verdict = _verdict(sample.get("correct"), where)
+    label = _label(sample.get("correct"), where)
     if "answer" in sample and not from_text:
         value = sample["answer"]
-        return None if value is None else as_text(value, "answer", "answer of a sample", where), verdict
+        return None if value is None else as_text(value, "answer", "answer of a sample", where), label
     role = "text, which from_text=True requires" if from_text else "text"
     name, _ = first_field(sample, TEXT, role, where, "Rename a field, or give an 'answer'", nullable=True)
-    return extract(_text(sample, name, where)), verdict
+    return extract(_text(sample, name, where)), label
 
 
 def _text(row: dict[str, Any], name: str, where: str) -> str:
@@ -280,8 +281,8 @@ def _text(row: dict[str, Any], name: str, where: str) -> str:
     return text
 
 
-def _verdict(value: Any, where: str) -> bool | None:
-    """Return a verdict of the file: a boolean, 0 or 1, or None without one."""
+def _label(value: Any, where: str) -> bool | None:
+    """Return a correctness label of the file, which is a boolean, 0 or 1; None without one."""
     if value is None:
         return None
     if not isinstance(value, bool | int | float) or value not in (0, 1):

@@ -55,7 +55,7 @@ def package_versions() -> dict[str, str]:
 
 
 def versions_of(modules: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of the packages that own modules (name -> import name); "not installed" if none does."""
+    """Return the versions of the packages of modules (name -> import name), or "not installed"."""
     owners = packages_distributions()
     return {
         name: version(owners[module][0]) if owners.get(module) else "not installed" for name, module in modules.items()

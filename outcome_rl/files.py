@@ -68,7 +68,7 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
             scratch.rename(path)
         _sync(path.parent)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)  # there after an error, or with the replaced contents
+        shutil.rmtree(scratch, ignore_errors=True)  # it exists after an error, or holds the replaced contents
 
 
 def seal_folder(folder: Path) -> None:
@@ -99,10 +99,10 @@ def check_folder(folder: Path, part: str = "", closed: str | None = None) -> Non
     """
     manifest = folder / MANIFEST
     if not manifest.is_file():
-        raise FileNotFoundError(f"{manifest} is missing, so nothing tells whether the files of {folder} are whole")
+        raise FileNotFoundError(f"{manifest} is missing, so the files of {folder} cannot be checked")
     digest, _, content = manifest.read_bytes().partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != digest:
-        raise ValueError(f"{manifest} is damaged: its contents differ from its own SHA-256")
+        raise ValueError(f"{manifest} is damaged: its contents do not match its SHA-256")
     entries = _entries(content, manifest)
     if closed is not None:
         names = {path.relative_to(folder).as_posix() for path in (folder / closed).rglob("*") if not path.is_dir()}
@@ -121,7 +121,7 @@ def check_folder(folder: Path, part: str = "", closed: str | None = None) -> Non
 
 
 def _entries(content: bytes, manifest: Path) -> dict[str, tuple[int, str]]:
-    """Return name -> size and digest of the files that a manifest lists; its own digest may have been forged."""
+    """Return name -> size and digest of the files in a manifest; the manifest's digest may be forged."""
     try:
         return {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in json.loads(content).items()}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:

@@ -47,14 +47,14 @@ FallbackMode = Literal["no_fallback", "first_match"]
 ExtractionMode = Literal["first_match", "any_match"]
 
 LIMIT_S = 30
-"""Longest time limit, and the one that None or 0 stands for, where math-verify has no limit."""
+"""Longest time limit; None and 0 mean this limit, but no limit in math-verify."""
 
 MEMORY_MIB = 2048
 """Address space of a worker process."""
 
 
 class Parsed(Sequence[Any]):
-    """Result of `parse`: a sequence that a worker process fills when somebody looks into it; `verify` need not.
+    """Result of `parse`: a sequence that a worker process fills at its first access; `verify` may not need it.
 
     Attributes:
         text: the text to read.
@@ -119,9 +119,9 @@ def parse(
         extraction_config: the kinds of text to look for: `LatexExtractionConfig`, `ExprExtractionConfig` or
             `StringExtractionConfig` objects.
         fallback_mode: `"first_match"` adds the text that was read to the result.
-        extraction_mode: `"first_match"` reads the first candidate alone, `"any_match"` the first that can be read.
+        extraction_mode: `"first_match"` reads only the first candidate, `"any_match"` the first that can be read.
         parsing_timeout: time limit, in seconds; None or 0 is `LIMIT_S`.
-        raise_on_error: read at once, and raise what fails; otherwise the result is then empty.
+        raise_on_error: read at once and raise errors; otherwise the result is empty after an error.
 
     Returns:
         The sympy objects and texts, as a sequence that is filled at first use.
@@ -158,7 +158,7 @@ def verify(
         strict: whether names of variables matter, and sets differ from tuples.
         allow_set_relation_comp: whether the relation `x > 1` may equal a gold answer that is a set.
         timeout_seconds: time limit of one comparison, in seconds; None or 0 is `LIMIT_S`.
-        raise_on_error: raise what fails; otherwise the answers are then different, and a warning is logged.
+        raise_on_error: raise errors; otherwise the answers are different after an error, and a warning is logged.
 
     Raises:
         ValueError: if `timeout_seconds` is above `LIMIT_S`.
@@ -263,7 +263,7 @@ def _listed(value: Any) -> list[Any]:
 def _decided(gold: Any, target: Any, options: _Options) -> _Verdict | None:
     """Compare two answers by their keys; None where only math-verify can tell.
 
-    Equal keys decide unless a setting may tell the answers apart: `strict` looks at names, and a relation may equal a
+    Equal keys decide unless a setting may distinguish the answers: `strict` looks at names, and a relation may equal a
     set or a value in one direction only. Other keys decide for two plain numbers, unless they round alike.
     """
     a, b = _answer(gold), _answer(target)
@@ -451,7 +451,7 @@ def _compare(pair: tuple[Any, Any], **options: Any) -> tuple[bool, str, str]:
     same = "" != texts[0] == texts[1] and not options["raise_on_error"]  # also where the formulas take too long
     equal = same or bool(math_verify.verify(gold, target, timeout_seconds=None, **options))
     if not equal and peak_mib() > MEMORY_MIB / 2:
-        raise MemoryError  # math-verify catches its own, and calls the answers different
+        raise MemoryError  # math-verify catches MemoryError itself, and calls the answers different
     shown = [text or str(one[0] if one else "") for text, one in zip(texts, (gold, target), strict=True)]
     return equal, shown[0], shown[1]
 

@@ -1,7 +1,7 @@
 """Rows of a user's files, and their fields under the usual names.
 
 A file is JSON lines, one JSON array of objects, or parquet; JSON may be compressed by gzip, and `-` is standard input.
-The contents tell which it is.
+The contents decide the format.
 """
 
 import gzip
@@ -107,7 +107,7 @@ def first_field(
 
 
 def _field_names(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the fields, and of those of structs after a dot."""
+    """Yield the names of the fields; fields of structs come after a dot."""
     for name, value in row.items():
         yield from (f"{name}.{inner}" for inner in value) if isinstance(value, Mapping) and value else [name]
 
@@ -115,7 +115,7 @@ def _field_names(row: Mapping[str, Any]) -> Iterator[str]:
 def id_of_row(row: Mapping[str, Any], names: Sequence[str], where: str, fix: str) -> tuple[str, str]:
     """Return the id of a row's question, from the first of some fields that the row has, and its origin in words.
 
-    In verl's format, an id is unique within its `data_source` alone: the id then begins with it and a colon.
+    In verl's format, an id is unique only within its `data_source`, which is then prefixed to the id with a colon.
 
     Raises:
         ValueError: the row has none of the fields, or it is not text or a number, or empty.
@@ -126,7 +126,7 @@ def id_of_row(row: Mapping[str, Any], names: Sequence[str], where: str, fix: str
 
 
 def id_source(name: str | None, *, within_source: bool) -> str:
-    """Say where ids come from: a field, unique within its `data_source` or alone, or no field but the prompt."""
+    """Describe the source of ids: a field, alone or with the `data_source`, or the hash of the prompt."""
     if not name:
         return "the hash of the prompt"
     return f"{name} with the data source" if within_source else f"the column {name!r}"

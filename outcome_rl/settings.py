@@ -200,7 +200,7 @@ def _default(one: Field[Any]) -> Any:
 
 
 def _literals(annotation: Any) -> list[Any]:
-    """Return the choices that a `Literal` declares, alone, as items of a list or in a union."""
+    """Return the choices of a `Literal`, which may be the type itself, an item of a list or part of a union."""
     kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
     items = (get_args(kind)[0] if get_origin(kind) is list else kind for kind in kinds)
     return [choice for item in items if get_origin(item) is Literal for choice in get_args(item)]

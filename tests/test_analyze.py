@@ -170,7 +170,7 @@ GOOD = json.dumps(row([{"answer": "4"}]))
         ),
         (
             {**row([{"answer": "4"}]), "correct": [True] * 2},
-            r"field 'correct' must be a list of 1 verdicts.*Leave it out",
+            r"field 'correct' must be a list of 1 booleans.*Leave it out",
         ),
     ],
 )

@@ -3,7 +3,7 @@
 The mask is computed from the sampled token ids, never from re-tokenised text: for each edge of the answer's character
 span, a binary search over prefixes of the ids finds the token whose text crosses the edge. It requires only `decode` of
 the tokenizer, so it works for byte-level, byte-fallback, Metaspace and word-level vocabularies. Answers are near the
-end, so the search decodes only the last tokens, provided that they alone decode to the end of the text.
+end, so the search decodes only the last tokens, if their text is the end of the full text.
 """
 
 from bisect import bisect_right

@@ -1,4 +1,4 @@
-"""The responses of a step with all that is known of them: one record for outcomes, counts and plug-ins."""
+"""The responses of a step and their columns: one input type for outcomes, counts and plug-ins."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -24,7 +24,7 @@ class Batch:
         rows: data rows for an outcome function, equal for all responses to a question; None passes empty ones.
         group_ids: ids that say which responses are normalised together, each group of one question. None makes one
             group of each question.
-        correct: booleans, to use in place of the comparison with the golds.
+        correct: booleans that replace the comparison with the golds.
         outcome_keys: integers that name the outcomes, 0 for none, where `outcome="given"`: clusters of embeddings, or
             the classes of another model.
         logps: log-probabilities of the responses, each the mean over its tokens, for estimators that read them.
@@ -64,7 +64,7 @@ class Batch:
         if not isinstance(batch, cls):
             return cls(batch, *columns, **named)  # type: ignore[arg-type]
         if any(column is not None for column in (*columns, *named.values())):
-            raise TypeError("a Batch has all columns; pass them to Batch, or pass columns alone")
+            raise TypeError("a Batch has all columns; pass them to Batch, or pass only columns")
         return batch
 
     def __len__(self) -> int:

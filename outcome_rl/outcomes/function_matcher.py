@@ -107,7 +107,7 @@ class FunctionMatcher(Kind):
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> Outcomes:
-        """Classify N responses and tell which are correct; equal responses to a question are looked at once.
+        """Classify N responses and decide which are correct; equal responses to a question are classified once.
 
         Args:
             question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
@@ -121,7 +121,7 @@ class FunctionMatcher(Kind):
 
         Raises:
             TypeError, ValueError: as for `Batch`, a question comes with another gold answer than before, or the
-                function failed on every response of its first batch. Nothing has changed then.
+                function failed on every response of its first batch. The matcher is then unchanged.
         """
         batch = Batch.of(question_ids, responses, golds, rows=rows)
         deadline = time.monotonic() + (float("inf") if limit_s is None else limit_s)
@@ -205,7 +205,7 @@ class FunctionMatcher(Kind):
             return NO_ANSWER
         key = hash_key(text)
         if isinstance(found, Found) and (former := hash_key(f"value:{found.text}")) != key:
-            # Version 0.2 told equal values of different types apart: what it has counted keeps its key.
+            # Version 0.2 distinguished equal values of different types; outcomes that it counted keep their keys.
             key = former if former in question.shown or former == question.gold_key else key
         question.shown.setdefault(key, _shown(found))
         return key

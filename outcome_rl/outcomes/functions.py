@@ -204,7 +204,7 @@ def load_function(name: str) -> Callable[..., Any]:
 
 
 def _import(module: str, folder: str) -> ModuleType:
-    """Import a module, from a folder only where it is nowhere else: files beside data must not become modules."""
+    """Import a module, and use a folder only as a last resort: files next to data must not become modules."""
     try:
         return import_module(module)
     except ModuleNotFoundError:

@@ -2,7 +2,7 @@
 
 math-verify evaluates text that a model wrote: `9^{9^{9}}` froze a process for ten minutes with its timeouts off, and
 with them on it needs the main thread and takes over the caller's alarm signal. Only a process boundary is safe
-(`worker_pool`). A pair without a verdict is "timeout" or "error", logged, and never silently "different".
+(`worker_pool`). A pair without a result is "timeout" or "error" and is logged; it is never silently "different".
 """
 
 import logging
@@ -48,7 +48,7 @@ class MathVerifyPool(WorkerPool):
             deadline: time, by `time.monotonic()`, after which no comparison begins.
 
         Returns:
-            One verdict per pair: "equal", "different", "timeout" (its worker was killed), "error" (its worker died or
+            One result per pair: "equal", "different", "timeout" (its worker was killed), "error" (its worker died or
             came near its memory limit), or "cut" (it had not begun at the deadline). Only the first two are cached;
             timeouts and errors are logged as warnings with their reason.
 
@@ -75,7 +75,7 @@ class MathVerifyPool(WorkerPool):
 
 
 def load_judge(memory_mib: str) -> Callable[[list[str], float], dict[str, str]]:
-    """Load math-verify in a worker, and return a handler that maps a pair of answers to its verdict."""
+    """Load math-verify in a worker, and return a handler that maps a pair of answers to its result."""
     logging.disable(logging.CRITICAL)  # math-verify logs every answer that it cannot parse
     judge("1", "1")  # loads sympy and the grammar
     limit_mib = int(memory_mib)
@@ -84,7 +84,7 @@ def load_judge(memory_mib: str) -> Callable[[list[str], float], dict[str, str]]:
         a, b = pair
         equal = judge(a, b) or judge(b, a)
         used_mib = peak_mib()
-        # math-verify catches MemoryError and returns "different", so that verdict is not trusted near the limit.
+        # math-verify catches MemoryError and returns "different", so that result is not trusted near the limit.
         if not equal and used_mib > limit_mib / 2:
             return {"verdict": "error", "reason": f"used {used_mib} MiB of at most {limit_mib} MiB"}
         return {"verdict": "equal" if equal else "different"}
@@ -93,7 +93,10 @@ def load_judge(memory_mib: str) -> Callable[[list[str], float], dict[str, str]]:
 
 
 def judge(gold: str, prediction: str) -> bool:
-    """Return math-verify's verdict in verl's form: gold as LaTeX, prediction as expression or LaTeX, both boxed."""
+    """Return whether math-verify accepts an answer, in verl's form.
+
+    Gold as LaTeX, prediction as expression or LaTeX, both boxed.
+    """
     from math_verify import verify
 
     return bool(verify(_parse(gold, "gold"), _parse(prediction, "prediction"), timeout_seconds=None))

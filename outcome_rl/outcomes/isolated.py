@@ -46,7 +46,7 @@ class Isolated(OutcomeFunction):
         if not path or path.startswith("__main__:"):
             raise ValueError(
                 "function must be at the top of a module that a process can import, because it is imported by its "
-                f"name; got {function!r}. Move it to a file of its own"
+                f"name; got {function!r}. Move it to a separate file"
             )
         super().__init__(known.function, name=known.name, version=known.version)
         load = ("outcome_rl.outcomes.isolated:load_isolated", path)
@@ -83,7 +83,7 @@ def isolated(
     memory_mb: int = 2048,
     workers: int | None = None,
 ) -> Isolated:
-    """Run an outcome function in killable processes: a timeout, a crash or too much memory is an outcome of its own.
+    """Run an outcome function in killable processes: a timeout, a crash or too much memory is a separate outcome.
 
     Worker processes import the function by its name, without the environment variables of the run. They start at the
     first response, and fork a process for each one: whatever a call does to its process, other responses keep their
@@ -107,12 +107,12 @@ def _sent(response: str, example: Row) -> str:
         return base64.b64encode(pickle.dumps((response, dict(example)))).decode()
     except Exception as error:  # pickle raises anything
         raise TypeError(
-            f"examples must be picklable to reach a process of their own; one is not: {error}. Remove such columns"
+            f"examples must be picklable to reach a worker process; one is not: {error}. Remove such columns"
         ) from error
 
 
 def _received(reply: Mapping[str, Any], response: str) -> Found | Failure:
-    """Return the outcome in a reply, which the function may have written itself."""
+    """Return the outcome in a reply; the function may have forged the reply."""
     verdict: Any = reply.get("verdict")
     if verdict == "cut":
         return Failure("cut", "the time limit of the step")

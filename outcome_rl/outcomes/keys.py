@@ -1,6 +1,6 @@
 """Canonical texts and 64-bit keys of answers.
 
-The canonical text of an answer is derived from the answer alone, by the first of these rules that applies: a time, a
+The canonical text depends only on the answer. The first of these rules that applies gives it: a time, a
 date, a number in another base, a marked choice (`notations`); mathematics that the grammar reads (`forms`); words.
 Equality of canonical texts is therefore a true equivalence, the same on every machine; the hash of the text is the
 outcome key. No rule calls `eval`, a computer algebra system or a clock: each is bounded by counts of characters,
@@ -129,7 +129,7 @@ def equivalent(a: str, b: str) -> bool:
 
 
 def is_open(canonical: str) -> bool:
-    """Return whether a canonical text is mathematics that no rule reads, so that only a judge can compare it."""
+    """Return whether a canonical text is mathematics that no rule reads; only an equivalence check can compare it."""
     return canonical.startswith(Tag.UNREAD)
 
 

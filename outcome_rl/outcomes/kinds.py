@@ -38,7 +38,7 @@ class Outcomes(NamedTuple):
     - `keys` (N,) int64: the outcome class of each response; `NO_ANSWER` = 0 without an answer.
     - `correct` (N,) bool: whether that class is the class of the question's gold answer.
     - `answers`, N entries: the extracted answers with their spans; None without an answer.
-    - `unresolved`: number of comparisons in this call that timed out, failed or were cut at its time limit, which are
+    - `unresolved`: number of comparisons in this call that failed, timed out or were not started in time, which are
       logged and count as "different"; for an outcome function, the number of responses on which it failed.
     """
 
@@ -94,7 +94,7 @@ class OutcomeKind(Protocol):
         """Return one text of each outcome of a question by its key."""
 
     def unless_refused(self, question_ids: Iterable[str]) -> Any:
-        """Return a context that takes back all changes to these questions if its body raises."""
+        """Return a context that undoes all changes to these questions if its body raises."""
 
     def forget(self, question_ids: Iterable[str]) -> None:
         """Drop the outcomes of some questions."""
@@ -114,11 +114,11 @@ class OutcomeKind(Protocol):
 
 
 class Kind:
-    """Base of the kinds: keeps a record for each question, saves it, takes it back and forgets it.
+    """Base of the kinds: keeps the state of each question, saves it, undoes changes and forgets it.
 
     Args:
         rule: as for `OutcomeKind`.
-        question_type: class of the records, with `texts()`, `state()`, `from_state(question_id, state)`, and with
+        question_type: class of these states, with `texts()`, `state()`, `from_state(question_id, state)`, and with
             `snapshot()` and `restore(snapshot)`, which take back changes.
     """
 
@@ -144,7 +144,7 @@ class Kind:
 
     @contextmanager
     def unless_refused(self, question_ids: Iterable[str]) -> Iterator[None]:
-        """Take back all changes to these questions if the body raises; the lock is held meanwhile."""
+        """Undo all changes to these questions if the body raises; the lock is held meanwhile."""
         with self._lock:
             if self._guarded:  # by a caller, which takes back what this call changes
                 yield

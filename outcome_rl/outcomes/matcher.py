@@ -1,12 +1,12 @@
 """Classification of answers into outcome classes per question, and comparison with the gold answers.
 
-Canonical texts decide almost all comparisons from the text alone. Where no rule reads an answer, a pairwise judge
-decides, by default math-verify. It is not an equivalence relation (neither symmetric nor transitive), so the matcher
-builds classes by deciding each new text once: the text is compared with the question's gold answer, then with the
-question's other classes that need a judge, in the order of their keys; it takes the key of the first that it equals,
-and keeps it. New texts of one call are decided in sorted order, so the order of the responses within a call does not
-matter. A text on which math-verify hangs or fails is set apart: it is compared with nothing else, ever. Checkpoints
-contain the state, so a resumed run keeps its classes.
+Canonical texts decide almost all comparisons. If no rule reads an answer, a pairwise equivalence check decides, by
+default math-verify. It is not an equivalence relation (neither symmetric nor transitive), so the matcher builds classes
+by deciding each new text once. The text is compared with the question's gold answer, then with the question's other
+classes that need the check, in the order of their keys. It gets the key of the first one that it equals, and keeps it.
+New texts of one call are decided in sorted order, so the order of the responses within a call does not matter. A text
+on which math-verify hangs or fails is quarantined: it is never compared again. Checkpoints contain the state, so a
+resumed run keeps its classes.
 """
 
 import logging
@@ -51,8 +51,8 @@ class OutcomeMatcher(Kind):
         workers: number of math-verify processes, by default one per CPU; they start at the first comparison.
         timeout_s: time limit of one comparison, in seconds.
         gold_tolerance: whether an answer that agrees with the gold answer but for rounding, labels or units counts as
-            correct (`tolerance.within_tolerance`), by default with canonical equivalence; the others decide by
-            themselves. Keys stay strict: such an answer keeps an outcome of its own.
+            correct (`tolerance.within_tolerance`). It has no effect unless `equivalence` is "canonical". Keys stay
+            strict: such an answer keeps a separate outcome.
 
     Attributes:
         bad_golds: question id -> reason why its gold answer is unusable. No response to the question is correct.
@@ -109,18 +109,18 @@ class OutcomeMatcher(Kind):
 
         Args:
             question_ids, responses, golds: columns of a `Batch`, or a `Batch` in place of the first. Without golds
-                those of earlier calls count; responses to a question without one are not correct.
+                the golds of earlier calls are used; responses to a question without a gold are not correct.
             progress: called as `progress(done, total)` during pairwise comparisons, the slow part; `total` grows while
                 texts are found that differ from the gold answers.
             limit_s: seconds that the comparisons may take together; pairs that have not begun by then count as
-                different, and are logged. None is no limit.
+                different and are logged. None means no limit.
 
         Returns:
             The `Outcomes`, one entry per row.
 
         Raises:
             TypeError, ValueError: as for `Batch`, or a question has another gold answer than in an earlier row or call.
-                Nothing has changed then.
+                The matcher is then unchanged.
         """
         batch = Batch.of(question_ids, responses, golds)
         return self._classify(batch, _once_each(extract_answer, batch.responses), progress, limit_s)
@@ -159,7 +159,7 @@ class OutcomeMatcher(Kind):
             rows = list(zip(questions, texts, strict=True))
             new: dict[Question, dict[str, Text]] = {}
             for question, text in rows:
-                # The gold too: it may be new to a question that had none.
+                # The gold is included: it may be new to a question that had none.
                 for one in (question.gold, text):
                     if one.identity and one.identity not in question.key_of:
                         seen = new.setdefault(question, {})
@@ -180,10 +180,10 @@ class OutcomeMatcher(Kind):
         identity = canonical_text(answer)
         if self._canonical or not identity:
             return Text(identity, answer.strip(), is_open(identity))
-        return Text(f"r:{answer.strip()}", answer.strip(), True)  # the judge compares every two texts that differ
+        return Text(f"r:{answer.strip()}", answer.strip(), True)  # every two texts that differ are checked
 
     def _question(self, question_id: str, gold: str, *, given: bool) -> Question:
-        """Return the question, with its gold answer where one was ever given."""
+        """Return the question, with its gold answer if one was ever given."""
         question: Question | None = self._questions.get(question_id)
         is_new = question is None
         if question is None:
@@ -193,7 +193,7 @@ class OutcomeMatcher(Kind):
         text = self._text(gold)
         if is_new or not (question.gold.identity or question_id in self.bad_golds):  # its first gold
             question.gold = text
-            if text.identity and not question.founders:
+            if text.identity and not question.representatives:
                 question.found_class(text)
             self._check_gold(question_id, gold)
         elif question.gold.identity != text.identity:
@@ -212,11 +212,11 @@ class OutcomeMatcher(Kind):
         )
 
     def _decide(self, new: dict[Question, dict[str, Text]], progress: Progress | None, limit_s: float | None) -> int:
-        """Assign a class to every new text of every question; return the number of comparisons without a verdict."""
+        """Assign a class to every new text of every question; return the number of comparisons without a result."""
         deadline = time.monotonic() + (float("inf") if limit_s is None else limit_s)
         comparisons = Comparisons(partial(self._compare, deadline=deadline), progress)
         order = {question: sorted(texts.values()) for question, texts in new.items()}
-        if self._judge is None:  # a function of the user does not time out
+        if self._judge is None:  # a user's function has no time limit
             for question, texts in order.items():
                 if question.gold.is_open and any(needs_judge(question.gold, text) for text in texts):
                     comparisons.ask(question, ONE, question.gold)
@@ -227,15 +227,15 @@ class OutcomeMatcher(Kind):
                 if not with_gold and self._judge is None:
                     comparisons.ask(question, ONE, text)
         comparisons.run()
-        # The other comparisons are among texts that only a judge can compare: a rule that reads a text already tells it
-        # apart from every other text. One at a time for each text, so that it hangs once, not with every other text.
+        # The other comparisons are among texts that no rule reads: a text that a rule reads differs from all others.
+        # Each text is compared with one other at a time, so that it hangs once, not with every other text.
         waiting = []
         for question, texts in order.items():
             wrong = [text for text in texts if text.is_open and not comparisons.equal(question.gold, text)]
-            others = [other for other in question.founders.values() if other.is_open and other != question.gold]
+            others = [other for other in question.representatives.values() if other.is_open and other != question.gold]
             waiting += [(question, iter([*others, *wrong[:i]]), text) for i, text in enumerate(wrong)]
             if question.gold in texts:  # new to a question that had none
-                waiting.append((question, iter(question.founders.values()), question.gold))
+                waiting.append((question, iter(question.representatives.values()), question.gold))
         while waiting:
             waiting = [
                 (question, others, text)
@@ -262,12 +262,12 @@ class OutcomeMatcher(Kind):
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None, deadline: float
     ) -> Iterable[Verdict]:
         if self._judge is None:
-            verdicts = self._pool.compare(pairs, progress, deadline)
+            results = self._pool.compare(pairs, progress, deadline)
             if not self._canonical:
-                return verdicts
-            # math-verify drops words and dots: what the texts or their values refute is no equality.
-            checked = zip(pairs, verdicts, strict=True)
-            return ["different" if verdict == "equal" and refuted(*pair) else verdict for pair, verdict in checked]
+                return results
+            # math-verify drops words and dots, so an equality may be refuted by the texts or their values.
+            checked = zip(pairs, results, strict=True)
+            return ["different" if result == "equal" and refuted(*pair) else result for pair, result in checked]
         judge = self._judge
         return ["cut" if time.monotonic() >= deadline else "equal" if judge(a, b) else "different" for a, b in pairs]
 

@@ -1,4 +1,4 @@
-"""One task in a process of its own, forked from a worker of `worker_pool`.
+"""One task in a separate process, forked from a worker of `worker_pool`.
 
 Whatever a task does to its process (threads, patched modules, closed descriptors, a fork that goes on, a crash) ends
 with that process, so that the next task finds the worker as it was loaded. A fork costs about a millisecond; the import
@@ -30,8 +30,8 @@ def in_own_process(answer: Callable[[Any], Mapping[str, Any]]) -> worker_process
         answer: maps a task to its reply, in the forked process.
 
     Returns:
-        The handler. Its reply is that of `answer`, or has the verdict "timeout" (killed at the limit) or "error" (the
-        process ended without one line of JSON), and the error in words.
+        The handler. It returns the reply of `answer`, or a reply with an error message and the verdict "timeout"
+        (killed at the limit) or "error" (the process ended without one line of JSON).
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before the fork
 
@@ -68,9 +68,9 @@ def in_own_process(answer: Callable[[Any], Mapping[str, Any]]) -> worker_process
 
 
 def _answer_once(answer: Callable[[Any], Mapping[str, Any]], task: Any, writer: int) -> None:
-    own = os.getpid()
+    worker = os.getpid()
     reply = answer(task)
-    if os.getpid() == own:  # not a fork that came back from the task
+    if os.getpid() == worker:  # not a fork that came back from the task
         worker_process.write_line(writer, reply)
 
 

@@ -96,7 +96,7 @@ def run_tests(response: str, example: Mapping[str, Any]) -> tuple[bool, ...] | N
     """Run a program and return which of `example["tests"]` pass, statements such as `assert add(1, 2) == 3`.
 
     The program is the last fenced code block of the response, or the whole response without one. Call it only as
-    `program`, in processes of its own.
+    `program`, in separate processes.
     """
     blocks = re.findall(r"```[\w+-]*\n(.*?)```", response, re.DOTALL)
     code = blocks[-1] if blocks else response
@@ -119,7 +119,7 @@ def _runs(code: str, namespace: dict[str, Any]) -> bool:
 
 
 program = isolated(run_tests, timeout_s=10, memory_mb=1024)
-"""The tests that a program passes, each process limited to 10 seconds and 1 GiB. With `is_correct` = `all_pass` a
+"""Tests that a program passes, each process limited to 10 seconds and 1 GiB. With `is_correct` = `all_pass` a
 program that passes all of them is correct. This is not a sandbox."""
 
 

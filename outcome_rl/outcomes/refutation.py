@@ -12,7 +12,7 @@ from outcome_rl.outcomes.canonical.latex import COUNTER, mended, plain_latex
 from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, tokenize
 from outcome_rl.outcomes.keys import canonical_text
 
-# What math-verify drops though it tells answers apart. Texts that differ in one of these are not equal.
+# Parts that math-verify drops although they distinguish answers. Texts that differ in one of them are not equal.
 _SAID = tuple(
     re.compile(pattern)
     for pattern in (
@@ -40,7 +40,7 @@ def refuted(a: str, b: str) -> bool:
     """Return whether two answers are seen to differ: by dots or a condition in one of them, or by their values.
 
     Args:
-        a, b: answers that a judge called equal.
+        a, b: answers that math-verify calls equal.
     """
     if (_DOTS.search(a) is None) != (_DOTS.search(b) is None):
         return True

@@ -1,7 +1,7 @@
 r"""Tolerant comparison with a gold answer: rounding, labels, units, and a few conventions of notation.
 
-Outcome keys are strict, because equality of outcomes has to be transitive. Whether a response is correct may be judged
-more generously: the gold answer `3, 4` accepts `p = 3, q = 4`, and `180.67` accepts `\frac{542}{3}`.
+Outcome keys are strict, because equality of outcomes has to be transitive. Correctness may be
+more generous: the gold answer `3, 4` accepts `p = 3, q = 4`, and `180.67` accepts `\frac{542}{3}`.
 """
 
 import re
@@ -46,7 +46,7 @@ def within_tolerance(gold: str, answer: str) -> bool:
     gold_plain, answer_plain = plain_latex(mended(gold)), plain_latex(mended(answer))
     return (
         _rounds_to(answer, gold_plain)
-        or canonical_text(gold) in _readings(answer_plain)  # one side alone gives up its label or unit
+        or canonical_text(gold) in _readings(answer_plain)  # only one side drops its label or unit
         or canonical_text(answer) in _readings(gold_plain)
         or _same_function(gold_plain, answer_plain)
     )

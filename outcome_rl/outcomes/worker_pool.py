@@ -98,8 +98,8 @@ class WorkerPool:
     ) -> list[dict[str, Any]]:
         """Return the replies to tasks, which JSON can hold.
 
-        A task whose worker was killed at the time limit gets the verdict "timeout", one whose worker died or did not
-        answer in one line of JSON "error", both with a reason. One that has not begun at the `deadline`, by
+        A task gets the verdict "timeout" if its worker was killed at the time limit, and "error" if its worker died or
+        did not answer in one line of JSON; both have a reason. A task that has not begun at the `deadline`, by
         `time.monotonic()`, gets "cut".
 
         Args:
@@ -165,7 +165,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            start_new_session=True,  # Ctrl-C must reach the caller alone
+            start_new_session=True,  # Ctrl-C must reach only the caller
             env=_environment(),
         )
         assert self.process.stdin is not None
@@ -252,7 +252,7 @@ def _kill_all(pool: list[_Worker], pid: int) -> None:
 def _environment() -> dict[str, str]:
     """Return an environment without the parent's secrets: only names that programs need to start are inherited."""
     inherited = {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")}
-    # Verdicts of sympy may depend on the order of sets; threads would need address space for nothing.
+    # Results of sympy may depend on the order of sets; threads would need address space for nothing.
     fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return inherited | fixed | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 

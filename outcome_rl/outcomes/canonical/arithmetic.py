@@ -33,7 +33,7 @@ class Undefined(NotUnderstood):
 
 @lru_cache
 def mp(bits: int = BITS) -> Any:
-    """Return an mpmath context of our own: its precision is set once, here, and mpmath's global one is left alone."""
+    """Return a private mpmath context: its precision is set once, here, and mpmath's global context is unchanged."""
     import mpmath
 
     # mpmath caches its constants without a lock, and only computes them anew for a higher precision.

@@ -2,7 +2,7 @@ r"""Values and keys of expression trees.
 
 Variables stand for fixed pseudo-random numbers near 1 and -1, derived from their names. Two analytic formulas are equal
 everywhere if they agree at `POINTS` such points. Absolute values, floors, roots, logarithms and inverse functions join
-several analytic functions, which no set of points tells apart for certain. So each of them stands for an unknown number
+several analytic functions, which no set of points separates with certainty. Each of them stands for an unknown number
 that is known only by its operand (`_Unknowns`): two formulas have one key if they agree **whatever these numbers are**,
 and then they agree everywhere. Work is counted in units of about a microsecond and bounded by `MAX_WORK`, before it is
 done and never by the clock.

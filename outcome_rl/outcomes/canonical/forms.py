@@ -1,7 +1,7 @@
 r"""The canonical form of an answer that is mathematics: of a number, a formula, a list, a set, a relation.
 
 An answer is split at the commas, `and`, `or` and relation signs outside of its brackets; the parts between them are
-expressions, keyed by `evaluate`. The forms meet where mathematicians take them for one thing:
+expressions, keyed by `evaluate`. Equivalent notations share a key:
 
 - `x = 5` is 5, `f(x) = x + 1` is x + 1, an identity `2 + 2 = 4` is its side; other equations are alike up to a factor;
 - a list in any order is a set: `3, 1` is `\{1, 3\}`, and `1 \pm \sqrt2` is `1 - \sqrt2, 1 + \sqrt2`;
@@ -174,7 +174,7 @@ def _within(domain: str, element: Element) -> Element:
         return element
     numbers = element.numbers
     if numbers is not None and domain in _INTEGER_DOMAINS:
-        if domain != "Z":  # whether N holds 0 nobody knows: where it matters, the set is one of its own
+        if domain != "Z":  # N may or may not contain 0: if it matters, the set gets a separate key
             zero = Fraction(0)
             numbers = intervals.intersection((numbers, intervals.interval(zero, domain == "N", INFINITY, False)))
             domain = "N" if intervals.intersection((numbers, intervals.point(zero))) else "Z"
@@ -473,7 +473,7 @@ _PI: Tree = ("constant", "pi")
 
 
 def _check_tuple(label: str, side: Tokens) -> None:
-    """Refuse `(y, x) = (1, 2)`: a tuple is in the order of its labels, or nobody knows in which."""
+    """Refuse `(y, x) = (1, 2)`: if a tuple is not in the order of its labels, its order is ambiguous."""
     names, side = label[1:-1].split(","), trimmed(side)
     is_tuple = len(side) > 0 and side[0].text == "(" and closing(side, 0) == len(side) - 1
     if not is_tuple or len(list(split(side[1:-1], (",",)))) != len(names) or sorted(set(names)) != names:

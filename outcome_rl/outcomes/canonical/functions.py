@@ -110,7 +110,7 @@ def _exponential(a: Number) -> Number:
 def _analytic(name: str, max_magnitude: int) -> Callable[[Number], Number]:
     """Return an mpmath function whose vanishing results are an exact 0.
 
-    Arguments beyond the bound, or closer to 0 than 2**-64, are refused: there 77 digits would not tell the function
+    Arguments beyond the bound, or closer to 0 than 2**-64, are refused: there 77 digits do not separate the function
     from its limit, as tanh 200 from 1 and cos 10^-70 from 1.
     """
 

@@ -135,7 +135,7 @@ _MENDS = re.compile(r"and|or|Mat|illion|hundred|quad|\*\*|!=|\\prime|[a-z] ")
 
 
 def mended(answer: str) -> str:
-    """Return the answer with lost braces and stray signs put right, and words between formulas told from letters.
+    """Return the answer with lost braces and stray signs repaired, and words between formulas separated from letters.
 
     Short words become text, the names of functions commands, `million` a factor, `**` and `!=` the signs that they
     stand for, `^{\\prime}` a prime; Markdown emphasis and the second of two backslashes of escaped text go.

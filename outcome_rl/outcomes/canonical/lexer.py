@@ -20,7 +20,7 @@ class Words(NotUnderstood):
 
 
 class Incomparable(ValueError):
-    """The text can be equal to the same text only: nobody can tell what it stands for, or whether it is another's."""
+    """The text is ambiguous or incomplete, so it equals only the same text."""
 
 
 class TooLarge(Incomparable):

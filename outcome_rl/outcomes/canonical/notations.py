@@ -1,4 +1,4 @@
-r"""Answers with a notation of their own: times of day, dates, numbers in another base, marked choices, and words.
+r"""Answers in special notations: times of day, dates, numbers in another base, marked choices, and words.
 
 All take plain LaTeX, whose spaces are gone except between digits; `marked_choice` before and the others after
 `unwrap_text`.
@@ -87,7 +87,7 @@ def _known(word: str) -> str:
 def folded(words: str) -> str:
     """Return words without spaces and without capitals that only begin a word: `Evelyn`, but not `AaBb`.
 
-    Letter case is kept where it may tell answers apart: in single letters, in names of points, and in what may be a
+    Letter case is kept where it may distinguish answers: in single letters, in names of points, and in what may be a
     product.
     """
     folded = _LETTERS.sub(lambda word: _known(word[0]), words)
@@ -103,7 +103,7 @@ def marked_choice(plain: str) -> str | None:
 def without_value(answer: str) -> str:
     """Return the letter of a choice with its value, `C: 12`, `C) 12`, `C. 12`; any other answer as it is.
 
-    The space and the bracket tell it from the ratio `A:B` and from `A.5`.
+    The space and the bracket distinguish it from the ratio `A:B` and from `A.5`.
     """
     choice = _SPELLED_CHOICE.fullmatch(answer)
     return answer if choice is None else choice[1]

@@ -115,7 +115,7 @@ class _Parser(TokenReader):
         """Whether the next token begins a factor without a sign of multiplication."""
         kind, text = self.next
         if kind == "space":
-            # Between two numbers; after a power it is a product, after a bare number nobody's.
+            # Between two numbers; after a power it is a product, after a bare number ambiguous: refuse.
             return self.peek(-2).text in ("^", "_", r"\sqrt", "]")
         before = self.peek(-1)
         if before.kind == kind == "number":  # `1.2.3`
@@ -223,7 +223,7 @@ class _Parser(TokenReader):
         return self.argument()
 
     def last_argument(self) -> Tree:
-        """Parse the last argument of `\\frac`. `\\frac919` is 81 to TeX, but 9/19 to whoever writes it: nobody's."""
+        """Parse the last argument of `\\frac`. `\\frac919` is 81 in TeX, but its author means 9/19: refuse."""
         kind, text = self.next
         if kind == "number" and len(text) > 1:
             raise Incomparable(f"digits without braces after a fraction: {text}")
@@ -487,7 +487,7 @@ class _Parser(TokenReader):
     def operand(self) -> Tree:
         """Read the argument of a function: a bracket, or the product up to a sign, a bracket or another function.
 
-        A power after the bracket is one of the function: `\\cos(x)^2` is `\\cos^2 x`.
+        A power after the bracket is a power of the function: `\\cos(x)^2` is `\\cos^2 x`.
         """
         sign = self.signs()
         opening = self.next.text
@@ -520,7 +520,7 @@ def _is_vector(tree: Tree) -> bool:
 
 
 def _quotient(top: Tree, bottom: Tree) -> Tree:
-    """Return a fraction; one of differentials, as in Leibniz's derivative, is a name of its own."""
+    """Return a fraction; a fraction of differentials, as in Leibniz's derivative, is a name."""
     d = ("name", "d")
     first = top[1] if top[0] == "*" else top
     if bottom[:2] == ("*", d) and (first == d or first[:2] == ("^", d)):
