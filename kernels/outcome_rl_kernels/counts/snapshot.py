@@ -75,7 +75,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[CountEntries, str]:
         entries = check_entries(tensors, source="its entries")
         columns = entries[:3] if header["format"] == _WITHOUT_SUCCESSES else entries
         if len(columns) != len(tensors) or _sha256(columns, header["rule"]) != header.get("sha256"):
-            raise ValueError("its entries differ from the saved ones: their SHA-256 does not match")
+            raise ValueError("its entries changed after they were saved: their SHA-256 differs")
     except (SafetensorError, ValueError) as error:
         raise ValueError(
             f"{path} is not a count snapshot, or is damaged: {error}. Load another snapshot, such as an older "
