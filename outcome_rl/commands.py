@@ -1,6 +1,6 @@
 """The commands of the trainer: train, eval, export, report, compare, paper, hard-set. `outcome_rl.cli` registers them.
 
-They import what they need when they run, so that `outcome-rl --help` answers at once.
+Each imports its modules when it runs, so that `outcome-rl --help` answers at once.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_
             return
         print(to_yaml(settings), end="")
         for line in describe(settings):
-            print(printable(f"# {line}"))  # what is printed stays a file that --config reads
+            print(printable(f"# {line}"))  # --config can then read the output
         if refused := dict.fromkeys(refusals(settings)):  # several checks may meet the same fault
             raise ValueError("the run would not start here: " + "; ".join(refused))
         return

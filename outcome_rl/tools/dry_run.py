@@ -20,7 +20,7 @@ from outcome_rl.tools.memory import estimate_memory, memory_lines
 def steps_per_epoch(config: TrainConfig) -> int | None:
     """Return the updates of an epoch, or None if counting the problems would need a download.
 
-    Prompts that will be left out because they are too long are counted.
+    Count the prompts that will be dropped because they are too long.
 
     Raises:
         FileNotFoundError, ValueError: bad data, or fewer problems than a batch.
@@ -91,7 +91,7 @@ def describe(config: TrainConfig) -> Iterator[str]:
     try:
         steps = steps_per_epoch(config)
     except (OSError, ValueError):
-        return  # `refusals` says why
+        return  # `refusals` gives the reason
     if steps is None:
         yield f"Steps: unknown until {', '.join(config.data.train_files)} is loaded"
     else:

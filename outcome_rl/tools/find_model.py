@@ -7,7 +7,7 @@ from outcome_rl.grpo.run.checkpoint import CHECKPOINTS, check_checkpoint, latest
 
 
 def find_model(path: str) -> tuple[str, Path | None]:
-    """Return the model that a path stands for, and the settings file of the run that trained it.
+    """Find the model at a path, and the settings file of the run that trained it.
 
     Args:
         path: a run's folder (its newest checkpoint), a checkpoint, its `model` folder, or any other model: a folder, a

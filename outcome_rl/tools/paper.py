@@ -50,7 +50,7 @@ class Table(NamedTuple):
 
 
 class Paper(NamedTuple):
-    """Everything that the runs show, and what is missing."""
+    """Measures of the runs, and the names of missing ones."""
 
     methods: dict[str, list[str]]  # method -> its runs
     drawings: list[Drawing]

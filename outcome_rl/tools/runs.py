@@ -66,7 +66,7 @@ class Run(NamedTuple):
         return best_steps(self.watched(MACRO_VALIDATION, self.config["data"]["val_files"]))
 
     def watched(self, macro: str, sources: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the evaluations of the data set that stands for several sources, see `watched_set`."""
+        """Return the evaluations of the data set that represents several sources; see `watched_set`."""
         return [row for row in self.evaluations if row["dataset"] == watched_set(macro, sources)]
 
     @property
@@ -82,7 +82,7 @@ class Run(NamedTuple):
 
 
 def read_run(folder: Path) -> Run:
-    """Read the files of a run, which may still be running: a line that is being written is left out.
+    """Read the files of a run, which may still be running; skip a line that is being written.
 
     Raises:
         ValueError: the folder holds no run, or a file of it is damaged.

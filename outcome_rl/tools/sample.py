@@ -148,7 +148,7 @@ def open_sampler(
 
 
 def average_report(reports: Sequence[Report]) -> Report:
-    """Average the reports of several data sets; what is no metric is summed, or joined."""
+    """Average the reports of several data sets; sum or join entries that are not metrics."""
     average: dict[str, Any] = {**macro_average(reports)}
     for name in [name for name in reports[0] if name not in average]:
         values: list[Any] = [report[name] for report in reports]  # type: ignore[literal-required]

@@ -1,6 +1,6 @@
 """Settings of a run: one dataclass a section, each setting declared once with default, range and help.
 
-The `check` of a section refuses what is not set, and settings that exclude each other. What depends on the rollout
+The `check` of a section refuses missing settings, and settings that exclude each other. What depends on the rollout
 engine or on the machine is checked when the run starts.
 
 Names follow verl where it has one (leaf names; the sections are flatter). The defaults are the paper's hyperparameters;
@@ -361,7 +361,7 @@ class FilterGroupsConfig:
     )
     max_num_gen_batches: int = setting(
         10,
-        "Largest number of batches sampled for a step; with too few questions the step learns from what it has.",
+        "Largest number of batches sampled for a step; with too few questions it learns from the ones found.",
         gt=0,
     )
 

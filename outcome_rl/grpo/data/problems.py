@@ -155,7 +155,7 @@ def _problem(
 def _answer(
     row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool, is_needed: bool = True
 ) -> tuple[str, Any]:
-    """Return the column of a row's gold answer, and what it holds."""
+    """Return the column of a row's gold answer, and its content."""
     columns = _columns(row, config.answer_key, ANSWER_COLUMNS, named_columns)
     if not is_needed and all(find(row, column) is None for column in columns):
         return "", None

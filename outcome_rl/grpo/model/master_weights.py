@@ -24,7 +24,7 @@ class MasterWeights:
     """
 
     def __init__(self, model: nn.Module, *, casts_on_gather: bool = False) -> None:
-        """Make the masters of a model, full or sharded; `ShardedModel` says what `casts_on_gather` is."""
+        """Make the masters of a model, full or sharded; `ShardedModel` explains `casts_on_gather`."""
         self.parameters: list[nn.Parameter] = []
         self._unsaved: list[nn.Parameter] = []  # the saved model holds only their rounded values
         self._copies: list[tuple[nn.Parameter, nn.Parameter]] = []  # a weight of the model and its master

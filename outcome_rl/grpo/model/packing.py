@@ -66,7 +66,7 @@ class PackingPlan(NamedTuple):
         return cls(torch.from_numpy(tokens), starts, prompts, responses, groups, ranks, common)
 
     def shared(self, rows: Sequence[int]) -> list[int]:
-        """Return the length of the prefix that each of some responses shares with the one before it among them."""
+        """Return the length of the prefix that each response shares with the previous one."""
         ranks = [self.ranks[row] for row in rows]
         return [0, *(min(self.common[min(a, b) + 1 : max(a, b) + 1]) for a, b in pairwise(ranks))]
 

@@ -81,8 +81,8 @@ def decode(
 class _TokenStream:
     """The model and its cache: tokens of S sequences in, logits (G, V) of the next tokens out.
 
-    The model computes G branches, the distinct prefixes of the sequences; `branches_S` says which each follows. On a
-    GPU every sequence has its own branch: finding out which still agree would synchronise at every token.
+    The model computes G branches, the distinct prefixes of the sequences; `branches_S` gives the branch of each
+    sequence. On a GPU every sequence has its own branch: finding equal ones would synchronise at every token.
     """
 
     def __init__(self, policy: Policy, prompts: Prompts, max_tokens: int) -> None:

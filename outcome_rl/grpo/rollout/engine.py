@@ -1,6 +1,6 @@
 """Rollout engines: prompts in, sampled responses out.
 
-`rollout.engine` names one of `ENGINES`, or your own class as `module:Class`. A class says itself what it can do, in the
+`rollout.engine` names one of `ENGINES`, or your own class as `module:Class`. A class declares its abilities in the
 class attributes of `RolloutEngine`; nothing else in the library knows its name.
 """
 
@@ -115,7 +115,7 @@ def engine_class(name: str) -> type[RolloutEngine]:
 
 
 def check_engine(config: TrainConfig) -> type[RolloutEngine]:
-    """Return the class of the engine that a run asks for, which can run here.
+    """Return the class of the run's engine, after checking that it can run here.
 
     Raises:
         ValueError: it cannot; the message names the setting to change.

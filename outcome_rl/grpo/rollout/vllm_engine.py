@@ -140,7 +140,7 @@ class VllmEngine(RolloutEngine):
                 self._clean_up()
                 raise ValueError(
                     f"rollout.engine=vllm did not start with model.path={config.model.path!r}: {error}. Its messages "
-                    "above say why; where memory is short, change rollout.gpu_memory_utilization = "
+                    "above say why; if memory is short, change rollout.gpu_memory_utilization = "
                     f"{rollout.gpu_memory_utilization}"
                 ) from error
         self._processes = set(active_children()) - others

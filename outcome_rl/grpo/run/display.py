@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from outcome_rl.terminal import printable
 
 _PLAIN_LINES = 30  # approximate number of step lines of a run without a terminal
-_SILENCE_S = 30.0  # after which a run without a terminal says what it is doing
+_SILENCE_S = 30.0  # after which a run without a terminal reports its phase
 
 
 class Display:

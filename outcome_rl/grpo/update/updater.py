@@ -43,7 +43,7 @@ class Updater:
                 model.compile()
             if model is not None and distributed.shards_policy(config):
                 model.shard(distributed.choose_device(config.model.device))
-        self.loss = LinearPolicyLoss(rows="all", **config.loss_settings)  # the host has left out what has no gradient
+        self.loss = LinearPolicyLoss(rows="all", **config.loss_settings)  # the host drops tokens without a gradient
         casts_on_gather = policy.sharded is not None and policy.sharded.casts_on_gather
         self.weights = MasterWeights(policy.model, casts_on_gather=casts_on_gather)
         self.optimizer = torch.optim.AdamW(
