@@ -17,6 +17,7 @@ import torch
 from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
 from stopped_program import Stop
 
+from outcome_rl.exploration import explorer
 from outcome_rl.files import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.parts import build
@@ -25,7 +26,7 @@ from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted
 from outcome_rl.grpo.trainer import train
 from outcome_rl.grpo.update.updater import Updater
-from outcome_rl_kernels import OutcomeCounts
+from outcome_rl_kernels.counts.snapshot import write_snapshot
 
 
 @pytest.mark.slow
@@ -226,15 +227,14 @@ def test_a_full_disk_at_a_checkpoint(
     finished: Path, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(tmp_path)
-    save = OutcomeCounts.save
 
-    def full(self: OutcomeCounts, path: Any) -> None:
+    def full(path: Path, *content: Any) -> None:
         if "global_step_4" in str(path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save(self, path)
+        write_snapshot(path, *content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(OutcomeCounts, "save", full)
+        patched.setattr(explorer, "write_snapshot", full)
         with pytest.raises(OSError, match=r"step 4 failed: .*No space left.*last good one is .*global_step_2"):
             train(config)
     assert {path.name for path in (config.run_dir / "checkpoints").iterdir()} == {"global_step_2", "best.json"}

@@ -102,9 +102,9 @@ def test_the_saved_model_loads(finished: Path) -> None:
 
 def test_every_sample_is_counted_once(finished: Path) -> None:
     counts = OutcomeCounts.load(finished / "checkpoints" / "global_step_6" / "exploration/counts.safetensors")
-    questions, _, numbers = counts.items()
-    assert int(numbers.sum()) == 6 * 8 * 4
-    assert len(set(questions.tolist())) == 16
+    entries = counts.items()
+    assert int(entries.counts.sum()) == 6 * 8 * 4
+    assert len(set(entries.question_keys.tolist())) == 16
 
 
 def test_metrics_are_consistent(finished: Path) -> None:
@@ -374,10 +374,10 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
         for step in range(1, 6)
     ]
     assert [before == after for before, after in pairwise(models)] == [True, False, True, False]
-    _, _, numbers = OutcomeCounts.load(
+    entries = OutcomeCounts.load(
         config.run_dir / "checkpoints" / "global_step_5" / "exploration/counts.safetensors"
     ).items()
-    assert int(numbers.sum()) == 5 * 8 * 4  # what was sampled is counted all the same
+    assert int(entries.counts.sum()) == 5 * 8 * 4  # what was sampled is counted all the same
 
 
 def test_too_many_skipped_updates_end_the_run(small_config: MakeConfig, tmp_path: Path) -> None:

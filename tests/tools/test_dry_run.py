@@ -248,7 +248,9 @@ def test_a_dry_run_refuses_counts_of_other_questions(tmp_path: Path, small: Make
 
 
 def test_a_dry_run_refuses_given_outcomes(tmp_path: Path, small: MakeOverrides) -> None:
-    assert_refused_alike(["--config", "toy", *small(tmp_path, "exploration.outcome=given")], "given is for loops")
+    assert_refused_alike(
+        ["--config", "toy", *small(tmp_path, "exploration.outcome=given")], "must be math or a function here"
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
