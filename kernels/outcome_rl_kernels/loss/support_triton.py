@@ -138,7 +138,9 @@ def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets
     given = {"bounds_ptr": bounds, "segments": segments}
     of_pieces = _owners(bounds[1:], most_pieces)
     arguments = {"table_ptr": table, "sums_ptr": partial, "segments_ptr": of_pieces}
-    _launch(_piece_sums_kernel, most_pieces * columns, table, **arguments, **given, **entries_of, **cut)
+    narrow = min(512, block)  # with 1,024 columns float16 spills registers on sm_100
+    programs = most_pieces * triton.cdiv(width, narrow)
+    _launch(_piece_sums_kernel, programs, table, **arguments, **given, **entries_of, **cut | {"BLOCK_H": narrow})
     long = _owners(is_long_S.cumsum(0), most_long)
     arguments = {"table_ptr": partial, "sums_ptr": sums, "segments_ptr": long}
     _launch(_long_sums_kernel, most_long * columns, table, **arguments, **given, BLOCK_H=block)
