@@ -198,7 +198,7 @@ def main(folder: Path) -> None:
                 "losses": losses(trainer),
                 "log": log,
                 "counts": counted(trainer),
-                "solved": trainer.explorer.solved,
+                "solved": dict(trainer.explorer.solved),
                 "weights": {name: value.detach() for name, value in trainer.model.named_parameters()},
             }
         )

@@ -14,6 +14,7 @@ from transfer_queue import KVBatchMeta
 from verl_runs import EXPLORE, Queue, make_trainer, put_group, together, verl_config
 
 from outcome_rl import NO_ANSWER, OutcomeCounts, group_advantages, outcome_key, question_key
+from outcome_rl.exploration import explorer
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.integrations.verl.trainer import gold_answer, question_id
@@ -299,7 +300,7 @@ def test_a_kill_while_saving_leaves_verls_previous_checkpoint_the_last(
     def killed(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(OutcomeCounts, "save", killed)
+    monkeypatch.setattr(explorer, "write_snapshot", killed)
     with pytest.raises(KeyboardInterrupt):
         trainer._save_checkpoint()
     assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "1"
