@@ -18,6 +18,7 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.run.run_lock import Interrupted, RunBusyError
 from outcome_rl.grpo.trainer import train
 from outcome_rl.terminal import at_least_one, errors_on_one_line
+from outcome_rl.tools.report import print_summary
 
 CONFIG = Path(__file__).parent / "config.yaml"
 POLICY, SHORT_POLICY = Path("models/smollm2-135m-arithmetic"), Path("models/smollm2-135m-short")
@@ -89,8 +90,10 @@ def train_all(methods: Sequence[str], seeds: int, *, short: bool) -> int:
     for seed, method in product(range(1 if short else seeds), methods):
         settings = [f"trainer.experiment_name={method}-seed{seed}", f"trainer.seed={seed}", *METHODS[method]]
         settings += [f"{name}={value}" for name, value in SHORT.items()] if short else []
+        config = load_config(CONFIG, settings)
         try:
-            train(load_config(CONFIG, settings))
+            train(config)
+            print_summary(config.run_dir)
         except RunBusyError:
             print(f"{method}-seed{seed} is left to the process that trains it")
         except Interrupted as interruption:
