@@ -25,7 +25,7 @@ from outcome_rl.grpo.types import Problem
 from outcome_rl.metrics import SampleSummary
 from outcome_rl.settings import settings_of
 from outcome_rl_kernels.advantages.bonuses import BONUSES
-from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, parse_adv_estimator
+from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 from outcome_rl_kernels.loss.api import LossOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -232,18 +232,58 @@ def test_a_bonus_and_an_estimator_of_ones_own_run_as_the_page_shows() -> None:
         scored = names["explorer"].score(["q"] * 4, [rf"\boxed{{{answer}}}" for answer in (1, 1, 2, 3)], ["1"] * 4)
     finally:
         ADV_ESTIMATORS.pop("rare_first", None)
+        ADV_ESTIMATORS.pop("hard_first", None)
         BONUSES.pop("inverse_count", None)
     assert scored.advantages[0] == scored.advantages[1] > 0 > scored.advantages[2] == scored.advantages[3]
     assert scored.advantages[0].item() == pytest.approx(math.sqrt(3) / 2 / math.sqrt(2), rel=1e-4)
     assert scored.bonuses.tolist() == pytest.approx([0.1 - 0.25, 0.1 - 0.25, 0.1, 0.1])
 
 
-def test_the_settings_of_the_methods_are_accepted() -> None:
-    rows = re.findall(r"^\| .* \| `((?:bonus|adv_estimator)=.*)` \|$", (DOCS / "methods.md").read_text(), re.MULTILINE)
-    configs = [eval(f"ExplorationConfig({row})") for row in rows]
-    listed = {parse_adv_estimator(config.adv_estimator)[0] for config in configs}
-    assert len(rows) == 16
-    assert listed == {*ADV_ESTIMATORS}
+def test_the_settings_of_the_paper_are_accepted() -> None:
+    rows = re.findall(r"^\| .* \| `(bonus=.*)` \|$", (DOCS / "methods.md").read_text(), re.MULTILINE)
+    assert len([eval(f"ExplorationConfig({row})") for row in rows]) == 7
+
+
+def test_the_table_of_methods_is_that_of_the_registries() -> None:
+    """Names, needs, stacks, and whether the record behind the measured table has the method."""
+    rows = re.findall(r'^\| `(bonus|adv_estimator)="(\w+)(.*)"` \| (.*) \|$', (DOCS / "methods.md").read_text(), re.M)
+    measured = json.loads((PAPER / "results" / "methods.json").read_text())["figures"]
+    listed: dict[str, list[str]] = {setting: [] for setting in built_in()}
+    for setting, name, numbers, cells in rows:
+        listed[setting].append(name)
+        ExplorationConfig(**{setting: name + numbers})
+        _, needs, stacks, _, effect = cells.split(" | ")
+        if setting == "bonus":
+            bonus = BONUSES[name]
+            words = {"history"} if bonus.needs_counts else set()
+            words |= {"correct"} if bonus.zero_when_all_correct else set()
+        else:
+            words = {*ADV_ESTIMATORS[name].needs}
+        assert {*needs.split(", ")} == (words or {"outcomes"}), name
+        assert (stacks == "all") == ("logps" not in words), name
+        if name in ("none", "grpo"):
+            assert effect == "the baseline"
+        else:
+            assert effect == ("[below](#measured)" if name in measured else "not measured"), name
+    assert listed == built_in()
+
+
+def built_in() -> dict[str, list[str]]:
+    """Setting -> the names that the library registers; other tests may have registered functions too."""
+    registries: dict[str, dict[str, Any]] = {"bonus": BONUSES, "adv_estimator": ADV_ESTIMATORS}
+    return {
+        setting: [name for name, one in registry.items() if one.function.__module__.startswith("outcome_rl_kernels")]
+        for setting, registry in registries.items()
+    }
+
+
+def test_help_and_errors_list_the_registries() -> None:
+    helps = {one.name: one.help for one in settings_of(ExplorationConfig)}
+    for setting, names in built_in().items():
+        with pytest.raises(ValueError, match=setting) as error:
+            ExplorationConfig(**{setting: "unheard_of"})
+        assert f"{', '.join(names)}," in helps[setting]
+        assert ", ".join(map(repr, names)) in str(error.value)
 
 
 def test_the_reward_function_of_the_training_page_runs(tmp_path: Path) -> None:

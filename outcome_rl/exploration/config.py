@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Literal, Self
 
+from outcome_rl.exploration.gate import Gate
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 from outcome_rl.outcomes.functions import load_function
 from outcome_rl.outcomes.kinds import NAMED, OutcomeKind
@@ -12,7 +13,7 @@ from outcome_rl.outcomes.matcher import Judge
 from outcome_rl.settings import setting, settings_of
 from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.bonuses import BONUSES
-from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, WITHOUT_REWARDS, parse_adv_estimator
+from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, Need
 from outcome_rl_kernels.advantages.groups import NoAnswerRule, Scale
 from outcome_rl_kernels.loss.types import AnswerMaskMode
 
@@ -45,6 +46,11 @@ class ExplorationConfig:
     no_answer: NoAnswerRule = setting(
         "no_bonus",
         "Response without an answer: no_bonus gives it the raw bonus 0, own_class treats it like any other outcome.",
+    )
+    gate: list[float] | None = setting(
+        None,
+        "Curriculum [visits, low, high]: a question with so many samples before the batch, of which a share below low "
+        "or above high is correct, gets advantage and bonus 0; it is still counted. null leaves out none.",
     )
     answer_mask_mode: AnswerMaskMode = setting(
         "policy",
@@ -91,6 +97,7 @@ class ExplorationConfig:
                 load_function(name.strip())  # its module registers it
         self._check_names()
         self.rule()
+        Gate.of(self.gate)
         if self.is_correct and self.outcome in NAMED:
             raise ValueError(
                 f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
@@ -160,14 +167,18 @@ class ExplorationConfig:
         return self.bonus.strip() != "none"
 
     @property
-    def needs_rewards(self) -> bool:
-        """Return whether the advantages depend on rewards; `majority` computes its rewards from the answers."""
-        return parse_adv_estimator(self.adv_estimator)[0] not in WITHOUT_REWARDS
+    def needs(self) -> frozenset[Need]:
+        """Return the columns that the estimator reads; `majority` computes its rewards from the answers."""
+        return self.rule().estimator.needs
 
     @property
-    def needs_correctness(self) -> bool:
-        """Return whether the bonus depends on correctness, by the rule for groups that are all correct."""
-        return self.rule().needs_correctness
+    def needs_correctness(self) -> str:
+        """Return the setting that depends on which responses are correct, as `name=value`; empty if none does."""
+        if any(term.zero_when_all_correct for term in self.rule().terms):
+            return f"bonus={self.bonus!r}"
+        if "correct" in self.needs:
+            return f"adv_estimator={self.adv_estimator!r}"
+        return "" if self.gate is None else f"gate={self.gate}"
 
 
 # Settings that version 0.2 had, with the value under which each had no effect.

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from outcome_rl.exploration.columns import from_rank_zero, group_indices, move, numbers_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.exploration.gate import Gate
 from outcome_rl.exploration.questions import QuestionHistory, Questions
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
@@ -359,12 +360,12 @@ class Explorer:
                 f"{'none' if batch.outcome_keys is None else 'some'} with outcome={self.config.outcome!r}"
             )
         judged = batch.golds is not None or batch.correct is not None or bool(self.config.is_correct)
-        rewarded = batch.rewards is not None or not self.config.needs_rewards
-        if not judged and (not rewarded or self.config.needs_correctness):
-            needs = f"bonus={self.config.bonus!r}" if rewarded else "adv_estimator without rewards"
+        rewarded = batch.rewards is not None or "rewards" not in self.config.needs
+        needing = self.config.needs_correctness if rewarded else "adv_estimator without rewards"
+        if not judged and needing:
             raise ValueError(
-                f"golds or correct must be given, because {needs} requires correctness labels; got neither. Pass "
-                "one of them, or rewards and zero_when_all_correct=False"
+                f"golds or correct must be given, because {needing} requires correctness labels; got neither. Pass "
+                "one of them, or rewards and settings without it, for a bonus zero_when_all_correct=False"
             )
         N = len(batch)
         return _Numbers(
@@ -393,6 +394,8 @@ class Explorer:
         )
         advantages_N, bonuses_N = torch.zeros_like(rewards_N), torch.zeros_like(rewards_N)
         counts_N = torch.empty_like(keys_N)
+        gate = Gate.of(self.config.gate)
+        gated_N = None if gate is None else gate.closed(self.counts.history(questions_N))
         # Groups of several sizes are counted after all of them are scored, so that no group sees the others' samples.
         counts_here = len(shapes) == 1 and not rule.may_refuse
         for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
@@ -413,6 +416,9 @@ class Explorer:
             advantages_N[rows_Bn], bonuses_N[rows_Bn] = part.advantages, part.bonuses.masked_fill(without_B1, 0.0)
             assert part.counts is not None  # there is a table
             counts_N[rows_Bn] = part.counts
+        if gated_N is not None:
+            advantages_N.masked_fill_(gated_N, 0.0)
+            bonuses_N.masked_fill_(gated_N, 0.0)
         scored = Scored(
             correct=correct_N,
             rewards=rewards_N,
@@ -421,6 +427,7 @@ class Explorer:
             advantages=advantages_N,
             bonuses=bonuses_N,
             groups=groups_N,
+            gated=gated_N,
             answers=outcomes.answers,
             solved=[],
             answer_mask_mode=self.config.answer_mask_mode,

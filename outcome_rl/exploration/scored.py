@@ -31,6 +31,7 @@ class Scored:
     advantages: Tensor  # (N,), reward part, in the dtype of the rewards
     bonuses: Tensor  # (N,), exploration part, times its coefficient
     groups: Tensor  # (N,) int64, index of the group, in order of appearance
+    gated: Tensor | None  # (N,) bool, whether the curriculum gate leaves out the question; None without a gate
     answers: list[Answer | None]  # N final answers with their character spans
     solved: list[bool]  # N, whether the response's question was answered correctly so far, this batch included
     answer_mask_mode: AnswerMaskMode  # of the explorer's settings
@@ -43,9 +44,9 @@ class Scored:
         """The same with tensors in host memory; tensors on a GPU are copied in one transfer, which synchronises."""
         if self.keys.device.type == "cpu":
             return self
-        found = move([getattr(self, name) for name in _COLUMNS], torch.device("cpu"))
-        columns: dict[str, Any] = dict(zip(_COLUMNS, found, strict=True))
-        return replace(self, **columns)
+        columns = self._columns()
+        found: dict[str, Any] = dict(zip(columns, move([*columns.values()], torch.device("cpu")), strict=True))
+        return replace(self, **found)
 
     @cached_property
     def metrics(self) -> dict[str, float]:
@@ -65,6 +66,7 @@ class Scored:
         | `outcomes/unresolved` | comparisons and outcome functions that failed, timed out or were not started in time |
         | `exploration/bonus_mean` | bonus times coefficient, mean over responses |
         | `exploration/bonus_abs_mean` | its absolute value, mean over responses |
+        | `exploration/gated_groups` | groups that the curriculum gate leaves out / groups, with a gate |
         | `exploration/new_outcome_rate` | responses whose answer was never sampled before this batch / responses |
         | `exploration/counted_outcomes` | pairs of question and outcome counted so far, "no answer" included |
         | `exploration/solved_fraction` * | questions with a correct response so far / questions sampled so far |
@@ -89,6 +91,9 @@ class Scored:
             "exploration/bonus_abs_mean": mean(abs(bonuses)),
             "exploration/new_outcome_rate": mean(answered & (counts == 0)),
         }
+        if host.gated is not None:
+            gated = np.bincount(group_index[host.gated.numpy()], minlength=len(sizes)) > 0
+            metrics["exploration/gated_groups"] = mean(gated)
         if self.judged:
             num_correct = np.bincount(group_index[correct], minlength=len(sizes))
             metrics |= {
@@ -147,14 +152,15 @@ class Scored:
     def select(self, rows: Sequence[int]) -> "Scored":
         """Return some of the responses, in the given order; `metrics` then describe the selection."""
         index = torch.as_tensor(rows, dtype=torch.int64)
-        columns: dict[str, Any] = {name: getattr(self, name)[index.to(self.keys.device)] for name in _COLUMNS}
+        columns: dict[str, Any] = {name: x[index.to(self.keys.device)] for name, x in self._columns().items()}
         answers, solved = ([each[row] for row in index.tolist()] for each in (self.answers, self.solved))
         return replace(self, answers=answers, solved=solved, **columns)
 
     @classmethod
     def join(cls, parts: Sequence["Scored"]) -> "Scored":
         """Concatenate batches that were scored one after another in one step; groups stay apart."""
-        columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        names = parts[-1]._columns()
+        columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
         ends = torch.tensor([0] + [int(part.groups.max()) + 1 for part in parts]).cumsum(dim=0).tolist()
         columns["groups"] = torch.cat([part.groups + first for part, first in zip(parts, ends, strict=False)])
         return replace(
@@ -166,8 +172,9 @@ class Scored:
             **columns,
         )
 
-
-_COLUMNS = ("correct", "rewards", "keys", "counts", "advantages", "bonuses", "groups")
+    def _columns(self) -> dict[str, Tensor]:
+        """Return the tensors (N,), without a gate's where there is none."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
 
 def mean(values: NDArray[Any]) -> float:

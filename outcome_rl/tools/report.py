@@ -1,4 +1,4 @@
-"""HTML report of one or more runs: base against trained policy, curves, samples, settings.
+"""HTML report of one or more runs: base against trained policy, curves, unsolved questions, samples, settings.
 
 The page is made only from the files of the runs and loads nothing. Jinja escapes every text, because models may write
 anything.
@@ -15,6 +15,7 @@ from outcome_rl.tables import counted, print_table
 from outcome_rl.terminal import printable
 from outcome_rl.tools.runs import Comparison, Run, read_run
 from outcome_rl.tools.sample_table import print_samples
+from outcome_rl.tools.unsolved import find_unsolved
 from outcome_rl.version import __version__
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -64,6 +65,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     numbered = [(number, pair) for number, run in enumerate(runs) for pair in run.comparisons]
     order = list(dict.fromkeys(pair.dataset for _, pair in numbered))
     pairs = sorted(numbered, key=lambda one: order.index(one[1].dataset))
+    unsolved = [find_unsolved(folder, run.config) for folder, run in zip(folders, runs, strict=True)]
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template.filters["counted"] = counted
     page = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
@@ -72,6 +74,8 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         headlines=_headlines(pairs[0][1]) if len(runs) == 1 and pairs else [],
         comparisons=_table(pairs, several=len(runs) > 1),
         sections=_sections(runs, pairs),
+        unsolved=[(number, found) for number, found in enumerate(unsolved) if found is not None],
+        texts=[{row.get("question_id"): row["question"] for row in run.samples} for run in runs],
         version=__version__,
     )
     write_text(out, page)

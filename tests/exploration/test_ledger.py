@@ -21,3 +21,12 @@ def test_a_step_waits_for_the_gpu_once_and_launches_little(monkeypatch: pytest.M
     assert ledger.waits == ["_to_copy", "to host"]
     assert kernels.number == 1
     assert len(ledger.operations) <= 45
+
+
+def test_a_gate_adds_one_launch_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_meta_for_gpu(monkeypatch)
+    kernels = replace_kernels(monkeypatch)
+    explorer = Explorer(bonus="none", gate=[8, 0.0, 0.9], device="meta")
+    ledger = ledger_of(lambda _: explorer.score(["a"] * 4, [r"\boxed{1}"] * 4, ["1"] * 4))
+    assert ledger.waits == ["_to_copy", "to host"]
+    assert kernels.number == 2

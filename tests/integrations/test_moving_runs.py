@@ -10,7 +10,7 @@ import pytest
 import torch
 import verl_runs
 from datasets import Dataset
-from trl_runs import make_trainer, questions
+from trl_runs import generate, make_trainer, questions
 from verl_runs import EXPLORE, QUESTIONS, Queue, put_group, together, verl_config
 
 from outcome_rl import Explorer
@@ -19,6 +19,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import train
+from outcome_rl.grpo.types import Rollout
 from outcome_rl.toy import policy_dir
 
 
@@ -129,3 +130,52 @@ def test_counts_move_from_verl_to_the_driver_and_back(tmp_path: Path, monkeypatc
 
     put(of_driver, of_verl)
     assert_equal(verl_runs.make_trainer(verl_config(tmp_path / "verl", *settings))._outcome_explorer, moved)
+
+
+def test_the_same_responses_give_the_same_history_in_every_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps in TRL, verl and the trainer: advantages, counts, samples, correct samples and answers."""
+    settings = ["adv_estimator=beta_bernoulli", "bonus=ucb", "coef=0.1", "answer_mask_mode=none", "gate=[4,0.1,0.9]"]
+    rows = [{"id": index, "prompt": prompt, "answer": gold} for index, (prompt, gold) in QUESTIONS.items()]
+    (tmp_path / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = [f"data.train_files={tmp_path / 'problems.jsonl'}", "data.val_files=[]", "data.test_files=[]"]
+    run = [
+        "data.train_batch_size=2",
+        "rollout.n=4",
+        f"trainer.default_local_dir={tmp_path}",
+        "trainer.experiment_name=run",
+    ]
+    parts = build(load_config("toy", [*files, *run, *(f"exploration.{setting}" for setting in settings)]))
+
+    queue = Queue().install(monkeypatch)
+    settings.append("id_key=extra_info.index")
+    verl = verl_runs.make_trainer(verl_config(tmp_path / "verl", *(EXPLORE + setting for setting in settings)))
+    written: list[list[int]] = []  # token ids of a step's responses
+
+    def as_in_verl(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        ids = [trainer.processing_class(prompt)["input_ids"] for prompt in prompts]
+        return {"prompt_ids": ids, "completion_ids": written, "logprobs": None}
+
+    options: dict[str, Any] = {"exploration": parts.config.exploration, "rollout_func": as_in_verl}
+    trl = make_trainer(
+        policy_dir(), tmp_path / "trl", data=Dataset.from_list(rows), per_device_train_batch_size=8, **options
+    )
+    for step, answers in enumerate((["27", "5", "5", None], ["3", "3", "8", "3"], ["3", "4", "4", None])):
+        groups = [put_group(queue, verl, f"{step}{index}", index, answers) for index in QUESTIONS]
+        fields = [queue.fields[key] for group in groups for key in group.keys]
+        written[:] = [row["responses"].tolist() for row in fields]
+        verl._compute_advantage(together(*groups), {})
+        expected = torch.stack([row["advantages"][0] for row in fields])
+        torch.testing.assert_close(generate(trl, 0, 1)["advantages"], expected)
+        rollouts = [Rollout.decoded(parts.policy.tokenizer, [1], ids) for ids in written]
+        samples, _ = parts.collector.score(parts.train_set.problems, rollouts)
+        found = torch.tensor([sample.advantage + sample.bonus for sample in samples])
+        torch.testing.assert_close(found, expected)
+        assert (expected == 0).view(2, 4).all(dim=1).tolist() == [step == 2, step == 1]  # by the gate
+    parts.close()
+    explorers = [verl._outcome_explorer, trl.explorer, parts.explorer]
+    histories = [[*explorer.questions().values()] for explorer in explorers]
+    assert histories == [[(12, 1, 5), (12, 4, 5)]] * 3
+    seen = [[explorer.seen(question_id) for question_id in explorer.solved] for explorer in explorers]
+    assert seen[1:] == seen[:1] * 2

@@ -329,3 +329,75 @@ def test_a_subclass_of_ones_own_calls_one_function(make: Make) -> None:
     with Explorer(adv_estimator="rloo") as explorer, pytest.raises(ValueError, match="rewards must be given"):
         exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments | {"explorer": explorer})
     assert int(own.explorer.counts.items().counts.sum()) == 12
+
+
+def logps_of(trainer: Any, output: dict[str, Any]) -> torch.Tensor:
+    """The mean log-probability of each completion's tokens by the policy, computed one completion at a time."""
+    found = []
+    for row, completion in enumerate(output["completion_ids"]):
+        written = completion[completion != trainer._tokenizer.pad_token_id]
+        ids = torch.cat([output["prompt_ids"][row][output["prompt_mask"][row].bool()], written])
+        with torch.no_grad():
+            logits = trainer.model(ids[None]).logits[0, -len(written) - 1 : -1]
+        found.append(logits.log_softmax(dim=1).gather(1, written[:, None]).mean())
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("settings", [{}, {"steps_per_generation": 4, "per_device_train_batch_size": 3}], ids=str)
+def test_unlikeliness_ranks_by_the_policys_log_probabilities(make: Make, settings: dict[str, Any]) -> None:
+    """TRL has them where a generation serves several steps; elsewhere they take one more forward pass."""
+    exploration = ExplorationConfig(adv_estimator="unlikeliness", bonus="none")
+    trainer = make(exploration=exploration, reward_funcs=[is_right, length], **settings)
+    output = generate(trainer, 0, 1, 2)
+    assert ("old_per_token_logps" in output) == bool(settings)
+    rewards, logps = trainer._rewards.nansum(dim=1).view(3, N), logps_of(trainer, output).view(3, N)
+    keys = torch.zeros(3, N, dtype=torch.int64)
+    groups = group_advantages(rewards, torch.arange(3), keys, adv_estimator="unlikeliness", bonus="none", logps=logps)
+    assert len({*logps.flatten().tolist()}) > N
+    torch.testing.assert_close(output["advantages"], groups.advantages.flatten())
+
+
+def test_log_probabilities_of_the_sampler_are_taken_without_unknown_ones(make: Make) -> None:
+    means = [-1.0, -3.0, -2.0, -4.0] * 3
+
+    def with_logps(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        written = saying(r"\boxed{ 7 }")(prompts, trainer)
+        of_rows = zip(means, written["completion_ids"], strict=True)
+        return written | {"logprobs": [[None, *[mean] * (len(ids) - 1)] for mean, ids in of_rows]}
+
+    trainer = make(
+        exploration=ExplorationConfig(adv_estimator="unlikeliness", bonus="none"),
+        reward_funcs=says_seven,
+        rollout_func=with_logps,
+    )
+    advantages = generate(trainer, 0, 1, 2)["advantages"].view(3, N)
+    assert (advantages.argsort(dim=1) == torch.tensor([0, 2, 1, 3])).all()  # the less likely, the more
+
+
+@pytest.mark.parametrize("estimator", ["f_grpo", "rs_grpo", "rare_correct", "bbg", "beta_bernoulli"])
+def test_estimators_of_two_generations_are_those_of_the_explorer(make: Make, estimator: str) -> None:
+    """With the history of the first generation, on the same responses."""
+    exploration = ExplorationConfig(adv_estimator=estimator, bonus="ucb", answer_mask_mode="none")
+    trainer, explorer = make(exploration=exploration), Explorer(exploration)
+    for _ in range(2):
+        output = generate(trainer, 0, 1, 2)
+        texts = trainer.processing_class.batch_decode(output["completion_ids"], skip_special_tokens=True)
+        rows = [questions()[question] for question in (0, 1, 2) for _ in range(N)]
+        scored = explorer.score(
+            [row["id"] for row in rows], texts, [row["answer"] for row in rows], trainer._rewards[:, 0]
+        )
+        torch.testing.assert_close(output["advantages"], scored.advantages + scored.bonuses)
+    assert trainer.explorer.questions() == explorer.questions()
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "rloo"])
+def test_the_gate_holds_trls_own_advantages_too(make: Make, estimator: str) -> None:
+    trainer = make(
+        exploration=ExplorationConfig(adv_estimator=estimator, bonus="ucb", gate=[N, 0, 0]),
+        rollout_func=saying(r"\boxed{ 7 }", r"\boxed{ 5 }"),  # the gold answers of questions 0, 2 and 1; of 4 neither
+    )
+    assert (generate(trainer, 0, 1, 4)["advantages"] != 0).any(dim=-1).any()
+    output = generate(trainer, 0, 1, 4)
+    moved = (output["advantages"].view(3, N, -1) != 0).any(dim=2).any(dim=1)
+    assert moved.tolist() == [False, False, True]
+    assert trainer._metrics["train"]["exploration/gated_groups"] == [0.0, pytest.approx(2 / 3)]

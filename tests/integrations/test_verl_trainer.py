@@ -322,3 +322,53 @@ def test_counts_under_other_question_ids_are_refused(make: Make) -> None:
     trainer._save_checkpoint()
     with pytest.raises(ValueError, match=r"ids from the hash of the prompt, .* from extra_info.index"):
         make(EXPLORE + "bonus=ucb_con", EXPLORE + "id_key=extra_info.index")
+
+
+def put_logps(queue: Queue, batch: KVBatchMeta, means: list[float]) -> None:
+    """Log-probabilities as verl computes them before the advantages: one per token, here all equal to the mean."""
+    for key, mean in zip(batch.keys, means, strict=True):
+        queue.fields[key]["old_log_probs"] = torch.full_like(queue.fields[key]["rm_scores"], mean)
+
+
+def test_unlikeliness_ranks_by_verls_log_probabilities(make: Make, queue: Queue) -> None:
+    settings = ("adv_estimator=unlikeliness", "bonus=none", "answer_mask_mode=none")
+    trainer = make(*(EXPLORE + setting for setting in settings))
+    batch = put_group(queue, trainer, "a", "q1", ["27", "27", "5", "27"])
+    means = [-0.5, -2.0, -1.0, -0.1]
+    put_logps(queue, batch, means)
+    queue.fields["a_1_0"]["response_mask"][:2] = 0  # a tool's tokens
+    queue.fields["a_1_0"]["old_log_probs"][:2] = 1e6
+    trainer._compute_advantage(batch, {})
+    keys = torch.tensor([[outcome_key("27"), outcome_key("27"), outcome_key("5"), outcome_key("27")]])
+    wanted = group_advantages(
+        torch.tensor([[1.0, 1.0, 0.0, 1.0]]),
+        torch.tensor([1]),
+        keys,
+        logps=torch.tensor([means]),
+        adv_estimator="unlikeliness",
+        bonus="none",
+    )
+    for row, key, value in zip(advantages_of(queue, batch), batch.keys, wanted.advantages[0], strict=True):
+        torch.testing.assert_close(row, value * queue.fields[key]["response_mask"].float())
+
+
+@pytest.mark.parametrize("estimator", ["f_grpo", "rs_grpo", "rare_correct", "bbg", "beta_bernoulli"])
+def test_estimators_of_three_steps_are_those_of_group_advantages(make: Make, queue: Queue, estimator: str) -> None:
+    settings = (f"adv_estimator={estimator}", "bonus=ucb", "answer_mask_mode=none")
+    trainer, counts = make(*(EXPLORE + setting for setting in settings)), OutcomeCounts()
+    for step in (1, 2, 3):
+        batch = both_groups(queue, trainer, step)
+        trainer._compute_advantage(batch, {})
+        wanted = expected(counts, bonus="ucb", adv_estimator=estimator)
+        for row, value in zip(advantages_of(queue, batch), wanted, strict=True):
+            torch.testing.assert_close(row, torch.full_like(row, value.item()))
+
+
+def test_the_gate_holds(make: Make, queue: Queue) -> None:
+    trainer = make(EXPLORE + "bonus=ucb", EXPLORE + "gate=[4,0,0]")
+    found: list[dict[str, float]] = [{}, {}]
+    for step, metrics in enumerate(found):
+        batch = both_groups(queue, trainer, step)
+        trainer._compute_advantage(batch, metrics)
+        assert any((row != 0).any() for row in advantages_of(queue, batch)) == (step == 0)
+    assert [metrics["exploration/gated_groups"] for metrics in found] == [0, 1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.advantages.bonuses import BONUSES, BUILT_IN, Bonus
-from outcome_rl_kernels.advantages.estimators import AdvEstimator, parse_adv_estimator
+from outcome_rl_kernels.advantages.estimators import Estimator, parse_adv_estimator
 from outcome_rl_kernels.advantages.groups import Groups, NoAnswerRule, Scale
 from outcome_rl_kernels.checks import (
     FLOATS,
@@ -107,14 +107,9 @@ class GroupRule:
         return tuple(terms)
 
     @cached_property
-    def estimator(self) -> AdvEstimator:
-        """The function of `adv_estimator`."""
-        return parse_adv_estimator(self.adv_estimator)[1]
-
-    @property
-    def needs_correctness(self) -> bool:
-        """Whether the bonuses depend on which samples are correct."""
-        return any(term.zero_when_all_correct for term in self.terms)
+    def estimator(self) -> Estimator:
+        """The function of `adv_estimator`, with its numbers, and the columns that it needs."""
+        return parse_adv_estimator(self.adv_estimator)
 
     @property
     def may_refuse(self) -> bool:
@@ -162,10 +157,10 @@ def group_advantages(
         outcome_keys: (B, n) int64 classes of the final answers, 0 for no answer (`outcome_rl.outcome_key`).
         counts: the historical counts; needed by the `ucb` methods.
         rule: how advantages and bonuses are computed; None takes the defaults of `GroupRule`.
-        correct: (B, n) bool for the all-correct rule, the history of the questions, `pass_at_k` and `edas`; default
-            `rewards > 0`.
-        logps: (B, n) floating point, log-probabilities of the samples for `unlikeliness`, whose authors take the mean
-            over tokens.
+        correct: (B, n) bool for the all-correct rule, the history of the questions, and the estimators that ask which
+            samples are correct; default `rewards > 0`.
+        logps: (B, n) floating point, log-probabilities of the samples for `unlikeliness`, each the mean over its
+            tokens.
         batch: number of batches before this one, for your functions.
         update: whether the batch is added to `counts`; evaluation passes False.
         **settings: fields of `GroupRule` that replace the fields of `rule`.
@@ -188,6 +183,11 @@ def group_advantages(
     rule = GroupRule(**settings) if rule is None else replace(rule, **settings) if settings else rule
     _check_columns(rewards, question_keys, outcome_keys, correct, logps)
     _check_counts(counts, rewards, rule)
+    if logps is None and "logps" in rule.estimator.needs:
+        raise ValueError(
+            f"adv_estimator={rule.adv_estimator!r} needs logps, the log-probabilities of the samples; got None. The "
+            "plug-ins for TRL and verl pass them, and outcome-rl train with rollout.engine=vllm"
+        )
     counts_last = update and rule.may_refuse
     with nullcontext() if counts is None else counts.lock:
         correct = rewards > 0 if correct is None else correct
@@ -220,7 +220,9 @@ def group_advantages(
 def _estimate(groups: Groups, rule: GroupRule) -> Tensor:
     """Return the reward part of the advantages."""
     name = f"the result of adv_estimator={rule.adv_estimator!r}"
-    advantages_Bn = check_shape_of(name, rule.estimator(groups), "rewards", groups.rewards).to(groups.rewards.dtype)
+    advantages_Bn = check_shape_of(name, rule.estimator.function(groups), "rewards", groups.rewards).to(
+        groups.rewards.dtype
+    )
     if rule.may_refuse:
         _check_finite(advantages_Bn, name, "maxrl takes no negative rewards")
     return advantages_Bn
@@ -276,9 +278,12 @@ def _check_finite(
 
 def _check_counts(counts: OutcomeCounts | None, rewards: Tensor, rule: GroupRule) -> None:
     if counts is None:
+        needing = f"adv_estimator {rule.adv_estimator!r}" if "history" in rule.estimator.needs else ""
         if any(term.bonus.needs_counts for term in rule.terms):
+            needing = f"bonus {rule.bonus!r}"
+        if needing:
             raise ValueError(
-                f"bonus {rule.bonus!r} needs counts; got None. Make one OutcomeCounts(rule=outcome_rl.OUTCOME_RULE) "
+                f"{needing} needs counts; got None. Make one OutcomeCounts(rule=outcome_rl.OUTCOME_RULE) "
                 "for the run and pass it in every step"
             )
     elif not isinstance(counts, OutcomeCounts):

@@ -1,29 +1,37 @@
 """Advantage estimators: the reward part of an advantage, from the rewards and outcomes of a group.
 
-| name           | advantage A_i                                                               | arXiv             |
-|----------------|-----------------------------------------------------------------------------|-------------------|
-| `grpo`         | (r_i - mean(r)) / (std(r) + eps)                                            | 2402.03300        |
-| `dr_grpo`      | r_i - mean(r)                                                               | 2503.20783        |
-| `rloo`         | r_i - mean of the other samples' r                                          | 2402.14740        |
-| `maxrl`        | (r_i - mean(r)) / (mean(r) + eps)                                           | 2602.02710        |
-| `pass_at_k`    | correct: (1 - p) / s; wrong: (1 - p - q) / s                                | 2508.10751        |
-| `pkpo`         | 1 / C(n, k) sum over sets I of k samples with i: max r(I) - max r(I less i) | 2505.15201        |
-| `unlikeliness` | `grpo` of r_i (1 - beta rank_i / n), rank 0 for the least likely sample     | 2506.02355        |
-| `majority`     | `grpo` of [a_i is the most frequent answer of the group]                    | 2504.16084 (TTRL) |
-| `edas`         | `grpo`, and for wrong samples a shift by the surprisal of their answer      | 2605.17333        |
+| name             | advantage A_i                                                             | arXiv           |
+|------------------|---------------------------------------------------------------------------|-----------------|
+| `grpo`           | (r_i - mean(r)) / (std(r) + eps)                                          | 2402.03300      |
+| `dr_grpo`        | r_i - mean(r)                                                             | 2503.20783      |
+| `rloo`           | r_i - mean of the other samples' r                                        | 2402.14740      |
+| `maxrl`          | (r_i - mean(r)) / (mean(r) + eps)                                         | 2602.02710      |
+| `pass_at_k`      | correct: (1 - p) / s; wrong: (1 - p - q) / s                              | 2508.10751      |
+| `pkpo`           | 1 / C(n, k) sum over sets I of k samples with i: max r(I) - max r(I less i) | 2505.15201      |
+| `unlikeliness`   | `grpo` of r_i (1 - beta rank_i / n), rank 0 for the least likely sample   | 2506.02355      |
+| `majority`       | `grpo` of [a_i is the most frequent answer of the group]                  | 2504.16084 (TTRL) |
+| `edas`           | `grpo`, and for wrong samples a shift by the surprisal of their answer    | 2605.17333      |
+| `f_grpo`         | `grpo` times (share of wrong samples)^gamma                               | 2602.06717      |
+| `rs_grpo`        | (exp(beta r_i) / mean(exp(beta r)) - 1) / beta                            | 2509.24261      |
+| `rare_correct`   | `grpo`, for correct samples times c m_i^-alpha / sum of m_j^-alpha        | 2608.03467      |
+| `bbg`            | `grpo` times u(c) / u(1), 0 where u(c) < tau (n + 1)                      | 2606.15455      |
+| `beta_bernoulli` | (correct_i - P) / (sqrt(P (1 - P)) + eps)                                 | 2603.18444      |
 
 p is pass@k of the group, q the probability that k - 1 of the other samples are all wrong, s = sqrt(p (1 - p)) + eps.
+c of the n samples are correct, m_i of them with the answer of sample i; u(c) = E[k (1 - x)^(k-1)] for x from
+Beta(c + 1, n - c + 1); P is the mean of Beta(1, 1) after all samples of the question so far, this group's included.
 An estimator is a function of `Groups` and of named numbers, which a setting gives as in "pass_at_k(k=4)". It does not
-synchronise with the host. A group whose samples it cannot distinguish gets exactly 0.
+synchronise with the host. A group whose samples it cannot distinguish gets exactly 0, except from `beta_bernoulli`.
 """
 
 import ast
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -33,33 +41,56 @@ from outcome_rl_kernels.counts.reference import NO_ANSWER
 from outcome_rl_kernels.registry import add_by_name
 
 AdvEstimator = Callable[..., Tensor]
-ADV_ESTIMATORS: dict[str, AdvEstimator] = {}
-WITHOUT_REWARDS = frozenset({"majority"})  # need neither rewards nor reference answers
+Need = Literal["rewards", "correct", "history", "logps"]
 
 
-def register_adv_estimator(name: str) -> Callable[[AdvEstimator], AdvEstimator]:
+@dataclass(frozen=True)
+class Estimator:
+    """A registered advantage estimator; the fields are the arguments of `register_adv_estimator`."""
+
+    function: AdvEstimator
+    needs: frozenset[Need]
+
+
+ADV_ESTIMATORS: dict[str, Estimator] = {}
+
+
+def register_adv_estimator(
+    name: str, *, needs: Iterable[Need] = ("rewards",)
+) -> Callable[[AdvEstimator], AdvEstimator]:
     """Make a function available as `adv_estimator=name` in every training stack.
 
     Args:
         name: letters, digits and underscores; not the name of another estimator.
+        needs: what it reads beside the outcomes, some of "rewards", "correct", "history" (visits, successes, distinct
+            and counts) and "logps". A call that lacks one of them is refused, and TRL's and verl's plug-ins pass
+            log-probabilities only where they are needed.
 
     Returns:
         A decorator for `function(groups: Groups, *, number=...) -> Tensor`, which returns (B, n) advantages in the
         dtype of `groups.rewards`. They must be finite.
 
     Raises:
-        ValueError: the name is taken, or is not a name.
+        ValueError: the name is taken, or is not a name; a need is none of the four.
 
     Example:
         >>> @register_adv_estimator("best_of_group")
         ... def best_of_group(groups):
         ...     return (groups.rewards == groups.rewards.amax(dim=1, keepdim=True)).to(groups.rewards.dtype)
     """
-    return partial(add_by_name, ADV_ESTIMATORS, "adv_estimator", name)
+    wanted = frozenset(needs)
+    if unknown := wanted.difference(get_args(Need)):
+        raise ValueError(f"needs must be some of {', '.join(get_args(Need))}; got {', '.join(sorted(unknown))}")
+
+    def register(function: AdvEstimator) -> AdvEstimator:
+        add_by_name(ADV_ESTIMATORS, "adv_estimator", name, Estimator(function, wanted))
+        return function
+
+    return register
 
 
-def parse_adv_estimator(text: str) -> tuple[str, AdvEstimator]:
-    """Return the name and the function of an estimator such as "rloo", "pass_at_k(k=4)" or "module:function".
+def parse_adv_estimator(text: str) -> Estimator:
+    """Return an estimator such as "rloo", "pass_at_k(k=4)" or "module:function", its function with these numbers.
 
     Raises:
         ValueError: there is no such estimator, or it does not take these numbers.
@@ -71,7 +102,8 @@ def parse_adv_estimator(text: str) -> tuple[str, AdvEstimator]:
             f"adv_estimator must be one of {', '.join(map(repr, ADV_ESTIMATORS))}, with numbers as in "
             f"'pass_at_k(k=4)'; got {text!r}. Add your own by register_adv_estimator"
         )
-    function = ADV_ESTIMATORS[name]
+    estimator = ADV_ESTIMATORS[name]
+    function = estimator.function
     try:
         call: Any = ast.parse(f"f({numbers or ''})", mode="eval").body
         given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
@@ -81,7 +113,7 @@ def parse_adv_estimator(text: str) -> tuple[str, AdvEstimator]:
     except (SyntaxError, TypeError, ValueError) as error:
         takes = ", ".join(str(number) for number in list(inspect.signature(function).parameters.values())[1:])
         raise ValueError(f"adv_estimator {name!r} takes ({takes}); got {text!r}: {error}") from error
-    return name, partial(function, **given) if given else function
+    return replace(estimator, function=partial(function, **given)) if given else estimator
 
 
 @register_adv_estimator("grpo")
@@ -114,7 +146,7 @@ def maxrl(groups: Groups) -> Tensor:
     return scaled_Bn.masked_fill(negative_B1, math.nan)
 
 
-@register_adv_estimator("pass_at_k")
+@register_adv_estimator("pass_at_k", needs=("correct",))
 def pass_at_k(groups: Groups, *, k: int) -> Tensor:
     dtype, n = groups.rewards.dtype, groups.rewards.shape[1]
     _check_k("pass_at_k", k, 1, n)
@@ -139,16 +171,15 @@ def pkpo(groups: Groups, *, k: int) -> Tensor:
     return (groups.rewards[:, :, None] - sorted_Bn[:, None, :]).clamp(min=0) @ weights_n
 
 
-@register_adv_estimator("unlikeliness")
+@register_adv_estimator("unlikeliness", needs=("rewards", "logps"))
 def unlikeliness(groups: Groups, *, beta: float = 0.25) -> Tensor:
-    if groups.logps is None:
-        raise ValueError("adv_estimator 'unlikeliness' ranks the samples by logps, their log-probabilities; got None")
+    assert groups.logps is not None  # by `needs`
     rank_Bn = groups.logps.argsort(dim=1, stable=True).argsort(dim=1)
     weights_Bn = 1 - rank_Bn.to(groups.rewards.dtype) * (beta / groups.rewards.shape[1])
     return grpo(groups._replace(rewards=groups.rewards * weights_Bn))
 
 
-@register_adv_estimator("majority")
+@register_adv_estimator("majority", needs=())
 def majority(groups: Groups) -> Tensor:
     """Take the first of several most frequent answers, as TTRL's code does; "no answer" is never the majority."""
     keys_Bn = groups.outcome_keys
@@ -158,7 +189,7 @@ def majority(groups: Groups) -> Tensor:
     return grpo(groups._replace(rewards=((keys_Bn == label_B1) & answered_Bn).to(groups.rewards.dtype)))
 
 
-@register_adv_estimator("edas")
+@register_adv_estimator("edas", needs=("rewards", "correct"))
 def edas(groups: Groups, *, alpha: float = 0.4, beta: float = 0.2, kappa: float = 2.0) -> Tensor:
     """Shift the advantages of wrong samples, by at most |A| / kappa, where a group has two of them or more.
 
@@ -167,16 +198,70 @@ def edas(groups: Groups, *, alpha: float = 0.4, beta: float = 0.2, kappa: float 
     """
     if not kappa > 1:
         raise ValueError(f"kappa of adv_estimator 'edas' must be > 1, or a shift could change a sign; got {kappa}")
-    keys_Bn, wrong_Bn, advantages_Bn = groups.outcome_keys, ~groups.correct, grpo(groups)
+    wrong_Bn, advantages_Bn = ~groups.correct, grpo(groups)
     wrong_B1 = wrong_Bn.sum(dim=1, keepdim=True).clamp(min=1).to(advantages_Bn.dtype)
-    same_Bn = ((keys_Bn[:, :, None] == keys_Bn[:, None, :]) & wrong_Bn[:, None, :]).sum(dim=2)
-    surprisal_Bn = -(same_Bn / wrong_B1).log().where(wrong_Bn, torch.zeros_like(advantages_Bn))
+    surprisal_Bn = -(groups.alike(wrong_Bn) / wrong_B1).log().where(wrong_Bn, torch.zeros_like(advantages_Bn))
     entropy_B1 = surprisal_Bn.sum(dim=1, keepdim=True) / wrong_B1
     size_B1 = (advantages_Bn.abs() * wrong_Bn).sum(dim=1, keepdim=True) / wrong_B1
     diverse_Bn = alpha * (surprisal_Bn - entropy_B1) / wrong_B1.clamp(min=2).log()
     shift_Bn = size_B1 * diverse_Bn.masked_fill(entropy_B1 == 0, -beta)
     bound_Bn = advantages_Bn.abs() / kappa
     return advantages_Bn + shift_Bn.clamp(-bound_Bn, bound_Bn) * (wrong_Bn & (wrong_B1 > 1))
+
+
+@register_adv_estimator("f_grpo", needs=("rewards", "correct"))
+def f_grpo(groups: Groups, *, gamma: float = 0.5) -> Tensor:
+    if not gamma >= 0:
+        raise ValueError(f"gamma of adv_estimator 'f_grpo' must be >= 0; got {gamma}")
+    advantages_Bn = grpo(groups)
+    return advantages_Bn * _mean((~groups.correct).to(advantages_Bn.dtype)) ** gamma
+
+
+@register_adv_estimator("rs_grpo")
+def rs_grpo(groups: Groups, *, beta: float = 2.0) -> Tensor:
+    if beta == 0:
+        raise ValueError("beta of adv_estimator 'rs_grpo' must not be 0, where it is 'dr_grpo'; got 0")
+    exponents_Bn = beta * groups.rewards
+    tilted_Bn = (exponents_Bn - exponents_Bn.amax(dim=1, keepdim=True)).exp()  # at most 1
+    return (tilted_Bn / tilted_Bn.mean(dim=1, keepdim=True) - 1) / beta
+
+
+@register_adv_estimator("rare_correct", needs=("rewards", "correct"))
+def rare_correct(groups: Groups, *, alpha: float = 0.8) -> Tensor:
+    """Redistribute the advantages among the correct samples, with a mean weight of 1."""
+    advantages_Bn, correct_Bn = grpo(groups), groups.correct
+    weights_Bn = groups.alike(correct_Bn).clamp(min=1).to(advantages_Bn.dtype) ** -alpha * correct_Bn
+    mean_B1 = weights_Bn.sum(dim=1, keepdim=True) / correct_Bn.sum(dim=1, keepdim=True).clamp(min=1)
+    return torch.where(correct_Bn, advantages_Bn * weights_Bn / mean_B1, advantages_Bn)
+
+
+@register_adv_estimator("bbg", needs=("rewards", "correct"))
+def bbg(groups: Groups, *, k: int = 16, tau: float = 0.01) -> Tensor:
+    """Weight a group without a correct sample like one with one."""
+    if not isinstance(k, int) or k < 2:
+        raise ValueError(f"k of adv_estimator 'bbg' must be an integer >= 2; got {k}")
+    advantages_Bn = grpo(groups)
+    n, dtype = advantages_Bn.shape[1], advantages_Bn.dtype
+    draws_J = torch.arange(1, k, device=advantages_Bn.device, dtype=dtype)
+    wrong_B1 = n - groups.correct.sum(dim=1, keepdim=True).clamp(min=1).to(dtype)
+    # u(c) / u(1) = product over j of (n - c + j) / (n - 1 + j)
+    weights_B1 = ((wrong_B1 + draws_J) / (n - 1 + draws_J)).prod(dim=1, keepdim=True)
+    utility = k * n * (n + 1) / ((n + k - 1) * (n + k))  # u(1)
+    return advantages_Bn * weights_B1.masked_fill(weights_B1 * utility < tau * (n + 1), 0.0)
+
+
+@register_adv_estimator("beta_bernoulli", needs=("correct", "history"))
+def beta_bernoulli(groups: Groups) -> Tensor:
+    """Take a question's successes and failures so far, one more of each, in place of the group's mean and deviation."""
+    assert groups.visits is not None  # by `needs`
+    assert groups.successes is not None
+    dtype, correct_Bn = groups.rewards.dtype, groups.correct
+    successes_B1 = 1 + groups.successes + correct_Bn.sum(dim=1, keepdim=True)
+    total_B1 = 2 + groups.visits + correct_Bn.shape[1]
+    # Not 1 - p, which rounds to 0 in half precision where a question is nearly always solved.
+    p_B1, q_B1 = successes_B1.to(dtype) / total_B1, (total_B1 - successes_B1).to(dtype) / total_B1
+    deviations_Bn = torch.where(correct_Bn, q_B1, -p_B1)
+    return deviations_Bn if groups.scale == "none" else deviations_Bn / ((p_B1 * q_B1).sqrt() + groups.eps)
 
 
 def _mean(rewards_Bn: Tensor) -> Tensor:

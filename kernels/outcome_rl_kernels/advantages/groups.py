@@ -40,3 +40,7 @@ class Groups(NamedTuple):
     def multiplicity(self) -> Tensor:
         """(B, n) int64: how many samples of the group have the outcome of this one, itself included."""
         return (self.outcome_keys[:, :, None] == self.outcome_keys[:, None, :]).sum(dim=2)
+
+    def alike(self, among: Tensor) -> Tensor:
+        """(B, n) int64: how many samples of the group that are marked in `among`, (B, n) bool, have this outcome."""
+        return ((self.outcome_keys[:, :, None] == self.outcome_keys[:, None, :]) & among[:, None, :]).sum(dim=2)

@@ -31,6 +31,7 @@ class _Sample(NamedTuple):
     correct: bool | None
     reward: float
     example: Mapping[str, Any] | None
+    logp: float | None  # mean over its tokens
 
 
 class _Turn(NamedTuple):
@@ -51,6 +52,7 @@ def exploration_advantages(
     correct: Sequence[bool] | None = None,
     rewards: Sequence[float] | None = None,
     examples: Sequence[Mapping[str, Any]] | None = None,
+    logps: torch.Tensor | None = None,
     scale: Scale = "std",
 ) -> Scored:
     """Count the outcomes of a generation batch and add the exploration bonus to its advantages, in place.
@@ -71,6 +73,7 @@ def exploration_advantages(
         correct: N booleans that replace the comparison with the golds, such as `rewards == 1`.
         rewards: N rewards, for any `adv_estimator` except `grpo`.
         examples: N data rows for an outcome function; None passes empty ones.
+        logps: (N, T) log-probabilities of the tokens, for an `adv_estimator` that needs them.
         scale: "none" where TRL's `scale_rewards` is, for estimators built on `grpo`.
 
     Returns:
@@ -91,13 +94,15 @@ def exploration_advantages(
         ("correct", correct),
         ("rewards", rewards),
         ("examples", examples),
+        ("logps", logps),
     ):
         if values is not None and len(values) != num_local:
             raise ValueError(f"{name} must have one entry for each of {num_local} completions; got {len(values)}")
     config = explorer.config
-    if rewards is None and config.adv_estimator != "grpo" and config.needs_rewards:
+    if rewards is None and config.adv_estimator != "grpo" and "rewards" in config.needs:
         raise ValueError(f"rewards must be given for adv_estimator={config.adv_estimator!r}; got None")
     turns = _turns(output, tokenizer.pad_token_id, last_only=not explorer.matcher.needs_row)
+    means = None if logps is None else _mean_of_written(logps, output, tokenizer.pad_token_id)
     local = [
         _Sample(
             question_ids[i],
@@ -106,11 +111,13 @@ def exploration_advantages(
             None if correct is None else bool(correct[i]),
             0.0 if rewards is None else rewards[i],
             None if examples is None else examples[i],
+            None if means is None else means[i],
         )
         for i, turn in enumerate(turns)
     ]
     samples = [_Sample(*sample) for sample in gather_object(local)]
-    ids, responses, all_golds, all_correct, all_rewards, rows = (list(column) for column in zip(*samples, strict=True))
+    columns = (list(column) for column in zip(*samples, strict=True))
+    ids, responses, all_golds, all_correct, all_rewards, rows, all_logps = columns
     _check_groups(ids, num_generations)
     batch = Batch(
         ids,
@@ -120,16 +127,29 @@ def exploration_advantages(
         group_ids=[i // num_generations for i in range(len(samples))],
         correct=None if correct is None else all_correct,
         rows=None if examples is None else rows,
+        logps=None if logps is None else all_logps,
     )
     scored = explorer.score(batch, scale=scale)
-    if config.explores or config.adv_estimator != "grpo":
-        first = PartialState().process_index * num_local
-        local_scored = scored.select(range(first, first + num_local))
-        if config.adv_estimator != "grpo":
-            output["advantages"] = local_scored.advantages.to(output["advantages"])
-        if config.explores:
-            _add(output, local_scored, turns, tokenizer)
+    first = PartialState().process_index * num_local
+    local_scored = scored.select(range(first, first + num_local))
+    if config.adv_estimator != "grpo":
+        output["advantages"] = local_scored.advantages.to(output["advantages"])
+    elif local_scored.gated is not None:
+        gated = local_scored.gated.to(output["advantages"].device)
+        output["advantages"] = output["advantages"].masked_fill(gated, 0.0)
+    if config.explores:
+        _add(output, local_scored, turns, tokenizer)
     return scored
+
+
+def _mean_of_written(logps_NT: torch.Tensor, output: dict[str, Any], pad_id: int) -> list[float]:
+    """Return the mean over the tokens that the policy wrote, without those whose sampler gave NaN; 0 over none."""
+    written_NT = (output["completion_ids"] != pad_id) & ~logps_NT.isnan()
+    if "tool_mask" in output:
+        written_NT &= output["tool_mask"].bool()
+    total_N = logps_NT.float().masked_fill(~written_NT, 0.0).sum(dim=1)
+    means: list[float] = (total_N / written_NT.sum(dim=1).clamp(min=1)).tolist()
+    return means
 
 
 def _add(output: dict[str, Any], scored: Scored, turns: list[_Turn], tokenizer: Any) -> None:

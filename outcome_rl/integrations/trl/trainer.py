@@ -4,6 +4,7 @@ Everything is TRL's except this: after a generation batch is scored, its outcome
 its advantages; the explorer's state is saved in TRL's checkpoints and restored from them.
 """
 
+import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -120,9 +121,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         config = self.explorer.config
         if gold_column is None and not (self.correct_reward or config.is_correct) and config.needs_correctness:
             raise ValueError(
-                f"bonus={config.bonus!r} gives nothing to a group whose answers are all correct, but "
-                f"correctness is unknown: {has}. Name the column of the reference answer by answer_key, a reward "
-                "function by correct_reward, or set zero_when_all_correct=False"
+                f"{config.needs_correctness} depends on which answers are correct, but correctness is unknown: {has}. "
+                "Name the column of the reference answer by answer_key, a reward function by correct_reward, or "
+                "change the setting, for a bonus by zero_when_all_correct=False"
             )
         more = [name for name in ("image", "images") if name in names]
         if self.environment_factories is not None:
@@ -222,10 +223,26 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             rewards=summed,
             scale="none" if self.scale_rewards == "none" else "std",
             examples=inputs if self.explorer.matcher.needs_row else None,
+            logps=self._sampled_logps(output) if "logps" in self.explorer.config.needs else None,
         )
         # As in TRL, a completion that no reward function scores gets advantage 0.
         output["advantages"][rewards.isnan().all(dim=1)] = 0.0
         return scored
+
+    def _sampled_logps(self, output: dict[str, Any]) -> Tensor:
+        """Return the log-probabilities (N, T) that TRL has, or else those of one more forward pass."""
+        for name in ("old_per_token_logps", "sampling_per_token_logps"):
+            if name in output:
+                found: Tensor = output[name]
+                return found
+        completion_ids = output["completion_ids"]
+        method = super()._get_per_token_logps_and_entropies
+        ids = torch.cat([output["prompt_ids"], completion_ids], dim=1)
+        mask = torch.cat([output["prompt_mask"], completion_ids != self._tokenizer.pad_token_id], dim=1)
+        images = {name: output[name] for name in inspect.signature(method).parameters.keys() & output.keys()}
+        with torch.no_grad():
+            logps: Tensor = method(self.model, ids, mask, completion_ids.shape[1], len(ids), **images)[0]
+        return logps
 
     def _record(self, scored: Scored) -> None:
         """Write metrics among TRL's, and columns of its table of completions."""

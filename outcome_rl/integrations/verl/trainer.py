@@ -126,12 +126,19 @@ def _around_compute_advantage(
     """Supply advantages (R, T): score the last output of a session, and give its advantage to all its outputs."""
     explorer: Explorer = getattr(trainer, _EXPLORER)
     _, id_key = read_settings(trainer.config)
-    rows = _Rows(explorer, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id)
+    more = ["old_log_probs", "response_mask"] if "logps" in explorer.config.needs else []
+    rows = _Rows(explorer, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id, more)
 
     def advantages(token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor:
         rewards_F = token_level_rewards.sum(dim=1)[rows.final_rows].cpu()
         batch_F = Batch(
-            rows.question_ids, rows.texts, rows.golds, rewards_F, group_ids=rows.group_ids, rows=rows.examples
+            rows.question_ids,
+            rows.texts,
+            rows.golds,
+            rewards_F,
+            group_ids=rows.group_ids,
+            rows=rows.examples,
+            logps=rows.logps,
         )
         scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale)
         disagrees_F = (rewards_F > 0) != scored.correct
@@ -185,6 +192,7 @@ class _Rows:
         keys: Sequence[str],
         tags: Sequence[Mapping[str, Any]],
         partition_id: str,
+        more: Sequence[str] = (),
     ) -> None:
         last: dict[str, tuple[int, int]] = {}  # session -> (index of its output, row); a key is {uid}_{session}_{index}
         self.session_of_row = [key.rpartition("_")[0] for key in keys]
@@ -198,7 +206,8 @@ class _Rows:
 
         import transfer_queue
 
-        fields = ["responses", "raw_prompt", "reward_model", "data_source"]
+        tensors = ["responses", *more]
+        fields = [*tensors, "raw_prompt", "reward_model", "data_source"]
         if explorer.matcher.needs_row:
             fields.append("extra_info")  # for the outcome function, as for verl's reward functions
         if id_key and id_key.partition(".")[0] not in fields:
@@ -208,9 +217,13 @@ class _Rows:
             partition_id=partition_id,
             select_fields=fields,
         )
-        columns = {name: [_plain(value) for value in data[name]] for name in data.keys() - {"responses"}}
+        columns = {name: [_plain(value) for value in data[name]] for name in data.keys() - {*tensors}}
         self.token_ids: list[list[int]] = [ids.tolist() for ids in data["responses"].unbind()]
         self.texts = [decode_completion(tokenizer, ids) for ids in self.token_ids]
+        self.logps: list[float] | None = None
+        if more:
+            of_rows = zip(*(data[name].unbind() for name in more), strict=True)
+            self.logps = [((logps * mask).sum() / mask.sum().clamp(min=1)).item() for logps, mask in of_rows]
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
         self.question_ids = [question_id(row, id_key) for row in self.examples]
         golds = [gold_answer(row, needed=explorer.matcher.needs_gold) for row in self.examples]
