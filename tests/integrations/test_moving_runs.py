@@ -136,7 +136,7 @@ def test_the_same_responses_give_the_same_history_in_every_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two steps in TRL, verl and the trainer: advantages, counts, samples, correct samples and answers."""
-    settings = ["adv_estimator=beta_bernoulli", "bonus=ucb", "coef=0.1", "answer_mask_mode=none", "gate=[4,0.1,0.9]"]
+    settings = ["adv_estimator=beta_bernoulli", "bonus=ucb", "coef=0.1", "answer_mask_mode=none", "gate=[4,0.2,0.9]"]
     rows = [{"id": index, "prompt": prompt, "answer": gold} for index, (prompt, gold) in QUESTIONS.items()]
     (tmp_path / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = [f"data.train_files={tmp_path / 'problems.jsonl'}", "data.val_files=[]", "data.test_files=[]"]

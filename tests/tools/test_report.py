@@ -12,10 +12,11 @@ import pytest
 from command_line import invoke
 from grpo_runs import MakeConfig, rows
 
-from outcome_rl import cli
+from outcome_rl import Explorer, cli
 from outcome_rl.grpo.trainer import train
 from outcome_rl.tools.report import write_report
 from outcome_rl.tools.runs import Comparison, Run, read_run
+from outcome_rl.tools.unsolved import find_unsolved
 
 VOID = {"meta", "br", "link", "img", "path", "use"}
 
@@ -93,7 +94,7 @@ def test_hostile_text_is_text(finished: Path, tmp_path: Path) -> None:
     (run / "config.yaml").write_text(text.replace("'{problem}'", json.dumps("{problem} <i>")))
     parsed = Page(write_report([run], tmp_path / "page.html").read_text())
     assert not {"script", "i"} & set(parsed.tags)
-    assert parsed.text.count(HOSTILE) == 3
+    assert parsed.text.count(HOSTILE) == 4  # question, gold and answer of a sample, and the question as an unsolved one
     assert "{problem} <i>" in parsed.text
 
 
@@ -189,3 +190,32 @@ def test_several_test_sets_lead_with_their_average(small_config: MakeConfig, tmp
     assert names == ["macro:test", "toy:test", "toy:train"]
     page = write_report([config.run_dir], tmp_path / "report.html").read_text()
     assert "on macro:test, 16 questions" in Page(page).text
+
+
+def test_unsolved_questions_are_listed_with_their_wrong_answers(finished: Path, tmp_path: Path) -> None:
+    """From the newest checkpoint: how often they were sampled, and what they were answered."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("checkpoints"))
+    with Explorer() as explorer:
+        for answers in (["5", "5", "8"], ["5", "7", None], ["1", "5", "9"]):
+            responses = [f"\\boxed{{{answer}}}" if answer else "no idea" for answer in answers]
+            explorer.score(["stuck"] * 3, responses, ["3"] * 3)
+        explorer.score(["easy"] * 2, [r"\boxed{4}"] * 2, ["4"] * 2)
+        explorer.save(folder / "checkpoints" / "global_step_1" / "exploration")
+        history = find_unsolved(folder, {})
+        assert not isinstance(history, str)
+        assert history is not None
+        assert history.by_visits == [("2 to 3", 1, 0), ("8 to 15", 1, 1)]
+        ((question_id, visits, without_answer, answers_found),) = history.questions
+        assert (question_id, visits, without_answer) == ("stuck", 9, 1)
+        assert answers_found[0] == ("5", 4)
+        assert len(answers_found) == 3
+    page = write_report([folder], tmp_path / "report.html").read_text()
+    text = " ".join(Page(page).text.split())
+    assert "Unsolved training questions run, 1 of 2, in the newest checkpoint" in text
+    assert "5 × 4" in text
+
+
+def test_a_report_imports_no_outcome_function(finished: Path) -> None:
+    found = find_unsolved(finished, {"exploration": {"outcome": "no_such_module:function"}})
+    assert "no_such_module:function is a function, which a report does not import" in str(found)
