@@ -360,13 +360,14 @@ class Explorer:
                 f"{'none' if batch.outcome_keys is None else 'some'} with outcome={self.config.outcome!r}"
             )
         judged = batch.golds is not None or batch.correct is not None or bool(self.config.is_correct)
-        rewarded = batch.rewards is not None or "rewards" not in self.config.needs
-        needing = self.config.needs_correctness if rewarded else "adv_estimator without rewards"
-        if not judged and needing:
-            raise ValueError(
-                f"golds or correct must be given, because {needing} requires correctness labels; got neither. Pass "
-                "one of them, or rewards and settings without it, for a bonus zero_when_all_correct=False"
-            )
+        if not judged:
+            rewarded = batch.rewards is not None or "rewards" not in self.config.needs
+            needing = self.config.needs_correctness if rewarded else "adv_estimator without rewards"
+            if needing:
+                raise ValueError(
+                    f"golds or correct must be given, because {needing} requires correctness labels; got neither. Pass "
+                    "one of them, or rewards and settings without it, for a bonus zero_when_all_correct=False"
+                )
         N = len(batch)
         return _Numbers(
             groups=group_indices(batch.question_ids, batch.group_ids or batch.question_ids),

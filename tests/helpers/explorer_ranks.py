@@ -61,7 +61,8 @@ def main(folder: Path) -> None:
     if world_size > 1:
         dist.init_process_group("gloo")
         group = dist.group.WORLD
-    explorer = Explorer(bonus="ucb_con+batch", coef=[0.2, 0.5], process_group=group, workers=1)
+    settings: dict[str, Any] = {"adv_estimator": "beta_bernoulli", "bonus": "ucb_con+batch", "coef": [0.2, 0.5]}
+    explorer = Explorer(**settings, gate=[3, 0.1, 0.6], process_group=group, workers=1)
     steps = [columns(explorer.score(**batch(step))) for step in range(3)]
     errors = []
     if group is not None:
