@@ -12,11 +12,22 @@ from outcome_rl.outcomes.canonical.latex import COUNTER, mended, plain_latex
 from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, tokenize
 from outcome_rl.outcomes.keys import canonical_text
 
+QUALIFIER = re.compile(
+    r"\b(?:if|when|unless|except|without|at +(?:least|most)|more|less|fewer|greater|higher|lower"
+    r"|over|under|above|below|up +to|between|about|almost|nearly|dozens?|half|halves|thirds?|quarters?|fourths?"
+    r"|(?:fif|six|seven|eigh|nin|ten|hundred|thousand)ths?|twice|double|triple|squared|cubed|minus|negative|mod|base"
+    r"|remainder|ago|before)\b"
+)
+"""Words that restrict, compare, scale or change the number beside them: `5 dozen` and `5 or more` are not 5."""
+
 # Parts that math-verify drops although they distinguish answers. Texts that differ in one of them are not equal.
 _SAID = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\b(?:if|when|unless|except|at +(?:least|most)|(?:more|less|fewer) +than|about)\b",
+        QUALIFIER,
+        r"^(?!.*\\lim).*?(\\(?:to|rightarrow|mapsto)(?![A-Za-z])|→)",
+        r"\\partial *\{? *[A-Za-z]",
+        r"(?<![\^0-9])[0-9]+_\{?\(?([0-9]+)",  # a base
         r"~|\\(?:neg|lnot)(?![A-Za-z])|¬",
         r"\\(?:land|wedge)(?![A-Za-z])|∧",
         r"\\(?:lor|vee)(?![A-Za-z])|∨",

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
 from outcome_rl.outcomes.keys import canonical_text
+from outcome_rl.outcomes.refutation import QUALIFIER
 
 MIN_DIGITS = 3
 """Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
@@ -20,7 +21,7 @@ _NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
 _LABEL = re.compile(rf"(?:{_NAME}(?:\({_NAME}\))?|[A-Z]{{2,3}}|\|[^|=]*\||\\text\{{[^{{}}]*\}})=(?P<value>[^=]+)")
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
 _FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
-_WITH_UNIT = re.compile(r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?\\text\{[A-Za-z .]+\}")
+_WITH_UNIT = re.compile(r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?\\text\{ ?(?P<unit>[A-Za-z]{3}[A-Za-z .]*)\}")
 _DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
 
@@ -34,7 +35,7 @@ def within_tolerance(gold: str, answer: str) -> bool:
     - a decimal gold answer of three or more significant digits, and a number that rounds to it: `180.67`,
       `\frac{542}{3}`;
     - values with and without labels: `3, 4` and `p = 3, q = 4` or `(p, q) = (3, 4)`; `16` and `|r - s| = 16`;
-    - a number with and without a unit: `5` and `5\text{ apples}`;
+    - a number with and without a unit: `5` and `5\text{ apples}`, but no word that changes a number: `5\text{ dozen}`;
     - degrees and radians: `\frac{\pi}{6}` and `30^\circ`;
     - a function with two names for its variable: `f(n) = 2n` and `f(m) = 2m`;
     - a decimal comma that cannot separate thousands: `1000.99` and `1000,99`.
@@ -71,7 +72,7 @@ def _readings(plain: str) -> set[str]:
     values = [label["value"] for label in labels if label is not None]
     if len(values) == len(labels):
         readings.add(canonical_text(", ".join(values)))
-    if number := _WITH_UNIT.fullmatch(plain):
+    if (number := _WITH_UNIT.fullmatch(plain)) and not QUALIFIER.search(number["unit"].casefold()):
         readings.add(canonical_text(number["number"]))
     if degrees := _DEGREES.fullmatch(values[0] if len(values) == len(labels) == 1 else plain):
         readings.add(canonical_text(rf"{degrees['number']} \cdot \pi / 180"))

@@ -41,6 +41,7 @@ def test_agreement(gold: str, answer: str) -> None:
         ("3, 4", "p = 3, q = 5"),
         ("x^2 + y^2 = 16", "16"),
         (r"5 \text{ apples}", r"5 \text{ pears}"),
+        *(("5", rf"5\text{{ {words}}}") for words in ("dozen", "or more", "km or more", "x", "pi", "Halves", "less")),
         (r"\frac{\pi}{6}", "30"),
         ("f(n) = 2n", "f(m) = 3m"),
         ("1234", "1.234"),
