@@ -42,7 +42,7 @@ def read_records(folder: Path) -> dict[str, Record]:
 
 
 def blocks(records: dict[str, Record]) -> tuple[str, str]:
-    """Return the marked blocks of docs/losses.md and docs/results.md; both are empty without records."""
+    """Return the marked blocks of docs/losses.md and bench/results/README.md; both are empty without records."""
     short = long = ""
     for name, record in records.items():
         sections = record["figures"]["sections"]
@@ -50,7 +50,7 @@ def blocks(records: dict[str, Record]) -> tuple[str, str]:
         image = _image(f"{name}.png")
         tables = "\n\n".join(filter(None, (summary(sections, names) for names in (MAIN, SUPPORTS))))
         short += f"\n{image}\n\n{tables}\n\nMeasured on {where}.\n"
-        long += f"\n{image}\n\nMeasured on {where}; commit {record['commit']}.\n"
+        long += f"\nMeasured on {where}; commit {record['commit']}.\n"
         for title, section in sections.items():
             long += f"\n**{title}**: {_case_text(section['case'])}.\n\n{table(section)}\n"
     return short, long

@@ -6,13 +6,14 @@ A table stands between two marks that name it. Nothing is measured.
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from bench import decoding, loss_page, math_verify_suite, outcomes, step, vllm_step
 from experiments import levels
 from experiments.bandits import sweeps
 from experiments.paper import decided, frontier, grid, methods
-from experiments.paper.measures import Results
+from experiments.paper.measures import Results, solved
 from experiments.smollm2 import record as smollm2
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,13 +42,15 @@ def pages() -> dict[Path, str]:
     short, long = loss_page.blocks(loss_page.read_records(RESULTS))
     tables = {
         "docs/losses.md": {"loss": short},
+        "README.md": {"measured": measured_rows()},
         "docs/results.md": {
-            "loss": long,
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
             "decoding": measured_block(decoding.table, read(RESULTS / "decoding-cpu.json")),
+        },
+        "bench/results/README.md": {
+            "loss": long,
             "vllm-step": measured_block(vllm_step.table, read(RESULTS / "vllm-step.json")),
-            "earlier": earlier_block(read(RESULTS / "loop-cpu.json"), read(RESULTS / "step.json")),
         },
         "docs/claims.md": claims_blocks(),
         "experiments/paper/README.md": {
@@ -61,7 +64,7 @@ def pages() -> dict[Path, str]:
         "docs/methods.md": {"methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json"))},
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
         "experiments/smollm2/README.md": {"smollm2": smollm2_block(read(SMOLLM2))},
-        "docs/outcomes.md": {
+        "docs/outcome-measurements.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()
         }
         | {
@@ -76,6 +79,37 @@ def pages() -> dict[Path, str]:
             text = with_block(text, name, block)
         found[ROOT / page] = text
     return found
+
+
+def measured_rows() -> str:
+    """Return the table of the README: the main measurements, each next to the library that it is compared with."""
+    hard = levels.results("hard")
+    shares = {name: f"{fmean(decided.values(hard, name, solved)):.0%}" for name in ("base", "none", "ucb_con", "batch")}
+    section = read(RESULTS / "loss-cpu.json")["figures"]["sections"]["small, float32"]
+    floor_ms = section["floors"]["forward_backward"]["median_ms"]
+    losses = {
+        row["name"]: (row["times"]["forward_backward"]["median_ms"] / floor_ms, row["peak_mib"])
+        for row in section["rows"]
+        if row["times"]
+    }
+    (ours, ours_mib), (theirs, theirs_mib) = losses["outcome_rl"], losses["TRL selective log-softmax"]
+    trainers = read(RESULTS / "step-cpu-smollm2.json")["figures"]["smollm2"]
+    seconds = {name: f"{trainers[name]['step']['median_ms'] / 1000:.0f} s" for name in ("outcome_rl", "TRL")}
+    figures = read(RESULTS / "outcomes.json")["figures"]
+    agreement = {name: f"{row['agreement']:.1%}" for name, row in figures["pairs"].items()}
+    speeds = sorted(row["outcome_rl"]["of_math_verify"] for row in figures["throughput"].values())
+    return f"""\
+| | outcome_rl | compared with | measured on |
+|---|---|---|---|
+| solved in training: questions with base pass@512 = 0 | UCB-Con {shares["ucb_con"]}, Batch {shares["batch"]} \
+| GRPO {shares["none"]}, as many base samples {shares["base"]} \
+| toy language model of 0.5M parameters, ten rule tables |
+| policy loss, forward and backward | {ours:.2f} x its matrix products, {ours_mib:.0f} MiB \
+| TRL's log-probabilities {theirs:.2f} x, {theirs_mib:.0f} MiB | two CPU cores, float32 |
+| a GRPO step of SmolLM2-135M | {seconds["outcome_rl"]} | TRL {seconds["TRL"]} | one CPU thread, bfloat16 |
+| comparing answers | {speeds[0]:.0f} to {speeds[-1]:.0f} x as fast, {agreement["outcome_rl"]} of labelled pairs right \
+| math-verify, {agreement["math-verify"]} | one CPU core |
+"""
 
 
 def claims_blocks() -> dict[str, str]:
@@ -130,29 +164,6 @@ def generated_block(record: dict[str, Any]) -> str:
         "\n".join(lines)
         + f"\n\nRule `{record['rule']}`; seeds {first} to {last}, {record['chunk']:,} pairs of each label a seed.\n"
     )
-
-
-def earlier_block(loop: dict[str, Any], parts: dict[str, Any]) -> str:
-    """Return the figures of the two benchmarks before this one: a whole step, and training and rollout apart."""
-    lines = ["| compared with | measurement | outcome_rl | baseline | ratio |", "|---|---|---:|---:|---:|"]
-
-    def add(baseline: str, name: str, ours: float, theirs: float) -> None:
-        lines.append(f"| {baseline} | {name} | {ours:.0f} ms | {theirs:.0f} ms | {theirs / ours:.2f} |")
-
-    steps = loop["figures"]["steps"]
-    add("plain loop", "toy, whole step, one thread", steps["outcome_rl"]["median_ms"], steps["plain"]["median_ms"])
-    for model, trainers in parts["figures"].items():
-        for key, name in (("step", "training without KL term"), ("rollout", "rollout")):
-            add("TRL", f"{model}, {name}", *(trainers[one][key]["median_ms"] for one in ("outcome_rl", "TRL")))
-    shares = ", ".join(
-        f"{trainers['outcome_rl']['outcomes_share']:.2%} ({model})" for model, trainers in parts["figures"].items()
-    )
-    peaks = ", ".join(
-        f"{trainers['outcome_rl']['peak_mib']:.0f} and {trainers['TRL']['peak_mib']:.0f} MiB ({model})"
-        for model, trainers in parts["figures"].items()
-    )
-    lines += ["", f"Outcomes of a step: {shares}. Peak of training, outcome_rl and TRL: {peaks}."]
-    return "\n".join(lines) + f"\n\nMeasured on {parts['devices'][-1]}; {parts['date']}; commit {parts['commit']}.\n"
 
 
 def read(path: Path) -> dict[str, Any]:

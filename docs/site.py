@@ -21,6 +21,7 @@ OUTSIDE = {
     "RELEASE.md": "project/release.md",
     "SECURITY.md": "project/security.md",
     "CODE_OF_CONDUCT.md": "project/code_of_conduct.md",
+    "bench/results/README.md": "bench/results.md",
     "experiments/paper/README.md": "experiments/paper.md",
     "experiments/mechanism/README.md": "experiments/mechanism.md",
     "experiments/bandits/README.md": "experiments/bandits.md",

@@ -3,7 +3,7 @@ r"""math-verify's `parse` and `verify`, from any thread, with hard bounds on tim
     from outcome_rl.math_verify import LatexExtractionConfig, parse, verify    # before: from math_verify import ...
 
 Equal keys decide first, and numbers that differ by more than the rounding. math-verify itself decides the rest, in
-worker processes that are killed at the time limit. `docs/outcomes.md` lists the deliberate differences.
+worker processes that are killed at the time limit. `docs/math-verify.md` lists the deliberate differences.
 """
 
 import base64

@@ -5,7 +5,6 @@ import json
 import math
 import re
 import runpy
-import statistics
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +14,6 @@ import pytest
 import torch
 
 import outcome_rl
-from experiments import levels
-from experiments.paper import decided
-from experiments.paper.measures import solved
 from outcome_rl import Explorer, GroupRule, group_advantages, linear_policy_loss
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.data.reward import RewardFunction
@@ -30,7 +26,6 @@ from outcome_rl_kernels.loss.api import LossOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 README = DOCS.parent / "README.md"
-RESULTS = DOCS.parent / "bench" / "results"
 BANDITS, PAPER = (DOCS.parent / "experiments" / name for name in ("bandits", "paper"))
 
 
@@ -92,74 +87,14 @@ def test_the_first_install_line_brings_what_the_first_snippet_imports() -> None:
     assert imported <= names
 
 
-def test_outcomes_page_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "outcomes.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
+def test_the_pages_on_outcomes_run() -> None:
     names: dict[str, Any] = {"__name__": "my_module"}
-    for block in blocks:
+    for page in ("outcomes.md", "outcome-functions.md"):
+        (block,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
         exec(block, names)
     assert names["outcomes"].correct.tolist() == [True, True, False]
     assert names["scored"].correct.tolist() == [True, False]
     assert names["explorer"].matcher.rule == "function/my_module:verdict/1"
-
-
-def test_the_readmes_table_holds_the_figures_of_the_result_files() -> None:
-    rows = {cells[0]: cells[1:] for cells in _table(README.read_text())}
-    hard = levels.results("hard")
-    base, grpo, ucb_con, batch = (
-        f"{statistics.fmean(decided.values(hard, method, solved)):.0%}"
-        for method in ("base", "none", "ucb_con", "batch")
-    )
-    ours, theirs, _ = rows["solved in training: questions with base pass@512 = 0"]
-    assert (ours, theirs) == (f"UCB-Con {ucb_con}, Batch {batch}", f"GRPO {grpo}, as many base samples {base}")
-    ours, theirs, _ = rows["policy loss, forward and backward"]
-    for text, name in ((ours, "outcome_rl"), (theirs, "TRL selective log-softmax")):
-        ratio, memory = _cells("losses.md", name)[0][0].split(" x, ")
-        assert f"{ratio} x" in text
-        assert memory in text
-    step = json.loads((RESULTS / "step-cpu-smollm2.json").read_text())["figures"]["smollm2"]
-    seconds = {name: f"{step[name]['step']['median_ms'] / 1000:.0f} s" for name in ("outcome_rl", "TRL")}
-    ours, theirs, _ = rows["a GRPO step of SmolLM2-135M"]
-    assert (ours, theirs) == (seconds["outcome_rl"], f"TRL {seconds['TRL']}")
-    pairs, speeds = _cells("outcomes.md", "outcome_rl")
-    ratios = [round(float(cell.split(", ")[1].removesuffix(" x"))) for cell in speeds]
-    ours, theirs, _ = rows["comparing answers"]
-    assert ours == f"{min(ratios)} to {max(ratios)} x as fast, {pairs[0]} of labelled pairs right"
-    assert theirs == f"math-verify, {_cells('outcomes.md', 'math-verify')[0][0]}"
-
-
-def test_the_readmes_other_figures_are_those_of_the_result_files() -> None:
-    text = " ".join(README.read_text().split())
-    means = {
-        (row["left"], row["measure"], row["split"]): (statistics.fmean(row["differences"]), row["word"])
-        for row in levels.language_model_rows()
-        if row["differences"] and row["right"] in ("base", "none")
-    }
-    changes = {key: f"{abs(mean):.3f}".lstrip("0") for key, (mean, _) in means.items()}
-    for method, measure, split, digits in (
-        ("none", "final pass@1", "hard", 3),
-        ("none", "final pass@1", "medium", 3),
-        ("none", "final pass@32", "medium", 3),
-        ("batch", "final pass@32", "medium", 4),
-    ):
-        assert f" {changes[method, measure, split][:digits]}" in text
-    tests = [key for key in means if key[0].startswith("ucb") and "pass@" in key[1] and key[2] == "medium"]
-    assert {means[key][1] for key in tests} == {"undecided"}
-    decoding = json.loads((RESULTS / "decoding-cpu.json").read_text())["figures"]
-    ours, theirs, baseline = (decoding[name]["tokens_per_s"] for name in ("outcome_rl", "vLLM", "transformers"))
-    assert f"{ours / theirs:.1f} times as fast as vLLM" in text
-    assert f"{ours / baseline:.1f} times as fast as Hugging Face's `generate`" in text
-
-
-def _table(text: str) -> list[list[str]]:
-    """Return the cells of all rows of the tables of a page."""
-    return [[cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
-
-
-def _cells(page: str, row: str) -> list[list[str]]:
-    """Return the cells after the first, of every table row of a page that starts with the given cell."""
-    rows = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", (DOCS / page).read_text(), re.MULTILINE)
-    return [[cell.strip() for cell in found.split(" | ")] for found in rows]
 
 
 def test_readme_is_short() -> None:
@@ -206,7 +141,14 @@ def test_the_quickstart_runs() -> None:
 
 PAGES = sorted(
     path.relative_to(DOCS.parent).as_posix()
-    for pattern in ("*.md", "docs/**/*.md", "docs/llms.txt", "experiments/*/README.md", "examples/*/README.md")
+    for pattern in (
+        "*.md",
+        "docs/**/*.md",
+        "docs/llms.txt",
+        "experiments/*/README.md",
+        "examples/*/README.md",
+        "bench/*/README.md",
+    )
     for path in DOCS.parent.glob(pattern)
 )
 
