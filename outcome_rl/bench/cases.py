@@ -20,6 +20,7 @@ from outcome_rl_kernels import Support
 # (H, V) of the lm_head; "small" is what two CPU cores can do in a third of a second.
 MODELS = {
     "Llama-3.1-8B": (4096, 128256),
+    "Qwen3-8B": (4096, 151936),
     "Qwen2.5-7B": (3584, 152064),
     "Qwen2.5-1.5B": (1536, 151936),
     "SmolLM2-135M": (576, 49152),
