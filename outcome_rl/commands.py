@@ -188,7 +188,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
         reports["average over the data sets"] = average_report(list(reports.values()))
     print_reports(reports)
     write_json(out / "summary.json", {"model": model, "reports": reports})
-    print(f"{out}/ holds the samples and summary.json")
+    print(printable(f"{out}/ holds the samples and summary.json"))
 
 
 def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32"]) -> None:
@@ -207,14 +207,14 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
         policy.model.to(getattr(torch, dtype))
         policy.save(scratch)
     num_parameters = sum(parameter.numel() for parameter in policy.model.parameters())
-    print(f"{out}/ holds {num_parameters:,} parameters in {dtype}")
+    print(printable(f"{out}/ holds {num_parameters:,} parameters in {dtype}"))
 
 
 def report(runs: Sequence[Path], out: Path | None) -> None:
     """Write one HTML page of a run, or of several over one another, finished or not."""
     from outcome_rl.tools.report import write_report
 
-    print(write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html"))
+    print(printable(str(write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html"))))
 
 
 def compare(runs: Sequence[Path], base: Path | None, json_out: Path | None, plot: Path | None) -> None:
@@ -248,7 +248,7 @@ def paper(runs: Sequence[str], base: Sequence[Path], n: int | None, out: Path) -
     """
     from outcome_rl.tools.paper import write_paper
 
-    print(write_paper(runs, base, n, out))
+    print(printable(str(write_paper(runs, base, n, out))))
 
 
 def hard_set(
@@ -281,7 +281,8 @@ def hard_set(
     for name, rows in (("statistics", [one._asdict() for one in statistics]), ("hard", problems)):
         write_rows(out / f"{name}.jsonl", rows)
     drawn = sum(one.n for one in statistics)
-    print(
+    found = (
         f"{len(hard)} of {len(statistics)} problems have pass@{k} = 0, by {drawn:,} samples: {out}/hard.jsonl\n"
         f"statistics of every problem: {out}/statistics.jsonl"
     )
+    print(printable(found))

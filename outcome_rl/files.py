@@ -6,12 +6,14 @@ disk or a power failure leaves the old contents or the new ones. (The kernels' c
 """
 
 import ctypes
+import glob
 import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,17 @@ _SCRATCH = ".unfinished-"
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a scratch path to write; at the end it replaces `path`. After an error `path` is as it was.
 
-    Missing parent folders are created. The scratch name has the suffix of `path`, and differs between processes, so
-    that several may write the same file.
+    Missing parent folders are created. The scratch name has the suffix of `path`, and differs between processes and
+    threads, so that several may write the same file. A symbolic link stays one. A device or pipe, such as
+    `/dev/stdout`, is written directly.
     """
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        yield path
+        return
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{_SCRATCH}{os.getpid()}-{path.name}")
+    scratch = _scratch(path)
     try:
         yield scratch
         _sync(scratch)
@@ -42,10 +49,11 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
     """Yield an empty scratch folder to fill; at the end it becomes `path`. After an error `path` is as it was.
 
-    Missing parent folders are created.
+    Missing parent folders are created, and a symbolic link stays one. Several threads or processes may write the same
+    folder: the last one stays, as a whole.
 
     Args:
-        path: one process at a time may write it.
+        path: the folder.
         replace: whether a folder that exists is replaced.
 
     Raises:
@@ -54,21 +62,45 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
     path = Path(path)
     if path.exists() and not replace:
         raise FileExistsError(f"{path} exists, and nothing is overwritten; remove it or choose another folder")
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{_SCRATCH}{path.name}")
+    scratch = _scratch(path)
     _remove(scratch)
     scratch.mkdir()
     try:
         yield scratch
         for inner in [*scratch.rglob("*"), scratch]:
             _sync(inner)
-        if replace and path.exists():
-            _exchange(scratch, path)
-        else:
+        try:
             scratch.rename(path)
+        except OSError:
+            if not (replace and path.exists()):
+                raise
+            _exchange(scratch, path)
         _sync(path.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)  # it exists after an error, or holds the replaced contents
+
+
+def _scratch(path: Path) -> Path:
+    """Return a name next to a path, of this thread only; remove what processes that are gone have left."""
+    name = path.name[-40:]  # so that a name as long as the system allows has a scratch name too
+    for leftover in path.parent.glob(f"{_SCRATCH}*-{glob.escape(name)}"):
+        owner = leftover.name.removeprefix(_SCRATCH).partition("-")[0]
+        if owner.isdecimal() and not _is_running(int(owner)):
+            with suppress(OSError):  # another process removes it, too
+                _remove(leftover)
+    return path.with_name(f"{_SCRATCH}{os.getpid()}-{threading.get_native_id()}-{name}")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
 
 
 def seal_folder(folder: Path) -> None:
@@ -91,8 +123,8 @@ def check_folder(folder: Path, part: str = "", closed: str | None = None) -> Non
     Args:
         folder: the sealed folder.
         part: check only the files whose names start so, such as `model/`.
-        closed: subfolder in which further files are refused, because libraries read whatever they find there; elsewhere
-            they are ignored.
+        closed: subfolder, "" for the folder itself, in which further files are refused, because libraries read whatever
+            they find; hidden files and other folders are ignored.
 
     Raises:
         FileNotFoundError, ValueError: a file is missing, has other contents, or was added; the message names it.
@@ -105,8 +137,10 @@ def check_folder(folder: Path, part: str = "", closed: str | None = None) -> Non
         raise ValueError(f"{manifest} is damaged: its contents do not match its SHA-256")
     entries = _entries(content, manifest)
     if closed is not None:
-        names = {path.relative_to(folder).as_posix() for path in (folder / closed).rglob("*") if not path.is_dir()}
-        if added := sorted(names - entries.keys()):
+        places = (folder / closed).rglob("*")
+        names = {place.relative_to(folder) for place in places if place.is_symlink() or not place.is_dir()}
+        visible = {name.as_posix() for name in names if not any(one.startswith(".") for one in name.parts)}
+        if added := sorted(visible - {MANIFEST} - entries.keys()):
             raise ValueError(f"{folder} has files that are not in {MANIFEST}: {', '.join(added)}. Move them elsewhere")
     for name, (size, digest_of_file) in entries.items():
         path = folder / name

@@ -1,21 +1,23 @@
 """Text that a terminal may show, errors on one line, and types of options."""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unicodedata import category
 
 from outcome_rl.extras import missing_extra
 
-# Control characters (ESC and the 8-bit ones start commands to a terminal), those that change the direction of text, and
-# characters that no encoding can write.
-_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Categories of Unicode: controls (ESC and the 8-bit ones start commands to a terminal), formats (they hide text or show
+# it in another order), separators of lines, and surrogates, which no encoding can write.
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def printable(text: str) -> str:
-    """Return text of a model, a file or a file name with every control character but newline replaced by U+FFFD."""
-    return _UNPRINTABLE.sub("\ufffd", text)
+    """Return text of a model, a file or a file name with every control and format character but newline as U+FFFD."""
+    if text.isprintable():
+        return text
+    return "".join("\ufffd" if category(c) in _HIDDEN and c != "\n" else c for c in text)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.snapshot import write_snapshot
 
 COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
+FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)
+MAX_LOADS = 10  # of a folder that another process replaces meanwhile
 _FORMAT = "outcome_rl exploration 1"
 _FIX = "Continue from another checkpoint, or start with new counts"
 
@@ -96,11 +98,14 @@ class Explorer:
         self.length_setting = ""
         self._warned_unmasked = self._warned_unanswered = False
         self._lock = threading.RLock()
-        self._num_counted = 0  # len(counts); reading it from a GPU would synchronise
+        # Pairs and samples that `counts` holds, which a GPU's table would synchronise to tell.
+        self._num_counted = self._num_samples = 0
+        self._counting: tuple[Tensor, ...] = ()  # rows that this call counts
 
     @property
     def solved(self) -> Mapping[str, bool]:
-        return self._questions.solved
+        with self._lock:
+            return self._questions.solved
 
     def score(
         self,
@@ -136,15 +141,15 @@ class Explorer:
         """
         batch = Batch.of(question_ids, responses, golds, rewards, **columns)
         numbers, rule = self._numbers(batch), self.config.rule(scale)
-        with self._lock, self.matcher.unless_refused(batch.question_ids):
+        with self._unless_refused(batch):
             outcomes = self._classify(batch, numbers)
             scored = self._scored(batch, numbers, outcomes, rule)
             self._remember(batch.question_ids, scored.host.correct, scored.host.keys, scored.host.counts)
             self.batches += 1
             scored.solved.extend(map(self._questions.is_solved, batch.question_ids))
             scored.history.update(self._history(numbers.judged))
-        self._warn_unmasked(outcomes)
-        self._warn_unanswered(outcomes)
+            self._warn_unmasked(outcomes)
+            self._warn_unanswered(outcomes)
         return scored
 
     def count(
@@ -163,11 +168,11 @@ class Explorer:
             TypeError, ValueError: as `score` does; nothing is counted.
         """
         batch = Batch.of(question_ids, responses, golds, rows=rows)
-        with self._lock, self.matcher.unless_refused(batch.question_ids):
+        with self._unless_refused(batch):
             outcomes = self._classify(batch)
             keys_N, correct_N = torch.from_numpy(outcomes.keys), torch.from_numpy(outcomes.correct)
-            columns = [_question_keys(batch), keys_N, correct_N]
-            counts_N = self.counts.observe(*move(columns, self.counts.device))
+            self._counting = tuple(move([_question_keys(batch), keys_N, correct_N], self.counts.device))
+            counts_N = self.counts.observe(*self._counting)
             self._remember(batch.question_ids, correct_N, keys_N, counts_N)
 
     def seen(self, question_id: str) -> list[tuple[str | None, int]]:
@@ -236,7 +241,9 @@ class Explorer:
 
     def _continue(self, state: Mapping[str, Any], counts: OutcomeCounts) -> None:
         try:
-            solved, id_source, batches = dict(state["solved"]), state["id_source"], int(state["batches"])
+            solved, id_source, batches = dict(state["solved"]), state["id_source"], state["batches"]
+            if type(id_source) is not str or type(batches) is not int:
+                raise TypeError("id_source must be text, and batches an integer")
             if not all(isinstance(i, str) and isinstance(yes, bool) for i, yes in solved.items()):
                 raise TypeError("solved must map question ids to booleans")
             ids = {question_key(question_id): question_id for question_id in solved}
@@ -250,17 +257,19 @@ class Explorer:
             with self._lock:
                 self.matcher.load_state_dict(state["outcomes"])
                 self.counts, self._questions, self.id_source, self.batches = counts, questions, id_source, batches
-                self._num_counted = len(entries.counts)
+                self._num_counted, self._num_samples = len(entries.counts), int(entries.counts.sum())
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the current state into a folder atomically, and replace an older folder of that name.
+        """Write the current state into a folder atomically, and replace an older state in it.
 
         Raises:
+            FileExistsError: the folder holds other files, or is a file.
             RuntimeError: this is not rank zero of the process group.
             ValueError: the outcome function has no name.
         """
+        _check_replaceable(Path(folder))
         with _without_garbage_collection():
             state = self.state_dict()
         counts = state.pop("counts")
@@ -285,6 +294,9 @@ class Explorer:
     ) -> Self:
         """Load an explorer from a folder that `save` wrote, in this stack or another.
 
+        Functions that the saved settings name as "module:function" are imported. Pass `config` for a
+        folder that you do not trust.
+
         Args:
             folder: the folder.
             config: settings; None takes those that were saved.
@@ -295,28 +307,49 @@ class Explorer:
             TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, or a
                 setting is wrong.
         """
-        if not any(Path(folder, name).exists() for name in (MANIFEST, STATE_FILE)):
+        for _ in range(MAX_LOADS):
+            seal = _seal(folder)
+            try:
+                explorer = cls._load(Path(folder), config, device, process_group, settings)
+            except (FileNotFoundError, ValueError):
+                if _seal(folder) == seal:
+                    raise
+                continue
+            if _seal(folder) == seal:
+                return explorer
+            explorer.close()
+        raise ValueError(f"{folder} was replaced again and again while it was read. Load a copy of it")
+
+    @classmethod
+    def _load(
+        cls,
+        folder: Path,
+        config: ExplorationConfig | None,
+        device: torch.device | str,
+        process_group: dist.ProcessGroup | None,
+        settings: Mapping[str, Any],
+    ) -> Self:
+        if not any((folder / name).exists() for name in FILES):
             raise FileNotFoundError(f"{folder} holds no exploration state. {_FIX}")
         try:
-            check_folder(Path(folder))
+            check_folder(folder, closed="")
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"{error}. {_FIX}") from error
-        path = Path(folder, STATE_FILE)
+        path = folder / STATE_FILE
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(state, dict) or state.get("format") != _FORMAT:
                 raise ValueError(f"it does not have the format {_FORMAT!r}")
             saved = dict(state["config"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} is damaged or not an exploration state: {error!r}. {_FIX}") from error
         if config is None:
             config = ExplorationConfig.from_mapping(saved | settings, str(path))
         explorer = cls(config, device=device, process_group=process_group, **settings)
         try:
             with _without_garbage_collection():
-                counts = OutcomeCounts.load(
-                    Path(folder, COUNTS_FILE), device=explorer.counts.device, rule=explorer.matcher.rule
-                )
+                rule, device = explorer.matcher.rule, explorer.counts.device
+                counts = OutcomeCounts.load(folder / COUNTS_FILE, device=device, rule=rule)
                 explorer._continue(state, counts)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"{folder}: {error}") from error
@@ -348,6 +381,22 @@ class Explorer:
     def __repr__(self) -> str:
         return f"Explorer({self.config}, {len(self._questions)} questions, {self.counts})"
 
+    @contextmanager
+    def _unless_refused(self, batch: Batch) -> Iterator[None]:
+        """Hold the lock, and undo all changes if the body raises, be it Ctrl-C or no memory while it counts."""
+        with self._lock:
+            before = self.batches, self._num_counted, self._num_samples
+            questions, self._counting = self._questions.snapshot(batch.question_ids), ()
+            try:
+                with self.matcher.unless_refused(batch.question_ids):
+                    yield
+            except BaseException:
+                self.batches, self._num_counted, self._num_samples = before
+                self._questions.restore(questions)
+                if self._counting and self.counts.total() == self._num_samples + len(batch):
+                    self.counts.take_back(*self._counting)
+                raise
+
     def _numbers(self, batch: Batch) -> "_Numbers":
         """Check the columns of numbers and the groups, and that no column which the settings need is missing.
 
@@ -378,7 +427,7 @@ class Explorer:
         )
 
     def _scored(self, batch: Batch, numbers: "_Numbers", outcomes: Outcomes, rule: GroupRule) -> Scored:
-        """Compute advantages and bonuses, and count the outcomes; count last if a user's function may fail."""
+        """Compute advantages and bonuses, and count the outcomes."""
         correct = torch.from_numpy(outcomes.correct) if numbers.correct is None else numbers.correct
         order, shapes = rows_by_size(numbers.groups)
         questions_N, keys_N, correct_N, rewards_N, groups_N, order_N, *logps_N = move(
@@ -398,7 +447,8 @@ class Explorer:
         gate = Gate.of(self.config.gate)
         gated_N = None if gate is None else gate.closed(self.counts.history(questions_N))
         # Groups of several sizes are counted after all of them are scored, so that no group sees the others' samples.
-        counts_here = len(shapes) == 1 and not rule.may_refuse
+        counts_here = len(shapes) == 1
+        self._counting = (questions_N, keys_N, correct_N)
         for rows_N, shape in zip(order_N.split_with_sizes([B * n for B, n in shapes]), shapes, strict=True):
             rows_Bn = rows_N.view(shape)
             part = group_advantages(
@@ -439,7 +489,7 @@ class Explorer:
         if rule.may_refuse:
             self._check_finite(scored.host)
         if not counts_here:
-            self.counts.observe(questions_N, keys_N, correct_N)
+            self.counts.observe(*self._counting)
         return scored
 
     def _check_finite(self, scored: Scored) -> None:
@@ -494,6 +544,7 @@ class Explorer:
         self._questions.add(zip(question_ids, correct_N.tolist(), strict=True))
         self._questions.add_answers(question_id for question_id, key in new if key != NO_ANSWER)
         self._num_counted += len(new)
+        self._num_samples += len(question_ids)
 
     def _history(self, judged: bool) -> dict[str, float]:
         """Return metrics of everything sampled so far."""
@@ -515,6 +566,25 @@ class _Numbers(NamedTuple):
     correct: Tensor | None
     logps: Tensor | None
     judged: bool  # whether correctness is known
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Check that a folder may be replaced: it does not exist, or holds nothing but a saved state and hidden files."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; save into a folder")
+    if others := {one.name for one in folder.iterdir() if one.is_dir() or not one.name.startswith(".")} - {*FILES}:
+        raise FileExistsError(
+            f"{folder} holds other files, such as {min(others)!r}, which would be lost; save into a folder of its own, "
+            f"such as {folder / 'exploration'}"
+        )
+
+
+def _seal(folder: str | os.PathLike[str]) -> bytes | None:
+    """Return the digests of a saved state, which another process may replace at any time; None without them."""
+    path = Path(folder, MANIFEST)
+    return path.read_bytes() if path.is_file() else None
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """The questions sampled so far: whether each was ever solved, and how many different answers it got."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class QuestionHistory(NamedTuple):
@@ -63,6 +63,21 @@ class Questions:
             question.answers += 1
             self._answers += 1
             self._answers_solved += question.solved
+
+    def snapshot(self, question_ids: Iterable[str]) -> Any:
+        """Return the state of some questions for `restore`."""
+        known = {question_id: self._of.get(question_id) for question_id in question_ids}
+        states = {question_id: one and replace(one) for question_id, one in known.items()}
+        return states, (self._solved, self._answers, self._answers_solved)
+
+    def restore(self, snapshot: Any) -> None:
+        """Undo all changes to these questions since a snapshot."""
+        states, (self._solved, self._answers, self._answers_solved) = snapshot
+        for question_id, state in states.items():
+            if state is None:
+                self._of.pop(question_id, None)
+            else:
+                self._of[question_id] = state
 
     def metrics(self, *, judged: bool) -> dict[str, float]:
         """Return metrics of everything sampled so far; `judged` says whether correctness is known."""

@@ -153,8 +153,8 @@ class Kind:
             before = [(id_, one, one and one.snapshot()) for id_, one in known.items()]
             reported = self.bad_golds, self.doubtful_golds
             reasons = [{id_: one[id_] for id_ in known if id_ in one} for one in reported]
-            self._guarded = True
             try:
+                self._guarded = True
                 yield
             except BaseException:
                 for id_, question, snapshot in before:

@@ -3,7 +3,8 @@
 A process boundary is the only bound that holds for code that may loop, fill the memory or end its process. Each worker
 is a plain subprocess of `worker_process`; the parent measures the time of a task and kills the worker at the limit.
 Tasks and replies are JSON lines with the number of the task, so that no task gets the reply to another. A reply with a
-"reason" is a failure, and its worker is replaced.
+"reason" is a failure, and its worker is replaced. An error is taken only from the first task of a worker; another task
+is asked again of a new one, so that no task gets an error that an earlier one has caused.
 """
 
 import itertools
@@ -17,7 +18,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
@@ -115,7 +116,7 @@ class WorkerPool:
         return [replies[i] for i in range(len(tasks))]
 
     def _answer(
-        self, tasks: Iterable[Any], deadline: float = float("inf"), timeout_s: float | None = None
+        self, tasks: Sequence[Any], deadline: float = float("inf"), timeout_s: float | None = None
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the index of every task with its reply, in the order of completion; see `ask`."""
         waiting = deque(enumerate(tasks))
@@ -133,18 +134,22 @@ class WorkerPool:
                 if waiting and idle and worker.send(*waiting[0], limit_s, self.grace_s):
                     waiting.popleft()
             for worker, reply in _replies(self._pool):
-                task, was_ready = worker.task, worker.ready
-                if reply == {"ready": True}:
+                task, was_ready, is_first = worker.task, worker.ready, not worker.replied
+                if not was_ready and reply == {"ready": True}:  # a task may reply so, too
                     worker.ready, worker.deadline = True, float("inf")
                     self._failed_starts = 0
                     continue
-                worker.task, worker.deadline = None, float("inf")
+                worker.task, worker.deadline, worker.replied = None, float("inf"), True
                 if "reason" in reply:
                     worker.kill()
                     self._pool.remove(worker)
                     if not was_ready:
                         self._count_failed_start(reply["reason"])
-                if task is not None:
+                if task is None:
+                    continue
+                if "reason" in reply and reply["verdict"] == "error" and not is_first:
+                    waiting.appendleft((task, tasks[task]))  # an earlier task may have damaged the worker
+                else:
                     yield task, reply
 
     def _count_failed_start(self, reason: str) -> None:
@@ -171,7 +176,7 @@ class _Worker:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
-        self.ready = False
+        self.ready = self.replied = False  # to the request to start, and to a task
         self.task: int | None = None  # index of the task that it is doing
         self._id = 0  # number of that task among all that this worker got
         self.deadline = time.monotonic() + START_TIMEOUT_S

@@ -37,10 +37,11 @@ def print_summary(folder: Path) -> None:
         print_table(["", "base", "trained", "change"], rows, numbers=True)
     report = write_report([folder], folder / "report.html")
     newest = latest_checkpoint(folder / CHECKPOINTS)
-    print(
+    where = (
         f"{folder}/ holds config.yaml, metrics.jsonl, evaluations.jsonl, samples.jsonl, {report.name}, and the model "
         f"in {newest}/model"
     )
+    print(printable(where))
     for name, (step, value) in run.best.items():
         print(f"best {name} on validation: {value:.3f}, in global_step_{step}")
 
@@ -66,7 +67,9 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     order = list(dict.fromkeys(pair.dataset for _, pair in numbered))
     pairs = sorted(numbered, key=lambda one: order.index(one[1].dataset))
     unsolved = [find_unsolved(folder, run.config) for folder, run in zip(folders, runs, strict=True)]
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     template.filters["counted"] = counted
     page = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         runs=runs,
@@ -80,6 +83,11 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     )
     write_text(out, page)
     return out
+
+
+def _shown(value: Any) -> Any:
+    """Return a text of a run with its control characters replaced: they would show what follows in another order."""
+    return "\t".join(map(printable, value.split("\t"))) if type(value) is str else value
 
 
 def _headlines(pair: Comparison) -> list[dict[str, Any]]:

@@ -124,6 +124,23 @@ class OutcomeCounts:
                 return self.table.observe(questions, outcomes, correct)
             return self.table.lookup(questions, outcomes)
 
+    def total(self) -> int:
+        """Return the number of samples counted so far."""
+        with self.lock:
+            return self.table.total()
+
+    def take_back(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor) -> None:
+        """Undo an `observe` of these rows, (N,) each; the table is built again, in time proportional to its size."""
+        with self.lock:
+            ones, counted = torch.ones_like(question_keys), _to_device(self.items(), "cpu")
+            taken = (column.cpu() for column in (question_keys, outcome_keys, -ones, -correct.long()))
+            columns = torch.stack([torch.cat(both) for both in zip(counted, taken, strict=True)])
+            pairs, index = columns[:2].unique(dim=1, return_inverse=True)
+            numbers = torch.zeros_like(pairs).index_add_(1, index, columns[2:])
+            left = numbers[0] > 0
+            entries = CountEntries(*pairs[:, left], *numbers[:, left])
+            self._replace(check_entries(entries._asdict(), "take_back"))
+
     def items(self) -> CountEntries:
         """Return every pair, its samples and correct samples, sorted by question key, then outcome key, as signed."""
         with self.lock:

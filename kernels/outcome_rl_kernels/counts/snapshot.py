@@ -10,6 +10,7 @@ so that a damaged file is never read as other counts. Files of version 0.2, form
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: st
     path = Path(path)
     header = {"format": FORMAT_VERSION, "rule": rule, "sha256": _sha256(entries, rule)}
     data = serialize(entries._asdict(), metadata={_METADATA_KEY: json.dumps(header, sort_keys=True)})
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[-40:]}.{os.getpid()}-{threading.get_native_id()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)

@@ -157,7 +157,9 @@ def fill(folder):
 write_checkpoint(Path(sys.argv[1]), 2, fill, keep=1)
 """
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == 9
-    assert names(tmp_path) == [".unfinished-global_step_2", "global_step_1"]
+    left, kept = names(tmp_path)
+    assert left.startswith(".unfinished-")
+    assert kept == "global_step_1"
     assert latest_checkpoint(tmp_path) == tmp_path / "global_step_1"
     write_checkpoint(tmp_path, 3, fill_with("three"), keep=1)
     assert names(tmp_path) == ["global_step_3"]
