@@ -302,3 +302,18 @@ def test_a_forged_manifest_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "MANIFEST").write_bytes(digest + b"\n" + content)
     with pytest.raises(ValueError, match="MANIFEST is damaged"):
         check_folder(tmp_path)
+
+
+def test_links_and_devices_stay(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far")
+    with atomic_folder(tmp_path / "link", replace=True) as scratch:
+        (scratch / "b").touch()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "far" / "b").exists()
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_text(tmp_path / "pipe", "x")
+    assert os.read(reader, 9) == b"x"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()

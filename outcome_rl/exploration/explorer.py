@@ -327,7 +327,7 @@ class Explorer:
         config: ExplorationConfig | None,
         device: torch.device | str,
         process_group: dist.ProcessGroup | None,
-        settings: Mapping[str, Any],
+        settings: dict[str, Any],
     ) -> Self:
         if not any((folder / name).exists() for name in FILES):
             raise FileNotFoundError(f"{folder} holds no exploration state. {_FIX}")

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from pathlib import Path
+from unicodedata import category
 
 import pytest
 from command_line import invoke
@@ -74,6 +75,11 @@ def test_logged_warnings() -> None:
     assert harmful(logging.lastResort.format(record)) == []
 
 
+FORMATS = "".join(c for c in map(chr, range(0x110000)) if category(c) in ("Cf", "Zl", "Zp"))
+
+
 def test_controls_of_direction_do_not_reach_a_terminal() -> None:
+    assert set(DIRECTIONS) <= set(FORMATS)
+    assert set(printable(FORMATS)) == {"\ufffd"}
     assert printable(f"4{DIRECTIONS}2") == f"4{len(DIRECTIONS) * chr(0xFFFD)}2"
     assert printable("\u05d0\u05d1 \u0663") == "\u05d0\u05d1 \u0663"  # letters and digits of other scripts stay

@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -254,3 +255,75 @@ def test_a_batch_is_the_same_as_its_columns() -> None:
             assert torch.equal(getattr(scored, name), getattr(expected, name))
     with pytest.raises(TypeError, match="Batch has all columns"):
         whole.score(Batch(**columns), golds=columns["golds"])
+
+
+class Stopped(BaseException):
+    """As Ctrl-C, which Python raises after any instruction."""
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, ROWS, st.integers(0, 400))
+def test_a_call_that_is_stopped_at_any_moment_leaves_no_trace(first: list[Any], second: list[Any], lines: int) -> None:
+    """Stopped after so many lines of the explorer and of the counts."""
+    explorer = Explorer(bonus="ucb")
+    explorer.score(**arguments(first))
+    before, left, samples = state(explorer), lines, explorer.counts.total()
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if not ("exploration" in frame.f_code.co_filename or "counts" in frame.f_code.co_filename):
+            return None
+        if frame.f_code.co_name in ("_unless_refused", "restore", "take_back", "__exit__"):
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise Stopped
+        return trace
+
+    tracer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        explorer.score(**arguments(second))
+    except Stopped:
+        sys.settrace(tracer)
+        assert state(explorer) == before
+        assert explorer.counts.total() == samples
+    else:
+        sys.settrace(tracer)
+        assert explorer.counts.total() == samples + len(second)
+    finally:
+        sys.settrace(tracer)
+
+
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(FileExistsError, match=r"holds other files, such as 'model', which would be lost"):
+        Explorer().save(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="is a file"):
+        Explorer().save(tmp_path / "file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "model"]
+
+
+def test_threads_may_save_into_one_folder(tmp_path: Path) -> None:
+    explorers = [Explorer(), Explorer()]
+    for number, explorer in enumerate(explorers):
+        explorer.score(["q"] * 2, [text(1), text(2 + number)], ["1"] * 2)
+    errors: list[Exception] = []
+
+    def save(explorer: Explorer) -> None:
+        try:
+            for _ in range(15):
+                explorer.save(tmp_path / "state")
+        except Exception as error:  # noqa: BLE001 - the main thread raises it
+            errors.append(error)
+
+    threads = [threading.Thread(target=save, args=[explorer]) for explorer in explorers]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        if (tmp_path / "state").exists():
+            assert state(Explorer.load(tmp_path / "state")) in map(state, explorers)
+    assert errors == []
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]

@@ -54,6 +54,13 @@ def patch(module: Any, name: str, value: Any) -> Callable[[], None]:
     return lambda: setattr(module, name, value)
 
 
+def reply_ready() -> None:
+    for fd in range(3, 64):
+        with suppress(OSError):
+            os.write(fd, b'{"ready": true}\n')
+    os._exit(0)
+
+
 DEEDS: dict[str, Callable[[], Any]] = {
     "fork and raise": lambda: fork(fail),
     "fork and raise late": lambda: fork(fail, late=True),
@@ -73,6 +80,7 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "die later": lambda: later(lambda: os.kill(os.getpid(), signal.SIGKILL)),
     "kill the group": lambda: os.killpg(0, signal.SIGTERM),
     "end the worker": lambda: os.kill(os.getppid(), signal.SIGTERM),
+    "reply ready": reply_ready,
     "forget modules": sys.modules.clear,
     "no memory": lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20)),
     "an alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0.02),

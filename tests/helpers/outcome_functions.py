@@ -1,8 +1,10 @@
 """Outcome functions for tests, in a module that worker processes can import: well-behaved ones and hostile ones."""
 
 import os
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from outcome_rl import Outcome, isolated, outcome_function
@@ -111,3 +113,10 @@ def is_wanted(value: int, example: Mapping[str, Any]) -> bool:
 def knows_its_problem(value: int, example: Mapping[str, Any]) -> bool:
     """Return whether the row has a problem and an answer; no sample of one word is correct."""
     return value != 1 and {"problem", "answer"} <= example.keys()
+
+
+def leave_a_service(response: str, example: Mapping[str, Any]) -> str:
+    """Start a process in a session of its own, write its number into the file that the response names, and return."""
+    service = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    Path(response).write_text(str(service.pid))
+    return "started"

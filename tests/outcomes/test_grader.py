@@ -270,3 +270,19 @@ def test_workers_do_not_load_torch() -> None:
 def test_arguments_must_be_positive(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be positive; got {value}"):
         MathVerifyPool(**{name: value})  # type: ignore[arg-type]
+
+
+def test_no_pair_gets_the_error_of_an_earlier_one(tmp_path: Path) -> None:
+    pool = MathVerifyPool(workers=1, timeout_s=10)
+    pool._command = fake_worker(
+        tmp_path,
+        """
+        if os.environ.get("POISONED"):
+            os._exit(1)
+        if a == "poison":
+            os.environ["POISONED"] = "1"
+        print(json.dumps({"id": number, "verdict": "equal"}), flush=True)
+        """,
+    )
+    with pool:
+        assert pool.compare([("poison", "x"), ("a", "b"), ("c", "d")]) == ["equal"] * 3

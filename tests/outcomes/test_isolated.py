@@ -1,5 +1,6 @@
 """Isolated outcome functions: the same outcomes, and every way to misbehave is an outcome of its own."""
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,11 +88,25 @@ def test_processes_started_by_a_function_end_with_it(tmp_path: Path) -> None:
         (failure,) = function.call([str(file)], [{}])
     assert isinstance(failure, Failure)
     assert failure.kind == "timeout"
-    status = Path(f"/proc/{file.read_text()}/stat")
-    deadline = time.monotonic() + 10
-    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < deadline:
+    assert ends(int(file.read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands such a process to the worker")
+def test_a_process_that_left_the_group_of_its_response_ends_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with isolated(outcome_functions.leave_a_service, workers=1) as function:
+        assert function.call([str(file)], [{}]) == [Found('"started"')]
+        assert ends(int(file.read_text()))
+
+
+def ends(pid: int) -> bool:
+    """Return whether a process ends within ten seconds."""
+    status, deadline = Path(f"/proc/{pid}/stat"), time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
         time.sleep(0.05)
-    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ class OutcomeCounts:
             ones, counted = torch.ones_like(question_keys), _to_device(self.items(), "cpu")
             taken = (column.cpu() for column in (question_keys, outcome_keys, -ones, -correct.long()))
             columns = torch.stack([torch.cat(both) for both in zip(counted, taken, strict=True)])
-            pairs, index = columns[:2].unique(dim=1, return_inverse=True)
+            pairs, index = torch.unique(columns[:2], dim=1, return_inverse=True)
             numbers = torch.zeros_like(pairs).index_add_(1, index, columns[2:])
             left = numbers[0] > 0
             entries = CountEntries(*pairs[:, left], *numbers[:, left])
