@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -581,10 +581,12 @@ def _check_replaceable(folder: Path) -> None:
         )
 
 
-def _seal(folder: str | os.PathLike[str]) -> bytes | None:
-    """Return the digests of a saved state, which another process may replace at any time; None without them."""
-    path = Path(folder, MANIFEST)
-    return path.read_bytes() if path.is_file() else None
+def _seal(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Return what identifies a saved state, which another process may replace by an equal one; or None."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        manifest = Path(folder, MANIFEST).stat()
+        return manifest.st_ino, manifest.st_mtime_ns
+    return None
 
 
 @contextmanager

@@ -324,6 +324,12 @@ def test_threads_may_save_into_one_folder(tmp_path: Path) -> None:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         if (tmp_path / "state").exists():
-            assert state(Explorer.load(tmp_path / "state")) in map(state, explorers)
+            try:
+                loaded = Explorer.load(tmp_path / "state")
+            except ValueError as error:  # these threads never rest, so a load may be refused, and only for that
+                if "replaced again and again" not in str(error):
+                    raise
+                continue
+            assert state(loaded) in map(state, explorers)
     assert errors == []
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
