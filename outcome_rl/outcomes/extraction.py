@@ -35,11 +35,12 @@ def extract_answer(response: str) -> Answer | None:
         response: any string; the completion as decoded, without the prompt.
 
     Returns:
-        The answer of the first rule that applies to what follows the end of the model's reasoning (`</think>`), or, if
-        none applies there, to all of the last `MAX_CHARS` characters: the last complete non-empty
-        `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins them;
-        `<answer>...</answer>`; `#### 42`; "the answer is ..." / "Answer: ..."; a last line "Therefore ... is 42.";
-        a last line `A: 42`. Special tokens that a plain `batch_decode` leaves, such as `<|im_end|>`, end an answer.
+        The answer of the first rule that applies to what follows the end of the model's reasoning (`</think>`), which
+        may be only the answer, such as `10`, or, if none applies there, to all of the last `MAX_CHARS` characters: the
+        last complete non-empty `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins
+        them; `<answer>...</answer>`; `#### 42`; "the answer is ..." / "Answer: ..."; a last line "Therefore ... is
+        42."; a last line `A: 42`. Special tokens that a plain `batch_decode` leaves, such as `<|im_end|>`, end an
+        answer.
         A response that contains a box, but none that is complete and non-empty, has no answer.
 
     Raises:
@@ -50,14 +51,37 @@ def extract_answer(response: str) -> Answer | None:
     skipped = max(0, len(response) - MAX_CHARS)
     text = response[skipped : _end_of_text(response)]
     thought = _end_of_reasoning(text)
-    answer = (thought and _answer_in(text[thought:], thought)) or _answer_in(text, 0)
+    answer = (_final(text[thought:], thought) if thought else None) or _answer_in(text, 0)
     return answer and answer._replace(start=answer.start + skipped, end=answer.end + skipped)
 
 
 def after_reasoning(response: str) -> str:
     """Return what follows the end of the model's reasoning, or the whole response if that has no answer."""
     final = response[_end_of_reasoning(response) :]
-    return final if len(final) < len(response) and extract_answer(final) is not None else response
+    return final if len(final) < len(response) and _final(final[: _end_of_text(final)], 0) is not None else response
+
+
+def _final(text: str, offset: int) -> Answer | None:
+    """Return the answer of what follows the reasoning, which begins at `offset`; it may be the answer only."""
+    return _answer_in(text, offset) or _bare(text, offset)
+
+
+_MAX_BARE_LINE = 100
+_WORD = re.compile(r"(?<![A-Za-z\\])(?<![0-9])(?<![0-9] )(?!(?:and|or)\b)[^\W\d_]{2,}")  # but for a unit
+_MATHEMATICS = re.compile(r"[0-9\\=]|\W*[A-Z]\W*$")
+_AROUND = re.compile(r"[\s$*_`.,;:!。，；：()\[\]\\]*")
+
+
+def _bare(text: str, offset: int) -> Answer | None:
+    """Read `10`, `$x = 2$`, `5 cm` or `(C)` that is all of a text without a box; a sentence is no answer."""
+    start, end = _strip(text, 0, len(text))
+    answer = _answer(text, start, end, "line") if 0 < end - start <= _MAX_BARE_LINE else None
+    if answer is None or "\n" in answer.text or _BOX.search(text) or _WORD.search(answer.text):
+        return None
+    around = text[start : answer.start] + text[answer.end : end]
+    if _MATHEMATICS.search(answer.text) is None or _AROUND.fullmatch(around) is None:
+        return None
+    return answer._replace(start=answer.start + offset, end=answer.end + offset)
 
 
 def _answer_in(text: str, offset: int) -> Answer | None:
@@ -78,6 +102,10 @@ _REASONING_END = re.compile(
 
 def _end_of_reasoning(text: str) -> int:
     """Return where the text after the model's reasoning begins; 0 if it does not say."""
+    # Most texts end here: one character is found much faster than two, and two than the pattern.
+    slash = "/" in text and ("</" in text or "[/" in text)
+    if not (slash or ("|" in text and "<|" in text) or "◁" in text):
+        return 0
     end = _last_match(_REASONING_END, text)
     return 0 if end is None else end.end()
 

@@ -170,10 +170,10 @@ class OutcomeMatcher(Kind):
         keys_N = np.array(keys, dtype=np.int64)
         correct_N = (keys_N == np.array(gold_keys, dtype=np.int64)) & (keys_N != NO_ANSWER)
         if self._tolerant:
-            tolerated = (
-                bool(text.identity and q.gold.identity) and within_tolerance(q.gold.form, text.form) for q, text in rows
-            )
-            correct_N |= np.fromiter(tolerated, bool, len(rows))
+            for i in np.flatnonzero(~correct_N).tolist():  # equal keys need no tolerance
+                question, text = rows[i]
+                if text.identity and question.gold.identity:
+                    correct_N[i] = within_tolerance(question.gold.form, text.form)
         return Outcomes(keys_N, correct_N, answers, unresolved)
 
     def _text(self, answer: str) -> Text:

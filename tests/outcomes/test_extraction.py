@@ -48,6 +48,15 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         (r"<|channel|>analysis<|message|>\boxed{3}<|end|><|channel|>final<|message|>The answer is 6.", "6", "phrase"),
         (r"<think>so \boxed{3}</think> I am done.", "3", "boxed"),  # nothing follows that has an answer
         (r"<think>so \boxed{3}</think>", "3", "boxed"),
+        (r"<think>so \boxed{3}</think>10", "10", "line"),
+        (r"<think>so \boxed{3}</think> **$x = 10$.**<|im_end|>", "x = 10", "line"),
+        ("<think>so \\boxed{3}</think>\n\n$$\n\\frac12\n$$\n", r"\frac12", "line"),
+        (r"<think>so \boxed{3}</think> 10 cm", "10 cm", "line"),
+        (r"<think>so \boxed{3}</think> (C)", "(C)", "line"),
+        (r"<think>so \boxed{3}</think> Step 10", "3", "boxed"),  # no answer, but words
+        (r"<think>so \boxed{3}</think> \boxed{", "3", "boxed"),
+        (r"[THINK]so \boxed{3}[/THINK]-5", "-5", "line"),
+        (r"◁think▷so \boxed{3}◁/think▷ 1/2", "1/2", "line"),
         (r"<think>so \boxed{3}", "3", "boxed"),
         ("FINAL ANSWER:\n<answer>\n26\n</answer>", "26", "tag"),
         ("<answer>1</answer> wait <answer>2</answer> <answer>3", "2", "tag"),
