@@ -194,7 +194,7 @@ def _canonical_of_plain(plain: str) -> str:
     if notation := in_notation(text):
         return notation
     words = f"{Tag.WORDS}{folded(text)}"
-    if is_word(text):
+    if is_word(text) and _AND.search(plain) is None:  # `I and II` are two
         return words
     unread = f"{Tag.UNREAD}{text.replace(', ', ',')}"
     if is_of_another_base(text):
@@ -209,6 +209,7 @@ def _canonical_of_plain(plain: str) -> str:
         return _unique(text)
 
 
+_AND = re.compile(r"\\text\{ ?and ?\}")
 _HAS_MATHEMATICS = re.compile(r"[0-9\\=<>^]")
 
 

@@ -17,6 +17,7 @@ MIN_DIGITS = 3
 
 _DECIMAL = re.compile(r"-?[0-9]*\.([0-9]+)")
 _DECIMAL_COMMA = re.compile(r"(-?[0-9]+),([0-9]{1,2}|[0-9]{4,})")
+_RATIO_OR_TIME = re.compile(r"([0-9]{1,2}):([0-5][0-9])")
 _NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
 _LABEL = re.compile(rf"(?:{_NAME}(?:\({_NAME}\))?|[A-Z]{{2,3}}|\|[^|=]*\||\\text\{{[^{{}}]*\}})=(?P<value>[^=]+)")
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
@@ -38,6 +39,7 @@ def within_tolerance(gold: str, answer: str) -> bool:
     - a number with and without a unit: `5` and `5\text{ apples}`, but no word that changes a number: `5\text{ dozen}`;
     - degrees and radians: `\frac{\pi}{6}` and `30^\circ`;
     - a function with two names for its variable: `f(n) = 2n` and `f(m) = 2m`;
+    - a ratio and a text that is a ratio or a time: `2:3` and `10:15`;
     - a decimal comma that cannot separate thousands: `1000.99` and `1000,99`.
 
     Args:
@@ -76,6 +78,8 @@ def _readings(plain: str) -> set[str]:
         readings.add(canonical_text(number["number"]))
     if degrees := _DEGREES.fullmatch(values[0] if len(values) == len(labels) == 1 else plain):
         readings.add(canonical_text(rf"{degrees['number']} \cdot \pi / 180"))
+    if ratio := _RATIO_OR_TIME.fullmatch(plain):
+        readings.add(canonical_text(f"{ratio[1]}/{ratio[2]}"))
     if comma := _DECIMAL_COMMA.fullmatch(plain):
         readings.add(canonical_text(f"{comma[1]}.{comma[2]}"))
     return readings - {""}

@@ -211,7 +211,11 @@ RULES = [
         "mgh",
         r"m \cdot g \cdot h",
         "no word is without a vowel",
-        (("cat", "act"), ("mgh", "mgH")),
+        (
+            ("cat", "act"), ("mgh", "mgH"), ("cat, dog", "act, god"), ("II, IV", "II, VI"), ("iv", "vi"),
+            ("I and III", "I and II"), ("x2", "2x"), ("x2", "x^2"), ("A1", "A"), ("a1b2", "2ab"), (r"\pi2", r"2\pi"),
+            ("3x2", "6x"), ("(x+1)2", "2(x+1)"), (r"2 \mid n \mid 12", "24|n|"), ("a|b|c", "ac|b|"),
+        ),
     ),
     # Collections
     Rule(
@@ -240,6 +244,13 @@ RULES = [
             (r"\{\emptyset\}", r"\emptyset"), (r"\{\{1\},\{2\}\}", r"\{\{1,2\}\}"), (r"\{\{1,2\}\}", r"\{1,2\}"),
             (r"(1, \{2\})", "(1, 2)"), (r"\{1\}, \{2\}", "1, 2"), (r"\{\{\emptyset\}\}", r"\{\emptyset\}"),
         ),
+    ),
+    Rule(
+        "a common factor of a ratio",
+        "2:3",
+        "4:6",
+        "a ratio is a quotient; what a clock may show is no ratio",
+        (("2:30", "1:15"), ("t = 2:30", "t = 1:15"), ("2:30, 3:15", "1:15, 1:5"), ("1:10:20", "2:20:40")),
     ),
     Rule("repeats in a set", r"\{5, 5, 6\}", r"\{5, 6\}", "a set has none", (("5, 5", "5"),)),
     Rule(

@@ -40,6 +40,7 @@ from outcome_rl.outcomes.canonical.lhs import (
     label_of,
     without_domain,
 )
+from outcome_rl.outcomes.canonical.notations import clock_key, word_key
 from outcome_rl.outcomes.canonical.parser import parse_expression
 from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, with_sign, with_value
 
@@ -359,12 +360,16 @@ class _Reader:
             return Element(set_key(()), numbers=())
         if (infinity := _infinity(texts)) is not None:
             return Element(intervals.end_key(infinity))
+        if notation := _notation(tokens):
+            return Element(notation)
         if texts[0] == r"\begin":
             return self.matrix(tokens)
         if texts[0] in ("(", "[", r"\{", r"\langle") and closing(tokens, 0) == len(tokens) - 1:
             return self.bracket(texts[0], tokens[1:-1], texts[-1])
         terms = list(split(tokens, (":",)))
         if len(terms) > 2:
+            if all(_is_minutes(term) for term in terms[1:]):
+                raise Incomparable("a time or a ratio")
             return self.ratio([self.parse(term) for term in terms])
         return self.expression(self.parse(tokens))
 
@@ -470,6 +475,19 @@ class _Reader:
 _SETS = frozenset(("(", "[", r"\{", r"\mathbb", r"\emptyset"))
 _INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
 _PI: Tree = ("constant", "pi")
+
+
+def _notation(tokens: Tokens) -> str | None:
+    """Return the key of a word or a time in a list, which is no product or quotient there either."""
+    kinds = {token.kind for token in tokens}
+    text = "".join(token.text for token in tokens)
+    if kinds == {"name"} and len(tokens) > 1:
+        return word_key(text)
+    return clock_key(text) if kinds == {"number", "symbol"} and len(tokens) == 3 else None
+
+
+def _is_minutes(tokens: Tokens) -> bool:
+    return len(tokens) == 1 and len(tokens[0].text) == 2 and tokens[0].text.isdigit() and tokens[0].text < "60"
 
 
 def _check_tuple(label: str, side: Tokens) -> None:

@@ -10,8 +10,8 @@ from outcome_rl.outcomes.canonical.intervals import list_key
 from outcome_rl.outcomes.canonical.lexer import GREEK
 
 _TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?([ap]\.?m\.?|[AP]\.?M\.?)")  # 5aM is a product
-# Without am or pm, `4:30` may be a ratio; `4:05` and `12:00` are none.
-_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):(0[0-9])")
+# Without am or pm, `4:30` may be a ratio too: it is equal to itself only, as a time or a ratio would be.
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _MONTH_NAMES = "january february march april may june july august september october november december"
 _MONTHS = _MONTH_NAMES.split()
 _MONTH = rf"(?P<month>{'|'.join(_MONTHS)})"
@@ -25,7 +25,7 @@ _NUMERALS = _NUMBER_NAMES.split()
 _DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*|[A-F]{2,}(?=\)?_\{16\}))\)?"
 _BASED = re.compile(rf"{_DIGITS}_(?:([0-9])|\{{([0-9]{{1,2}}|{'|'.join(_NUMERALS)})\}})")
 _HEXADECIMAL = re.compile(rf"{_DIGITS}_\{{(?:1[1-6]|{'|'.join(_NUMERALS[9:])})\}}", re.IGNORECASE)
-_WORD = re.compile(r"[^\W\d_]{3,}[.!?]?|[A-Z]{2}|no|No")
+_WORD = re.compile(r"[^\W\d_]{3,}[.!?]?|[A-Z]{2}|no|No|(?=[vx]*i)[ivx]{2,}")
 _LONE_COMMANDS = frozenset(("pi", "sqrt", "inf", "infinity", *GREEK))
 # Three or four letters that are no word: without a vowel, or of letters that only formulas put together.
 _PRODUCT = re.compile(r"[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{3,4}|[abc]{3,4}|[v-z]{3,4}")
@@ -49,8 +49,8 @@ def in_notation(text: str) -> str | None:
     folded = text.replace(" ", "").casefold()
     if time := _TIME.fullmatch(text.replace(" ", "")):
         return f"time:{int(time[1])}:{time[2] or '00'}{time[3][0].lower()}m"
-    if clock := _CLOCK.fullmatch(folded):
-        return f"time:{int(clock[1])}:{clock[2]}"
+    if clock := clock_key(folded):
+        return clock
     for pattern in _DATES:
         if date := pattern.fullmatch(folded):
             return f"date:{date['year'] or ''}-{_MONTHS.index(date['month']) + 1}-{int(date['day'])}"
@@ -68,8 +68,22 @@ def in_notation(text: str) -> str | None:
     return None
 
 
+def clock_key(text: str) -> str | None:
+    """Return the canonical text of `4:30`, which is a time or a ratio; None for anything else."""
+    clock = _CLOCK.fullmatch(text)
+    return clock and f"time:{int(clock[1])}:{clock[2]}"
+
+
+def word_key(text: str) -> str | None:
+    """Return the canonical text of a single word, name or Roman numeral; None for anything else."""
+    return f"t:{folded(text)}" if is_word(text) else None
+
+
 def is_word(text: str) -> bool:
-    """Whether a text is a word or a name: `odd`, `Evelyn`, `AB`, `no`; `mgh`, `xyz` and two letters are products."""
+    """Whether a text is a word, a name or a Roman numeral: `odd`, `Evelyn`, `AB`, `no`, `iv`.
+
+    `mgh`, `xyz` and other two letters are products.
+    """
     if _WORD.fullmatch(text) is None or text.rstrip("!") in _LONE_COMMANDS:
         return False
     return text.isupper() or _PRODUCT.fullmatch(text.rstrip(".!?")) is None

@@ -25,6 +25,7 @@ from outcome_rl.outcomes.canonical.lexer import (
     positions,
     split,
 )
+from outcome_rl.outcomes.canonical.notations import clock_key
 from outcome_rl.outcomes.canonical.trees import Tree, nodes, with_value
 
 MAX_TERMS = 100
@@ -101,11 +102,16 @@ class _Parser(TokenReader):
                 if sign[0] == "\\" and _is_vector(factors[-1]) and _is_vector(factor):
                     factor = ("apply", sign[1:], factors.pop(), factor)
                 factors.append(factor)
-            elif self.accept("/", r"\div", ":", "÷"):
+            elif quotient := self.accept("/", r"\div", ":", "÷"):
+                if quotient == ":" and clock_key("".join(self.peek(i).text for i in (-2, -1, 0))):
+                    raise Incomparable("a time or a ratio")
                 factors.append(("/", _ONE, self.signed_power()))
             elif self.begins_factor():
                 self.accept(" ")
+                has_bars = self.next.text == "|"
                 factors.append(self.power())
+                if has_bars and self.next.kind == "name":
+                    raise Incomparable("bars that may divide")  # `a|b|c`: a divides b, which divides c
             elif len(factors) == 2 and factors[1][:2] == ("/", _ONE):
                 return ("/", factors[0], factors[1][2])
             else:
@@ -120,6 +126,8 @@ class _Parser(TokenReader):
         before = self.peek(-1)
         if before.kind == kind == "number":  # `1.2.3`
             return False
+        if kind == "number" and (before.kind == "name" or before.text in _BEFORE_DIGITS):
+            raise Incomparable("digits behind a factor")  # `x2` may be an index, a power or a product, `2|n|12` a chain
         if (before.kind == "unit" or before.text in ("%", r"\circ")) and (kind == "number" or text == r"\frac"):
             raise Incomparable("a quantity in several units")  # `2 hours 30 minutes` is no product
         if before.kind == "number" and self.peek(-2).text not in ("_", "^") and self.is_other_digits(before.text):
@@ -507,6 +515,7 @@ class _Parser(TokenReader):
 
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
 _ARITIES = {"max": (2, 99), "min": (2, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2)}
+_BEFORE_DIGITS = frozenset((")", "|", r"\pi", *(f"\\{name}" for name in GREEK)))
 _COMMA, _CLOSE = Token("symbol", ","), Token("symbol", ")")
 _DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
 _VECTORS = (r"\vec", r"\overrightarrow", r"\hat")

@@ -14,7 +14,7 @@ from outcome_rl.outcomes.canonical.notations import in_notation, is_word, marked
         ("4:30 a.m", "time:4:30am"),
         ("4:05", "time:4:05"),
         ("12:00", "time:12:00"),
-        ("4:30", None),  # may be a ratio
+        ("4:30", "time:4:30"),  # or a ratio: equal to itself only
         ("25:00", None),
         ("July4", "date:-7-4"),
         ("4thofJuly", "date:-7-4"),
