@@ -345,7 +345,9 @@ def _is_read(answer: str) -> bool:
 
 
 def _names(answer: str) -> set[str]:
-    return set() if canonical_text(answer).startswith(_NUMBERS) else set(_LETTERS.findall(_COMMANDS.sub(" ", answer)))
+    canonical = canonical_text(answer)
+    has_variables = "f:" in canonical or "#" in canonical  # a digest may hide them
+    return set(_LETTERS.findall(_COMMANDS.sub(" ", answer))) if has_variables else set()
 
 
 _BOX = re.compile(r"\\f?box")
@@ -358,8 +360,7 @@ _SHORT = re.compile(r"\\[dt]?frac\s*[^{\s]|\\sqrt\s*[^{\[\s]|/")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?")
 _RELATION = re.compile(r"[=<>≤≥≠≈∈:|]|\\(?:le|ge|lt|gt|ne|leq|geq|neq|leqslant|geqslant|approx|equiv|sim|in|mid|to)\b")
 _FORMULA = re.compile(r"[A-Za-z\\(\[{]")
-_NUMBERS = ("q:", "r:", "c:")
-_READ = (*_NUMBERS, "f:", "over ", "{", "(", "[", "U{", "M[")
+_READ = ("q:", "r:", "c:", "f:", "over ", "{", "(", "[", "U{", "M[")
 _TEXTS = ("t:", "time:", "date:", "base:")
 _COMMANDS = re.compile(r"\\[A-Za-z]+")
 _LETTERS = re.compile(r"[A-Za-zα-ωΑ-Ω]")

@@ -27,6 +27,7 @@ from outcome_rl.outcomes.canonical.notations import (
     marked_choice,
     without_value,
 )
+from outcome_rl.outcomes.canonical.number_words import number_in_words
 
 NO_ANSWER = 0
 """The outcome key of a response without an answer."""
@@ -173,7 +174,8 @@ _PLAIN_NUMBER = re.compile(
 
 @lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
 def _canonical(answer: str) -> str:
-    canonical = _canonical_of_plain(plain_latex(mended(without_value(answer))))
+    spelled = number_in_words(answer)
+    canonical = _canonical_of_plain(spelled or plain_latex(mended(without_value(answer))))
     return canonical if len(canonical) <= MAX_CANONICAL_CHARS else _digested(canonical)
 
 
@@ -191,6 +193,8 @@ def _canonical_of_plain(plain: str) -> str:
     text = unwrap_text(plain)
     if not text:
         return ""
+    if text.casefold() in _SAME:
+        text = plain = _SAME[text.casefold()]
     if notation := in_notation(text):
         return notation
     words = f"{Tag.WORDS}{folded(text)}"
@@ -209,6 +213,8 @@ def _canonical_of_plain(plain: str) -> str:
         return _unique(text)
 
 
+_SAME = dict.fromkeys(("nosolution", "nosolutions", "emptyset", "theemptyset"), r"\emptyset")
+_SAME |= dict.fromkeys(("allreals", "allrealnumbers", "everyrealnumber", "anyrealnumber"), r"\mathbb R")
 _AND = re.compile(r"\\text\{ ?and ?\}")
 _HAS_MATHEMATICS = re.compile(r"[0-9\\=<>^]")
 

@@ -6,6 +6,7 @@ decide.
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping
 
 from outcome_rl.outcomes.canonical.latex import COUNTER, mended, plain_latex
@@ -37,6 +38,8 @@ _SAID = tuple(
         r"\b0[xXbBoO][0-9A-Fa-f]+",
         r"\.[0-9]*\([0-9]+\)|\.[0-9]*\\(?:dot|overline)",
         r"[0-9] ?[–—] ?[0-9]",
+        r"\\equiv(?![A-Za-z])|≡",
+        r"(?:\\in(?![A-Za-z])|∈) *[A-Za-z]",
     )
 )
 _MAX_NUMBER_CHARS = 12
@@ -57,6 +60,8 @@ def refuted(a: str, b: str) -> bool:
         return True
     if any(set(said.findall(a)) != set(said.findall(b)) for said in _SAID) or _chinese(a) != _chinese(b):
         return True
+    if _unknown_signs(a) != _unknown_signs(b):
+        return True
     tokens_a, tokens_b = _tokens(a), _tokens(b)
     names = sorted(_names(tokens_a) | _names(tokens_b))
     if len(names) > len(_NUMBERS[0]):
@@ -67,6 +72,14 @@ def refuted(a: str, b: str) -> bool:
         if None not in values and values[0] != values[1]:
             return True
     return False
+
+
+def _unknown_signs(text: str) -> set[str]:
+    """Return the signs that our notation does not know: math-verify drops them."""
+    if text.isascii():
+        return set()
+    plain = plain_latex(mended(text))
+    return {sign for sign in plain if not sign.isascii() and (unicodedata.category(sign)[0] in "SM" or sign == "ℵ")}
 
 
 def _chinese(text: str) -> str:

@@ -26,6 +26,8 @@ RULES = [
         "typesetting; TeX sets the same formula",
     ),
     Rule("fonts", r"\mathbf{x}+\mathrm{y}", "x+y", "one question does not use a letter in two fonts"),
+    Rule("fonts of numbers", r"\textbf{12}", r"\bm{12}", "a digit has one meaning", ((r"\text{1}2", "3"),)),
+    Rule("colours and sizes", r"\textcolor{red}{\large 5}", "5", "typesetting"),
     Rule(
         "spaces",
         r"x\,+ \; 1",
@@ -81,6 +83,33 @@ RULES = [
         "0.(3)",
         "all are exactly 1/3",
         (("0.(3)", "0.(6)"), ("0.(3)", "0.3"), ("1.(3)", "3"), ("0.1(6)", "0.6"), ("2.5(3)", "7.5")),
+    ),
+    Rule(
+        "the dots behind a period",
+        "0.1666...",
+        r"0.1\overline{6}",
+        "a period seen three times goes on",
+        (
+            ("0.33...", "1/3"), ("0.333...", "0.333"), ("2.718281828...", r"2.7\overline{1828}"), ("3.14...", "3.14"),
+            ("0.1, 0.11, 0.111, ...", "1/9"), ("0.1010010001...", "0.101"),
+        ),
+    ),
+    Rule(
+        "the spelling of a number",
+        "two hundred and twenty-one",
+        "221",
+        "the number is spelled again and compared",
+        (
+            ("ten two", "12"), ("twenty fifth", "4"), ("third", "1/3"), ("two halfs", "1"), ("five or more", "5"),
+            ("at least five", "5"), ("five dozen", "5"), ("one and a half", "1/2"),
+        ),
+    ),
+    Rule(
+        "the x of a power of ten",
+        "1.5 x 10^3",
+        "1500",
+        "no variable stands between two numbers",
+        (("5 x 3", "15"), ("2x10", "20")),
     ),
     Rule(
         "ordinals",
@@ -166,9 +195,9 @@ RULES = [
         (("x > y", "y > x"), (r"x > 5, x \in \mathbb{Z}", "x > 5"), ("x > 5, 3", "y > 5, 3")),
     ),
     Rule(
-        "the name of a parameter with a domain",
+        "the name of a parameter with a domain, and the words before it",
         r"2k, k \in \mathbb{Z}",
-        r"2n, n \in \mathbb{Z}",
+        r"2n\text{, where } n \text{ is an integer}",
         "it runs through all of its domain, which stays",
         (
             (r"2k, k \in \mathbb{Z}", r"2k, k \in \mathbb{N}"), (r"2k, k \in \mathbb{Z}", "2k"), ("2k", "2n"),
@@ -195,7 +224,8 @@ RULES = [
         "C) 12",
         "(C)",
         "the letter names the value",
-        (("(C)", "(D)"), ("C", "c"), ("A: B", "A"), ("A:B", "A"), ("C.5", "C"), ("C(2)", "C")),
+        (("(C)", "(D)"), ("C", "c"), ("A: B", "A"), ("A:B", "A"), ("C.5", "C"), ("C(2)", "C"),
+        ("(A) or (B)", "(A)"), ("A) 5, B) 6", "A) 5, B) 7")),
     ),
     # Words
     Rule(
@@ -251,6 +281,30 @@ RULES = [
         "4:6",
         "a ratio is a quotient; what a clock may show is no ratio",
         (("2:30", "1:15"), ("t = 2:30", "t = 1:15"), ("2:30, 3:15", "1:15, 1:5"), ("1:10:20", "2:20:40")),
+    ),
+    Rule(
+        "brackets turned away",
+        "]1, 2]",
+        "(1, 2]",
+        "the French notation of an open end",
+        (("]1, 2]", "[1, 2]"), ("]1, 2[", "[1, 2]"), ("[1, 2[", r"\{1, 2\}")),
+    ),
+    Rule(
+        "the brace of a system",
+        r"\begin{cases} y = 2 \\ x = 1 \end{cases}",
+        "(1, 2)",
+        "each row gives one variable its value",
+        (
+            (r"\begin{cases} x = 1 \\ y = 2 \end{cases}", "(2, 1)"),
+            (r"\begin{cases} 1 & x = 1 \\ 2 & x = 2 \end{cases}", "(1, 2)"),
+        ),
+    ),
+    Rule(
+        "words for a set",
+        "no solution",
+        r"\emptyset",
+        "the set of solutions is empty",
+        (("no real solutions", r"\emptyset"), ("all real numbers except 0", r"\mathbb{R}"), ("no solution", "0")),
     ),
     Rule("repeats in a set", r"\{5, 5, 6\}", r"\{5, 6\}", "a set has none", (("5, 5", "5"),)),
     Rule(

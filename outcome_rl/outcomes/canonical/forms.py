@@ -238,7 +238,10 @@ class _Reader:
         if set(operators) == {EQUAL}:
             return self.equation(sides)
         if operators == [ELEMENT] and label_of(sides[0]) is not None:
-            return self.value(sides[1])
+            element = self.value(sides[1])
+            if element.key.startswith("f:"):
+                raise NotUnderstood("an element of a set with a name")
+            return element
         if operators == [_CONGRUENT] and label_of(sides[0]) is not None:
             return self.congruence(sides[1])
         if all(operator in _FLIPPED for operator in operators):

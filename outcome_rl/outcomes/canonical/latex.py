@@ -7,23 +7,45 @@ stay as `\\text{...}` until `unwrap_text`, because only there is a lone letter a
 
 import re
 
+from outcome_rl.outcomes.canonical.respelled import respelled
+
 _TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\!\s*|\\.|\s+|.", re.DOTALL)
 
 _CURRENCIES = frozenset(("$", "£", "€", "¥", "￥", "¢", "₹", r"\$", r"\yen", r"\cent"))
 _DROPPED = _CURRENCIES | frozenset((r"\(", r"\)", r"\[", r"\]", r"\!", r"\/", r"\left", r"\right", r"\middle"))
 _DROPPED |= frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r", "m"))
-_DROPPED |= frozenset((r"\displaystyle", r"\textstyle", r"\limits", r"\rm", r"\bf", r"\it", r"\sf", r"\tt"))
+_DROPPED |= frozenset(
+    (
+        r"\displaystyle",
+        r"\textstyle",
+        r"\scriptstyle",
+        r"\limits",
+        r"\rm",
+        r"\bf",
+        r"\it",
+        r"\sf",
+        r"\tt",
+        r"\bfseries",
+        r"\itshape",
+    )
+)
+_DROPPED |= frozenset((r"\tiny", r"\small", r"\normalsize", r"\large", r"\Large", r"\LARGE", r"\huge", r"\Huge"))
 _SPACE = frozenset((r"\,", r"\:", r"\;", r"\>", r"\quad", r"\qquad", r"\enspace", r"\thinspace"))
 _TEXT = frozenset(rf"\text{style}" for style in ("", "rm", "bf", "it", "sf", "tt", "normal"))
-_TEXT |= frozenset((r"\mathrm", r"\mbox", r"\hbox"))
-_UNWRAPPED = frozenset((r"\mathbf", r"\mathit", r"\mathsf", r"\mathtt", r"\boldsymbol", r"\operatorname"))
+_TEXT |= frozenset((r"\mathrm", r"\mbox", r"\hbox", r"\emph"))
+_UNWRAPPED = frozenset(
+    (r"\mathbf", r"\mathit", r"\mathsf", r"\mathtt", r"\boldsymbol", r"\bm", r"\pmb", r"\bold", r"\operatorname")
+)
 _UNWRAPPED |= frozenset((r"\boxed", r"\fbox"))
 _SPELLINGS = {
-    r"\frac": r"\dfrac \tfrac \cfrac", r"\leq": r"\le \leqslant ≤", r"\geq": r"\ge \geqslant ≥", r"\neq": r"\ne ≠",
+    r"\frac": r"\dfrac \tfrac \cfrac", r"\leq": r"\le \leqslant ≤ ⩽", r"\geq": r"\ge \geqslant ≥ ⩾", r"\neq": r"\ne ≠",
     "<": r"\lt ＜", ">": r"\gt ＞", "%": r"\% ％", r"\{": r"\lbrace", r"\}": r"\rbrace",
-    "|": r"\lvert \rvert \vert \mid", ",": "，", "-": "− －", r"\times": "×", r"\cdot": "·", r"\pi": "π",
+    "|": r"\lvert \rvert \vert \mid ∣", ",": "，", "-": "− － ‐ ‑", r"\times": "×", r"\cdot": "· ⋅ ∙", r"\pi": "π",
     r"\infty": "∞", r"\sqrt": "√", r"\cup": r"∪ \cupdot", r"\cap": "∩", r"\in": "∈", r"\emptyset": r"∅ \varnothing",
-    ":": r"\colon", "=": "＝", "(": "（", ")": "）", r"\approx": r"\doteq \thickapprox",
+    ":": r"\colon ：", ";": "；", "+": "＋", "/": "⁄ ∕", "'": "′",
+    r"\pm": "±", r"\mp": "∓", r"\equiv": "≡", r"\setminus": "∖", r"\angle": "∠", r"\ldots": "…",
+    r"\lfloor": "⌊", r"\rfloor": "⌋", r"\lceil": "⌈", r"\rceil": "⌉", r"\langle": "⟨", r"\rangle": "⟩", 
+    "=": "＝", "(": "（", ")": "）", r"\approx": r"\doteq \thickapprox",
     r"\binom": r"\dbinom \tbinom", "[": r"\lbrack", "]": r"\rbrack",
 }  # fmt: skip
 _RENAMED = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()}
@@ -117,18 +139,43 @@ _GLUED_SPACE = re.compile(r"(\\q?quad)(?=[A-Za-z])")
 _ESCAPED_TWICE = re.compile(r"\\\\(?=[A-Za-z]{2})")
 # Digits of full width, fractions of one character, raised and lowered digits.
 _ONE_CHARACTER: dict[int, str] = {0xFF10 + digit: str(digit) for digit in range(10)} | {0xFF0E: ".", 0xFF0F: "/"}
-_FRACTIONS = "1/2 1/3 2/3 1/4 3/4 1/5 2/5 3/5 4/5 1/6 5/6 1/8 3/8 5/8 7/8"
-_ONE_CHARACTER |= {
-    ord(sign): rf"\frac{{{fraction[0]}}}{{{fraction[2]}}}"
-    for sign, fraction in zip("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞", _FRACTIONS.split(), strict=True)
+_ONE_CHARACTER |= {first + 0xFEE0 + i: chr(first + i) for first in map(ord, "Aa") for i in range(26)}
+_ONE_CHARACTER |= {ord(sign): "" for sign in "\u200b\u200c\u200d\u2060\ufeff"} | {
+    ord("∛"): r"\sqrt[3]",
+    ord("∜"): r"\sqrt[4]",
 }
-_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "₀₁₂₃₄₅₆₇₈₉"
+_FRACTIONS = "1/2 1/3 2/3 1/4 3/4 1/5 2/5 3/5 4/5 1/6 5/6 1/7 1/8 3/8 5/8 7/8 1/9 1/10"
+_ONE_CHARACTER |= {
+    ord(sign): rf"\frac{{{fraction[0]}}}{{{fraction[2:]}}}"
+    for sign, fraction in zip("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒", _FRACTIONS.split(), strict=True)
+}
+_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "₀₁₂₃₄₅₆₇₈₉"
+_RAISED_FRACTION = re.compile(rf"(?<![0-9⁰¹²³⁴⁵⁶⁷⁸⁹A-Za-z)}}\]])([⁰¹²³⁴⁵⁶⁷⁸⁹]+)[⁄/]([{_LOWERED}]+)(?![0-9{_LOWERED}])")
 _SCRIPTS = re.compile(rf"(?P<raised>[{_RAISED}]+)|[{_LOWERED}]+")
 
 
 def _script(match: re.Match[str]) -> str:
     mark, signs = ("^", _RAISED) if match["raised"] else ("_", _LOWERED)
-    return f"{mark}{{{''.join('0123456789-+'[signs.index(sign)] for sign in match[0])}}}"
+    return f"{mark}{{{''.join('0123456789-+n'[signs.index(sign)] for sign in match[0])}}}"
+
+
+def _raised_fraction(match: re.Match[str]) -> str:
+    top, bottom = (
+        "".join(str(signs.index(sign)) for sign in part)
+        for part, signs in zip(match.groups(), (_RAISED, _LOWERED), strict=True)
+    )
+    return rf"\frac{{{top}}}{{{bottom}}}"
+
+
+_PERIOD_BAR = re.compile("(?<=[0-9.])([0-9])\u0305")
+# A period seen three times, or a long one twice: the digits of e, 2.718281828..., are no period.
+_DOTTED = re.compile(
+    r"(?<![0-9.,])([0-9]*\.[0-9]*?)(?:([0-9]{1,5}?)\2{2,}|([0-9]{6,12}?)\3+)(?:\.\.\.|…|\\[lc]?dots)(?=[$}\s.]*$)"
+)
+
+
+def _period(match: re.Match[str]) -> str:
+    return rf"{match[1]}\overline{{{match[2] or match[3]}}}"
 
 
 _MENDS = re.compile(r"and|or|Mat|illion|hundred|quad|\*\*|!=|\\prime|[a-z] ")
@@ -141,7 +188,11 @@ def mended(answer: str) -> str:
     stand for, `^{\\prime}` a prime; Markdown emphasis and the second of two backslashes of escaped text go.
     """
     if not answer.isascii():
-        answer = _SCRIPTS.sub(_script, answer.translate(_ONE_CHARACTER))
+        answer = _RAISED_FRACTION.sub(_raised_fraction, answer.translate(_ONE_CHARACTER))
+        answer = _PERIOD_BAR.sub(r"\\overline{\1}", _SCRIPTS.sub(_script, answer))
+    if answer.endswith((".", "…", "dots", "$", "}")):
+        answer = _DOTTED.sub(_period, answer)
+    answer = respelled(answer)
     if "\\\\" in answer and "\\begin" not in answer:
         answer = _ESCAPED_TWICE.sub(r"\\", answer)
     if "\\begin" in answer or "\\mbox" in answer:

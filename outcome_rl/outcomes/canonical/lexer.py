@@ -67,7 +67,8 @@ _TOKEN = re.compile(
     r"|\\text\{(?P<text>[^{}]*)\}"
     r"|\\(?P<command>[A-Za-z]+) ?"
     r"|(?P<escape>\\.)"
-    r"|(?P<number>[0-9]*\.(?:[0-9]*(?:\\overline ?(?:\{[0-9]+\}|[0-9])|\\dot ?[0-9](?:[0-9]*\\dot ?[0-9])?)|\([0-9]+\))"
+    r"|(?P<number>[0-9]*\.(?:[0-9]*(?:\\(?:overline|bar) ?(?:\{[0-9]+\}|[0-9])"
+    r"|\\dot ?[0-9](?:[0-9]*\\dot ?[0-9])?)|\([0-9]+\))"
     r"|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9A-Za-z.]))?)"
     rf"|(?<![A-Za-z])(?P<bare>{'|'.join(sorted(_BARE, key=len, reverse=True))})(?![A-Za-z])"
     rf"|(?<![A-Za-z])(?P<called>{'|'.join(sorted(CALLED, key=len, reverse=True))})(?=\()"
@@ -78,6 +79,7 @@ _TOKEN = re.compile(
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
+_NUMBER_IN_TEXT = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
 # All groups between bare commas are thousands, or none is: `54,108,12` is a list; `3 125/250` is a mixed number.
 _THOUSANDS = re.compile(
@@ -123,6 +125,8 @@ def _token(match: re.Match[str]) -> Token:
         text = text.strip()
         if text in ("and", "or"):
             return Token("symbol", text)
+        if _NUMBER_IN_TEXT.fullmatch(text):
+            return Token("number", text)
         if text in FUNCTION_NAMES or text in CALLED:
             return Token("command", f"\\{text}")
         letter = _LETTER_IN_TEXT.fullmatch(text)

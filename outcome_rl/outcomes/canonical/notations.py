@@ -40,7 +40,10 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _CAPITALIZED = re.compile(r"[A-Z][a-z]{3,}")
 _CHOICE = re.compile(r"\\text\{ ?(\([A-J]\)) ?\}.+")
 _SPELLED_CHOICE = re.compile(
-    r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?([A-J])(?:[.:]\}?\s(?!\s*[A-Z]\b)|\)\}?)[^:=]*", re.DOTALL
+    r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?"
+    r"(?:\((?=[A-J]\)\}?\s))?([A-J])(?:[.:]\}?\s(?!\s*[A-Z]\b)|\)\}?)"
+    r"(?!\s*(?:and|or)\b)(?:(?![A-J][).])[^:=])*",
+    re.DOTALL,
 )
 
 
