@@ -19,6 +19,7 @@ from outcome_rl.grpo.run.display import Display
 from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
 from outcome_rl.grpo.types import EngineDied, Sample
+from outcome_rl.stale_sampler import SamplerCheck
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Trainer:
         self.display = Display(quiet=True) if display is None else display
         self._saved_step = parts.state.step
         self._has_warned = False
+        self._sampler = SamplerCheck("Check rollout.engine and what updates its weights.", parts.policy.dtype)
 
     def run(self) -> None:
         """Train to the last step, with checkpoints and evaluations on the way.
@@ -118,6 +120,8 @@ class Trainer:
             return {}
         state.skipped_in_a_row = 0
         self._warn_if_answers_are_all(metrics.get("entropy/answer_share", 0.0))
+        if not self.parts.config.rollout.overlap and distributed.is_rank_zero():  # sampling ahead lags by an update
+            self._sampler.check("rollout/logp_diff_mean", metrics.get("rollout/logp_diff_mean"))
         return metrics
 
     def _warn_if_answers_are_all(self, share: float) -> None:

@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from copying_engine import NAME as COPYING
 from grpo_runs import MakeConfig, MakeOverrides, assert_same_run, invoke, read_best, rows
 from rich.console import Console
 
@@ -22,6 +23,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.trainer import Trainer, train
+from outcome_rl.stale_sampler import rounding_limit
 from outcome_rl.toy import DialectTask
 from outcome_rl_kernels import OutcomeCounts
 
@@ -450,3 +452,17 @@ def test_errors_are_one_line_and_status_2(
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: ")
     assert message in line
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_an_engine_with_other_log_probabilities_is_named_once(
+    overlap: int, small_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The copying engine reports -1 for each token; batches that are sampled ahead lag, and are not compared."""
+    steps = ["data.val_files=[]", "data.test_files=[]", "trainer.total_training_steps=2"]
+    engine = [f"rollout.engine={COPYING}", f"rollout.overlap={overlap}", "rollout.importance_cap=2"]
+    config = small_config(tmp_path, *steps, *engine)
+    train(config)
+    assert min(row["rollout/logp_diff_mean"] for row in rows(config.run_dir, "metrics")) > rounding_limit(torch.float32)
+    warnings = [message for message in caplog.messages if message.startswith("rollout/logp_diff_mean is")]
+    assert len(warnings) == 1 - overlap

@@ -1,5 +1,6 @@
 """`OutcomeGRPOTrainer` on TRL itself: advantages, loss, counts and metrics."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -401,3 +402,16 @@ def test_the_gate_holds_trls_own_advantages_too(make: Make, estimator: str) -> N
     moved = (output["advantages"].view(3, N, -1) != 0).any(dim=2).any(dim=1)
     assert moved.tolist() == [False, False, True]
     assert trainer._metrics["train"]["exploration/gated_groups"] == [0.0, pytest.approx(2 / 3)]
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_a_stale_sampler_is_named_once(top_p: float, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """TRL writes this metric with vLLM only; the metric is written here in its place."""
+    name = "sampling/sampling_logp_difference/mean"
+    assert f'"{name}"' in inspect.getsource(GRPOTrainer._generate_and_score_completions)
+    trainer = make_trainer(policy_dir(), tmp_path, top_p=top_p)
+    trainer._metrics["train"][name] = [0.5]
+    generate(trainer, 0, 1)
+    trainer._metrics["train"][name] = [0.5]
+    generate(trainer, 0, 1)
+    assert sum(message.startswith(name) for message in caplog.messages) == (top_p == 1.0)

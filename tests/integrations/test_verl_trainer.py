@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 from transfer_queue import KVBatchMeta
+from verl import DataProto
+from verl.utils.debug.metrics import calculate_debug_metrics
 from verl_runs import EXPLORE, Queue, make_trainer, put_group, together, verl_config
 
 from outcome_rl import NO_ANSWER, OutcomeCounts, group_advantages, outcome_key, question_key
@@ -372,3 +374,25 @@ def test_the_gate_holds(make: Make, queue: Queue) -> None:
         trainer._compute_advantage(batch, metrics)
         assert any((row != 0).any() for row in advantages_of(queue, batch)) == (step == 0)
     assert [metrics["exploration/gated_groups"] for metrics in found] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "warns"),
+    [([], True), (["trainer.v1.trainer_mode=colocate_async"], False), (["actor_rollout_ref.rollout.top_p=0.9"], False)],
+)
+def test_a_stale_sampler_is_named_once(
+    make: Make, queue: Queue, caplog: pytest.LogCaptureFixture, settings: list[str], warns: bool
+) -> None:
+    name = "training/rollout_probs_diff_mean"
+    trainer = make(*settings)
+    for step, difference in enumerate([0.01, float("nan"), 0.3, 0.3]):
+        trainer._compute_advantage(both_groups(queue, trainer, step), {name: difference})
+    found = [message for message in caplog.messages if message.startswith(name)]
+    assert len(found) == warns
+
+
+def test_verl_reports_the_difference_between_probabilities_of_sampler_and_policy() -> None:
+    data = {"rollout_log_probs": torch.tensor([[0.5, 0.1]]).log(), "old_log_probs": torch.tensor([[0.3, 0.2]]).log()}
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    found = calculate_debug_metrics(DataProto.from_dict(data | {"response_mask": mask, "responses": mask.long()}))
+    assert found["training/rollout_probs_diff_mean"] == pytest.approx(0.15)

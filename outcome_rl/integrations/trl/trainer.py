@@ -27,6 +27,7 @@ from outcome_rl.integrations.trl.compatibility import check_hooks
 from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss
 from outcome_rl.outcomes.keys import question_id
 from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
+from outcome_rl.stale_sampler import SamplerCheck
 
 logger = logging.getLogger(__name__)
 FOLDER = "exploration"  # in a checkpoint
@@ -95,6 +96,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self._correct_index = self._index_of_reward(correct_reward) if correct_reward else None
         self.correct_threshold = correct_threshold
         self.fused_loss = fused_loss
+        # vLLM's dtype is not known here; most models have bfloat16, the coarsest.
+        self._sampler = SamplerCheck("Check the synchronisation of weights with vLLM.", torch.bfloat16)
         self._id_column, self._gold_column, self._id_source = self._find_columns(id_key, answer_key)
         self.explorer.set_id_source(self._id_source)
         self._check_settings()
@@ -197,10 +200,24 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if self.model.training:
+            self._check_sampler()
             self._record(self._explore(inputs, output))
         elif self.log_completions:
             self._log_samples({name: [None] * len(self._rewards) for name in self._logs["extra"] if name in _COLUMNS})
         return output
+
+    def _check_sampler(self) -> None:
+        """Warn once of a stale sampler, by TRL's own metric, which is there with vLLM's importance sampling.
+
+        TRL's vLLM reports the log-probabilities of the distribution that it samples from, so truncated sampling makes
+        them larger than the policy's.
+        """
+        if self.top_p < 1 or self.top_k > 0 or self.min_p:
+            return
+        name = "sampling/sampling_logp_difference/mean"
+        found = self._metrics["train"].get(name)
+        if found and self.accelerator.is_main_process:
+            self._sampler.check(name, found[-1])
 
     def _explore(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> Scored:
         id_column, gold_column = self._id_column, self._gold_column

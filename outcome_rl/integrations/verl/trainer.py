@@ -23,11 +23,13 @@ from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.rows import find, id_of_row, id_source
+from outcome_rl.stale_sampler import SamplerCheck
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.groups import Scale
 
 FOLDER = "exploration"  # in global_step_N/
 _EXPLORER = "_outcome_explorer"  # attribute of a trainer
+_SAMPLER = "_outcome_sampler_check"  # likewise
 
 
 def prepare(config: Any) -> None:
@@ -150,8 +152,26 @@ def _around_compute_advantage(
         finals_R = [rows.final_of_session.get(session, 0) for session in rows.session_of_row]
         return scored.select(finals_R).token_advantages(answers_RT) * response_mask
 
+    _check_sampler(trainer, metrics)
     with batch_in_hand(advantages):
         return original(batch, metrics)
+
+
+def _check_sampler(trainer: Any, metrics: Mapping[str, Any]) -> None:
+    """Warn once of a stale sampler, by verl's own metric, which is there with `rollout.calculate_log_probs`.
+
+    It is the mean of |p - q| of probabilities, which is at most that of |log p - log q|, so the limit holds. It is not
+    checked in asynchronous modes, whose samples lag by design, nor with truncated sampling, after which verl's servers
+    report the log-probabilities of the truncated distribution.
+    """
+    rollout = trainer.config.actor_rollout_ref.rollout
+    if trainer.config.trainer.v1.trainer_mode != "sync" or rollout.top_p < 1 or rollout.top_k > 0:
+        return
+    if not hasattr(trainer, _SAMPLER):
+        advice = "Check the synchronisation of weights with the rollout servers."
+        setattr(trainer, _SAMPLER, SamplerCheck(advice, torch.bfloat16))  # of verl's actors and servers
+    name = "training/rollout_probs_diff_mean"
+    getattr(trainer, _SAMPLER).check(name, metrics.get(name))
 
 
 def _checkpoint(trainer: Any) -> Path:

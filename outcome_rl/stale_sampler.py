@@ -1,0 +1,48 @@
+"""One warning where the sampler's log-probabilities differ from the policy's by more than rounding explains.
+
+A sampler that still has old weights, or those without an adapter, gives log-probabilities of another policy. Training
+then goes on without an error, on samples that the policy would not give.
+
+The limit is 8 eps of the coarser of the two dtypes. A log-probability is a difference of logits. Each comes from a
+hidden state whose value is rounded to eps of itself in every layer; rounding errors have random signs, so over tens of
+layers they add up to a few eps, times logits that differ by a few units. bfloat16 has eps = 1/128, so the limit is
+1/16. float16 has eps = 1/1024, so it is 1/128. float32 gets the limit of float16, because GPUs may multiply float32 in
+TF32, which has the same eps. The mean over all tokens of a step is compared: single tokens of low probability differ by
+far more.
+"""
+
+import logging
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+_TF32_EPS = 2.0**-10
+
+
+def rounding_limit(*dtypes: torch.dtype) -> float:
+    """Return the mean difference in log-probability that rounding to the coarsest of some dtypes explains."""
+    return 8 * max(_TF32_EPS, *(torch.finfo(dtype).eps for dtype in dtypes))
+
+
+class SamplerCheck:
+    """Warn once if sampler and policy differ by more than rounding."""
+
+    def __init__(self, advice: str, *dtypes: torch.dtype) -> None:
+        """Check a sampler and a policy of these dtypes; `advice` ends the warning."""
+        self._advice, self._limit = advice, rounding_limit(*dtypes)
+        self._has_warned = False
+
+    def check(self, metric: str, difference: float | None) -> None:
+        """Compare the mean of |log p of the sampler - log p of the policy|; None and NaN are no measurement."""
+        if self._has_warned or difference is None or not difference > self._limit:
+            return
+        self._has_warned = True
+        logger.warning(
+            "%s is %.3g, and rounding explains at most %.3g: the sampler does not sample from the policy that is "
+            "trained. Its weights may be stale, lack an adapter, or be quantised. %s",
+            metric,
+            difference,
+            self._limit,
+            self._advice,
+        )
