@@ -39,9 +39,14 @@ _SAID = tuple(
         r"\.[0-9]*\([0-9]+\)|\.[0-9]*\\(?:dot|overline)",
         r"[0-9] ?[–—] ?[0-9]",
         r"\\equiv(?![A-Za-z])|≡",
+        r"\\(?:forall|exists)(?![A-Za-z])|[∀∃]",
         r"(?:\\in(?![A-Za-z])|∈) *[A-Za-z]",
     )
 )
+_JOINT = re.compile(r"\b(?:and|or)\b")
+_ORDER = r"[<>≤≥≠∀∃]|\\(?:forall|exists|leq?|geq?|leqslant|geqslant|lt|gt|neq?)(?![A-Za-z])"
+# A relation, two choices with their values, a sum of quantities: math-verify takes a number in it.
+_STATEMENT = re.compile(rf"{_ORDER}|\b[A-J]\).*\b[A-J]\)|\\(?:text|mathrm)\s*\{{[^{{}}]*\}}\s*[-+*/]", re.DOTALL)
 _MAX_NUMBER_CHARS = 12
 _CHINESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _UNIT_AT_END = re.compile(rf"(?<=[0-9]) ?{COUNTER}$")
@@ -60,7 +65,10 @@ def refuted(a: str, b: str) -> bool:
         return True
     if any(set(said.findall(a)) != set(said.findall(b)) for said in _SAID) or _chinese(a) != _chinese(b):
         return True
-    if _unknown_signs(a) != _unknown_signs(b):
+    if _unknown_signs(a) != _unknown_signs(b) or _is_statement(a, b) or _is_statement(b, a):
+        return True
+    joints = set(_JOINT.findall(a)), set(_JOINT.findall(b))
+    if all(joints) and joints[0].isdisjoint(joints[1]):
         return True
     tokens_a, tokens_b = _tokens(a), _tokens(b)
     names = sorted(_names(tokens_a) | _names(tokens_b))
@@ -72,6 +80,11 @@ def refuted(a: str, b: str) -> bool:
         if None not in values and values[0] != values[1]:
             return True
     return False
+
+
+def _is_statement(a: str, b: str) -> bool:
+    """Return whether the first text is a number and the second says more of one than its value."""
+    return _STATEMENT.search(b) is not None and canonical_text(a).startswith(("q:", "r:", "c:"))
 
 
 def _unknown_signs(text: str) -> set[str]:

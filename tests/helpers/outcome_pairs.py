@@ -8,7 +8,7 @@ equal pair is a tree and its rewriting by an identity, each written in a spellin
 plain text, computer-algebra style. An unequal pair is a tree and a near miss of it: one sign, exponent, bracket, shift,
 function or domain moved. Neither label is taken on trust: an oracle evaluates both trees with mpmath, on its own and
 without the library, at negative, small, large and integer points. Equal pairs must agree at all of them, unequal pairs
-differ at one; a pair that the oracle cannot decide is dropped.
+differ at one; a pair that the oracle cannot decide is dropped. Look-alikes have their own oracles (`look_alikes`).
 """
 
 import argparse
@@ -25,6 +25,7 @@ from answer_oracle import agree
 from answer_rewrites import near_miss, rewritten
 from answer_spellings import style, write
 from answer_trees import VARIABLES, Tree, constant, formula, num
+from look_alikes import look_alike_pair
 
 from outcome_rl.outcomes.keys import OUTCOME_RULE, canonical_text
 
@@ -405,6 +406,7 @@ KINDS: dict[str, tuple[float, Callable[[random.Random, bool], Pair | None]]] = {
     "dates": (0.02, date_pair),
     "notations": (0.02, notation_pair),
     "bumps": (0.05, bump_pair),
+    "look-alikes": (0.1, look_alike_pair),
 }
 
 

@@ -2,12 +2,15 @@
 
 import itertools
 import json
+import random
 
 import pytest
 from answer_oracle import agree
 from answer_trees import Tree, num
+from look_alikes import look_alike_pair
 from outcome_pairs import KINDS, RECORD, Pair, measure, pairs
 
+from outcome_rl import OutcomeMatcher
 from outcome_rl.outcomes.keys import OUTCOME_RULE
 
 X, Y = ("var", "x"), ("var", "y")
@@ -27,6 +30,16 @@ def test_functions_that_differ_on_a_short_stretch_have_two_keys() -> None:
     tally = measure(150, seed=3, report=lambda kind, pair: wrong.append(pair), kinds=["bumps"])["bumps"]
     assert wrong == []
     assert tally.equal == tally.unequal == 150
+
+
+def test_look_alikes_differ_also_for_math_verify() -> None:
+    rng = random.Random(5)
+    drawn = (look_alike_pair(rng, equal=False) for _ in itertools.count())
+    unequal = list(itertools.islice(filter(None, drawn), 600))
+    with OutcomeMatcher(workers=1, gold_tolerance=False) as matcher:
+        golds, answers = [pair[0] for pair in unequal], [pair[1] for pair in unequal]
+        correct = matcher.classify_answers([str(i) for i in range(len(unequal))], answers, golds).correct
+    assert [pair for pair, equal in zip(unequal, correct, strict=True) if equal] == []
 
 
 def test_the_pairs_are_the_same_for_a_seed_and_of_all_kinds() -> None:

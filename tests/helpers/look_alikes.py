@@ -1,0 +1,269 @@
+r"""Pairs of answers that look alike, each with the mathematics that made it.
+
+A family draws statements from one small set of numbers and letters, so that they look alike. A statement is a meaning
+and a text. The meaning is computed exactly by the family itself: a Fraction, a set, ends with their brackets, values
+of a function at several points. Texts with two readings (`x2`, `2:30`, `0.1(6)`) have a meaning of their own: they
+equal themselves only. Two texts with one meaning are an equal pair, and two with different meanings an unequal one.
+"""
+
+import random
+from collections.abc import Callable, Hashable
+from fractions import Fraction
+from math import isqrt
+
+Statement = tuple[Hashable, str]
+Family = Callable[[random.Random], list[Statement]]
+
+_ROMAN = "I II III IV V VI VII VIII IX X XI XII".split()  # noqa: SIM905
+_POINTS = [Fraction(n, d) for n, d in ((-7, 2), (-1, 1), (1, 3), (2, 1), (11, 1))]
+_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+_UNITS = [*_UNITS.split(), "seventeen", "eighteen", "nineteen"]
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
+_PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth", 6: "sixth", 8: "eighth", 10: "tenth"}
+
+
+def look_alike_pair(rng: random.Random, equal: bool) -> tuple[str, str, bool] | None:
+    family = rng.choice(FAMILIES)
+    statements = family(rng)
+    (a, text), (b, other) = rng.choice(statements), rng.choice(statements)
+    return None if (a == b) is not equal or text == other else (text, other, equal)
+
+
+def numerals(rng: random.Random) -> list[Statement]:
+    """Lists of Roman numerals, whose letters are those of other ones."""
+    statements: list[Statement] = []
+    for _ in range(5):
+        chosen = rng.sample(range(12), rng.choice((1, 2, 2, 3)))
+        lower = rng.random() < 0.3 and all(i not in (0, 4, 9, 10) for i in chosen)  # i, v, x and xi are names too
+        names = [_ROMAN[i].lower() if lower else _ROMAN[i] for i in chosen]
+        for joint in (", ", r",\ ", ";", " and "):
+            if joint != " and " or len(chosen) == 2:
+                statements.append(((lower, frozenset(chosen)), joint.join(rng.sample(names, len(names)))))
+    return statements
+
+
+def bars(rng: random.Random) -> list[Statement]:
+    """Absolute values, and chains of divisors with the same bars."""
+    a, b, c = rng.randint(2, 9), rng.randint(2, 99), rng.choice("nmxk")
+    chain = [rf"{a} \mid {c} \mid {b}", f"{a}|{c}|{b}", f"{a} ∣ {c} ∣ {b}", rf"{a} | {c} | {b}"]
+    statements: list[Statement] = [(("chain", a, c, b), text) for text in chain]
+    for k in (a, b, a * b, -a):
+        texts = [f"{k}|{c}|", rf"{k} \cdot |{c}|", rf"{k}\left|{c}\right|", rf"{k}\lvert -{c} \rvert"]
+        statements += [((c, *(k * abs(x) for x in _POINTS)), text) for text in texts]
+    statements.append(((c, *(a * b * x for x in _POINTS)), f"{a * b}{c}"))
+    statements += [(("divides", a, c), rf"{a} \mid {c}"), (("divides", c, a), rf"{c} \mid {a}")]
+    return statements
+
+
+def adjacency(rng: random.Random) -> list[Statement]:
+    """A letter and a digit: a product, a power, an index, or unknown."""
+    x, d, e = rng.choice("xyabntAR"), rng.randint(2, 9), rng.randint(2, 9)
+
+    def values(f: Callable[[Fraction], Fraction]) -> Hashable:
+        return (x, *map(f, _POINTS))
+
+    groups: list[tuple[Hashable, list[str]]] = [
+        (values(lambda v: d * v), [f"{d}{x}", rf"{d} \cdot {x}", rf"{x} \times {d}", f"{{{d}}}{{{x}}}"]),
+        (values(lambda v: v**d), [f"{x}^{d}", f"{x}^{{{d}}}", f"{x}{'⁰¹²³⁴⁵⁶⁷⁸⁹'[d]}", f"{x}**{d}"]),
+        (values(lambda v: e * v**d), [f"{e}{x}^{d}", rf"{x}^{{{d}}} \cdot {e}"]),
+        (values(lambda v: (v + 1) ** d), [f"({x}+1)^{d}", rf"\left(1+{x}\right)^{{{d}}}"]),
+        (values(lambda v: d * (v + 1)), [f"{d}({x}+1)", rf"({x}+1) \cdot {d}"]),
+        (values(lambda v: d * e * v), [f"{d * e}{x}", rf"{d} \cdot {e}{x}", rf"{d}{x} \cdot {e}"]),
+        (("index", x, d), [f"{x}_{d}", f"{x}_{{{d}}}", f"{x}{'₀₁₂₃₄₅₆₇₈₉'[d]}"]),
+        (("index", x, (d, e)), [f"{x}_{{{d}{e}}}"]),
+    ]
+    unknown = [f"{x}{d}", f"{e}{x}{d}", f"({x}+1){d}", f"{x}{d}{e}", f"{x}^{e}+{x}{d}"]
+    return [(meaning, text) for meaning, texts in groups for text in texts] + [((text,), text) for text in unknown]
+
+
+def clocks(rng: random.Random) -> list[Statement]:
+    """Ratios, and what may be a time of day."""
+    statements: list[Statement] = []
+    for _ in range(4):
+        a, b, k = rng.randint(1, 12), rng.randint(1, 9), rng.randint(2, 9)
+        minutes = rng.randint(0, 59)
+        statements += [(Fraction(a, b), f"{a}:{b}"), (Fraction(a, b), rf"\frac{{{a}}}{{{b}}}")]
+        if k * b < 10:
+            statements.append((Fraction(a, b), f"{k * a} : {k * b}"))
+        for hour in (a, 2 * a % 24):
+            for shown in (minutes, minutes // 2):
+                statements += [
+                    (("time", hour, shown), text) for text in (f"{hour}:{shown:02}", f"t = {hour}:{shown:02}")
+                ]
+        statements.append((("pm", a, minutes), f"{a}:{minutes:02} PM"))
+    return statements
+
+
+def spelled(n: int) -> str:
+    if n >= 1000:
+        return f"{spelled(n // 1000)} thousand" + (f" {spelled(n % 1000)}" if n % 1000 else "")
+    if n >= 100:
+        return f"{_UNITS[n // 100]} hundred" + (f" {spelled(n % 100)}" if n % 100 else "")
+    if n >= 20:
+        return _TENS[n // 10 - 2] + (f"-{_UNITS[n % 10]}" if n % 10 else "")
+    return _UNITS[n]
+
+
+def number_words(rng: random.Random) -> list[Statement]:
+    statements: list[Statement] = []
+    n = rng.choice((rng.randint(0, 20), rng.randint(20, 99), rng.randint(100, 999), rng.randint(1000, 99999)))
+    for m in (n, n + 1, 10 * n % 100000, n % 100):
+        word = spelled(m)
+        texts = [word, word.capitalize(), rf"\text{{{word}}}", word.replace("-", " "), str(m)]
+        statements += [(Fraction(m), text) for text in texts]
+        statements += [((say, m), say.format(word)) for say in ("{} or more", "at most {}", "{} dozen", "about {}")]
+    bottom, top = rng.choice(list(_PARTS)), rng.randint(1, 9)
+    part = _PARTS[bottom] if top == 1 else {"half": "halves"}.get(_PARTS[bottom], f"{_PARTS[bottom]}s")
+    value = Fraction(top, bottom)
+    return [
+        *statements,
+        (value, f"{_UNITS[top]} {part}"),
+        (value, f"{top}/{bottom}"),
+        (("nth", bottom), _PARTS[bottom]),
+    ]
+
+
+def periods(rng: random.Random) -> list[Statement]:
+    whole, before = rng.randint(0, 3), "".join(rng.choices("0123456789", k=rng.randint(0, 2)))
+    statements: list[Statement] = []
+    for period in {"".join(rng.choices("0123456789", k=k)) for k in (1, 1, 2, 3)}:
+        value = Fraction(f"{whole}.{before}0") + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(before))
+        dotted = rf"\dot{period}" if len(period) == 1 else rf"\dot{period[0]}{period[1:-1]}\dot{period[-1]}"
+        texts = [rf"{whole}.{before}\overline{{{period}}}", f"{whole}.{before}{dotted}"]
+        bracketed = f"{whole}.{before}({period})"  # behind other digits, as in 0.1(6), it may be an uncertainty
+        statements.append(((bracketed,) if before else value, bracketed))
+        texts += [f"{whole}.{before}{period * n}{dots}" for n in (3, 4) for dots in ("...", r"\ldots", "…")]
+        statements += [(value, text) for text in (*texts, rf"\frac{{{value.numerator}}}{{{value.denominator}}}")]
+        statements.append((Fraction(f"{whole}.{before}{period * 3}"), f"{whole}.{before}{period * 3}"))
+        statements.append((Fraction(f"{whole}.{before}{period}"), f"{whole}.{before}{period}"))
+    return statements
+
+
+def parameters(rng: random.Random) -> list[Statement]:
+    a, b = rng.randint(0, 5), rng.randint(2, 7)
+    statements: list[Statement] = []
+    for start, step in ((a, b), (a + 1, b), (a, b + 1)):
+        for unit in ("", r"\pi"):
+            k = rng.choice("kn")
+            value = f"{step}{k}{unit} + {start}" if start else f"{step}{k}{unit}"
+            for domain, letter in (("integers", "Z"), ("naturals", "N"), ("reals", "R")):
+                texts = [
+                    rf"{value}, {k} \in \mathbb{{{letter}}}", rf"{value} \quad ({k} \in \mathbb {letter})",
+                    rf"{value}\text{{, where }} {k} \in \mathbb{{{letter}}}", rf"x = {value}, {k}\in\mathbb {letter}",
+                    rf"{value} \text{{ for all }} {k} \in \mathbb{{{letter}}}",
+                ]  # fmt: skip
+                if letter == "Z":
+                    texts += [rf"{value}, {k} \in Z", rf"{value}\text{{ for any integer }}{k}"]
+                    texts += [rf"{value}, {k} \text{{ is an integer}}"]
+                statements += [((domain, unit, start, step), text) for text in texts]
+            statements.append(((unit, "odd", start, step), rf"{value}\text{{ for any odd integer }}{k}"))
+            if not unit:
+                statements.append((("formula", k, start, step), value))
+    return statements
+
+
+def intervals(rng: random.Random) -> list[Statement]:
+    low, high = sorted(rng.sample(range(-9, 10), 2))
+    statements: list[Statement] = []
+    for a, b in ((low, high), (low - 1, high)):
+        for has_a in (True, False):
+            for has_b in (True, False):
+                open_, close = "[" if has_a else "(", "]" if has_b else ")"
+                turned = f"{'[' if has_a else ']'}{a}, {b}{']' if has_b else '['}"
+                first, second = (r"\leq" if has_a else "<"), ("≤" if has_b else "<")
+                texts = [f"{open_}{a}, {b}{close}", turned, rf"{a} {first} x {second} {b}"]
+                texts += [rf"\left{turned[:-1]}\right{turned[-1]}", rf"x \in {open_}{a}, {b}{close}"]
+                texts += [rf"\{{x \mid {a} {first} x {second} {b}\}}"]
+                statements += [((a, b, has_a, has_b), text) for text in texts]
+        statements.append((frozenset((a, b)), rf"\{{{a}, {b}\}}"))
+    return statements
+
+
+def systems(rng: random.Random) -> list[Statement]:
+    a, b = rng.sample(range(-9, 20), 2)
+    statements: list[Statement] = []
+    for x, y in ((a, b), (b, a), (a, b + 1)):
+        texts = [
+            rf"\begin{{cases}} x = {x} \\ y = {y} \end{{cases}}", f"x = {x}, y = {y}", f"y = {y}, x = {x}",
+            rf"\left\{{\begin{{array}}{{l}} y = {y}, \\ x = {x}. \end{{array}}\right.", f"({x}, {y})",
+            rf"\left\{{\begin{{aligned}} x &= {x} \\ y &= {y} \end{{aligned}}\right.", f"(x, y) = ({x}, {y})",
+        ]  # fmt: skip
+        statements += [((x, y), text) for text in texts]
+        pieces = rf"\begin{{cases}} {x} & x = {x} \\ {y} & x \neq {x} \end{{cases}}"
+        statements.append((("pieces", x, y), pieces))
+    return [*statements, (frozenset((a, b)), f"{a}, {b}"), (frozenset((a, b)), rf"\{{{b}, {a}\}}")]
+
+
+def choices(rng: random.Random) -> list[Statement]:
+    a, b = rng.sample("ABCDE", 2)
+    n = rng.randint(2, 60)
+    one = [f"({a})", a, f"{a}) {n}", f"{a}. {n}", f"{a}: {n}", rf"\textbf{{({a})}}\ {n}", f"({a}) {n}"]
+    other = [f"({b})", b, f"{b}) {n}", f"({b}) {n}"]
+    both = [f"({a}) and ({b})", f"{a}) {n}, {b}) {n}"]
+    return [
+        *((a, text) for text in one), *((b, text) for text in other), *((text, text) for text in both),
+        ((a, "or", b), f"({a}) or ({b})"), (Fraction(n), str(n)), ((n, a), f"{n}{a}"), ((n, a), f"{a} \\cdot {n}"),
+    ]  # fmt: skip
+
+
+def signs(rng: random.Random) -> list[Statement]:
+    """Numbers with Unicode signs in fonts; a surd is its sign and its square."""
+    a, b, c = rng.randint(2, 9), rng.randint(2, 12), rng.randint(2, 4)
+
+    def surd(k: int, radicand: int) -> Hashable:
+        root = isqrt(radicand)
+        return Fraction(k * root) if root * root == radicand else (k > 0, k * k * radicand)
+
+    raised = "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(c))
+    groups: list[tuple[Hashable, list[str]]] = [
+        (Fraction(a * b), [f"{a}×{b}", f"{a}⋅{b}", rf"{a} \cdot {b}", f"\\mathbf{{{a * b}}}", f"\\text{{{a * b}}}"]),
+        (Fraction(a, b), [f"{a}⁄{b}", f"{a}÷{b}", rf"\frac{{{a}}}{{{b}}}", f"{a}∕{b}"]),
+        (surd(a, b), [f"{a}√{b}" if b < 10 else f"{a}√{{{b}}}", rf"{a}\sqrt{{{b}}}", f"{a}sqrt({b})"]),
+        (surd(-a, b), [f"−{a}√{{{b}}}", rf"-{a}\sqrt{{{b}}}"]),
+        (surd(1, a * b), [f"√{{{a * b}}}", f"√({a * b})"]),
+        (Fraction(a**c), [f"{a}{raised}", f"{a}^{c}", f"{a}**{c}", f"\\bm{{{a**c}}}"]),
+        (Fraction(1, a**c), [f"{a}⁻{raised}", f"{a}^{{-{c}}}", f"1/{a**c}"]),
+        (Fraction(a - c), [f"{a}-{c}", f"{a}−{c}", f"{a - c}"]),
+        (Fraction(a) + Fraction(1, 2), [f"{a}½", rf"{a}\frac{{1}}{{2}}", f"{a} 1/2", f"{a}.5"]),
+        (Fraction(10 * a + c), [f"{a}{c}", rf"\textcolor{{red}}{{{a}{c}}}", rf"\mathrm{{{a}{c}}}"]),
+        (Fraction(a * 10**c), [f"{a} x 10^{c}", f"{a} × 10{raised}", rf"{a}\times 10^{{{c}}}", f"{a}e{c}"]),
+        (frozenset((a, -a)), [f"±{a}", rf"\pm {a}", f"{a}, -{a}"]),
+        (("cube root", a), [f"∛{a}", rf"\sqrt[3]{{{a}}}"] if a != 8 else []),
+    ]
+    return [(meaning, text) for meaning, texts in groups for text in texts]
+
+
+def quantities(rng: random.Random) -> list[Statement]:
+    """Bounds, quantifiers, and amounts in several units."""
+    a, b = rng.randint(2, 9), rng.choice((10, 15, 30, 45))
+    said = ["at least {}", "at most {}", "more than {}", "{} or more", "about {}", "fewer than {}", "{} dozen"]
+    statements: list[Statement] = [((say, n), rf"\text{{{say.format(n)}}}") for say in said for n in (a, a + 1)]
+    for sign in (">", "<", r"\geq"):
+        least = ("integers", sign, a) if sign != ">" else ("integers", r"\geq", a + 1)
+        statements.append((least, rf"\{{x \in \mathbb{{Z}} \mid x {sign} {a}\}}"))
+        statements += [
+            ((sign, a), f"x {sign} {a}"), (("all", sign, a), rf"\forall x, x {sign} {a}"),
+            (("some", sign, a), rf"\exists x, x {sign} {a}"),
+        ]  # fmt: skip
+    statements += [((a, b), rf"{a}\text{{ hours }}{b}\text{{ minutes}}"), ((a, b), rf"{a} hours {b} minutes")]
+    statements += [(("sum", a, b), rf"{a}\text{{ m}} + {b}\text{{ cm}}")]
+    for n in (a, b, a * b, a + b, 10 * a):
+        statements += [(Fraction(n), text) for text in (f"{n}", rf"{n}\text{{ cm}}", rf"{n}\,\mathrm{{cm}}", f"{n} cm")]
+    return statements
+
+
+def words(rng: random.Random) -> list[Statement]:
+    """Lists of short words, and anagrams of them."""
+    groups = (("cat", "act"), ("dog", "god"), ("AB", "BA"), ("tea", "eat", "ate"), ("PQ", "QP"), ("one", "eon"))
+    statements: list[Statement] = []
+    for _ in range(6):
+        chosen = [rng.choice(group) for group in rng.sample(groups, 2)]
+        if "one" not in chosen:
+            statements += [(frozenset(chosen), joint.join(chosen)) for joint in (", ", ",", " and ")]
+    return statements
+
+
+FAMILIES: tuple[Family, ...] = (
+    numerals, bars, adjacency, clocks, number_words, periods, parameters, intervals, systems, choices, signs,
+    quantities, words,
+)  # fmt: skip
