@@ -306,6 +306,13 @@ RULES = [
         "the set of solutions is empty",
         (("no real solutions", r"\emptyset"), ("all real numbers except 0", r"\mathbb{R}"), ("no solution", "0")),
     ),
+    Rule(
+        "only, behind Roman numerals",
+        "I and III only",
+        "I, III",
+        "a list of the statements that hold is complete",
+        (("I and III only", "I and II only"), ("I or III", "I and III"), ("neither I nor III", "I and III")),
+    ),
     Rule("repeats in a set", r"\{5, 5, 6\}", r"\{5, 6\}", "a set has none", (("5, 5", "5"),)),
     Rule(
         "brackets of a matrix, and of a column",

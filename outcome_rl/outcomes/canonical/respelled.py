@@ -33,13 +33,19 @@ _INTEGERS = re.compile(
     rf"{_JOINT}(?:\\text\s*\{{\s*)?{_WHERE}(?:any\s+|an\s+|all\s+)?integers?\s*\}}?{_JOINT}(?P<before>[a-z])\s*\$?\.?\s*"
     rf"|{_JOINT}(?:(?:\\text\s*\{{\s*)?{_WHERE}\}}?{_JOINT})?(?P<after>(?<![A-Za-z\\])[a-z]){_JOINT}(?:\\text\s*\{{)?\s*is\s+an(?:y)?\s+integer\s*\}}?\s*\$?\.?\s*"
 )
-_SIGNS = re.compile(r"color|10\s*\^|\\begin|[\[\]]|\\in(?![A-Za-z])|∈|integer")
+_ROMAN = r"(?:I{1,3}|I?[VX]|VI{1,3}|XI{1,2})"
+_STATEMENTS = re.compile(
+    rf"\$?\s*(?:\\text(?:bf)?\s*\{{\s*)?({_ROMAN}(?:(?:\s*,\s*|\s*,?\s+and\s+){_ROMAN})*)(\s+only)?\s*\.?\s*\}}?\s*\$?"
+)
+_SIGNS = re.compile(r"\b(?:and|only)\b|color|10\s*\^|\\begin|[\[\]]|\\in(?![A-Za-z])|∈|integer")
 
 
 def respelled(answer: str) -> str:
     """Return the answer in the notation that the grammar reads, or as it is."""
     if _SIGNS.search(answer) is None:
         return answer
+    if numerals := _STATEMENTS.fullmatch(answer):  # a list of what holds is complete without `only`
+        return re.sub(r"\s*,?\s+and\s+", ", ", numerals[1])
     answer = _SCIENTIFIC.sub(r" \\times ", _COLOUR.sub("", answer))
     for system in (_CASES, _LEFT_BRACE):
         if (match := system.fullmatch(answer.strip().strip("$"))) and (values := _values(match["body"])):
