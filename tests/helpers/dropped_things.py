@@ -243,8 +243,9 @@ RULES = [
         "no word is without a vowel",
         (
             ("cat", "act"), ("mgh", "mgH"), ("cat, dog", "act, god"), ("II, IV", "II, VI"), ("iv", "vi"),
-            ("I and III", "I and II"), ("x2", "2x"), ("x2", "x^2"), ("A1", "A"), ("a1b2", "2ab"), (r"\pi2", r"2\pi"),
-            ("3x2", "6x"), ("(x+1)2", "2(x+1)"), (r"2 \mid n \mid 12", "24|n|"), ("a|b|c", "ac|b|"),
+            ("I and III", "I and II"), ("x2", "2x"), ("x2", "x^2"), ("A1", "A"), ("f'2", "2f'"),
+            ("a1b2", "2ab"), (r"\pi2", r"2\pi"), ("3x2", "6x"), ("(x+1)2", "2(x+1)"),
+            (r"2 \mid n \mid 12", "24|n|"), ("a|b|c", "ac|b|"),
         ),
     ),
     # Collections

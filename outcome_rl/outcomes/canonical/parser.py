@@ -515,7 +515,7 @@ class _Parser(TokenReader):
 
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
 _ARITIES = {"max": (2, 99), "min": (2, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2)}
-_BEFORE_DIGITS = frozenset((")", "|", r"\pi", *(f"\\{name}" for name in GREEK)))
+_BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GREEK)))
 _COMMA, _CLOSE = Token("symbol", ","), Token("symbol", ")")
 _DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
 _VECTORS = (r"\vec", r"\overrightarrow", r"\hat")
