@@ -306,7 +306,14 @@ SAMPLING_LONG = replace(
     test_freq=CONFIRM.steps,
     final_evaluations=1,
 )
-# Hard questions without forgetting: hard ones alone and mixed with medium ones, half of each (forgetting.py).
+# The estimators that `GRID` decided for on medium questions, on hard ones of the same rule tables (hard_questions.py).
+HARD_ESTIMATORS = replace(
+    HARD,
+    name="hard-estimators",
+    instances=GRID.instances,
+    methods=("none", "batch", "maxrl", "maxrl+batch", "pkpo"),
+)
+# Hard questions without forgetting: hard ones alone and mixed with medium ones, half of each (hard_questions.py).
 FORGETTING = replace(
     HARD,
     name="forgetting",
@@ -336,7 +343,10 @@ SMOKE = Plan(
     hard_samples=4,
 )
 PLANS = {
-    plan.name: plan for plan in (QUICK, FULL, CONFIRM, HARD, GRID, SAMPLING_LONG, FORGETTING, TOY, METHODS_TABLE, SMOKE)
+    plan.name: plan
+    for plan in (
+        *(QUICK, FULL, CONFIRM, HARD, GRID, HARD_ESTIMATORS, SAMPLING_LONG, FORGETTING, TOY, METHODS_TABLE, SMOKE),
+    )
 }
 HELP = {
     "quick": "two splits, four methods, two seeds; minutes on two cores",
@@ -344,6 +354,7 @@ HELP = {
     "confirm": "the study that decides: ten rule tables; three hours on two cores",
     "hard": "three methods on hard questions of ten rule tables; an hour on two cores",
     "grid": "estimators and bonuses, predicted beforehand: sixteen rule tables; eight hours on one core",
+    "hard-estimators": "estimators on hard questions, predicted: sixteen rule tables; three hours on one core",
     "sampling": "GRPO with n = 16, three times as long: ten rule tables; three hours on one core",
     "forgetting": "hard questions, alone and mixed with others: ten rule tables; four hours on one core",
     "toy": "larger coefficients on one rule table; an hour on two cores",
