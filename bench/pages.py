@@ -30,7 +30,7 @@ def main() -> None:
         print(f"wrote {path.relative_to(ROOT)}")
     for name, record in loss_page.read_records(RESULTS).items():
         loss_page.plot(record, ROOT / "docs" / f"{name}.png")
-    decided.draw(levels.results("confirm"), levels.results("hard"), ROOT / "docs" / "exploration.png")
+    decided.draw(levels.results("hard"), grid.results(), ROOT / "docs" / "exploration.png")
     levels.draw(levels.read_levels(), ROOT / "docs" / "agreement.png")
     if (found := grid.results()).cells:
         grid.draw(read(grid.PREDICTIONS), found, ROOT / "docs" / "predictions.png")
@@ -61,7 +61,10 @@ def pages() -> dict[Path, str]:
             "unsolved": levels.unsolved_table(),
             "grid": grid.grid_table(read(grid.PREDICTIONS), grid.results()),
         },
-        "docs/methods.md": {"methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json"))},
+        "docs/methods.md": {
+            "grid-methods": grid.methods_table(read(grid.PREDICTIONS), grid.results()),
+            "methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json")),
+        },
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
         "experiments/smollm2/README.md": {"smollm2": smollm2_block(read(SMOLLM2))},
         "docs/outcome-measurements.md": {
@@ -85,6 +88,14 @@ def measured_rows() -> str:
     """Return the table of the README: the main measurements, each next to the library that it is compared with."""
     hard = levels.results("hard")
     shares = {name: f"{fmean(decided.values(hard, name, solved)):.0%}" for name in ("base", "none", "ucb_con", "batch")}
+    medium = grid.results()
+    tests = {
+        name: ", ".join(
+            f"{k} {fmean(grid.measured(grid.Row(name, grid.GRPO, f'final {k}'), medium)):+.3f}"
+            for k in ("pass@1", "pass@32")
+        )
+        for name in ("maxrl", "pkpo")
+    }
     section = read(RESULTS / "loss-cpu.json")["figures"]["sections"]["small, float32"]
     floor_ms = section["floors"]["forward_backward"]["median_ms"]
     losses = {
@@ -104,6 +115,8 @@ def measured_rows() -> str:
 | solved in training: questions with base pass@512 = 0 | UCB-Con {shares["ucb_con"]}, Batch {shares["batch"]} \
 | GRPO {shares["none"]}, as many base samples {shares["base"]} \
 | toy language model of 0.5M parameters, ten rule tables |
+| on test questions, after medium ones | MaxRL {tests["maxrl"]}; PKPO {tests["pkpo"]} | GRPO \
+| the same, sixteen rule tables |
 | policy loss, forward and backward | {ours:.2f} x its matrix products, {ours_mib:.0f} MiB \
 | TRL's log-probabilities {theirs:.2f} x, {theirs_mib:.0f} MiB | two CPU cores, float32 |
 | a GRPO step of SmolLM2-135M | {seconds["outcome_rl"]} | TRL {seconds["TRL"]} | one CPU thread, bfloat16 |

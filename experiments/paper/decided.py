@@ -1,7 +1,7 @@
-"""Figure of the README: the studies that decide, one dot a rule table.
+"""Figure of the README: the studies that decide.
 
-Left: share of the training questions solved, on questions that the base policy failed 512 times. Right: pass@1 and
-pass@32 on test questions after training on questions as the task draws them.
+Left: share of the training questions solved, on questions that the base policy failed 512 times; one dot a rule table.
+Right: what each method changes on test questions after training on medium questions, against GRPO.
 """
 
 import statistics
@@ -11,20 +11,33 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.paper import grid
 from experiments.paper.figures import COLOURS, save_small
-from experiments.paper.measures import BASE, Measure, Results, final, solved
+from experiments.paper.measures import BASE, Measure, Results, solved
+from experiments.paper.plan import METHODS
 from experiments.paper.tables import label
 from outcome_rl.tools.verdicts import estimate
 
+BONUS, ESTIMATOR, BOTH = "#0b6e99", "#d1495b", "#7b5ea7"
+# In points from its point, where a label stands that would cover something at (7, 4).
+OFFSETS = {
+    "ucb_con": (-6, -9),
+    "batch": (11, -6),
+    "batch_positive": (12, 2),
+    "batch-c-1": (-3, 7),
+    "pkpo": (7, 3),
+    "pass_at_k": (6, -10),
+    "maxrl": (8, -9),
+    "maxrl+batch": (8, 5),
+}
 
-def draw(confirm: Results, hard: Results, path: Path) -> None:
-    """Draw both studies."""
-    figure = Figure(figsize=(10.5, 3.6), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
+
+def draw(hard: Results, medium: Results, path: Path) -> None:
+    """Draw the studies `hard` and `grid`."""
+    figure = Figure(figsize=(10.5, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(4, 6))
     _panel(left, hard, (BASE, "none", "ucb_con", "batch"), solved, "Hard questions solved in training")
-    methods = (BASE, "none", "ucb_con", "batch", "batch_positive")
-    _panel(middle, confirm, methods, final(1), "Test pass@1 after medium questions")
-    _panel(right, confirm, methods, final(32), "Test pass@32 after medium questions")
+    _changes(right, medium)
     save_small(figure, path, dpi=110)
 
 
@@ -41,12 +54,34 @@ def _panel(axes: Axes, results: Results, methods: Sequence[str], measure: Measur
         axes.scatter(spread, found, s=12, color=COLOURS[method], alpha=0.45, linewidth=0)
         mean, *_ = estimate(found)
         axes.hlines(mean, place - 0.3, place + 0.3, color=COLOURS[method], lw=2.2)
-        names.append(
-            f"{label(method)}\n{mean:.3f}".replace("base policy", "base").replace("Batch-Positive", "Positive")
-        )
+        names.append(f"{label(method)}\n{mean:.3f}".replace("base policy", "base"))
     axes.set_xticks(range(len(methods)), names)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_xlim(-0.5, len(methods) - 0.5)
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(axis="y", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _changes(axes: Axes, results: Results) -> None:
+    axes.axhline(0, color="#8c8c8c", lw=0.8)
+    axes.axvline(0, color="#8c8c8c", lw=0.8)
+    for method in (row.left for row in grid.ROWS if row.right == grid.GRPO and row.measure == "final pass@1"):
+        x, y = (
+            estimate(grid.measured(grid.Row(method, grid.GRPO, name), results))
+            for name in ("final pass@1", "final pass@32")
+        )
+        colour = BOTH if "+" in method else BONUS if method.partition("-c-")[0] in METHODS else ESTIMATOR
+        xerr, yerr = ([[at.mean - at.low], [at.high - at.mean]] for at in (x, y))
+        axes.errorbar([x.mean], [y.mean], yerr, xerr, fmt="o", ms=4, lw=0.8, color=colour)
+        offset = OFFSETS.get(method, (7, 4))
+        side = "left" if offset[0] > 0 else "right"
+        name = label(method).replace(", k = 4", "").replace(" Training", "")
+        axes.annotate(name, (x.mean, y.mean), offset, textcoords="offset points", ha=side, fontsize=8, color=colour)
+    axes.annotate("GRPO", (0, 0), (6, -10), textcoords="offset points", fontsize=8, color="#555555")
+    axes.set_xlim(right=0.065)
+    axes.set_xlabel("test pass@1 minus GRPO's", fontsize=9)
+    axes.set_ylabel("test pass@32 minus GRPO's", fontsize=9)
+    axes.set_title("Medium questions: bonuses, estimators, and both", loc="left", fontsize=10)
+    axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

@@ -41,6 +41,7 @@ SEEDS = (0, 1, 2, 3)  # of the model, averaged
 DOSES = (0.2, 1.0)  # coefficients among which the model chooses those of `SUMS`
 BONUSES = ("ucb", "ucb_mean", "ucb_con", "batch", "batch_positive")  # of `confirm`, with c = .2
 LEVEL = 0.05
+DECIDED = ("seen", "opposite")
 
 
 class Row(NamedTuple):
@@ -285,7 +286,49 @@ def grid_table(predictions: Mapping[str, Any], found: Results) -> str:
         )
     heading = ["method", "against", "measure", "predicted", "power", "measured", "verdict"]
     picture = "\n![Measured against predicted differences, by measure](../../docs/predictions.png)\n"
-    return table(heading, lines) + "\n" + _state(len(found.cells)) + (picture if found.cells else "")
+    return (
+        agreement(predictions, found)
+        + table(heading, lines)
+        + "\n"
+        + _state(len(found.cells))
+        + (picture if found.cells else "")
+    )
+
+
+def methods_table(predictions: Mapping[str, Any], found: Results) -> str:
+    """Return the measured differences from GRPO, a line a method, decided ones in bold, in Markdown."""
+    decided = {
+        row
+        for row, verdict in zip(ROWS, verdicts_of(predictions, found) or (), strict=False)
+        if verdict.word in DECIDED
+    }
+    cells = {
+        row: f"**{interval(measured(row, found))}**" if row in decided else interval(measured(row, found))
+        for row in ROWS
+    }
+    names = dict.fromkeys(row.left for row in ROWS)
+    lines = [[label(name), *(cells[Row(name, GRPO, measure)] for measure in MEASURED)] for name in names]
+    return table(["against GRPO", *MEASURED], lines)
+
+
+def agreement(predictions: Mapping[str, Any], found: Results) -> str:
+    """Return how well the predictions hold: signs of the decided rows, intervals, and correlations, in a sentence."""
+    judged = verdicts_of(predictions, found)
+    if judged is None:
+        return ""
+    rows = predictions["rows"]
+    means = [estimate(measured(row, found)).mean for row in ROWS]
+    decided = [verdict.word for verdict in judged if verdict.word in DECIDED]
+    inside = sum(row["low"] <= mean <= row["high"] for row, mean in zip(rows, means, strict=True))
+    correlations = []
+    for measure in MEASURED:
+        pairs = [(row["mean"], mean) for row, mean in zip(rows, means, strict=True) if row["measure"] == measure]
+        correlations.append(f"{statistics.correlation(*zip(*pairs, strict=True)):.2f} ({measure})")
+    return (
+        f"**The model has the sign of {decided.count('seen')} of the {len(decided)} differences that are decided.** "
+        f"{inside} of {len(ROWS)} measured means lie inside the predicted interval. Correlations over rows: "
+        f"{', '.join(correlations)}.\n\n"
+    )
 
 
 def _state(done: int) -> str:
