@@ -15,9 +15,11 @@ The field `answer` of a sample is the answer that its source extracted (null: no
 published `text` is often cut short or left out. `from_text=True` extracts the answer from the text instead, and an
 outcome function gets the text and the question's first row. The field
 `correct` of a sample, or of a row with one sample, is the correctness label of its source; the report compares it with
-the correctness found here.
+the correctness found here. `against` names another field, such as a reward, whose positive values mean correct.
 """
 
+import difflib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -29,6 +31,7 @@ from numpy.typing import NDArray
 
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.comparisons import Progress
+from outcome_rl.outcomes.keys import Tag, canonical_text
 from outcome_rl.outcomes.keys import question_id as question_id_of
 from outcome_rl.outcomes.kinds import OutcomeKind
 from outcome_rl.outcomes.matcher import OutcomeMatcher
@@ -37,6 +40,7 @@ from outcome_rl.rows import (
     ID_COLUMNS,
     PROMPT_COLUMNS,
     as_text,
+    field_names,
     find,
     first_field,
     id_of_row,
@@ -48,7 +52,16 @@ GOLD_COLUMNS = ("gold", *ANSWER_COLUMNS)  # if a row has both, `answer` may belo
 SEVERAL = ("samples", "completions", "responses")
 ONE = ("response", "completion")
 TEXT = ("text", *ONE)
-SHOWN_DISAGREEMENTS = 5
+LABEL = "correct"
+SHOWN_DISAGREEMENTS = 5  # of each kind
+# Kinds of gold answers by the tags of canonical texts; other tags are expressions.
+KINDS = {
+    Tag.RATIONAL: "number",
+    Tag.WORDS: "words",
+    Tag.COLLECTION: "set or list",
+    Tag.UNREAD: "text that no rule reads",
+    Tag.UNIQUE: "text that no rule reads",
+}
 _LAYOUT = (
     f"Expected a list of samples in {' or '.join(map(repr, SEVERAL))}, or one response in "
     f"{' or '.join(map(repr, ONE))}: rename a field"
@@ -67,12 +80,14 @@ class Question:
 
 
 class Disagreement(TypedDict):
-    """A sample whose label in the file differs from the correctness found here."""
+    """An answer whose label in the file differs from the correctness found here."""
 
     question_id: str
     gold: str
     answer: str | None
     correct: bool  # as found here
+    kind: str  # "no answer", or that of the gold answer: a value of `KINDS`, or "expression"
+    samples: int  # with this answer
 
 
 class Report(SampleSummary):
@@ -81,7 +96,8 @@ class Report(SampleSummary):
     outcome_rule: str
     labelled: int  # samples of scored questions with a label in the file
     agreeing: int  # labelled samples whose label equals the correctness found here
-    disagreements: list[Disagreement]  # the first distinct ones of the other labelled samples
+    disagreements_by_kind: dict[str, int]  # kind -> the other labelled samples, the most frequent kind first
+    disagreements: list[Disagreement]  # the most frequent answers of each kind
     unresolved: int
     unscored_questions: dict[str, str]
     doubtful_golds: dict[str, str]
@@ -93,6 +109,7 @@ def analyze_file(
     *,
     examples: Mapping[str, Mapping[str, Any]] | None = None,
     from_text: bool = False,
+    against: str = LABEL,
     progress: Progress | None = None,
 ) -> Report:
     """Report pass@k, best@k, diff@k and related metrics of one file of samples.
@@ -102,6 +119,8 @@ def analyze_file(
         matcher: it has seen no question yet, and its processes are stopped at the end; None is `OutcomeMatcher()`.
         examples: question id -> data row for a `FunctionMatcher`; None takes the rows of the file.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.
+        against: the field with the file's own labels, of samples or of rows; after a dot, of a struct. A positive
+            number means correct. If it is not `correct`, every sample must have it.
         progress: called as `progress(done, total)` during pairwise comparisons; never if keys decide everything.
 
     Returns:
@@ -115,7 +134,8 @@ def analyze_file(
         ValueError: a row is invalid (the message names file, row and field), or no question can be scored.
     """
     matcher = OutcomeMatcher() if matcher is None else matcher
-    questions = read_samples(path, from_text=from_text or not matcher.reads_answers, extract=matcher.extract)
+    read_text = from_text or not matcher.reads_answers
+    questions = read_samples(path, from_text=read_text, against=against, extract=matcher.extract)
     if examples is not None:
         questions = [replace(question, example=examples[question.question_id]) for question in questions]
     with closing(matcher):
@@ -136,22 +156,40 @@ def analyze_file(
         for answer, ours, theirs in zip(question.answers, correct, question.verdicts, strict=True)
         if theirs is not None
     ]
-    differing = [
-        Disagreement(question_id=question.question_id, gold=question.gold, answer=answer, correct=ours)
+    differing = Counter(
+        (question.question_id, question.gold, answer, ours)
         for question, answer, ours, theirs in labelled
         if ours != theirs
+    )
+    disagreements = [
+        Disagreement(question_id=id, gold=gold, answer=answer, correct=ours, kind=_kind(gold, answer), samples=samples)
+        for (id, gold, answer, ours), samples in differing.most_common()
     ]
-    distinct = {(one["question_id"], one["answer"], one["correct"]): one for one in differing}
+    by_kind: Counter[str] = Counter()
+    for one in disagreements:
+        by_kind[one["kind"]] += one["samples"]
     return Report(
         **summarise([keys for _, keys, _ in scored], [correct for _, _, correct in scored]),
         outcome_rule=rule,
         labelled=len(labelled),
-        agreeing=len(labelled) - len(differing),
-        disagreements=[*distinct.values()][:SHOWN_DISAGREEMENTS],
+        agreeing=len(labelled) - by_kind.total(),
+        disagreements_by_kind=dict(by_kind.most_common()),
+        disagreements=[
+            one
+            for kind, _ in by_kind.most_common()
+            for one in [one for one in disagreements if one["kind"] == kind][:SHOWN_DISAGREEMENTS]
+        ],
         unresolved=unresolved,
         unscored_questions=bad_golds,
         doubtful_golds=doubtful_golds,
     )
+
+
+def _kind(gold: str, answer: str | None) -> str:
+    if answer is None:
+        return "no answer"
+    text = canonical_text(gold)
+    return next((kind for tag, kind in KINDS.items() if text.startswith(tag)), "expression")
 
 
 def classify_samples(
@@ -174,12 +212,16 @@ def classify_samples(
 
 
 def read_samples(
-    path: str | Path, *, from_text: bool = False, extract: Callable[[str], str | None] | None = None
+    path: str | Path,
+    *,
+    from_text: bool = False,
+    against: str = LABEL,
+    extract: Callable[[str], str | None] | None = None,
 ) -> list[Question]:
     """Read a file of samples into questions, in the order in which their ids first appear.
 
     Args:
-        path, from_text: as for `analyze_file`.
+        path, from_text, against: as for `analyze_file`.
         extract: from text to answer; None takes the final answer.
 
     Returns:
@@ -209,7 +251,7 @@ def read_samples(
                 f"{first_seen[question_id]}; got {gold!r}. Give different questions different ids"
             )
         first_seen.setdefault(question_id, where)
-        for answer, label in _samples(row, from_text, extract, where):
+        for answer, label in _samples(row, from_text, against, extract, where):
             question.answers.append(answer)
             question.verdicts.append(label)
     if not questions:
@@ -227,7 +269,7 @@ def _id(row: Mapping[str, Any], where: str) -> str:
 
 
 def _samples(
-    row: dict[str, Any], from_text: bool, extract: Callable[[str], str | None], where: str
+    row: dict[str, Any], from_text: bool, against: str, extract: Callable[[str], str | None], where: str
 ) -> list[tuple[str | None, bool | None]]:
     """Read the answers and labels of a row's samples."""
     present = [name for name in (*SEVERAL, *ONE) if name in row]
@@ -236,41 +278,40 @@ def _samples(
         raise ValueError(f"{where}: {has}. {_LAYOUT}")
     (name,) = present
     if name in ONE:
-        return [(extract(_text(row, name, where)), _label(row.get("correct"), where))]
+        return [(extract(_text(row, name, where)), _label(row, against, where))]
     samples = row[name]
     if not isinstance(samples, list) or not samples:
         raise ValueError(
             f"{where}: field {name!r} must be a list of at least one sample; got {str(samples)[:80]!r}. {_LAYOUT}"
         )
-    found = [_sample(sample, from_text, extract, f"{where}: {name}[{index}]") for index, sample in enumerate(samples)]
-    if "correct" not in row:
-        return found
-    labels = row["correct"]
-    if not isinstance(labels, list) or len(labels) != len(samples):
+    labels = find(row, against)
+    if labels is not None and (not isinstance(labels, list) or len(labels) != len(samples)):
         raise ValueError(
-            f"{where}: field 'correct' must be a list of {len(samples)} booleans, one per sample; got "
+            f"{where}: field {against!r} must be a list of {len(samples)} labels, one per sample; got "
             f"{str(labels)[:80]!r}. Leave it out, or put it into the samples"
         )
-    return [(answer, _label(label, where)) for (answer, _), label in zip(found, labels, strict=True)]
+    found = []
+    for index, sample in enumerate(samples):
+        place = f"{where}: {name}[{index}]"
+        fields = {"text": sample} if isinstance(sample, str) else sample
+        answer = _answer(fields, from_text, extract, place)
+        labelled = fields if labels is None else {against: labels[index]}
+        found.append((answer, _label(labelled, against, place)))
+    return found
 
 
-def _sample(
-    sample: Any, from_text: bool, extract: Callable[[str], str | None], where: str
-) -> tuple[str | None, bool | None]:
-    if isinstance(sample, str):
-        sample = {"text": sample}
+def _answer(sample: Any, from_text: bool, extract: Callable[[str], str | None], where: str) -> str | None:
     if not isinstance(sample, dict):
         raise ValueError(
             f"{where}: expected text, or a JSON object with 'text' or 'answer'; got {type(sample).__name__}. Write the "
             "response as text"
         )
-    label = _label(sample.get("correct"), where)
     if "answer" in sample and not from_text:
         value = sample["answer"]
-        return None if value is None else as_text(value, "answer", "answer of a sample", where), label
+        return None if value is None else as_text(value, "answer", "answer of a sample", where)
     role = "text, which from_text=True requires" if from_text else "text"
     name, _ = first_field(sample, TEXT, role, where, "Rename a field, or give an 'answer'", nullable=True)
-    return extract(_text(sample, name, where)), label
+    return extract(_text(sample, name, where))
 
 
 def _text(row: dict[str, Any], name: str, where: str) -> str:
@@ -281,13 +322,17 @@ def _text(row: dict[str, Any], name: str, where: str) -> str:
     return text
 
 
-def _label(value: Any, where: str) -> bool | None:
-    """Return a correctness label of the file, which is a boolean, 0 or 1; None without one."""
+def _label(fields: Mapping[str, Any], against: str, where: str) -> bool | None:
+    """Return a label of the file: `correct` is a boolean, 0 or 1, another field any number; None without one."""
+    value = find(fields, against)
     if value is None:
+        if against != LABEL:
+            near = difflib.get_close_matches(against, [*field_names(fields)], n=3, cutoff=0)
+            raise ValueError(f"{where}: has no field {against!r}; the nearest are {', '.join(map(repr, near))}")
         return None
-    if not isinstance(value, bool | int | float) or value not in (0, 1):
+    if not isinstance(value, bool | int | float) or (against == LABEL and value not in (0, 1)) or value != value:
+        expected = "true, false or null" if against == LABEL else "a number or a boolean"
         raise ValueError(
-            f"{where}: field 'correct' must be true, false or null; got {str(value)[:80]!r}. Leave it out, or write a "
-            "boolean"
+            f"{where}: field {against!r} must be {expected}; got {str(value)[:80]!r}. Leave it out, or correct it"
         )
-    return bool(value)
+    return value > 0

@@ -52,7 +52,7 @@ class _PrintableLines(logging.Formatter):
         return printable(super().format(record))
 
 
-def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, **settings: Any) -> None:
+def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, against: str, **settings: Any) -> None:
     """Print and write the reports of files of samples."""
     from outcome_rl.analyze import analyze_file
     from outcome_rl.exploration.config import ExplorationConfig
@@ -63,7 +63,9 @@ def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, **set
     reports = {}
     for file in files:
         with show_progress(file.name, "comparisons") as progress:
-            reports[str(file)] = analyze_file(file, config.matcher(), from_text=from_text, progress=progress)
+            reports[str(file)] = analyze_file(
+                file, config.matcher(), from_text=from_text, against=against, progress=progress
+            )
     print_reports(reports)
     if json_out is not None:
         content = next(iter(reports.values())) if len(reports) == 1 else reports
@@ -125,6 +127,12 @@ def _add_analyze(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--json", dest="json_out", type=Path, metavar="OUT", help="write the report; of several files, file -> report"
+    )
+    parser.add_argument(
+        "--against",
+        default="correct",
+        metavar="FIELD",
+        help="the file's own labels, to audit: a reward, say, where above 0 is correct (default: %(default)s)",
     )
     parser.add_argument(
         "--equivalence",

@@ -101,12 +101,12 @@ def first_field(
     found = ((name, find(row, name, _MISSING)) for name in names)
     name, value = next((one for one in found if one[1] is not _MISSING), ("", None))
     if value is None and not (name and nullable):
-        has = ", ".join(map(repr, _field_names(row))) or "no fields"
+        has = ", ".join(map(repr, field_names(row))) or "no fields"
         raise ValueError(f"{where}: lacks {' or '.join(map(repr, names))} (the {role}); it has {has}. {fix}")
     return name, value
 
 
-def _field_names(row: Mapping[str, Any]) -> Iterator[str]:
+def field_names(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of the fields; fields of structs come after a dot."""
     for name, value in row.items():
         yield from (f"{name}.{inner}" for inner in value) if isinstance(value, Mapping) and value else [name]

@@ -30,14 +30,18 @@ def print_reports(reports: Mapping[str, "Report"]) -> None:
         curves = [report["pass_at_k"], report["best_at_k"], report["diff_at_k"]]
         rows = [[k, *(f"{curve[k]:.3f}" for curve in curves)] for k in report["pass_at_k"]]
         print_table(["k", "pass@k", "best@k", "diff@k"], rows, numbers=True)
-        for sample in report["disagreements"]:
-            ours, theirs = ("correct", "wrong") if sample["correct"] else ("wrong", "correct")
-            answer = "no answer" if sample["answer"] is None else f"answer {sample['answer']}"
-            text = (
-                f"question {sample['question_id']}, {answer}: {theirs} by the file, {ours} here (gold {sample['gold']})"
-            )
-            print(printable(" ".join(text.split())))
-        if report["disagreements"]:
+        for kind, samples in report["disagreements_by_kind"].items():
+            shown = [one for one in report["disagreements"] if one["kind"] == kind]
+            name = kind if kind == "no answer" else f"gold: {kind}"
+            rest = samples - sum(one["samples"] for one in shown)
+            more = f", {rest} of them not shown" if rest else ""
+            print(f"The labels of {counted(samples, 'sample')} differ; {name}{more}:")
+            for one in shown:
+                ours, theirs = ("correct", "wrong") if one["correct"] else ("wrong", "correct")
+                answer = "no answer" if one["answer"] is None else f"answer {one['answer']}"
+                times = f", {one['samples']} times" if one["samples"] > 1 else ""
+                text = f"question {one['question_id']}, {answer}{times}: {theirs} by the file, {ours} here"
+                print(printable(f"  {' '.join(text.split())} (gold {' '.join(one['gold'].split())})"))
             print()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from outcome_rl import question_id
 from outcome_rl.analyze import SHOWN_DISAGREEMENTS, Question, analyze_file, read_samples
+from outcome_rl.cli import main
 from outcome_rl.outcomes.function_matcher import FunctionMatcher
 
 GENERATIONS = Path(__file__).resolve().parents[2] / "shared" / "data" / "generations"
@@ -96,9 +97,10 @@ def test_verdicts_of_the_file_are_compared(tmp_path: Path) -> None:
         report = analyze_file(path)
     assert (report["labelled"], report["agreeing"]) == (3, 1)
     assert report["disagreements"] == [
-        {"question_id": "q", "gold": "4", "answer": "4", "correct": True},
-        {"question_id": "q", "gold": "4", "answer": "5", "correct": False},
+        {"question_id": "q", "gold": "4", "answer": "4", "correct": True, "kind": "number", "samples": 1},
+        {"question_id": "q", "gold": "4", "answer": "5", "correct": False, "kind": "number", "samples": 1},
     ]
+    assert report["disagreements_by_kind"] == {"number": 2}
     beside = {**row([{"answer": answer} for answer in "4455"]), "correct": verdicts}
     assert analyze_file(write_rows(path, [beside]))["disagreements"] == report["disagreements"]
     many = row([{"answer": str(i), "correct": i != 4} for i in range(5, 105)])
@@ -170,7 +172,7 @@ GOOD = json.dumps(row([{"answer": "4"}]))
         ),
         (
             {**row([{"answer": "4"}]), "correct": [True] * 2},
-            r"field 'correct' must be a list of 1 booleans.*Leave it out",
+            r"field 'correct' must be a list of 1 labels.*Leave it out",
         ),
     ],
 )
@@ -357,3 +359,58 @@ def test_equal_disagreements_are_listed_once(tmp_path: Path) -> None:
     report = analyze_file(write_rows(tmp_path / "samples.jsonl", rows))
     assert [one["answer"] for one in report["disagreements"]] == ["3", "4"]
     assert (report["labelled"], report["agreeing"]) == (5, 0)
+
+
+def test_another_field_is_audited(tmp_path: Path) -> None:
+    golds = {
+        "4": ["5", "5", "4"],
+        r"\{1,2\}": ["1", None, "2,1"],
+        "x+1": ["1+x", "x", "x+2"],
+        "no": ["yes", "no", "no"],
+    }
+    rows = [
+        {
+            "id": gold,
+            "gold": gold,
+            "samples": [{"answer": answer, "reward": {"score": 1.5}} for answer in answers],
+            "correct": [True] * 3,
+        }
+        for gold, answers in golds.items()
+    ]
+    report = analyze_file(write_rows(tmp_path / "rewards.jsonl", rows), against="reward.score")
+    assert (report["labelled"], report["agreeing"]) == (12, 5)
+    assert report["disagreements_by_kind"] == {
+        "number": 2,
+        "expression": 2,
+        "set or list": 1,
+        "no answer": 1,
+        "words": 1,
+    }
+    first = report["disagreements"][0]
+    assert (first["answer"], first["correct"], first["kind"], first["samples"]) == ("5", False, "number", 2)
+    nested = [{**row, "samples": [s["answer"] for s in row["samples"]], "reward": [-1, 0, 0.5]} for row in rows[:1]]  # type: ignore[attr-defined]
+    nested[0]["samples"] = [r"\boxed{5}", r"\boxed{5}", r"\boxed{4}"]
+    assert analyze_file(write_rows(tmp_path / "lists.jsonl", nested), against="reward")["agreeing"] == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"reward": 1.0}, r"row 1: has no field 'rewards'; the nearest are 'reward'"),
+        ({"rewards": "high"}, r"row 1: field 'rewards' must be a number or a boolean; got 'high'"),
+        ({"rewards": float("nan")}, r"row 1: field 'rewards' must be a number or a boolean; got 'nan'"),
+    ],
+)
+def test_labels_that_cannot_be_audited(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "bad.jsonl", [{"id": "q", "gold": "4", "response": r"\boxed{4}", **fields}])
+    with pytest.raises(ValueError, match=message):
+        analyze_file(path, against="rewards")
+
+
+def test_the_audit_is_printed_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = [{"answer": str(i), "reward": 1} for i in (*range(5, 12), 5)]
+    path = write_rows(tmp_path / "samples.jsonl", [row(samples)])
+    main(["analyze", str(path), "--against", "reward"])
+    printed = capsys.readouterr().out
+    assert "The labels of 8 samples differ; gold: number, 2 of them not shown:" in printed
+    assert "question q, answer 5, 2 times: correct by the file, wrong here (gold 4)" in printed
