@@ -252,7 +252,7 @@ def parse() -> argparse.Namespace:
     engine = "vllm" if find_spec("vllm") else "transformers"
     parser.add_argument("--engine", choices=("vllm", "transformers"), default=engine, help="%(default)s here")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--bonus", default="ucb_con", help="%(default)s; none, ucb, ucb_mean, batch, ...")
+    parser.add_argument("--bonus", default="batch", help="%(default)s; none, ucb, ucb_mean, ucb_con, ...")
     parser.add_argument("--coef", type=float, default=0.2, help="coefficient of the bonus (%(default)s)")
     parser.add_argument("--steps", type=int, default=20, help="%(default)s")
     parser.add_argument("--questions", type=int, default=32, help="questions in a step (%(default)s)")

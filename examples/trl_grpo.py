@@ -20,7 +20,7 @@ from outcome_rl.toy import DialectTask, policy_dir
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=16)
-parser.add_argument("--bonus", default="ucb_con", help="none, ucb, ucb_mean, ucb_con, batch, batch_positive")
+parser.add_argument("--bonus", default="batch", help="none, ucb, ucb_mean, ucb_con, batch, batch_positive")
 arguments = parser.parse_args()
 
 # Outcomes are counted under the column "id", and compared with the column "answer".

@@ -32,6 +32,7 @@ class Method:
         baseline = BASELINES[split] if self.baseline is None else self.baseline
         coef = ",".join(map(str, self.coef))
         return [
+            "exploration.adv_estimator=grpo",  # the preset's is another one; `settings` may change it
             f"exploration.bonus={self.bonus}",
             f"exploration.coef=[{coef}]",
             f"exploration.baseline={baseline}",

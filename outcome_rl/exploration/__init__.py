@@ -1,6 +1,6 @@
 """Outcome-based exploration as one object: from responses to outcomes, counts, advantages, bonuses and answer masks.
 
-    explorer = Explorer(bonus="ucb_con", coef=0.2)            # counts and outcome classes, kept over training
+    explorer = Explorer(bonus="batch", coef=0.2)              # counts and outcome classes, kept over training
     scored = explorer.score(question_ids, responses, golds)   # one entry per response; counts the batch
     explorer.save("checkpoint/exploration")                   # the same format in every training stack
 

@@ -1,7 +1,7 @@
 """Advantages of a SkyRL training batch, for a custom trainer.
 
     class ExploringTrainer(RayPPOTrainer):
-        explorer = Explorer(bonus="ucb_con", coef=0.2)
+        explorer = Explorer(bonus="batch", coef=0.2)
 
         def compute_advantages_and_returns(self, data):
             scored = assign_advantages(data, self.explorer, self.tokenizer)

@@ -4,7 +4,7 @@ slime loads a function by its path, so a user's file holds one object, and the l
 
     # my_exploration.py
     from outcome_rl.integrations.slime import ExplorationRewards
-    post_process = ExplorationRewards(bonus="ucb_con", coef=0.2)
+    post_process = ExplorationRewards(bonus="batch", coef=0.2)
 
     --advantage-estimator grpo --custom-reward-post-process-path my_exploration.post_process
 

@@ -1,6 +1,6 @@
 """Advantages of a group of verifiers 0.4 traces, written where its trainers read them: per sampled token, on the nodes.
 
-    explorer = Explorer(bonus="ucb_con", coef=0.2)
+    explorer = Explorer(bonus="batch", coef=0.2)
     scored = assign_advantages(traces, explorer, tokenizer)  # all traces of a step, or a group at a time
 
 `Branch.advantages` of verifiers then aligns them with `token_ids`. A bonus recorded as a reward in `Env.finalize` would

@@ -396,7 +396,7 @@ def test_records_without_a_checkpoint_are_a_used_folder_too(small_config: MakeCo
     [
         ("actor.optim.lr=1e-5", r"actor\.optim\.lr: 0\.0002 before, 1e-05 now"),
         ("exploration.equivalence=math_verify", r"outcome rule: .* before, .*math_verify' now"),
-        ("exploration.bonus=ucb", r"exploration\.bonus: 'ucb_con' before, 'ucb' now"),
+        ("exploration.bonus=ucb", r"exploration\.bonus: 'batch' before, 'ucb' now"),
         ("data.train_max_samples=12", r"training data: "),
         ("trainer.seed=1", r"trainer\.seed: 0 before, 1 now"),
     ],

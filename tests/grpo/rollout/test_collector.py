@@ -193,7 +193,7 @@ def column(samples: Sequence[Sample], name: str) -> torch.Tensor:
 
 
 def test_samples_hold_what_was_scored(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
-    samples, scored = make_collector().score(QUESTIONS, rollouts)
+    samples, scored = make_collector("exploration.adv_estimator=grpo").score(QUESTIONS, rollouts)
     assert [sample.rollout for sample in samples] == rollouts
     assert [sample.problem for sample in samples] == [question for question in QUESTIONS for _ in range(4)]
     assert column(samples, "correct").tolist() == [[True, False, False, False], [True] * 4]
@@ -220,7 +220,8 @@ def test_bonuses_follow_the_counts(make_collector: Callable[..., Collector], rol
 
 
 def test_dr_grpo_leaves_out_the_division(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
-    samples, _ = make_collector("algorithm.norm_adv_by_std_in_grpo=false").score(QUESTIONS, rollouts)
+    settings = ("exploration.adv_estimator=grpo", "algorithm.norm_adv_by_std_in_grpo=false")
+    samples, _ = make_collector(*settings).score(QUESTIONS, rollouts)
     torch.testing.assert_close(column(samples, "advantage")[0], torch.tensor([0.75, -0.25, -0.25, -0.25]))
 
 
