@@ -25,7 +25,7 @@ model = AutoModelForCausalLM.from_pretrained(policy_dir()).eval()
 tokenizer = AutoTokenizer.from_pretrained(policy_dir())  # pads on the left
 problems = DialectTask().problems("train")
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4)
-explorer = Explorer(bonus="batch", coef=0.2)    # counts and outcome classes, kept over training
+explorer = Explorer(bonus="batch", coef=0.2)  # counts and outcome classes, kept over training
 
 for step in range(steps):
     # Sample n responses to each question.
