@@ -9,6 +9,7 @@ MODULES = {
     "wandb": ("wandb",),
     "trackio": ("trackio",),
     "trl": ("trl", "accelerate"),
+    "reasoning-gym": ("reasoning_gym",),
 }
 """Extra of pyproject.toml -> the modules that this package imports from it."""
 

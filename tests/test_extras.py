@@ -72,7 +72,12 @@ def test_modules_that_no_extra_has_are_not_explained() -> None:
 
 def test_every_extra_that_is_named_exists_and_has_the_modules() -> None:
     project = tomllib.loads(core_only.PROJECT.read_text())["project"]["optional-dependencies"]
-    packages = {"yaml": "pyyaml", "flash_attn": "flash-attn", "accelerate": "trl"}  # trl needs accelerate
+    packages = {
+        "yaml": "pyyaml",
+        "flash_attn": "flash-attn",
+        "accelerate": "trl",
+        "reasoning_gym": "reasoning-gym",
+    }  # trl needs accelerate
     for extra, modules in MODULES.items():
         listed = {Requirement(requirement).name for requirement in project[extra]}
         assert {packages.get(module, module) for module in modules} == listed

@@ -130,7 +130,7 @@ def _is_own_negative(node: _Node) -> bool:
     kind, parts = node
     if kind == "p":
         return any(_is_own_negative(factor) for _, factor in parts)
-    return parts == 0 if kind == "n" else parts == _negative(parts)
+    return bool(parts == (0 if kind == "n" else _negative(parts)))
 
 
 def _negative(parts: Iterable[_Term]) -> tuple[_Term, ...]:
@@ -157,7 +157,8 @@ def _product_of(factors: list[tuple[int, _Term]]) -> _Term:
     """Flatten and sort, with the signs of the factors before the product."""
     if len(factors) == 1:
         return factors[0][1]
-    sign, flat = 1, []
+    sign = 1
+    flat: list[tuple[int, _Node]] = []
     for exponent, (own, (kind, parts)) in factors:
         sign *= own
         flat += [(exponent * inner, node) for inner, node in parts] if kind == "p" else [(exponent, (kind, parts))]

@@ -64,8 +64,8 @@ class DataConfig:
 
     train_files: list[str] = setting(
         [],
-        'Training problems: .jsonl, .json, .parquet or .gz files, "toy:SPLIT", or Hugging Face datasets '
-        '"NAME[:CONFIG]@SPLIT".',
+        'Training problems: .jsonl, .json, .parquet or .gz files, "toy:SPLIT", "reasoning_gym:TASK?size=N&seed=N", or '
+        'Hugging Face datasets "NAME[:CONFIG]@SPLIT".',
         affects_results=False,  # files may move: a checkpoint holds a fingerprint of their contents
     )
     val_files: list[str] = setting(

@@ -38,7 +38,7 @@ def load_problems(
     """Read, check and concatenate sources.
 
     Args:
-        sources: files, "toy:SPLIT" or Hugging Face datasets, see `DataConfig`.
+        sources: files, "toy:SPLIT", "reasoning_gym:TASK" or Hugging Face datasets, see `DataConfig`.
         config: column names, and `max_samples_seed`.
         max_samples: number of problems to use, drawn at random with that seed or from the start; -1 uses all.
         named_columns: False lets rows that lack a column named by `config` use the default column names.
@@ -93,7 +93,7 @@ def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tup
 
 def set_name(sources: Sequence[str]) -> str:
     """Return the name of the problems of these sources in the run's files."""
-    return "+".join(Path(source.removesuffix(".gz")).stem for source in sources)
+    return "+".join(Path(source.removesuffix(".gz")).stem.replace("?", "-").replace("&", "-") for source in sources)
 
 
 def _rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -101,6 +101,10 @@ def _rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     name, _, split = source.partition(":")
     if name == "toy":
         rows: Sequence[Any] = DialectTask().problems(cast(Any, split or "train"))
+    elif name == "reasoning_gym":
+        from outcome_rl import reasoning_gym  # it needs the package of this name
+
+        rows = reasoning_gym.rows(split)
     elif source.endswith(SUFFIXES):
         if not Path(source).is_file():
             raise FileNotFoundError(f"data file {source} does not exist")

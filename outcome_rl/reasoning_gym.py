@@ -1,0 +1,215 @@
+"""Tasks of the package reasoning-gym: rows with stable ids, and outcomes scored where a text can do no harm.
+
+    outcome-rl train data.train_files='["reasoning_gym:countdown?size=2000&seed=1"]' \\
+        exploration.outcome=outcome_rl.reasoning_gym:outcome exploration.is_correct=outcome_rl.reasoning_gym:is_correct
+
+Scorers of reasoning-gym 0.1.25 evaluate answers: `score_answer("__import__('os').system('...')", entry)` of countdown
+runs the command. Here countdown and puzzle24 are scored by our own parser of arithmetic. Every other task keeps its
+scorer, in a process of its own with limits, in which compiling, executing, starting programs, connecting and writing
+files raise. A task whose scorer needs one of these, or calls nonsense correct, is refused when its rows are made.
+"""
+
+import ast
+import json
+import sys
+import unicodedata
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qsl
+
+import reasoning_gym
+
+from outcome_rl.outcomes.expressions import parse
+from outcome_rl.outcomes.extraction import MAX_CHARS, extract_answer
+from outcome_rl.outcomes.functions import Outcome
+from outcome_rl.outcomes.isolated import isolated
+
+# Answers that are right in no task, and that scorers which evaluate text try to evaluate.
+_PROBES = ("?", "1 + 1", "x**2", "[1, 2]", "[[1, 2], [3, 4]]", "(1, 2)", "{1: 2}", "'a'")
+_FORBIDDEN = ("compile", "exec", "subprocess.Popen", "socket.connect", "ctypes.dlopen", "shutil.", "os.", "pickle.")
+_READS = ("os.listdir", "os.scandir", "os.walk", "os.fwalk")
+_guard = {"installed": False, "active": False, "tripped": ""}
+
+
+def rows(source: str) -> list[dict[str, Any]]:
+    """Make the rows of a task.
+
+    Args:
+        source: the task's name and, after "?", its settings joined by "&": "countdown?size=2000&seed=1&max_value=50".
+            Without a size there are 500 rows; without a seed it is 0, so that a source always has the same rows.
+
+    Returns:
+        One mapping per question: `id`, which depends on neither size nor other rows, `problem`, `answer` (empty where
+        the task names none), and `task` and `metadata`, text from which `outcome` scores.
+        `datasets.Dataset.from_list` takes them.
+
+    Raises:
+        ValueError: there is no such task or setting, or the task's scorer evaluates answers as code, or calls nonsense
+            correct.
+    """
+    name, settings = _read(source)
+    size, seed = settings.pop("size", 500), settings.pop("seed", 0)
+    tasks = sorted(reasoning_gym.factory.DATASETS)
+    if name not in tasks:
+        raise ValueError(f"reasoning_gym has no task {name!r}; it has {', '.join(tasks)}")
+    try:
+        dataset = reasoning_gym.create_dataset(name, size=size, seed=seed, **settings)
+    except (TypeError, AssertionError, ValueError) as error:
+        raise ValueError(f"reasoning_gym:{source}: {error}. Correct the settings of the task") from error
+    task = "&".join([f"{name}?seed={seed}", *(f"{key}={json.dumps(value)}" for key, value in sorted(settings.items()))])
+    made = [
+        {
+            "id": f"{task}#{index}",
+            "problem": entry["question"],
+            "answer": str(entry["answer"] or ""),
+            "task": task,
+            "metadata": repr(_plain(entry["metadata"])),
+        }
+        for index, entry in enumerate(dataset)
+    ]
+    if made and name not in OWN:
+        _check_scorer(made[0])
+    return made
+
+
+def scored_outcome(response: str, example: Mapping[str, Any]) -> Outcome | None:
+    """Return whether a response is correct, and its answer in normal form; call it only as `outcome`, in processes.
+
+    The answer is the text in the last `<answer>` tags, else the final answer. Its normal form is the commutative form
+    of the expression in countdown and puzzle24, else the text without spaces at the ends of its lines.
+    """
+    start, end = _final(response)
+    text = response[start:end]
+    if not text.strip():
+        return None
+    own = OWN.get(_read(example["task"])[0])
+    if own is None:
+        correct, form = _score(text, example) >= 1, _tidy(text)
+    else:
+        correct, form = own(text, ast.literal_eval(example["metadata"]))
+    return Outcome((correct, form), start, end)
+
+
+outcome = isolated(scored_outcome)
+"""Outcome function of all tasks: `(whether it is correct, the answer's normal form)`."""
+
+
+def is_correct(value: Any, example: Mapping[str, Any]) -> bool:
+    """Return the first part of an outcome of this module."""
+    return bool(value[0])
+
+
+def _arithmetic(text: str, numbers: list[int], target: int) -> tuple[bool, str]:
+    try:
+        expression = parse(text.partition("=")[0])
+    except ValueError:
+        return False, _tidy(text)
+    return expression.value == target and expression.numbers == tuple(sorted(numbers)), expression.form
+
+
+OWN = {
+    "countdown": lambda text, metadata: _arithmetic(text, metadata["numbers"], metadata["target"]),
+    "puzzle24": lambda text, metadata: _arithmetic(text, metadata["numbers"], 24),
+}
+"""Tasks that are scored here: name -> `(answer, metadata) -> (correct, normal form)`."""
+
+
+def _final(response: str) -> tuple[int, int]:
+    opened = response.rfind("<answer>")
+    closed = response.find("</answer>", opened)
+    if opened >= 0 and closed >= 0:
+        return opened + len("<answer>"), min(closed, opened + MAX_CHARS)
+    answer = extract_answer(response)
+    return (0, 0) if answer is None else (answer.start, answer.end)
+
+
+def _tidy(text: str) -> str:
+    lines = unicodedata.normalize("NFKC", text).strip().splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _score(text: str, example: Mapping[str, Any]) -> float:
+    name, settings = _read(example["task"])
+    dataset = reasoning_gym.create_dataset(name, size=1, **settings)
+    entry = {
+        "question": example["problem"],
+        "answer": example["answer"] or None,
+        "metadata": ast.literal_eval(example["metadata"]),
+    }
+    if entry["answer"]:
+        dataset.score_answer(entry["answer"], entry)  # imports what the scorer needs
+    with _no_code():
+        score = dataset.score_answer(_tidy(text), entry)
+    if _guard["tripped"]:
+        raise RuntimeError(f"the scorer of {name} tried {_guard['tripped']} on an answer")
+    return float(score)
+
+
+def _check_scorer(row: Mapping[str, Any]) -> None:
+    name = _read(row["task"])[0]
+    for probe in _PROBES:
+        try:
+            score = _score(probe, row)
+        except Exception:  # noqa: BLE001 - scorers raise anything
+            score = 0.0
+        if _guard["tripped"]:
+            fault = f"evaluates answers as code ({_guard['tripped']})"
+        elif score >= 1:
+            fault = f"calls {probe!r} correct where the answer is {row['answer'][:60]!r}"
+        else:
+            continue
+        raise ValueError(
+            f"reasoning_gym:{name}: its scorer {fault}. Choose another task, or write its rows to a file and pass "
+            "functions of your own"
+        )
+
+
+@contextmanager
+def _no_code() -> Iterator[None]:
+    """Make every event that could run or change something raise, and note the first one."""
+    if not _guard["installed"]:
+        sys.addaudithook(_watch)  # it cannot be removed
+        _guard["installed"] = True
+    _guard.update(active=True, tripped="")
+    try:
+        yield
+    finally:
+        _guard["active"] = False
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _guard["active"]:
+        return
+    writes = event == "open" and (any(flag in (arguments[1] or "") for flag in "wax+") or arguments[2] & 0o3)
+    if writes or (event.startswith(_FORBIDDEN) and event not in _READS):
+        _guard["tripped"] = _guard["tripped"] or event
+        raise RuntimeError(f"{event} is not allowed while an answer is scored")
+
+
+def _plain(value: Any) -> Any:
+    """Return metadata whose `repr` is a literal, with numpy's scalars as Python's."""
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set):
+        return type(value)(map(_plain, value))
+    return value.item() if hasattr(value, "item") else value
+
+
+def _read(source: str) -> tuple[str, dict[str, Any]]:
+    """Return a task's name and its settings."""
+    name, _, query = source.partition("?")
+    if not query:
+        return name, {}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+    except ValueError as error:
+        raise ValueError(f"reasoning_gym:{source}: settings are name=value, joined by '&'; got {query!r}") from error
+    return name, {key: _value(text) for key, text in pairs}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
