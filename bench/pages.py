@@ -59,6 +59,7 @@ def pages() -> dict[Path, str]:
             "decided": levels.decided_table("medium"),
             "decided-hard": levels.decided_table("hard"),
             "unsolved": levels.unsolved_table(),
+            "sampling": levels.sampling_table(),
             "grid": grid.grid_table(read(grid.PREDICTIONS), grid.results()),
         },
         "docs/methods.md": {

@@ -16,8 +16,8 @@ import numpy as np
 from experiments import claims
 from experiments.judged import interval, judge_rows
 from experiments.paper.claims import differences_by_unit
-from experiments.paper.measures import BASE, Contrast, Record, Results, distinct_on_common_unsolved, of, solved
-from experiments.paper.plan import CONFIRM, HARD
+from experiments.paper.measures import BASE, BASE16, Contrast, Record, Results, distinct_on_common_unsolved, of, solved
+from experiments.paper.plan import CONFIRM, HARD, SAMPLING_LONG
 from experiments.paper.tables import label, table
 from experiments.smollm2 import record as smollm2
 from outcome_rl.tools.verdicts import Estimate, estimate, per_unit
@@ -77,6 +77,20 @@ def claims_table(levels: Levels) -> str:
     return table(heading, lines)
 
 
+def sampling_table() -> str:
+    """Return the rows about RL as sampling in the study of its own, one family, in Markdown."""
+    study = results(SAMPLING_LONG.name)
+    rows = judge_rows(
+        lambda row: per_unit(differences_by_unit(study, row)) if row.claim.right == BASE16 else [],
+    )
+    lines = [
+        [row["statement"], row["measure"], interval(row["differences"]), row["word"]]
+        for row in rows
+        if row["differences"]
+    ]
+    return table(["claim", "measure", "GRPO - base policy [95 % interval], n = 16; ten rule tables", "verdict"], lines)
+
+
 def decided_table(split: str) -> str:
     """Return the rows of the toy language model that are decided on a split, in Markdown."""
     lines = []
@@ -84,9 +98,9 @@ def decided_table(split: str) -> str:
         if row["split"] == split and row["differences"] and row["word"] != UNDECIDED:
             found = estimate(row["differences"])
             sides = (
-                f"{_side(row['left'])} - {_side(row['right'])}"
+                f"{label(row['left'])} - {label(row['right'])}"
                 if row["right"] != claims.NOTHING
-                else _side(row["left"])
+                else label(row["left"])
             )
             agrees = {"seen": "yes", "opposite": "no"}.get(row["word"], "less than the margin")
             lines.append([claim.claim.statement, sides, row["measure"], _text(found, 3), agrees])
@@ -277,10 +291,6 @@ def smollm2_rows() -> list[Record]:
         return [one["pass_at_k"][k] - two["pass_at_k"][k] for one, two in pairs]
 
     return judge_rows(differences)
-
-
-def _side(method: str) -> str:
-    return {"base@16": "base policy, n = 16"}.get(method) or label(method)
 
 
 def _cell(finding: Finding | None) -> str:

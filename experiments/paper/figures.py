@@ -8,13 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image  # matplotlib needs it too
 
-from experiments.paper.measures import BASE, Results, evaluations
+from experiments.paper.measures import BASE, BASE16, Results, evaluations
 from experiments.paper.plan import ABLATIONS, ESTIMATORS, GENTLE, SUMS, Cell
 from experiments.paper.runs import TEST
 from experiments.paper.tables import label
 
 COLOURS = {
     BASE: "#8c8c8c",
+    BASE16: "#8c8c8c",
     "none": "#d1495b",
     "ucb": "#e9a03b",
     "ucb_mean": "#7b5ea7",
@@ -55,16 +56,18 @@ def sampling_figure(results: Results, cell: Cell) -> Figure:
     """Draw the fraction solved and the distinct answers over the samples per question."""
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
     solved, distinct = figure.subplots(1, 2)
-    steps = results.runs(cell, BASE)[0]["steps"]
-    n, samples = results.records["plan"]["n"], [results.records["plan"]["n"] * (i + 1) for i in range(len(steps))]
-    for method in (BASE, "none"):
+    plan = results.records["plan"]
+    base, grpo, n = (BASE, "none", plan["n"]) if "none" in plan["methods"] else (BASE16, "none@16", 16)
+    steps = results.runs(cell, base)[0]["steps"]
+    samples = [n * (i + 1) for i in range(len(steps))]
+    for method in (base, grpo):
         for axes, curve, style in (
             (solved, "solved", "-"),
             (distinct, "distinct", "-"),
             (distinct, "distinct_unsolved", "--"),
         ):
             rows = [
-                run[curve] if method == BASE else [run["curves"][curve][step - 1] for step in steps]
+                run[curve] if method == base else [run["curves"][curve][step - 1] for step in steps]
                 for run in results.runs(cell, method)
             ]
             name = label(method) + (", unsolved" if style == "--" else "")

@@ -22,8 +22,10 @@ from itertools import product
 from typing import NamedTuple
 
 from experiments import claims
+from experiments.judged import interval
 from experiments.paper.measures import BASE, Measure, Record, Results, final
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS, Plan
+from experiments.paper.tables import label, table
 from outcome_rl.tools.verdicts import Case, Verdict, judge, t_quantile
 
 WAYS = ("", "-kl", "-slow")
@@ -96,3 +98,18 @@ def judged(results: Results, rows: Sequence[Row]) -> list[Verdict]:
     """Judge rows together; the direction of each is that of its prediction."""
     margins = {name: claims.MEASURES[name.removesuffix(" hard")].margin for name in MEASURES}
     return judge([Case(differences(results, row), 1 if row.effect > 0 else -1, margins[row.measure]) for row in rows])
+
+
+def verdict_table(results: Results, rows: Sequence[Row]) -> str:
+    """Return predicted and measured differences, with intervals and verdicts, in Markdown."""
+    lines = [
+        [
+            f"{label(row.left)} - {label(row.right)}",
+            f"{row.measure}, {row.split}",
+            f"{row.effect:+.3f}",
+            interval(differences(results, row)),
+            verdict.word,
+        ]
+        for row, verdict in zip(rows, judged(results, rows), strict=True)
+    ]
+    return table(["difference", "measure, questions", "predicted", "measured [95 % interval]", "verdict"], lines)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from experiments.paper.measures import (
     BASE,
+    BASE16,
     Estimate,
     Measure,
     Results,
@@ -43,7 +44,7 @@ LAST_QUARTER: dict[str, Measure] = {
 
 
 def label(method: str) -> str:
-    return "base policy" if method == BASE else ALL[method].label
+    return {BASE: "base policy", BASE16: "base policy, n = 16"}.get(method) or ALL[method].label
 
 
 def overview_table(results: Results, split: str) -> str:

@@ -56,6 +56,14 @@ def test_every_claim_has_a_line() -> None:
     assert "nan" not in "".join(lines)
 
 
+def test_sampling_has_its_two_rows() -> None:
+    lines = levels.sampling_table().splitlines()
+    assert [line.split(" | ")[1] for line in lines[2:]] == ["solved early", "solved"]
+    study = levels.results("sampling")
+    assert len(study.cells) == 10
+    assert all(len(study.runs(cell, "none@16")) == len(study.runs(cell, "base@16")) == 1 for cell in study.cells)
+
+
 def test_figures_are_images(tmp_path: Path) -> None:
     levels.draw(LEVELS, tmp_path / "agreement.png")
     hard = levels.results("hard")

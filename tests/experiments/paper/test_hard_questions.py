@@ -38,6 +38,9 @@ def test_rows_are_judged_on_their_split() -> None:
     found = Results(records(plan=replace(FORGETTING, test_freq=48)))
     verdicts = hard_questions.judged(found, hard_questions.ROWS[FORGETTING.name])
     assert [verdict.units for verdict in verdicts] == [10] * 18
+    lines = hard_questions.verdict_table(found, hard_questions.ROWS[FORGETTING.name]).splitlines()
+    assert len(lines) == 2 + 18
+    assert lines[2].startswith("| Batch - GRPO | solved hard, hard | +0.120 | ")
     run = found.runs(Cell(130, "strong", "mixed"), "batch")[0]
     assert hard_questions.solved_hard(run) == sum(run["questions_solved"][: QUESTIONS // 2]) / (QUESTIONS // 2)
 
