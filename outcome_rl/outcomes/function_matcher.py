@@ -92,9 +92,13 @@ class FunctionMatcher(Kind):
     ) -> None:
         self._function = wrapped(function)
         super().__init__(self._function.rule, _Question)
-        self._is_correct = load_function(is_correct) if isinstance(is_correct, str) else is_correct
-        if self._is_correct is not None:
-            check_callable("is_correct", self._is_correct, "(value, example)")
+        arguments = "(value, example)"
+        if isinstance(is_correct, str):
+            self._is_correct: Callable[[Any, Row], bool] | None = load_function(is_correct, arguments)
+        else:
+            self._is_correct = is_correct
+            if is_correct is not None:
+                check_callable("is_correct", is_correct, arguments)
         self._ever_worked = False
 
     def classify(

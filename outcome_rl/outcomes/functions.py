@@ -14,6 +14,7 @@ import json
 import math
 import os
 import sys
+import traceback
 from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -142,7 +143,7 @@ def wrapped(function: "str | Callable[..., Any]") -> OutcomeFunction:
     Raises:
         TypeError, ValueError: as `load_function` and `OutcomeFunction`.
     """
-    found = load_function(function) if isinstance(function, str) else function
+    found = load_function(function, "(response, example)") if isinstance(function, str) else function
     if not isinstance(found, OutcomeFunction):
         found = OutcomeFunction(found)
     if not found.name and isinstance(function, str):
@@ -176,13 +177,15 @@ def check_callable(setting: str, function: Any, arguments: str) -> None:
         pass
 
 
-def load_function(name: str) -> Callable[..., Any]:
+def load_function(name: str, arguments: str = "") -> Callable[..., Any]:
     """Import a function that is named as "module:function" or "path.py:function".
+
+    If `arguments` are given, such as "(response, example)", the function must take as many.
 
     A module that is not installed may be in the current folder, which is then put on the path and stays there.
 
     Raises:
-        ValueError: the name has another form, or there is no such file, module or function.
+        ValueError: the name has another form, there is no such file, module or function, or importing it raises.
     """
     module, _, attribute = name.rpartition(":")
     if not (module and attribute):
@@ -192,14 +195,26 @@ def load_function(name: str) -> Callable[..., Any]:
         raise ValueError(f"{name}: there is no file {module}; give its path from the current folder")
     try:
         found: Any = _import(module, os.getcwd()) if file is None else _import(file.stem, str(file.parent))
-        if file is not None and Path(found.__file__ or "").resolve() != file:
-            raise ValueError(f"{name}: Python finds another module named {file.stem!r}; rename the file")
+    except ImportError as error:
+        raise ValueError(f"{name}: {error}; put the module on PYTHONPATH or into the current folder") from error
+    except (Exception, SystemExit) as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"  # it names its own
+        raise ValueError(f"{name}: importing it raised {describe(error)}{place}; correct the module") from error
+    if file is not None and Path(found.__file__ or "").resolve() != file:
+        raise ValueError(f"{name}: Python finds another module named {file.stem!r}; rename the file")
+    try:
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name}: {error}; put the module on PYTHONPATH or into the current folder") from error
+    except AttributeError as error:
+        raise ValueError(f"{name}: {error}; name one that it has") from error
     if not callable(found):
         raise ValueError(f"{name} must be a function; got {type(found).__name__}")
+    if arguments and not isinstance(found, OutcomeFunction):
+        try:
+            check_callable(name, found, arguments)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
     return found  # type: ignore[no-any-return]
 
 

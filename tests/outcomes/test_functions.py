@@ -197,6 +197,30 @@ def test_functions_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         load_function(f"{tmp_path}/my_filed_outcomes.py:two")
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("raise RuntimeError('boom')", r"importing it raised RuntimeError: boom \(.*faulty\.py, line 1\); correct"),
+        ("import sys\nsys.exit(3)", r"importing it raised SystemExit: 3 \(.*faulty\.py, line 2\)"),
+        ("def f(:", r"importing it raised SyntaxError: .*\(faulty\.py, line 1\)"),
+        ("import no_such_module", "No module named 'no_such_module'; put the module on PYTHONPATH"),
+        ("def f(response): return 1", r"must be a function \(response, example\).*too many positional"),
+        ("async def f(response, example): return 1", "returns its result; got the coroutine"),
+        ("f = 3", "must be a function; got int"),
+    ],
+    ids=["raises", "exits", "syntax", "missing", "one argument", "coroutine", "number"],
+)
+def test_faulty_modules_are_one_sentence(source: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text(source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        patch.delitem(sys.modules, "faulty", raising=False)
+        for load in (wrapped, lambda name: load_function(name, "(response, example)")):
+            sys.modules.pop("faulty", None)
+            with pytest.raises(ValueError, match=message):
+                load(f"{tmp_path / 'faulty.py'}:f")
+
+
 @pytest.mark.parametrize("name", ["length", "outcome_functions:", "no_such_module:f", "json:no_such", "json:__name__"])
 def test_names_without_a_function_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):

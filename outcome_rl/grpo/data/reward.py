@@ -19,11 +19,11 @@ class RewardFunction:
         """Import the function that `reward.function` names.
 
         Raises:
-            ValueError: there is no such function.
+            ValueError: there is no such function, or it does not take two arguments.
         """
         self._name = name
         try:
-            self._call: Callable[[str, Mapping[str, Any]], Any] = load_function(name)
+            self._call: Callable[[str, Mapping[str, Any]], Any] = load_function(name, "(response, example)")
         except ValueError as error:
             raise ValueError(f"reward.function: {error}") from error
 
