@@ -12,8 +12,9 @@ from typing import Any
 from bench import decoding, loss_page, math_verify_suite, outcomes, step, vllm_step
 from experiments import levels
 from experiments.bandits import sweeps
-from experiments.paper import decided, frontier, grid, methods
+from experiments.paper import decided, frontier, grid, hard_questions, methods
 from experiments.paper.measures import Results, solved
+from experiments.paper.plan import HARD_ESTIMATORS
 from experiments.smollm2 import record as smollm2
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +31,7 @@ def main() -> None:
         print(f"wrote {path.relative_to(ROOT)}")
     for name, record in loss_page.read_records(RESULTS).items():
         loss_page.plot(record, ROOT / "docs" / f"{name}.png")
-    decided.draw(levels.results("hard"), grid.results(), ROOT / "docs" / "exploration.png")
+    decided.draw(levels.results(HARD_ESTIMATORS.name), grid.results(), ROOT / "docs" / "exploration.png")
     levels.draw(levels.read_levels(), ROOT / "docs" / "agreement.png")
     if (found := grid.results()).cells:
         grid.draw(read(grid.PREDICTIONS), found, ROOT / "docs" / "predictions.png")
@@ -60,6 +61,9 @@ def pages() -> dict[Path, str]:
             "decided-hard": levels.decided_table("hard"),
             "unsolved": levels.unsolved_table(),
             "sampling": levels.sampling_table(),
+            "hard-estimators": hard_questions.verdict_table(
+                levels.results(HARD_ESTIMATORS.name), hard_questions.ROWS[HARD_ESTIMATORS.name]
+            ),
             "grid": grid.grid_table(read(grid.PREDICTIONS), grid.results()),
         },
         "docs/methods.md": {
@@ -87,15 +91,15 @@ def pages() -> dict[Path, str]:
 
 def measured_rows() -> str:
     """Return the table of the README: the main measurements, each next to the library that it is compared with."""
-    hard = levels.results("hard")
-    shares = {name: f"{fmean(decided.values(hard, name, solved)):.0%}" for name in ("base", "none", "ucb_con", "batch")}
+    hard, names = levels.results(HARD_ESTIMATORS.name), ("base", "none", "batch", "maxrl+batch")
+    shares = {name: f"{fmean(decided.values(hard, name, solved)):.0%}" for name in names}
     medium = grid.results()
     tests = {
         name: ", ".join(
             f"{k} {fmean(grid.measured(grid.Row(name, grid.GRPO, f'final {k}'), medium)):+.3f}"
             for k in ("pass@1", "pass@32")
         )
-        for name in ("maxrl", "pkpo")
+        for name in ("maxrl", "maxrl+batch", "pkpo")
     }
     section = read(RESULTS / "loss-cpu.json")["figures"]["sections"]["small, float32"]
     floor_ms = section["floors"]["forward_backward"]["median_ms"]
@@ -113,11 +117,12 @@ def measured_rows() -> str:
     return f"""\
 | | outcome_rl | compared with | measured on |
 |---|---|---|---|
-| solved in training: questions with base pass@512 = 0 | UCB-Con {shares["ucb_con"]}, Batch {shares["batch"]} \
+| solved in training: questions with base pass@512 = 0 \
+| MaxRL + Batch {shares["maxrl+batch"]}, Batch {shares["batch"]} \
 | GRPO {shares["none"]}, as many base samples {shares["base"]} \
-| toy language model of 0.5M parameters, ten rule tables |
+| toy language model of 0.5M parameters, sixteen rule tables |
 | on test questions, after medium ones | MaxRL {tests["maxrl"]}; PKPO {tests["pkpo"]} | GRPO \
-| the same, sixteen rule tables |
+| the same |
 | policy loss, forward and backward | {ours:.2f} x its matrix products, {ours_mib:.0f} MiB \
 | TRL's log-probabilities {theirs:.2f} x, {theirs_mib:.0f} MiB | two CPU cores, float32 |
 | a GRPO step of SmolLM2-135M | {seconds["outcome_rl"]} | TRL {seconds["TRL"]} | one CPU thread, bfloat16 |

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.paper import grid
-from experiments.paper.figures import COLOURS, save_small
+from experiments.paper.figures import save_small
 from experiments.paper.measures import BASE, Measure, Results, solved
 from experiments.paper.plan import METHODS
 from experiments.paper.tables import label
@@ -33,10 +33,11 @@ OFFSETS = {
 
 
 def draw(hard: Results, medium: Results, path: Path) -> None:
-    """Draw the studies `hard` and `grid`."""
+    """Draw the studies `hard-estimators` and `grid`."""
     figure = Figure(figsize=(10.5, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(4, 6))
-    _panel(left, hard, (BASE, "none", "ucb_con", "batch"), solved, "Hard questions solved in training")
+    methods = (BASE, "none", "maxrl", "pkpo", "batch", "maxrl+batch")
+    _panel(left, hard, methods, solved, "Hard questions solved in training")
     _changes(right, medium)
     save_small(figure, path, dpi=110)
 
@@ -51,16 +52,22 @@ def _panel(axes: Axes, results: Results, methods: Sequence[str], measure: Measur
     for place, method in enumerate(methods):
         found = values(results, method, measure)
         spread = [place + 0.22 * (i / (len(found) - 1) - 0.5) for i in range(len(found))]
-        axes.scatter(spread, found, s=12, color=COLOURS[method], alpha=0.45, linewidth=0)
+        colour = "#8c8c8c" if method in (BASE, "none") else _colour(method)
+        axes.scatter(spread, found, s=12, color=colour, alpha=0.45, linewidth=0)
         mean, *_ = estimate(found)
-        axes.hlines(mean, place - 0.3, place + 0.3, color=COLOURS[method], lw=2.2)
-        names.append(f"{label(method)}\n{mean:.3f}".replace("base policy", "base"))
+        axes.hlines(mean, place - 0.3, place + 0.3, color=colour, lw=2.2)
+        name = label(method).replace("base policy", "base").replace(", k = 4", "").replace(" + ", " +\n")
+        names.append(f"{name}\n{mean:.2f}")
     axes.set_xticks(range(len(methods)), names)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_xlim(-0.5, len(methods) - 0.5)
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(axis="y", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _colour(method: str) -> str:
+    return BOTH if "+" in method else BONUS if method.partition("-c-")[0] in METHODS else ESTIMATOR
 
 
 def _changes(axes: Axes, results: Results) -> None:
@@ -71,7 +78,7 @@ def _changes(axes: Axes, results: Results) -> None:
             estimate(grid.measured(grid.Row(method, grid.GRPO, name), results))
             for name in ("final pass@1", "final pass@32")
         )
-        colour = BOTH if "+" in method else BONUS if method.partition("-c-")[0] in METHODS else ESTIMATOR
+        colour = _colour(method)
         xerr, yerr = ([[at.mean - at.low], [at.high - at.mean]] for at in (x, y))
         axes.errorbar([x.mean], [y.mean], yerr, xerr, fmt="o", ms=4, lw=0.8, color=colour)
         offset = OFFSETS.get(method, (7, 4))

@@ -66,11 +66,11 @@ def test_sampling_has_its_two_rows() -> None:
 
 def test_figures_are_images(tmp_path: Path) -> None:
     levels.draw(LEVELS, tmp_path / "agreement.png")
-    hard = levels.results("hard")
+    hard = levels.results("hard-estimators")
     decided.draw(hard, grid.results(), tmp_path / "decided.png")
     for name in ("agreement", "decided"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    records = json.loads((levels.PAPER / "hard" / "records.json").read_text())
+    records = json.loads((levels.PAPER / "hard-estimators" / "records.json").read_text())
     assert decided.values(hard, "none", solved) == [
         solved(run) for cell in Results(records).cells for run in hard.runs(cell, "none")
     ]
