@@ -248,7 +248,7 @@ def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> Non
     config = OmegaConf.create(printed.stdout[printed.stdout.index("model_engine:") :])
     validate_config(config, use_reference_policy=True, use_critic=False)
     prepare(config)
-    assert read_settings(config) == (ExplorationConfig(coef=0.2), "")
+    assert read_settings(config) == (ExplorationConfig(bonus="batch", coef=0.2), "")
 
 
 def test_the_recipe_for_several_machines_is_a_configuration_that_verl_and_the_plugin_accept() -> None:
