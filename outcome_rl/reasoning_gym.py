@@ -29,7 +29,7 @@ from outcome_rl.outcomes.isolated import isolated
 _PROBES = ("?", "1 + 1", "x**2", "[1, 2]", "[[1, 2], [3, 4]]", "(1, 2)", "{1: 2}", "'a'")
 _FORBIDDEN = ("compile", "exec", "subprocess.Popen", "socket.connect", "ctypes.dlopen", "shutil.", "os.", "pickle.")
 _READS = ("os.listdir", "os.scandir", "os.walk", "os.fwalk")
-_guard = {"installed": False, "active": False, "tripped": ""}
+_guard: dict[str, list[str] | None] = {}  # "events": refused ones while an answer is scored, else None
 
 
 def rows(source: str) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def rows(source: str) -> list[dict[str, Any]]:
         for index, entry in enumerate(dataset)
     ]
     if made and name not in OWN:
-        _check_scorer(made[0])
+        _check_scorer(dataset, made[0])
     return made
 
 
@@ -83,9 +83,11 @@ def scored_outcome(response: str, example: Mapping[str, Any]) -> Outcome | None:
     text = response[start:end]
     if not text.strip():
         return None
-    own = OWN.get(_read(example["task"])[0])
+    name, settings = _read(example["task"])
+    own = OWN.get(name)
     if own is None:
-        correct, form = _score(text, example) >= 1, _tidy(text)
+        dataset = reasoning_gym.create_dataset(name, size=1, **settings)
+        correct, form = _score(dataset, text, example) >= 1, _tidy(text)
     else:
         correct, form = own(text, ast.literal_eval(example["metadata"]))
     return Outcome((correct, form), start, end)
@@ -129,9 +131,7 @@ def _tidy(text: str) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _score(text: str, example: Mapping[str, Any]) -> float:
-    name, settings = _read(example["task"])
-    dataset = reasoning_gym.create_dataset(name, size=1, **settings)
+def _score(dataset: Any, text: str, example: Mapping[str, Any]) -> float:
     entry = {
         "question": example["problem"],
         "answer": example["answer"] or None,
@@ -140,51 +140,57 @@ def _score(text: str, example: Mapping[str, Any]) -> float:
     if entry["answer"]:
         dataset.score_answer(entry["answer"], entry)  # imports what the scorer needs
     with _no_code():
-        score = dataset.score_answer(_tidy(text), entry)
-    if _guard["tripped"]:
-        raise RuntimeError(f"the scorer of {name} tried {_guard['tripped']} on an answer")
-    return float(score)
+        return float(dataset.score_answer(_tidy(text), entry))
 
 
-def _check_scorer(row: Mapping[str, Any]) -> None:
-    name = _read(row["task"])[0]
+def _check_scorer(dataset: Any, row: Mapping[str, Any]) -> None:
     for probe in _PROBES:
         try:
-            score = _score(probe, row)
+            score = _score(dataset, probe, row)
+            fault = f"calls {probe!r} correct where the answer is {row['answer'][:60]!r}" if score >= 1 else ""
+        except _CodeTried as error:
+            fault = f"evaluates answers as code ({error.event})"
         except Exception:  # noqa: BLE001 - scorers raise anything
-            score = 0.0
-        if _guard["tripped"]:
-            fault = f"evaluates answers as code ({_guard['tripped']})"
-        elif score >= 1:
-            fault = f"calls {probe!r} correct where the answer is {row['answer'][:60]!r}"
-        else:
             continue
-        raise ValueError(
-            f"reasoning_gym:{name}: its scorer {fault}. Choose another task, or write its rows to a file and pass "
-            "functions of your own"
-        )
+        if fault:
+            raise ValueError(
+                f"reasoning_gym:{_read(row['task'])[0]}: its scorer {fault}. Choose another task, or write its rows to "
+                "a file and pass functions of your own"
+            )
+
+
+class _CodeTried(RuntimeError):
+    """A scorer tried on an answer what could run or change something."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__(f"{event} is not allowed while an answer is scored")
+        self.event = event
 
 
 @contextmanager
 def _no_code() -> Iterator[None]:
-    """Make every event that could run or change something raise, and note the first one."""
-    if not _guard["installed"]:
+    """Refuse every event that could run or change something; raise `_CodeTried` also where the scorer swallows that."""
+    if not _guard:
+        _guard["events"] = None
         sys.addaudithook(_watch)  # it cannot be removed
-        _guard["installed"] = True
-    _guard.update(active=True, tripped="")
+    events: list[str] = []
+    _guard["events"] = events
     try:
         yield
     finally:
-        _guard["active"] = False
+        _guard["events"] = None
+        if events:
+            raise _CodeTried(events[0])
 
 
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _guard["active"]:
+    events = _guard["events"]
+    if events is None:
         return
     writes = event == "open" and (any(flag in (arguments[1] or "") for flag in "wax+") or arguments[2] & 0o3)
     if writes or (event.startswith(_FORBIDDEN) and event not in _READS):
-        _guard["tripped"] = _guard["tripped"] or event
-        raise RuntimeError(f"{event} is not allowed while an answer is scored")
+        events.append(event)
+        raise _CodeTried(event)
 
 
 def _plain(value: Any) -> Any:
