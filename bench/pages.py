@@ -31,19 +31,21 @@ def main() -> None:
         print(f"wrote {path.relative_to(ROOT)}")
     for name, record in loss_page.read_records(RESULTS).items():
         loss_page.plot(record, ROOT / "docs" / f"{name}.png")
-    decided.draw(levels.results(HARD_ESTIMATORS.name), grid.results(), ROOT / "docs" / "exploration.png")
+    medium = grid.results()
+    decided.draw(levels.results(HARD_ESTIMATORS.name), medium, ROOT / "docs" / "exploration.png")
     levels.draw(levels.read_levels(), ROOT / "docs" / "agreement.png")
-    if (found := grid.results()).cells:
-        grid.draw(read(grid.PREDICTIONS), found, ROOT / "docs" / "predictions.png")
+    if medium.cells:
+        grid.draw(read(grid.PREDICTIONS), medium, ROOT / "docs" / "predictions.png")
     smollm2.draw(read(SMOLLM2)["figures"], ROOT / "docs" / "smollm2.png")
 
 
 def pages() -> dict[Path, str]:
     """Return the text of every page with its tables brought up to date."""
+    predictions, medium = read(grid.PREDICTIONS), grid.results()
     short, long = loss_page.blocks(loss_page.read_records(RESULTS))
     tables = {
         "docs/losses.md": {"loss": short},
-        "README.md": {"measured": measured_rows()},
+        "README.md": {"measured": measured_rows(medium)},
         "docs/results.md": {
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
@@ -64,10 +66,10 @@ def pages() -> dict[Path, str]:
             "hard-estimators": hard_questions.verdict_table(
                 levels.results(HARD_ESTIMATORS.name), hard_questions.ROWS[HARD_ESTIMATORS.name]
             ),
-            "grid": grid.grid_table(read(grid.PREDICTIONS), grid.results()),
+            "grid": grid.grid_table(predictions, medium),
         },
         "docs/methods.md": {
-            "grid-methods": grid.methods_table(read(grid.PREDICTIONS), grid.results()),
+            "grid-methods": grid.methods_table(predictions, medium),
             "methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json")),
         },
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
@@ -89,17 +91,20 @@ def pages() -> dict[Path, str]:
     return found
 
 
-def measured_rows() -> str:
-    """Return the table of the README: the main measurements, each next to the library that it is compared with."""
+def measured_rows(medium: Results) -> str:
+    """Return the table of the README: the main measurements, each next to the library that it is compared with.
+
+    Args:
+        medium: the study `grid`.
+    """
     hard, names = levels.results(HARD_ESTIMATORS.name), ("base", "none", "batch", "maxrl+batch")
     shares = {name: f"{fmean(decided.values(hard, name, solved)):.0%}" for name in names}
-    medium = grid.results()
     tests = {
         name: ", ".join(
             f"{k} {fmean(grid.measured(grid.Row(name, grid.GRPO, f'final {k}'), medium)):+.3f}"
             for k in ("pass@1", "pass@32")
         )
-        for name in ("maxrl", "maxrl+batch", "pkpo")
+        for name in ("maxrl", "pkpo")
     }
     section = read(RESULTS / "loss-cpu.json")["figures"]["sections"]["small, float32"]
     floor_ms = section["floors"]["forward_backward"]["median_ms"]

@@ -80,9 +80,7 @@ def claims_table(levels: Levels) -> str:
 def sampling_table() -> str:
     """Return the rows about RL as sampling in the study of its own, one family, in Markdown."""
     study = results(SAMPLING_LONG.name)
-    rows = judge_rows(
-        lambda row: per_unit(differences_by_unit(study, row)) if row.claim.right == BASE16 else [],
-    )
+    rows = judge_rows(lambda row: per_unit(differences_by_unit(study, row)) if row.claim.right == BASE16 else [])
     lines = [
         [row["statement"], row["measure"], interval(row["differences"]), row["word"]]
         for row in rows

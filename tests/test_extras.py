@@ -75,9 +75,9 @@ def test_every_extra_that_is_named_exists_and_has_the_modules() -> None:
     packages = {
         "yaml": "pyyaml",
         "flash_attn": "flash-attn",
-        "accelerate": "trl",
+        "accelerate": "trl",  # trl needs accelerate
         "reasoning_gym": "reasoning-gym",
-    }  # trl needs accelerate
+    }
     for extra, modules in MODULES.items():
         listed = {Requirement(requirement).name for requirement in project[extra]}
         assert {packages.get(module, module) for module in modules} == listed

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.paper import grid
-from experiments.paper.figures import save_small
+from experiments.paper.figures import COLOURS, save_small
 from experiments.paper.measures import BASE, Measure, Results, solved
 from experiments.paper.plan import METHODS
 from experiments.paper.tables import label
@@ -52,7 +52,7 @@ def _panel(axes: Axes, results: Results, methods: Sequence[str], measure: Measur
     for place, method in enumerate(methods):
         found = values(results, method, measure)
         spread = [place + 0.22 * (i / (len(found) - 1) - 0.5) for i in range(len(found))]
-        colour = "#8c8c8c" if method in (BASE, "none") else _colour(method)
+        colour = COLOURS[BASE] if method in (BASE, "none") else _colour(method)
         axes.scatter(spread, found, s=12, color=colour, alpha=0.45, linewidth=0)
         mean, *_ = estimate(found)
         axes.hlines(mean, place - 0.3, place + 0.3, color=colour, lw=2.2)

@@ -302,12 +302,13 @@ def methods_table(predictions: Mapping[str, Any], found: Results) -> str:
         for row, verdict in zip(ROWS, verdicts_of(predictions, found) or (), strict=False)
         if verdict.word in DECIDED
     }
-    cells = {
-        row: f"**{interval(measured(row, found))}**" if row in decided else interval(measured(row, found))
-        for row in ROWS
-    }
+
+    def cell(row: Row) -> str:
+        text = interval(measured(row, found))
+        return f"**{text}**" if row in decided else text
+
     names = dict.fromkeys(row.left for row in ROWS)
-    lines = [[label(name), *(cells[Row(name, GRPO, measure)] for measure in MEASURED)] for name in names]
+    lines = [[label(name), *(cell(Row(name, GRPO, measure)) for measure in MEASURED)] for name in names]
     return table(["against GRPO", *MEASURED], lines)
 
 
