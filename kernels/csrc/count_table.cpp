@@ -45,7 +45,7 @@ CountTable::CountTable(int log2_slots) : shift_(64 - log2_slots) {
     const size_t bytes = slot_count() * sizeof(CountSlot) + kCacheLine;
     memory_ = std::calloc(1, bytes);
     if (memory_ == nullptr) return;
-    advise_huge_pages(memory_, bytes);
+    advise_huge_pages(memory_, static_cast<int64_t>(bytes));
     const auto address = reinterpret_cast<uintptr_t>(memory_);
     slots_ = reinterpret_cast<CountSlot*>((address + kCacheLine - 1) / kCacheLine * kCacheLine);
 }

@@ -128,7 +128,7 @@ OUTCOME_RL_EXPORT void segment_sums(
     by_type(bfloat16, [=](auto value) {
         const auto* from = static_cast<const decltype(value)*>(table);
         auto* to = static_cast<decltype(value)*>(sums);
-        advise_huge_pages(to, static_cast<size_t>(segments * width) * sizeof(value));
+        advise_huge_pages(to, segments * width * static_cast<int64_t>(sizeof(value)));
         over_rows(offsets[segments] - offsets[0] + segments, width, threads, [=](int64_t begin, int64_t end) {
             const int64_t last = first_segment(end);
             for (int64_t s = first_segment(begin); s < last; ++s) {

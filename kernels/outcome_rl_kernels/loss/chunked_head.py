@@ -17,6 +17,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from outcome_rl_kernels.backends import in_huge_pages
 from outcome_rl_kernels.dtypes import bfloat16_products
 from outcome_rl_kernels.loss.types import Head, Wants
 
@@ -94,7 +95,7 @@ class LogitChunks:
         weight = self._head.weight
         vocabulary = weight.shape[0]
         stride = vocabulary if weight.device.type == "cpu" else -(-vocabulary // _STRIDE) * _STRIDE
-        return weight.new_empty(self._room, stride, dtype=dtype)[:, :vocabulary]
+        return in_huge_pages(weight.new_empty(self._room, stride, dtype=dtype))[:, :vocabulary]
 
 
 class HeadGradients:
@@ -115,7 +116,7 @@ class HeadGradients:
         if wants.weight:
             new = weight.new_empty if num_chunks else weight.new_zeros  # without a chunk nothing is ever written to it
             dtype = weight.dtype if num_chunks <= _OWN_DTYPE_CHUNKS else torch.float32
-            self._weight_grad = new(weight.shape, dtype=dtype)
+            self._weight_grad = in_huge_pages(new(weight.shape, dtype=dtype))
         self._bias_grad = None if bias is None or not wants.bias else torch.zeros_like(bias, dtype=torch.float32)
 
     def add(self, rows: slice, grad_CV: Tensor) -> None:
@@ -185,9 +186,11 @@ def _logits(hidden_CH: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tens
     """out = hidden @ weight.T + bias, rounded to the dtype of `out` once."""
     if _widens(weight):
         wide_CH = hidden_CH.float()
+        room = wide_CH.new_empty(len(wide_CH) * _CPU_PART_ROWS)
         for part, wide_weight in _wide_parts(weight):
-            product = torch.mm(wide_CH, wide_weight.t())
-            out[:, part] = product if bias is None else product + bias[part]
+            product = room[: len(wide_CH) * len(wide_weight)].view(len(wide_CH), -1)
+            torch.mm(wide_CH, wide_weight.t(), out=product)  # without `out`, torch.autocast would round the operands
+            out[:, part] = product if bias is None else product.add_(bias[part])
         return
     if out.dtype != weight.dtype and weight.device.type == "cpu":
         hidden_CH, weight = hidden_CH.to(out.dtype), weight.to(out.dtype)
@@ -219,10 +222,12 @@ def _widens(operand: Tensor) -> bool:
 
 
 def _wide_parts(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield ranges of rows of the weight, with the rows in float32."""
+    """Yield ranges of rows of the weight, with the rows in float32; every part overwrites the last one."""
+    room = weight.new_empty(_CPU_PART_ROWS, weight.shape[1], dtype=torch.float32)
     for start in range(0, len(weight), _CPU_PART_ROWS):
         part = slice(start, start + _CPU_PART_ROWS)
-        yield part, weight[part].float()
+        rows = weight[part]
+        yield part, room[: len(rows)].copy_(rows)
 
 
 def _accumulate(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:

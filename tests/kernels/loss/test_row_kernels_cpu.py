@@ -2,6 +2,8 @@
 
 import math
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +12,7 @@ import torch
 from loss_cases import misaligned, needs_native
 from torch import Tensor
 
+from outcome_rl_kernels.backends import native_library
 from outcome_rl_kernels.loss.row_kernels_cpu import row_gradients, row_statistics
 from outcome_rl_kernels.loss.types import LogitRows, select
 
@@ -131,6 +134,7 @@ NO_THREADS = """
 import resource, threading
 import torch
 from outcome_rl_kernels.loss.types import LogitRows
+from outcome_rl_kernels.backends import native_library
 from outcome_rl_kernels.loss.row_kernels_cpu import row_statistics
 
 logits, labels = torch.arange(7 * 70_000.0).sin().view(7, 70_000), torch.zeros(7, dtype=torch.int64)
@@ -227,3 +231,23 @@ def test_impossible_tokens_may_fill_the_blocks_before_the_first_possible_one(dty
     assert entropies[[0, 2]].isfinite().all()
     assert logps[1].isnan()  # a row without a possible token
     assert entropies[1].isnan()
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump, which comes with a compiler")
+def test_every_clone_is_vectorised() -> None:
+    listing = subprocess.run(
+        ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", native_library()._name],
+        text=True,
+        check=True,
+        capture_output=True,
+    ).stdout
+    functions = {body.partition(">:\n")[0]: body for body in listing.split("\n\n")}
+    exponentials = {
+        name: body
+        for name, body in functions.items()
+        if re.search(r"(block_sums|write_gradients)<.*\[clone \.arch", name)
+    }
+    if not exponentials:
+        pytest.skip("this compiler makes no clones for levels of x86-64")
+    for name, body in exponentials.items():
+        assert len(re.findall(r"\bvf?n?m(?:ul|add)\w*ps\b", body)) >= 8, f"{name} has no products of vectors"
