@@ -1,8 +1,7 @@
-"""Advantage estimators against their papers, written here a second time from sets and loops, and their properties."""
+"""Properties of advantage estimators; `test_estimators_in_numpy.py` has their formulas."""
 
 import math
-from collections import Counter
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,12 +14,10 @@ from outcome_rl_kernels.advantages import estimators
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, parse_adv_estimator
 
 F64 = torch.float64
-EPS = 1e-6
 ALL = ["grpo", "dr_grpo", "rloo", "maxrl", "pass_at_k(k=2)", "pkpo(k=2)", "unlikeliness", "majority", "edas"]
 
 # Answers, of which 1 is correct and 0 is none; rewards of correct ones; log-probabilities.
 sample = st.tuples(st.integers(0, 4), st.floats(0.01, 1.0), st.floats(-9, 0, width=16))
-groups_of = st.integers(2, 7).flatmap(lambda n: st.lists(sample, min_size=n, max_size=n))
 
 
 def estimate(estimator: str, rewards: list[float], answers: list[int] | None = None, **more: Any) -> list[float]:
@@ -37,12 +34,6 @@ def estimate(estimator: str, rewards: list[float], answers: list[int] | None = N
     )
     found: list[float] = result.advantages[0].tolist()
     return found
-
-
-def standardised(rewards: list[float]) -> list[float]:
-    mean = sum(rewards) / len(rewards)
-    std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1))
-    return [0.0 if max(rewards) == min(rewards) else (r - mean) / (std + EPS) for r in rewards]
 
 
 @pytest.mark.parametrize(
@@ -69,48 +60,6 @@ def test_equal_rewards_give_exact_zero(dtype: torch.dtype, eps: float, reward: f
         assert estimate(estimator, [reward / 10] * n, dtype=dtype, eps=eps) == [0.0] * n
 
 
-@settings(deadline=None, max_examples=50)
-@given(groups_of)
-def test_baselines(group: list[tuple[int, float, float]]) -> None:
-    rewards = [reward if answer == 1 else 0.0 for answer, reward, _ in group]
-    n, mean = len(rewards), sum(rewards) / len(rewards)
-    assert estimate("grpo", rewards) == pytest.approx(standardised(rewards), abs=1e-9)
-    assert estimate("dr_grpo", rewards) == pytest.approx([r - mean for r in rewards], abs=1e-12)
-    others = [sum(rewards[:i] + rewards[i + 1 :]) / (n - 1) for i in range(n)]
-    assert estimate("rloo", rewards) == pytest.approx([r - b for r, b in zip(rewards, others, strict=True)], abs=1e-12)
-    assert estimate("maxrl", rewards) == pytest.approx([(r - mean) / (mean + EPS) for r in rewards], abs=1e-12)
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.booleans(), min_size=2, max_size=8), st.data())
-def test_pass_at_k_is_the_mean_over_the_sets_that_hold_the_sample(verdicts: list[bool], data: st.DataObject) -> None:
-    """Section 2 of the paper: a set of k samples earns 1 if one of them is correct, and shares its standardised reward
-    with each of them.
-    """
-    n, k = len(verdicts), data.draw(st.integers(1, len(verdicts)))
-    sets = {chosen: float(any(verdicts[i] for i in chosen)) for chosen in combinations(range(n), k)}
-    mean = sum(sets.values()) / len(sets)
-    scale = math.sqrt(mean * (1 - mean)) + EPS
-    expected = []
-    for i in range(n):
-        holding = [reward for chosen, reward in sets.items() if i in chosen]
-        expected.append((sum(holding) / len(holding) - mean) / scale)
-    assert estimate(f"pass_at_k(k={k})", list(map(float, verdicts))) == pytest.approx(expected, abs=1e-9)
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.floats(-2, 2, width=32), min_size=2, max_size=7), st.data())
-def test_pkpo_is_its_definition_over_sets(rewards: list[float], data: st.DataObject) -> None:
-    """Equation 33 of the paper."""
-    n, k = len(rewards), data.draw(st.integers(2, len(rewards)))
-    expected = [0.0] * n
-    for chosen in combinations(range(n), k):
-        for i in chosen:
-            gain = max(rewards[j] for j in chosen) - max(rewards[j] for j in chosen if j != i)
-            expected[i] += gain / math.comb(n, k)
-    assert estimate(f"pkpo(k={k})", rewards) == pytest.approx(expected, abs=1e-12)
-
-
 @pytest.mark.parametrize(("n", "k"), [(2, 2), (5, 3), (6, 2)])
 @pytest.mark.parametrize("p", [0.1, 0.6])
 def test_pkpo_is_the_gradient_of_pass_at_k(n: int, k: int, p: float) -> None:
@@ -128,50 +77,6 @@ def test_pkpo_of_a_large_group() -> None:
     rewards = [1.0] + [0.0] * 255
     found = estimate("pkpo(k=128)", rewards, dtype=torch.float32)
     assert found == pytest.approx([0.5] + [0.0] * 255)  # the one correct sample is in half of the sets
-
-
-@settings(deadline=None, max_examples=50)
-@given(groups_of)
-def test_unlikeliness(group: list[tuple[int, float, float]]) -> None:
-    """r (1 - beta (G - rank) / G), rank 1 for the most likely sample."""
-    rewards, logps = [reward for _, reward, _ in group], [logp + i / 64 for i, (_, _, logp) in enumerate(group)]
-    n = len(group)
-    ranks = [1 + sorted(range(n), key=lambda i: (-logps[i], -i)).index(i) for i in range(n)]
-    expected = standardised([r * (1 - 0.4 * (n - rank) / n) for r, rank in zip(rewards, ranks, strict=True)])
-    assert estimate("unlikeliness(beta=0.4)", rewards, logps=logps) == pytest.approx(expected, abs=1e-6)
-
-
-@settings(deadline=None, max_examples=50)
-@given(groups_of)
-def test_majority_reads_neither_rewards_nor_verdicts(group: list[tuple[int, float, float]]) -> None:
-    answers, rewards = [answer for answer, _, _ in group], [reward for _, reward, _ in group]
-    votes = Counter(answer for answer in answers if answer != 0)
-    label = votes.most_common(1)[0][0] if votes else None
-    expected = standardised([float(answer == label) for answer in answers])
-    assert estimate("majority", rewards, answers) == pytest.approx(expected, abs=1e-9)
-
-
-@settings(deadline=None, max_examples=50)
-@given(groups_of, st.floats(0, 1), st.floats(0, 1), st.floats(1.01, 4))
-def test_edas(group: list[tuple[int, float, float]], alpha: float, beta: float, kappa: float) -> None:
-    answers = [answer for answer, _, _ in group]
-    rewards = [float(answer == 1) for answer in answers]
-    base = standardised(rewards)
-    wrong = [i for i, answer in enumerate(answers) if answer != 1]
-    shares = {key: votes / len(wrong) for key, votes in Counter(answers[i] for i in wrong).items()}
-    entropy = -sum(p * math.log(p) for p in shares.values())
-    expected = list(base)
-    for i in wrong:
-        size = sum(abs(base[j]) for j in wrong) / len(wrong)
-        if len(wrong) > 1:
-            surprisal = -math.log(shares[answers[i]])
-            shift = -beta * size if len(shares) == 1 else alpha * size * (surprisal - entropy) / math.log(len(wrong))
-            expected[i] += math.copysign(min(abs(shift), abs(base[i]) / kappa), shift)
-    found = estimate(f"edas(alpha={alpha}, beta={beta}, kappa={kappa})", rewards, answers)
-    assert found == pytest.approx(expected, abs=1e-9)
-    assert all(f * b >= 0 for f, b in zip(found, base, strict=True))  # no sign changes
-    if len(shares) > 1 and alpha * kappa <= 1:
-        assert sum(found) == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("estimator", ALL)
