@@ -41,11 +41,11 @@ def main() -> None:
 
 def pages() -> dict[Path, str]:
     """Return the text of every page with its tables brought up to date."""
-    predictions, medium = read(grid.PREDICTIONS), grid.results()
+    predictions, medium, hard = read(grid.PREDICTIONS), grid.results(), levels.results(HARD_ESTIMATORS.name)
     short, long = loss_page.blocks(loss_page.read_records(RESULTS))
     tables = {
         "docs/losses.md": {"loss": short},
-        "README.md": {"measured": measured_rows(medium)},
+        "README.md": {"measured": measured_rows(hard, medium)},
         "docs/results.md": {
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
@@ -63,12 +63,12 @@ def pages() -> dict[Path, str]:
             "decided-hard": levels.decided_table("hard"),
             "unsolved": levels.unsolved_table(),
             "sampling": levels.sampling_table(),
-            "hard-estimators": hard_questions.verdict_table(
-                levels.results(HARD_ESTIMATORS.name), hard_questions.ROWS[HARD_ESTIMATORS.name]
-            ),
+            "hard-estimators": hard_questions.verdict_table(hard, hard_questions.ROWS[HARD_ESTIMATORS.name]),
+            "forgetting": decided.forgetting_table(hard),
             "grid": grid.grid_table(predictions, medium),
         },
         "docs/methods.md": {
+            "settings": decided.settings_table(hard, medium, predictions),
             "grid-methods": grid.methods_table(predictions, medium),
             "methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json")),
         },
@@ -91,13 +91,14 @@ def pages() -> dict[Path, str]:
     return found
 
 
-def measured_rows(medium: Results) -> str:
+def measured_rows(hard: Results, medium: Results) -> str:
     """Return the table of the README: the main measurements, each next to the library that it is compared with.
 
     Args:
+        hard: the study `hard-estimators`.
         medium: the study `grid`.
     """
-    hard, names = levels.results(HARD_ESTIMATORS.name), ("base", "none", "batch", "maxrl+batch")
+    names = ("base", "none", "batch", "maxrl+batch")
     shares = {name: f"{fmean(decided.values(hard, name, solved)):.0%}" for name in names}
     tests = {
         name: ", ".join(

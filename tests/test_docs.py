@@ -171,7 +171,11 @@ def test_a_bonus_and_an_estimator_of_ones_own_run_as_the_page_shows() -> None:
     names: dict[str, Any] = {"__name__": "own_methods"}
     try:
         exec(block, names)
-        scored = names["explorer"].score(["q"] * 4, [rf"\boxed{{{answer}}}" for answer in (1, 1, 2, 3)], ["1"] * 4)
+        batch = (["q"] * 4, [rf"\boxed{{{answer}}}" for answer in (1, 1, 2, 3)], ["1"] * 4)
+        scored = names["explorer"].score(*batch)
+        plain, hard = Explorer(bonus="none"), Explorer(adv_estimator="hard_first", bonus="none")
+        for weight in (1, 1 / 2):  # by history: no sample before the batch, then two of four correct
+            assert hard.score(*batch).advantages.tolist() == (plain.score(*batch).advantages * weight).tolist()
     finally:
         ADV_ESTIMATORS.pop("rare_first", None)
         ADV_ESTIMATORS.pop("hard_first", None)
@@ -179,6 +183,33 @@ def test_a_bonus_and_an_estimator_of_ones_own_run_as_the_page_shows() -> None:
     assert scored.advantages[0] == scored.advantages[1] > 0 > scored.advantages[2] == scored.advantages[3]
     assert scored.advantages[0].item() == pytest.approx(math.sqrt(3) / 2 / math.sqrt(2), rel=1e-4)
     assert scored.bonuses.tolist() == pytest.approx([0.1 - 0.25, 0.1 - 0.25, 0.1, 0.1])
+
+
+def test_the_snippets_of_the_methods_run() -> None:
+    variations, curriculum, halving = re.findall(r"```python\n(.*?)```", (DOCS / "methods.md").read_text(), re.DOTALL)
+    before, names = dict(BONUSES), dict[str, Any]()
+    batch = (["q", "q", "r", "r"], [rf"\boxed{{{answer}}}" for answer in (1, 2, 2, 2)], ["1"] * 4)
+    try:
+        exec(variations + curriculum, names)
+        own = sorted(BONUSES.keys() - before.keys())
+        assert len(own) == 6
+        assert Explorer(bonus="+".join(own), coef=1.0).score(*batch).bonuses.isfinite().all()
+        never = Explorer(bonus="never_solved", coef=1.0)
+        found = [never.score(*batch).bonuses.tolist() for _ in range(2)]
+        assert found == [
+            [0.5] * 4,
+            [0, 0, *[pytest.approx(2**-0.5 - 0.5)] * 2],
+        ]  # "q" is solved before the second batch
+    finally:
+        BONUSES.clear()
+        BONUSES.update(before)
+    names["explorer"] = explorer = Explorer(bonus="ucb")
+    for _ in range(2):
+        explorer.score(*batch)
+    explorer.batches = 100
+    exec(halving, names)
+    assert explorer.seen("q") == [("1", 1), ("2", 1)]
+    assert explorer.seen("r") == [("2", 2)]
 
 
 def test_the_settings_of_the_paper_are_accepted() -> None:

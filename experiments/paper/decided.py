@@ -1,21 +1,22 @@
-"""Figure of the README: the studies that decide.
+"""The studies that decide: the figure of the README, and the settings that docs/methods.md recommends.
 
-Left: share of the training questions solved, on questions that the base policy failed 512 times; one dot a rule table.
-Right: what each method changes on test questions after training on medium questions, against GRPO.
+Figure, left: share of the training questions solved, on questions that the base policy failed 512 times; one dot a rule
+table. Right: what each method changes on test questions after training on medium questions, against GRPO.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.paper import grid
+from experiments.paper import grid, hard_questions
 from experiments.paper.figures import COLOURS, save_small
 from experiments.paper.measures import BASE, Measure, Results, solved
-from experiments.paper.plan import METHODS
-from experiments.paper.tables import label
+from experiments.paper.plan import ALL, HARD_ESTIMATORS, METHODS
+from experiments.paper.tables import label, table
 from outcome_rl.tools.verdicts import estimate
 
 BONUS, ESTIMATOR, BOTH = "#0b6e99", "#d1495b", "#7b5ea7"
@@ -30,6 +31,62 @@ OFFSETS = {
     "maxrl": (8, -9),
     "maxrl+batch": (8, 5),
 }
+
+# The aim of a user, and the method that the studies support.
+AIMS = {
+    "you do not know yet, or answers are hard to find": "maxrl+batch",
+    "pass@1 first": "maxrl",
+    "pass@k at test": "pkpo",
+    "only the bonus, GRPO otherwise": "batch",
+}
+
+
+def setting(method: str) -> str:
+    """Return the arguments of `ExplorationConfig` that make a method of the plans."""
+    found = ALL[method]
+    estimator = dict(each.split("=", 1) for each in found.settings).get("exploration.adv_estimator")
+    coef = "" if found.bonus == "none" else f", coef={found.coef[0]}"
+    return (f'adv_estimator="{estimator}", ' if estimator else "") + f'bonus="{found.bonus}"{coef}'
+
+
+def settings_table(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> str:
+    """Return a line for each aim, in Markdown: the setting, and its differences from GRPO."""
+    rows = hard_questions.ROWS[HARD_ESTIMATORS.name]
+    verdicts = {
+        (row.left, row.measure, "medium"): (verdict.word, verdict.mean)
+        for row, verdict in zip(grid.ROWS, grid.verdicts_of(predictions, medium) or (), strict=True)
+        if row.right == grid.GRPO
+    } | {
+        (row.left, row.measure, "hard"): (verdict.word, verdict.mean)
+        for row, verdict in zip(rows, hard_questions.judged(hard, rows), strict=True)
+    }
+    columns = [("final pass@1", "medium"), ("final pass@32", "medium"), ("solved hard", "hard")]
+    columns += [("final pass@1", "hard"), ("final pass@32", "hard")]
+
+    def cell(method: str, measure: str, split: str) -> str:
+        word, mean = verdicts[method, measure, split]
+        return f"{mean:+.3f}" if word in grid.DECIDED else f"{word}, {mean:+.3f}"
+
+    def level(method: str, measure: str, split: str) -> str:
+        own = solved if measure == "solved hard" else hard_questions.MEASURES[measure]
+        return f"{statistics.fmean(values(hard if split == 'hard' else medium, method, own)):.3f}"
+
+    lines = [[aim, f"`{setting(name)}`", *(cell(name, *column) for column in columns)] for aim, name in AIMS.items()]
+    for name, text in (("none", "GRPO itself"), (BASE, "base policy; solved: with as many samples")):
+        lines.append([f"*{text}*", "", *(f"*{level(name, *column)}*" for column in columns)])
+    heading = ["your aim", "setting", "medium questions: test pass@1", "test pass@32"]
+    return table([*heading, "hard questions: solved in training", "test pass@1", "test pass@32"], lines)
+
+
+def forgetting_table(hard: Results) -> str:
+    """Return test pass@k after training on hard questions only, in Markdown."""
+    names = (BASE, "none", *dict.fromkeys(row.left for row in hard_questions.ROWS[HARD_ESTIMATORS.name]))
+    measures = [hard_questions.MEASURES[f"final pass@{k}"] for k in (1, 32)]
+    lines = [
+        [label(name), *(f"{statistics.fmean(values(hard, name, measure)):.3f}" for measure in measures)]
+        for name in names
+    ]
+    return table(["trained on hard questions only", "test pass@1", "test pass@32"], lines)
 
 
 def draw(hard: Results, medium: Results, path: Path) -> None:

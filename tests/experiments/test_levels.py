@@ -1,6 +1,7 @@
 """The levels side by side: what each says, and how often they agree."""
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,10 @@ import pytest
 from experiments import claims, levels
 from experiments.levels import Finding, agreement
 from experiments.paper import decided, grid
-from experiments.paper.measures import Results, solved
+from experiments.paper.measures import Results, final, solved
+from experiments.paper.plan import ALL
+from outcome_rl import ExplorationConfig
+from outcome_rl.grpo.config.load import load_config
 from outcome_rl.tools.verdicts import estimate
 
 LEVELS = levels.read_levels()
@@ -62,6 +66,20 @@ def test_sampling_has_its_two_rows() -> None:
     study = levels.results("sampling")
     assert len(study.cells) == 10
     assert all(len(study.runs(cell, "none@16")) == len(study.runs(cell, "base@16")) == 1 for cell in study.cells)
+
+
+def test_recommended_settings_are_those_of_the_plans() -> None:
+    hard = levels.results("hard-estimators")
+    table = decided.settings_table(hard, grid.results(), json.loads(grid.PREDICTIONS.read_text()))
+    for (aim, name), line in zip(decided.AIMS.items(), table.splitlines()[2:], strict=False):
+        assert line.startswith(f"| {aim} | `{decided.setting(name)}` |")
+        config: ExplorationConfig = eval(f"ExplorationConfig({decided.setting(name)})")
+        trained = load_config("toy", ALL[name].overrides("hard")).exploration
+        assert (config.adv_estimator, config.bonus) == (trained.adv_estimator, trained.bonus)
+        assert config.bonus == "none" or [config.coef] == trained.coef
+    (line,) = [line for line in decided.forgetting_table(hard).splitlines() if line.startswith("| GRPO |")]
+    finals = [decided.values(hard, "none", final(k)) for k in (1, 32)]
+    assert line == f"| GRPO | {' | '.join(f'{statistics.fmean(one):.3f}' for one in finals)} |"
 
 
 def test_figures_are_images(tmp_path: Path) -> None:
