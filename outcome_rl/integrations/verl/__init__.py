@@ -1,6 +1,6 @@
 """Outcome-based exploration in verl 0.9: a plug-in that verl finds by its entry point group `verl.plugins`.
 
-    algorithm.adv_estimator=outcome_grpo +algorithm.outcome_exploration.bonus=ucb_con
+    algorithm.adv_estimator=outcome_grpo +algorithm.outcome_exploration.bonus=batch
 
 The estimator replaces `grpo`. verl gives an estimator rewards and a group id that is new at every fetch. The plug-in
 therefore also hooks the trainer (`trainer`), which has questions and responses: it classifies the answers, counts them
