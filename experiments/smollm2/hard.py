@@ -16,7 +16,7 @@ about twice its spread, so only the large ones can be expected to be decided.
 import argparse
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -99,19 +99,19 @@ ROWS = (
     Row("pkpo", GRPO, "pass@64", 0.08, 0.06, "half of the table of docs/methods.md: +.15 at pass@32"),
     Row("pkpo+batch", "pkpo", "solved", 0.03, 0.07, "the tabular model: a small gain"),
 )
-MARGINS = {"solved": 0.01, "answers": 0.25, "pass@1": 0.01, "pass@64": 0.01, "diff@64": 0.25}
+MARGINS = {"solved": 0.01, "answers": 0.25, "pass": 0.01, "diff": 0.25}  # of pass@k and diff@k for every k
 
 
-def power(row: Row, units: int = PLAN.warm_starts) -> float:
-    """Return the chance that a row is decided at Bonferroni's level, by 20,000 simulated studies."""
+def power(row: Row, units: int = PLAN.warm_starts, rows: Sequence[Row] = ROWS) -> float:
+    """Return the chance that a row of a family is decided at Bonferroni's level, by 20,000 simulated studies."""
     rng = np.random.default_rng(0)
     drawn = rng.normal(row.effect, row.spread, (20_000, units))
     t = drawn.mean(axis=1) / (drawn.std(axis=1, ddof=1) / np.sqrt(units))
-    return float((abs(t) > t_quantile(1 - LEVEL / len(ROWS), units - 1)).mean())
+    return float((abs(t) > t_quantile(1 - LEVEL / len(rows), units - 1)).mean())
 
 
-def settings(plan: Plan, folder: Path, unit: int, method: str) -> TrainConfig:
-    """Return the settings of a training."""
+def settings(plan: Plan, folder: Path, unit: int, method: str, changes: Sequence[str]) -> TrainConfig:
+    """Return the settings of a training, with the changes that its method and task need."""
     start = folder / f"warm-{unit}"
     return load_config(
         CONFIG,
@@ -130,7 +130,7 @@ def settings(plan: Plan, folder: Path, unit: int, method: str) -> TrainConfig:
             f"trainer.seed={unit}",
             f"trainer.default_local_dir={folder}",
             f"trainer.experiment_name={method}-{unit}",
-            *METHODS[method],
+            *changes,
         ],
     )
 
@@ -168,25 +168,31 @@ def prepare(plan: Plan, folder: Path, unit: int, base: Path = FOLDER) -> None:
         sampler.fill(samples, asked, SamplingConfig(n=count), "base policy", _ignore)
 
 
-def train_all(plan: Plan, folder: Path) -> None:
+def train_all(
+    plan: Plan, folder: Path, methods: Mapping[str, Sequence[str]] = METHODS, task: Sequence[str] = ()
+) -> None:
     """Train every method from every warm start, one warm start after the other.
+
+    Args:
+        methods: settings of each method.
+        task: settings of all of them.
 
     Raises:
         Interrupted: a signal came; the same call continues.
     """
     for unit in range(plan.warm_starts):
-        for method in METHODS:
+        for method, changes in methods.items():
             try:
-                train(settings(plan, folder, unit, method))
+                train(settings(plan, folder, unit, method, [*task, *changes]))
             except RunBusyError:
                 print(f"{method}-{unit} is left to the process that trains it")
 
 
-def figures(plan: Plan, folder: Path) -> dict[str, Any]:
+def figures(plan: Plan, folder: Path, methods: Iterable[str] = METHODS) -> dict[str, Any]:
     """Return the measures of every finished run, by method, one entry a warm start."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in (BASE, *METHODS)}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in (BASE, *methods)}
     for unit in range(plan.warm_starts):
-        for method in METHODS:
+        for method in methods:
             run = folder / f"{method}-{unit}"
             last = list(read_rows(run / "metrics.jsonl"))[-1]
             tests = [row for row in read_rows(run / "evaluations.jsonl") if row["dataset"].endswith("test")]
@@ -194,33 +200,35 @@ def figures(plan: Plan, folder: Path) -> dict[str, Any]:
                 {
                     "solved": last["exploration/solved_fraction"],
                     "answers": last["exploration/distinct_answers"],
-                    **_tested(plan, tests[-1]),
+                    **tested(plan, tests[-1]),
                 }
             )
             if method == GRPO:
-                found[BASE].append(_coverage(folder / f"warm-{unit}" / "base") | _tested(plan, tests[0]))
+                samples = folder / f"warm-{unit}" / "base" / "samples.jsonl"
+                found[BASE].append((_coverage(samples) if samples.exists() else {}) | tested(plan, tests[0]))
     return found
 
 
-def judged(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Verdict]:
-    """Judge `ROWS` as one family; the direction of each is that of its prediction."""
+def judged(found: Mapping[str, Sequence[Mapping[str, float]]], rows: Sequence[Row] = ROWS) -> list[Verdict]:
+    """Judge rows as one family; the direction of each is that of its prediction."""
     cases = []
-    for row in ROWS:
+    for row in rows:
         pairs = zip(found[row.left], found[row.right], strict=True)
         differences = [left[row.measure] - right[row.measure] for left, right in pairs]
-        cases.append(Case(differences, 1 if row.effect > 0 else -1, MARGINS[row.measure]))
+        cases.append(Case(differences, 1 if row.effect > 0 else -1, MARGINS[row.measure.partition("@")[0]]))
     return judge(cases)
 
 
-def _tested(plan: Plan, row: Mapping[str, Any]) -> dict[str, float]:
+def tested(plan: Plan, row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the measures of an evaluation."""
     k = str(plan.test_samples)
     return {"pass@1": row["pass_at_k"]["1"], f"pass@{k}": row["pass_at_k"][k], f"diff@{k}": row["diff_at_k"][k]}
 
 
-def _coverage(folder: Path) -> dict[str, float]:
+def _coverage(samples: Path) -> dict[str, float]:
     """Return the share of the questions that the base samples solve, and their answers a question."""
     with OutcomeMatcher() as matcher:
-        outcomes, _ = classify_samples(matcher, read_samples(folder / "samples.jsonl"))
+        outcomes, _ = classify_samples(matcher, read_samples(samples))
     every = [Samples(keys, correct) for keys, correct in outcomes]
     return {
         "solved": statistics.fmean(bool(one.correct.any()) for one in every),

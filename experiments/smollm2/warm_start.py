@@ -5,12 +5,12 @@ learns from it.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from experiments.smollm2.task import Question, questions
+from experiments.smollm2.task import questions
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.config.schema import ActorConfig, DataConfig, ModelConfig, OptimConfig, TrainConfig
 from outcome_rl.grpo.data.prompts import tokenize
@@ -23,7 +23,12 @@ LEARNING_RATE = 1e-4
 WARMUP_STEPS = 5
 
 
-def warm_start(base: Path, folder: Path, steps: int, first: int = 0) -> None:
+Demonstration = tuple[Problem, str]  # a question and its response
+
+
+def warm_start(
+    base: Path, folder: Path, steps: int, first: int = 0, source: Iterable[Demonstration] | None = None
+) -> None:
     """Train a model on fresh demonstrations, each seen once, and save it.
 
     Args:
@@ -31,6 +36,7 @@ def warm_start(base: Path, folder: Path, steps: int, first: int = 0) -> None:
         folder: where to save the result.
         steps: optimizer steps of 24 demonstrations.
         first: demonstrations of the data that are left out, those of other warm starts.
+        source: demonstrations; None takes those of the sums.
     """
     config = TrainConfig(
         model=ModelConfig(path=str(base), device="cpu"),
@@ -47,20 +53,24 @@ def warm_start(base: Path, folder: Path, steps: int, first: int = 0) -> None:
     policy = Policy.load(config.model)
     print(f"warm start: {steps} steps of {BATCH_SIZE} demonstrations in {str(policy.dtype).removeprefix('torch.')}")
     updater = Updater(policy, config, steps)
-    source, start = islice(questions("warm"), first, None), time.perf_counter()
+    shown, start = islice(_sums() if source is None else source, first, None), time.perf_counter()
     for step in range(1, steps + 1):
-        metrics = updater.step(_demonstrations(policy.tokenizer, list(islice(source, BATCH_SIZE)), config.data))
+        metrics = updater.step(_demonstrations(policy.tokenizer, list(islice(shown, BATCH_SIZE)), config.data))
         seconds = time.perf_counter() - start
         print(f"step {step}/{steps}: loss {metrics['actor/loss']:.4f}, {seconds:.0f} s", flush=True)
     policy.save(folder)
 
 
-def _demonstrations(tokenizer: Any, chosen: Sequence[Question], config: DataConfig) -> list[Sample]:
-    asked = tuple(Problem(question.expression, question.text, str(question.value)) for question in chosen)
-    prompts = tokenize(ProblemSet("warm", asked, ""), tokenizer, config).prompts
+def _sums() -> Iterator[Demonstration]:
+    for question in questions("warm"):
+        yield Problem(question.expression, question.text, str(question.value)), question.demonstration
+
+
+def _demonstrations(tokenizer: Any, chosen: Sequence[Demonstration], config: DataConfig) -> list[Sample]:
+    prompts = tokenize(ProblemSet("warm", tuple(problem for problem, _ in chosen), ""), tokenizer, config).prompts
     samples = []
-    for problem, prompt, question in zip(asked, prompts, chosen, strict=True):
-        ids = tokenizer(question.demonstration, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
-        rollout = Rollout(prompt, ids, question.demonstration)
+    for (problem, response), prompt in zip(chosen, prompts, strict=True):
+        ids = tokenizer(response, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+        rollout = Rollout(prompt, ids, response)
         samples.append(Sample(problem, rollout, None, True, reward=1.0, count=0, advantage=1.0, bonus=0.0))
     return samples
