@@ -25,7 +25,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CONFIGS = [
     ExplorationConfig(),
     ExplorationConfig(bonus="ucb_mean+batch", coef=[0.2, 0.5]),
-    ExplorationConfig(bonus="ucb"),
+    ExplorationConfig(adv_estimator="beta_bernoulli", bonus="ucb", gate=[3, 0.1, 0.6]),
     ExplorationConfig(bonus="none"),
     ExplorationConfig(adv_estimator="rloo", no_answer="own_class"),
 ]
@@ -50,10 +50,11 @@ def rows_of_groups(group_ids: list[int]) -> list[list[int]]:
     return [[row for row, own in enumerate(group_ids) if own == group] for group in sorted({*group_ids})]
 
 
-@settings(max_examples=7, deadline=None)  # a step takes the interpreter half a second
-@given(steps=st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=2), which=st.integers(0, 4))
-def test_random_steps_equal_those_on_the_cpu(steps: list[tuple[int, bool]], which: int) -> None:
-    on_cpu, on_gpu = Explorer(CONFIGS[which]), with_triton(Explorer(CONFIGS[which]))
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.adv_estimator}-{config.bonus}")
+@settings(max_examples=2, deadline=None)  # a step takes the interpreter half a second
+@given(steps=st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=2, max_size=2))
+def test_random_steps_equal_those_on_the_cpu(config: ExplorationConfig, steps: list[tuple[int, bool]]) -> None:
+    on_cpu, on_gpu = Explorer(config), with_triton(Explorer(config))
     for seed, equal in steps:
         columns = equal_groups(seed) if equal else explorer_ranks.batch(seed)
         expected = on_cpu.score(**columns)
@@ -63,6 +64,8 @@ def test_random_steps_equal_those_on_the_cpu(steps: list[tuple[int, bool]], whic
         for name in ("advantages", "bonuses"):
             torch.testing.assert_close(getattr(found, name), getattr(expected, name))
         assert found.metrics == pytest.approx(expected.metrics)
+        assert (found.gated is None) == (expected.gated is None) == (config.gate is None)
+        assert found.gated is None or torch.equal(found.gated, expected.gated)
         on_cpu.count(["q1"], [r"\boxed{9}"], ["1"])
         on_gpu.count(["q1"], [r"\boxed{9}"], ["1"])
     left, right = on_cpu.counts.state_dict(), on_gpu.counts.state_dict()
