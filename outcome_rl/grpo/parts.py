@@ -125,9 +125,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
     if config.trainer.num_threads is not None:
         torch.set_num_threads(config.trainer.num_threads)
     announce(f"reading {', '.join(config.data.train_files)}")
-    problems = load_problems(
-        config.data.train_files, config.data, config.data.train_max_samples, needs_answers=config.needs_answers
-    )
+    problems = load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers)
     with ExitStack() as resources:  # released here if anything below raises
         resources.enter_context(distributed.process_group(config))
         distributed.on_rank_zero(lambda: resources.enter_context(only_run_in(config.run_dir)))

@@ -27,9 +27,7 @@ def steps_per_epoch(config: TrainConfig) -> int | None:
     """
     if not all(_is_local(source) for source in config.data.train_files):
         return None
-    problems = load_problems(
-        config.data.train_files, config.data, config.data.train_max_samples, needs_answers=config.needs_answers
-    ).problems
+    problems = load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers).problems
     return BatchOrder(len(problems), config.data.train_batch_size, shuffle=False, seed=0).steps_per_epoch
 
 
@@ -66,8 +64,7 @@ def _check_prompts(config: TrainConfig) -> None:
     for sources in (data.train_files, *([source] for source in (*data.val_files, *data.test_files))):
         if all(map(_is_local, sources)):
             training = sources is data.train_files
-            limit = data.train_max_samples if training else data.val_max_samples
-            problems = load_problems(sources, data, limit, named_columns=training, needs_answers=config.needs_answers)
+            problems = load_problems(sources, data, training=training, needs_answers=config.needs_answers)
             kept = len(tokenize(problems, tokenizer, data).problems)
             if training and kept < len(problems.problems):
                 BatchOrder(kept, data.train_batch_size, shuffle=False, seed=0)
@@ -77,7 +74,7 @@ def _check_exploration(config: TrainConfig) -> None:
     """Load the counts from which a run that begins would go on, where its questions need no download."""
     data = config.data
     if config.trainer.initial_exploration and find_run(config)[0] is None and all(map(_is_local, data.train_files)):
-        problems = load_problems(data.train_files, data, data.train_max_samples, needs_answers=config.needs_answers)
+        problems = load_problems(data.train_files, data, needs_answers=config.needs_answers)
         new_explorer(config, problems).close()
 
 

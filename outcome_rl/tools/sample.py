@@ -123,13 +123,7 @@ def open_sampler(
     recorded = json.loads(record.read_text()) if record.exists() else None
     config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
     engine_class = check_engine(config)
-    # A run names the columns of its training data.
-    sets = [
-        load_problems(
-            group, config.data, config.data.val_max_samples, named_columns=False, needs_answers=config.needs_answers
-        )
-        for group in groups
-    ]
+    sets = [load_problems(group, config.data, training=False, needs_answers=config.needs_answers) for group in groups]
     names = [dataset.name for dataset in sets]
     if len(set(names)) < len(names):
         raise ValueError(f"two sources share a name, and so a file of samples: {', '.join(names)}; rename one")

@@ -29,12 +29,12 @@ def ignore(done: int, total: int) -> None:
 @pytest.fixture(scope="module")
 def config() -> TrainConfig:
     # Four batches of the engine make a chunk of two questions with four samples each.
-    return load_config("toy", ["rollout.micro_batch_size=2", "data.max_response_length=12"])
+    return load_config("toy", ["rollout.micro_batch_size=2", "data.max_response_length=12", "data.train_max_samples=7"])
 
 
 @pytest.fixture(scope="module")
 def dataset(config: TrainConfig, shared_policy: Policy) -> ProblemSet:
-    return tokenize(load_problems(["toy:test"], config.data, 7), shared_policy.tokenizer, config.data)
+    return tokenize(load_problems(["toy:test"], config.data), shared_policy.tokenizer, config.data)
 
 
 class Killed(BaseException):

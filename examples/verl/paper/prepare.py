@@ -15,9 +15,9 @@ from outcome_rl.grpo.data.problems import load_problems
 FOLDER = Path(__file__).resolve().parent / "data"
 
 
-def rows(sources: list[str], data: DataConfig, *, max_samples: int = -1, training: bool) -> list[dict[str, Any]]:
+def rows(sources: list[str], data: DataConfig, *, training: bool) -> list[dict[str, Any]]:
     """Return problems as rows of verl."""
-    found = load_problems(sources, data, max_samples, named_columns=training)
+    found = load_problems(sources, data, training=training)
     return [
         {
             "data_source": found.name,
@@ -35,11 +35,11 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in ("easy", "medium"):
         data = load_config(f"paper/qwen-2.5-7b-base-{name}", []).data
-        found = rows(data.train_files, data, max_samples=data.train_max_samples, training=True)
+        found = rows(data.train_files, data, training=True)
         Dataset.from_list(found).to_parquet(FOLDER / f"{name}.parquet")
     for source in data.val_files:
         name = source.partition("@")[0].rpartition("/")[2].lower()
-        found = rows([source], replace(data, max_samples_seed=None), training=False)
+        found = rows([source], replace(data, val_max_samples=-1), training=False)
         Dataset.from_list(found).to_parquet(FOLDER / f"{name}.parquet")
 
 

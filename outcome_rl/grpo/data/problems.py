@@ -28,20 +28,15 @@ logger = logging.getLogger(__name__)
 
 
 def load_problems(
-    sources: Sequence[str],
-    config: DataConfig,
-    max_samples: int = -1,
-    *,
-    named_columns: bool = True,
-    needs_answers: bool = True,
+    sources: Sequence[str], config: DataConfig, *, training: bool = True, needs_answers: bool = True
 ) -> ProblemSet:
     """Read, check and concatenate sources.
 
     Args:
         sources: files, "toy:SPLIT", "reasoning_gym:TASK" or Hugging Face datasets, see `DataConfig`.
-        config: column names, and `max_samples_seed`.
-        max_samples: number of problems to use, drawn at random with that seed or from the start; -1 uses all.
-        named_columns: False lets rows that lack a column named by `config` use the default column names.
+        config: column names, and the number of problems to use.
+        training: False, for validation and test problems, takes their limit, and lets rows that lack a column named by
+            `config` use the usual names.
         needs_answers: False lets rows lack a gold answer, which is then empty.
 
     Raises:
@@ -56,10 +51,10 @@ def load_problems(
     for source in sources:
         for where, row in _rows(source):
             drops = needs_answers and config.empty_answers == "drop"
-            if drops and _is_empty(_answer(row, config, where, named_columns)[1]):
+            if drops and _is_empty(_answer(row, config, where, training)[1]):
                 dropped.append(where)
                 continue
-            problem, id_source = _problem(row, config, where, named_columns, needs_answers)
+            problem, id_source = _problem(row, config, where, training, needs_answers)
             id_sources[id_source] = None
             known = problems.setdefault(problem.id, problem)
             if known != problem:
@@ -72,7 +67,8 @@ def load_problems(
             seen_at.setdefault(problem.id, where)
     if dropped:
         logger.warning("%d problems have an empty answer and are left out: %s", len(dropped), _some(dropped))
-    used = _limited(tuple(problems.values()), max_samples, config.max_samples_seed)
+    limit = config.train_max_samples if training else config.val_max_samples
+    used = _limited(tuple(problems.values()), limit, config.max_samples_seed)
     if not used:
         raise ValueError(f"{', '.join(sources)}: no problems")
     contents = [(p.id, p.problem, p.answer, p.messages)[: 4 if p.messages else 3] for p in used]
@@ -135,15 +131,15 @@ def _hub_rows(source: str) -> Sequence[Any]:
 
 
 def _problem(
-    row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool, needs_answers: bool
+    row: Mapping[str, Any], config: DataConfig, where: str, training: bool, needs_answers: bool
 ) -> tuple[Problem, str]:
     """Return the problem of a row, and where its id comes from."""
-    prompt_columns = _columns(row, config.prompt_key, PROMPT_COLUMNS, named_columns)
+    prompt_columns = _columns(row, config.prompt_key, PROMPT_COLUMNS, training)
     name, prompt = first_field(row, prompt_columns, "prompt", where, "Set data.prompt_key to name the column")
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
-    ids = _columns(row, config.id_key, ID_COLUMNS, named_columns)
+    ids = _columns(row, config.id_key, ID_COLUMNS, training)
     question_id, id_source = id_of_row(row, ids, where, "Set data.id_key to name the column")
-    name_of_answer, answer = _answer(row, config, where, named_columns, needs_answers)
+    name_of_answer, answer = _answer(row, config, where, training, needs_answers)
     if needs_answers or not _is_empty(answer):
         answer = filled_text(answer, name_of_answer, "answer", where, ", or set data.empty_answers=drop")
     problem = Problem(
@@ -157,19 +153,19 @@ def _problem(
 
 
 def _answer(
-    row: Mapping[str, Any], config: DataConfig, where: str, named_columns: bool, is_needed: bool = True
+    row: Mapping[str, Any], config: DataConfig, where: str, training: bool, is_needed: bool = True
 ) -> tuple[str, Any]:
     """Return the column of a row's gold answer, and its content."""
-    columns = _columns(row, config.answer_key, ANSWER_COLUMNS, named_columns)
+    columns = _columns(row, config.answer_key, ANSWER_COLUMNS, training)
     if not is_needed and all(find(row, column) is None for column in columns):
         return "", None
     may_be_null = config.empty_answers == "drop" or not is_needed
     return first_field(row, columns, "answer", where, "Set data.answer_key to name the column", nullable=may_be_null)
 
 
-def _columns(row: Mapping[str, Any], key: str, usual: Sequence[str], named_columns: bool) -> Sequence[str]:
+def _columns(row: Mapping[str, Any], key: str, usual: Sequence[str], training: bool) -> Sequence[str]:
     """Return the column that a setting names, or the usual ones."""
-    return (key,) if key and (named_columns or find(row, key) is not None) else usual
+    return (key,) if key and (training or find(row, key) is not None) else usual
 
 
 def _is_empty(answer: Any) -> bool:

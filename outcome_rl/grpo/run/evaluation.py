@@ -40,15 +40,7 @@ class EvaluationPlan:
         self.validation, self.test = (
             [
                 tokenize(
-                    load_problems(
-                        [source],
-                        data,
-                        data.val_max_samples,
-                        named_columns=False,
-                        needs_answers=config.needs_answers,
-                    ),
-                    tokenizer,
-                    data,
+                    load_problems([source], data, training=False, needs_answers=config.needs_answers), tokenizer, data
                 )
                 for source in dict.fromkeys(sources)
             ]

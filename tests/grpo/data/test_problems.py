@@ -195,8 +195,10 @@ def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
 
 def test_max_samples_takes_the_first(tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", ROWS)
-    assert load_problems([source], DataConfig(), 2).problems == PROBLEMS[:2]
-    assert load_problems([source], DataConfig(), 100).problems == PROBLEMS
+    assert load(source, train_max_samples=2).problems == PROBLEMS[:2]
+    assert load(source, train_max_samples=100).problems == PROBLEMS
+    limits = DataConfig(train_max_samples=1, val_max_samples=3)
+    assert load_problems([source], limits, training=False).problems == PROBLEMS[:3]
 
 
 def test_a_seed_draws_max_samples_at_random(tmp_path: Path) -> None:
@@ -204,14 +206,14 @@ def test_a_seed_draws_max_samples_at_random(tmp_path: Path) -> None:
     rows = [{"id": f"q{i}", "problem": f"{i}?", "answer": "0"} for i in range(20)]
     source = write(tmp_path / "a.jsonl", rows)
     every = load(source).problems
-    drawn = [load_problems([source], DataConfig(max_samples_seed=seed), 5).problems for seed in range(200)]
-    assert drawn[3] == load_problems([source], DataConfig(max_samples_seed=3), 5).problems
+    drawn = [load(source, max_samples_seed=seed, train_max_samples=5).problems for seed in range(200)]
+    assert drawn[3] == load(source, max_samples_seed=3, train_max_samples=5).problems
     assert all(len(set(each)) == 5 and list(each) == sorted(each, key=every.index) for each in drawn)
     times = Counter(problem for each in drawn for problem in each)
     assert set(times) == set(every)
     assert max(times.values()) < 50 + 5 * (50 * 0.75) ** 0.5
     for count in (-1, 20, 100):
-        assert load_problems([source], DataConfig(max_samples_seed=3), count).problems == every
+        assert load(source, max_samples_seed=3, train_max_samples=count).problems == every
 
 
 sizes = st.integers(1, 40).flatmap(lambda total: st.tuples(st.just(total), st.integers(1, total)))
@@ -318,12 +320,12 @@ def test_other_sources_may_lack_the_named_columns(tmp_path: Path) -> None:
     path = tmp_path / "test.jsonl"
     path.write_text('{"unique_id": "a", "problem": "1+1", "answer": "2", "solution": "so 2"}')
     config = DataConfig(id_key="extra_info.index", answer_key="reward_model.ground_truth")
-    assert load_problems([str(path)], config, named_columns=False).problems == (Problem("a", "1+1", "2"),)
+    assert load_problems([str(path)], config, training=False).problems == (Problem("a", "1+1", "2"),)
     with pytest.raises(ValueError, match=r"lacks 'extra_info\.index'"):  # of training data they are required
         load_problems([str(path)], config)
     path.write_text('{"problem": "1+1", "answer": "2"}')
     with pytest.raises(ValueError, match=r"lacks 'id' or 'question_id' or 'unique_id'"):
-        load_problems([str(path)], config, named_columns=False)
+        load_problems([str(path)], config, training=False)
 
 
 def test_no_answer_is_needed_where_a_function_decides(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def test_outcomes_are_separate_from_training() -> None:
 
 
 def test_evaluating_twice_gives_the_same(shared_policy: Policy) -> None:
-    data = DataConfig(max_prompt_length=16)
-    dataset = tokenize(load_problems(["toy:test"], data, 4), shared_policy.tokenizer, data)
+    data = DataConfig(max_prompt_length=16, train_max_samples=4)
+    dataset = tokenize(load_problems(["toy:test"], data), shared_policy.tokenizer, data)
     engine = TransformersEngine(shared_policy, 64)
     with OutcomeMatcher() as matcher:
         summaries = [untimed(evaluate(engine, matcher, dataset, SamplingConfig(n=4), 16, seed=0)) for _ in range(2)]
