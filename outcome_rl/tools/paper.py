@@ -11,13 +11,14 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.exploration.config import ExplorationConfig, without_removed
 from outcome_rl.files import write_json, write_text
+from outcome_rl.tables import counted
+from outcome_rl.tools import charts
 from outcome_rl.tools.base_samples import BaseSamples
 from outcome_rl.tools.histories import History, read_histories
-from outcome_rl.tools.paper_figures import BASE, Drawing, Line, Panel, draw
 
 SOLVED, DISTINCT = "exploration/solved_fraction", "exploration/distinct_answers"
 UNSOLVED = "exploration/distinct_answers_unsolved"
@@ -29,6 +30,50 @@ TABLE_2 = {
     "unsolved questions": "outcomes/distinct_in_group_never_solved",
     "all": "outcomes/distinct_in_group",
 }
+BASE = "base policy"
+Curve = Mapping[int, float]
+
+
+class Line(NamedTuple):
+    """Mean and range of a measure over runs: points (x, mean, lowest, highest)."""
+
+    method: str
+    points: list[tuple[float, float, float, float]]
+    runs: int
+    dashed: bool = False
+
+    def drawn(self, methods: Sequence[str]) -> charts.Line:
+        """Return the line as a chart takes it: a method has one colour in all figures, and the base policy is grey."""
+        grey = len(charts.PALETTE) - 1
+        colour = grey if self.method == BASE else methods.index(self.method) % grey
+        runs = "" if self.method == BASE else f" ({counted(self.runs, 'run')})"
+        label = f"{self.method}{runs}{', unsolved' if self.dashed else ''}"
+        return charts.Line(self.points, colour, "--" if self.dashed else "-", label)
+
+
+class Panel(NamedTuple):
+    """Axes with lines."""
+
+    title: str
+    xlabel: str
+    lines: list[Line]
+    log2: bool = False
+
+
+class Drawing(NamedTuple):
+    """A figure of the paper."""
+
+    name: str
+    caption: str
+    panels: list[Panel]
+
+    def write(self, methods: Sequence[str], path: Path) -> None:
+        """Write the picture; `methods` are all of them, in the order of their colours."""
+        panels = [
+            charts.Panel(one.title, one.xlabel, [line.drawn(methods) for line in one.lines], over_k=one.log2)
+            for one in self.panels
+        ]
+        charts.png(panels, path)
 
 
 class Cell(NamedTuple):
@@ -37,6 +82,10 @@ class Cell(NamedTuple):
     mean: float
     sd: float | None
     runs: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Cell":
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
 
 class Table(NamedTuple):
@@ -73,16 +122,16 @@ def write_paper(words: Sequence[str], base: Sequence[Path], n: int | None, out: 
         FileNotFoundError, ValueError: a path holds no run or no samples, see `read_histories`.
     """
     histories, settings = read_histories(words, n)
-    exploration = ExplorationConfig(**settings["exploration"]) if settings else ExplorationConfig()
-    paper = measure(histories, BaseSamples.read(base, exploration) if base else None)
+    exploration = without_removed(settings["exploration"], words[0]) if settings else {}
+    paper = measure(histories, BaseSamples.read(base, ExplorationConfig(**exploration)) if base else None)
     out.mkdir(parents=True, exist_ok=True)
-    colours = [BASE, *paper.methods]
     for drawing in paper.drawings:
-        draw(drawing, colours, out / f"{drawing.name}.png")
+        drawing.write(list(paper.methods), out / f"{drawing.name}.png")
     numbers = {
         "methods": paper.methods,
         "figures": {
-            one.name: [panel._asdict() | {"lines": _lines(panel)} for panel in one.panels] for one in paper.drawings
+            one.name: [panel._asdict() | {"lines": [line._asdict() for line in panel.lines]} for panel in one.panels]
+            for one in paper.drawings
         },
         "tables": {
             one.name: {
@@ -97,208 +146,173 @@ def write_paper(words: Sequence[str], base: Sequence[Path], n: int | None, out: 
     return out / "paper.md"
 
 
-def _lines(panel: Panel) -> list[dict[str, Any]]:
-    return [line._asdict() for line in panel.lines]
-
-
 def measure(histories: Sequence[History], base: BaseSamples | None = None) -> Paper:
     """Measure the figures and tables of runs of one model on one data set."""
-    groups: dict[str, list[History]] = {}
-    for one in histories:
-        groups.setdefault(one.method, []).append(one)
-    missing: list[str] = []
-    drawings = [
-        _checkpoints(groups, missing),
-        _sampling(groups, base, missing),
-        _training(groups, missing),
-        _test(groups, missing),
-    ]
+    study = _Study(histories)
+    drawings = [study.checkpoints(), study.sampling(base), study.training(), study.test()]
     tables = [
-        _late_table(
-            "table-1", "Table 1: entropy per token (nats), by correctness of the response", TABLE_1, groups, missing
+        study.late_table("table-1", "entropy per token (nats), by correctness of the response", TABLE_1),
+        study.late_table(
+            "table-2", "different answers in a group of responses, by the history of the question", TABLE_2
         ),
-        _late_table(
-            "table-2",
-            "Table 2: different answers in a group of responses, by the history of the question",
-            TABLE_2,
-            groups,
-            missing,
-        ),
-        *_checkpoint_tables(groups, missing),
+        *study.checkpoint_tables(),
     ]
     if base is None:
-        missing.append("Figure 2: the base policy; give samples of it on the training questions (--base)")
+        study.missing.append("Figure 2: the base policy; give samples of it on the training questions (--base)")
     verls = [one.name for one in histories if one.with_replacement and one.pass_at_k]
     if verls:
-        missing.append(
+        study.missing.append(
             f"pass@k of {len(verls)} runs of verl: their best@k, drawn with replacement and biased low, stands for it; "
             "do not compare it with pass@k of other stacks"
         )
     shown = [drawing._replace(panels=[panel for panel in drawing.panels if panel.lines]) for drawing in drawings]
     return Paper(
-        {method: [one.name for one in group] for method, group in groups.items()},
+        {method: [one.name for one in group] for method, group in study.groups.items()},
         [drawing for drawing in shown if drawing.panels],
         [table for table in tables if table.rows],
-        list(dict.fromkeys(missing)),
+        list(dict.fromkeys(study.missing)),
     )
 
 
-Groups = Mapping[str, Sequence[History]]
-Curve = Mapping[int, float]
-
-
-def _line(method: str, curves: Sequence[Curve], *, dashed: bool = False) -> Line | None:
-    """Average the curves of runs where all have a point; None where they have none in common."""
-    shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+def _line(method: str, curves: Sequence[Curve], *, dashed: bool = False) -> list[Line]:
+    """Average the curves of runs where all have a point; no line where they have none in common."""
+    shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
     columns = {x: [curve[x] for curve in curves] for x in shared}
     points = [(float(x), statistics.fmean(column), min(column), max(column)) for x, column in columns.items()]
-    return Line(method, points, len(curves), dashed) if points else None
+    return [Line(method, points, len(curves), dashed)] if points else []
 
 
-def _lines_of(
-    groups: Groups, curve: Callable[[History], Curve], measure_name: str, missing: list[str], *, dashed: bool = False
-) -> list[Line]:
-    """Draw a measure for each method that has it, and name those that have not."""
-    lines = {method: _line(method, [curve(one) for one in group], dashed=dashed) for method, group in groups.items()}
-    _note(measure_name, [method for method, line in lines.items() if line is None], groups, missing)
-    return [line for line in lines.values() if line is not None]
+class _Study:
+    """Runs by method, and the measures that some of them lack."""
 
+    def __init__(self, histories: Sequence[History]) -> None:
+        self.histories = histories
+        self.groups: dict[str, list[History]] = {}
+        for one in histories:
+            self.groups.setdefault(one.method, []).append(one)
+        self.missing: list[str] = []
 
-def _note(measure_name: str, absent: Sequence[str], groups: Groups, missing: list[str]) -> None:
-    if absent:
-        whose = "any run" if len(absent) == len(groups) else ", ".join(absent)
-        missing.append(f"{measure_name}: not in the records of {whose}")
+    def note(self, measure_name: str, absent: Sequence[str]) -> None:
+        """Name the methods that lack a measure."""
+        if absent:
+            whose = "any run" if len(absent) == len(self.groups) else ", ".join(absent)
+            self.missing.append(f"{measure_name}: not in the records of {whose}")
 
+    def lines(self, measure_name: str, curve: Callable[[History], Curve], *, dashed: bool = False) -> list[Line]:
+        """Draw a measure for each method that has it."""
+        lines = {
+            method: _line(method, [curve(one) for one in group], dashed=dashed) for method, group in self.groups.items()
+        }
+        self.note(measure_name, [method for method, found in lines.items() if not found])
+        return [line for found in lines.values() for line in found]
 
-def _checkpoints(groups: Groups, missing: list[str]) -> Drawing:
-    """Figure 1: pass@k for all k at the evaluation nearest to a seventh of the run, and at the last one."""
-    panels = []
-    base = [one.pass_at_k[0] for group in groups.values() for one in group if 0 in one.pass_at_k]
-    steps = _shared_steps(groups)
-    chosen = dict.fromkeys([min(steps, key=lambda step: abs(step - EARLY * steps[-1])), steps[-1]]) if steps else {}
-    if not steps:
-        missing.append("Figure 1: no step after 0 at which every run was evaluated")
-    for step in chosen:
-        lines = _lines_of(groups, partial(History.over_k, step=step), "Figure 1, pass@k", missing)
-        before = _line(BASE, base) if base else None
-        panels.append(Panel(f"pass@k at step {step}", "k samples", [*([before] if before else []), *lines], log2=True))
-    return Drawing("figure-1", "Figure 1: pass@k at an early checkpoint and at the last one.", panels)
-
-
-def _shared_steps(groups: Groups) -> list[int]:
-    """Return the steps after 0 at which every run was evaluated, of those that were evaluated at all."""
-    steps = [{step for step in one.pass_at_k if step} for group in groups.values() for one in group if one.pass_at_k]
-    return sorted(set.intersection(*steps)) if steps else []
-
-
-def _sampling(groups: Groups, base: BaseSamples | None, missing: list[str]) -> Drawing:
-    """Figure 2: solved fraction and distinct answers against the samples drawn, for training and for the base."""
-    measures: tuple[tuple[str, str, str, bool], ...] = (
-        ("Training questions solved so far", SOLVED, "solved", False),
-        ("Different answers per question so far", DISTINCT, "distinct", False),
-        ("Different answers per question so far", UNSOLVED, "distinct_unsolved", True),
-    )
-    ks = {k for group in groups.values() for one in group for k in one.by_samples(DISTINCT)}
-    panels: dict[str, list[Line]] = {}
-    for title, name, of_base, dashed in measures:
-        lines = panels.setdefault(title, [])
-        if base is not None:
-            drawn = sorted(
-                k for k in ks | {1 << power for power in range(base.largest_k.bit_length())} if k <= base.largest_k
+    def checkpoints(self) -> Drawing:
+        """Figure 1: pass@k for all k at the evaluation nearest to a seventh of the run, and at the last one."""
+        evaluated = [{step for step in one.pass_at_k if step} for one in self.histories if one.pass_at_k]
+        steps = sorted(set.intersection(*evaluated)) if evaluated else []
+        chosen = dict.fromkeys([min(steps, key=lambda step: abs(step - EARLY * steps[-1])), steps[-1]]) if steps else {}
+        if not steps:
+            self.missing.append("Figure 1: no step after 0 at which every run was evaluated")
+        base = _line(BASE, [one.pass_at_k[0] for one in self.histories if 0 in one.pass_at_k])
+        panels = [
+            Panel(
+                f"pass@k at step {step}",
+                "k samples",
+                [*base, *self.lines("Figure 1, pass@k", partial(History.over_k, step=step))],
+                log2=True,
             )
-            curve = {k: value for k in drawn if math.isfinite(value := getattr(base, of_base)(k))}
-            if found := _line(BASE, [curve], dashed=dashed):
-                lines.append(found)
-        label = f"Figure 2, {name} after each epoch"
-        lines += _lines_of(groups, partial(History.by_samples, name=name), label, missing, dashed=dashed)
-    caption = (
-        "Figure 2: RL as sampling. Both samplers at equal numbers of samples per training question; dashed: over the "
-        "questions that the sampler itself has not solved yet."
-    )
-    return Drawing(
-        "figure-2", caption, [Panel(title, "samples per question", lines) for title, lines in panels.items()]
-    )
+            for step in chosen
+        ]
+        return Drawing("figure-1", "Figure 1: pass@k at an early checkpoint and at the last one.", panels)
 
-
-def _training(groups: Groups, missing: list[str]) -> Drawing:
-    panels = [
-        Panel(
-            title,
-            "step",
-            _lines_of(groups, partial(History.by_step, name=name), f"Figures 3 and 5, {name}", missing),
+    def sampling(self, base: BaseSamples | None) -> Drawing:
+        """Figure 2: solved fraction and distinct answers against the samples drawn, for training and for the base."""
+        ks = {k for one in self.histories for k in one.by_samples(DISTINCT)}
+        drawn: set[int] = set()
+        if base is not None:
+            powers = {1 << power for power in range(base.largest_k.bit_length())}
+            drawn = {k for k in ks | powers if k <= base.largest_k}
+        panels: dict[str, list[Line]] = {}
+        for title, name, of_base, dashed in (
+            ("Training questions solved so far", SOLVED, "solved", False),
+            ("Different answers per question so far", DISTINCT, "distinct", False),
+            ("Different answers per question so far", UNSOLVED, "distinct_unsolved", True),
+        ):
+            values = {k: getattr(base, of_base)(k) for k in sorted(drawn)}
+            curve = {k: value for k, value in values.items() if math.isfinite(value)}
+            label = f"Figure 2, {name} after each epoch"
+            panels.setdefault(title, []).extend(_line(BASE, [curve], dashed=dashed))
+            panels[title] += self.lines(label, partial(History.by_samples, name=name), dashed=dashed)
+        caption = (
+            "Figure 2: RL as sampling. Both samplers at equal numbers of samples per training question; dashed: over "
+            "the questions that the sampler itself has not solved yet."
         )
-        for title, name in (
-            ("Training questions solved so far", SOLVED),
-            ("Different answers so far, unsolved questions", UNSOLVED),
-            ("Different answers so far, all questions", DISTINCT),
+        return Drawing(
+            "figure-2", caption, [Panel(title, "samples per question", found) for title, found in panels.items()]
         )
-    ]
-    return Drawing("figure-3-5", "Figures 3 and 5: training, for every method given.", panels)
 
+    def training(self) -> Drawing:
+        panels = [
+            Panel(title, "step", self.lines(f"Figures 3 and 5, {name}", partial(History.by_step, name=name)))
+            for title, name in (
+                ("Training questions solved so far", SOLVED),
+                ("Different answers so far, unsolved questions", UNSOLVED),
+                ("Different answers so far, all questions", DISTINCT),
+            )
+        ]
+        return Drawing("figure-3-5", "Figures 3 and 5: training, for every method given.", panels)
 
-def _test(groups: Groups, missing: list[str]) -> Drawing:
-    ks = sorted({k for group in groups.values() for one in group for curve in one.pass_at_k.values() for k in curve})
-    if not ks:
-        missing.append("Figures 4 and 6: no run holds pass@k")
-    panels = [
-        Panel(
-            f"pass@{k}",
-            "step",
-            _lines_of(groups, partial(History.over_steps, k=k), "Figures 4 and 6, pass@k", missing),
-        )
-        for k in ks
-    ]
-    return Drawing("figure-4-6", "Figures 4 and 6: pass@k over training, for every method given.", panels)
+    def _ks(self) -> list[int]:
+        return sorted({k for one in self.histories for curve in one.pass_at_k.values() for k in curve})
 
+    def test(self) -> Drawing:
+        if not self._ks():
+            self.missing.append("Figures 4 and 6: no run holds pass@k")
+        panels = [
+            Panel(f"pass@{k}", "step", self.lines("Figures 4 and 6, pass@k", partial(History.over_steps, k=k)))
+            for k in self._ks()
+        ]
+        return Drawing("figure-4-6", "Figures 4 and 6: pass@k over training, for every method given.", panels)
 
-def _late_table(name: str, caption: str, columns: Mapping[str, str], groups: Groups, missing: list[str]) -> Table:
-    """Average metrics over the last steps of each run, then over runs."""
-    rows: dict[str, dict[str, Cell]] = {}
-    for column, metric in columns.items():
-        absent = []
-        for method, group in groups.items():
-            values = [value for one in group if (value := _late_mean(one, metric)) is not None]
-            if values:
-                rows.setdefault(method, {})[column] = _cell(values)
-            else:
-                absent.append(method)
-        _note(f"{name.replace('-', ' ').capitalize()}, {metric}", absent, groups, missing)
-    return Table(name, f"{caption}; mean over the last {LAST:.0%} of the steps", list(columns), rows)
+    def late_table(self, name: str, caption: str, columns: Mapping[str, str]) -> Table:
+        """Average metrics over the last steps of each run, then over runs."""
+        rows: dict[str, dict[str, Cell]] = {}
+        title = name.replace("-", " ").capitalize()
+        for column, metric in columns.items():
+            absent = []
+            for method, group in self.groups.items():
+                if values := [value for one in group if (value := _late_mean(one, metric)) is not None]:
+                    rows.setdefault(method, {})[column] = Cell.of(values)
+                else:
+                    absent.append(method)
+            self.note(f"{title}, {metric}", absent)
+        return Table(name, f"{title}: {caption}; mean over the last {LAST:.0%} of the steps", list(columns), rows)
+
+    def checkpoint_tables(self) -> list[Table]:
+        """Pass@1 and pass@k of the largest k, at the best evaluation of each and at the last."""
+        best: dict[str, dict[str, Cell]] = {}
+        last: dict[str, dict[str, Cell]] = {}
+        ks = self._ks() or [1]
+        columns = {f"pass@{k}": k for k in (ks[0], ks[-1])}
+        for method, group in self.groups.items():
+            for column, k in columns.items():
+                # Without step 0, the base policy.
+                trained = [[value for step, value in sorted(one.over_steps(k).items()) if step] for one in group]
+                if curves := [curve for curve in trained if curve]:
+                    best.setdefault(method, {})[column] = Cell.of([max(curve) for curve in curves])
+                    last.setdefault(method, {})[column] = Cell.of([curve[-1] for curve in curves])
+        self.note("Tables of checkpoints", [method for method in self.groups if method not in last])
+        caption = "Best checkpoint of each run, chosen for each column on the data that it is measured on"
+        return [
+            Table("table-best", caption, list(columns), best, best=True),
+            Table("table-last", "Last checkpoint of each run", list(columns), last, best=True),
+        ]
 
 
 def _late_mean(one: History, metric: str) -> float | None:
     first = max(one.metrics, default=0) * (1 - LAST)
     late = [value for step, value in one.by_step(metric).items() if step > first]
     return statistics.fmean(late) if late else None
-
-
-def _checkpoint_tables(groups: Groups, missing: list[str]) -> list[Table]:
-    """Pass@1 and pass@k of the largest k, at the best evaluation of each and at the last."""
-    best: dict[str, dict[str, Cell]] = {}
-    last: dict[str, dict[str, Cell]] = {}
-    ks = {k for group in groups.values() for one in group for curve in one.pass_at_k.values() for k in curve}
-    columns = {f"pass@{k}": k for k in (min(ks, default=1), max(ks, default=1))}
-    for method, group in groups.items():
-        for column, k in columns.items():
-            curves = [list(trained.values()) for one in group if (trained := _trained(one.over_steps(k)))]
-            if curves:
-                best.setdefault(method, {})[column] = _cell([max(curve) for curve in curves])
-                last.setdefault(method, {})[column] = _cell([curve[-1] for curve in curves])
-    _note("Tables of checkpoints", [method for method in groups if method not in last], groups, missing)
-    caption = "Best checkpoint of each run, chosen for each column on the data that it is measured on"
-    return [
-        Table("table-best", caption, list(columns), best, best=True),
-        Table("table-last", "Last checkpoint of each run", list(columns), last, best=True),
-    ]
-
-
-def _trained(curve: Curve) -> dict[float, float]:
-    """Leave out step 0, the base policy."""
-    return {step: curve[step] for step in sorted(curve) if step}
-
-
-def _cell(values: Sequence[float]) -> Cell:
-    return Cell(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
 
 def page(paper: Paper) -> str:
