@@ -78,18 +78,11 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html; of several, ./report.html)"
     )
-    parser = add("compare", compare, "compare methods over runs: mean and spread over seeds, paired verdicts")
+    parser = add("compare", compare, "compare methods over runs: mean and spread over seeds, paired differences")
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run; the first is the baseline"
     )
-    parser.add_argument(
-        "--base",
-        type=Path,
-        metavar="FILE",
-        help="samples of the training questions that `outcome-rl eval` drew from the base policy",
-    )
     parser.add_argument("--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison")
-    parser.add_argument("--plot", type=Path, metavar="OUT", help="draw the differences (.png, .svg or .pdf)")
     parser = add("paper", paper, "draw the paper's figures and tables from runs of any stack")
     parser.add_argument(
         "runs",
@@ -217,26 +210,21 @@ def report(runs: Sequence[Path], out: Path | None) -> None:
     print(printable(str(write_report(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html"))))
 
 
-def compare(runs: Sequence[Path], base: Path | None, json_out: Path | None, plot: Path | None) -> None:
+def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     """Compare methods over runs, finished or not; runs of one method differ only by seed, model or data.
 
     Prints mean and standard deviation of the last and the best checkpoint, and the paired difference of each method
     from the method of the first run: `higher`, `lower`, `no difference` (within .01 of a rate, .25 of an answer) or
     `undecided`, by t intervals of 95 % with Holm's correction over all rows. It takes three seeds, or three models or
-    data sets, to decide anything. --base adds RL as sampling: questions solved by as many samples of the base policy.
+    data sets, to decide anything.
     """
-    from outcome_rl.analyze import analyze_file
     from outcome_rl.files import write_json
-    from outcome_rl.tools.compare import compare_runs, plot_comparison, print_comparison
+    from outcome_rl.tools.compare import compare_runs, print_comparison
 
-    comparison = compare_runs(runs, None if base is None else analyze_file(base)["pass_at_k"])
+    comparison = compare_runs(runs)
     print_comparison(comparison)
     if json_out is not None:
         write_json(json_out, comparison)
-    if plot is not None:
-        if not any(row["units"] for row in comparison["verdicts"]):
-            raise ValueError("--plot: there is nothing to draw; give runs of two methods with the same seed")
-        plot_comparison(comparison, plot)
 
 
 def paper(runs: Sequence[str], base: Sequence[Path], n: int | None, out: Path) -> None:

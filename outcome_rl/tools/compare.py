@@ -1,4 +1,4 @@
-"""Comparison of methods over runs: mean and spread over seeds, paired verdicts, and RL as sampling.
+"""Comparison of methods over runs: mean and spread over seeds, and paired differences.
 
 Runs whose settings differ only in seed, model or data belong to one method. The method of the first run is the
 baseline; every other method is compared with it, run by run, where model, data and seed are the same.
@@ -36,23 +36,16 @@ class Measured(NamedTuple):
     task: tuple[str, ...]
     seed: int
     figures: dict[str, float]
-    curve: dict[int, float]  # samples drawn per training question -> share of them solved, after each whole epoch
 
 
-def compare_runs(folders: Sequence[Path], base_solved: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Compare the methods of finished or unfinished runs.
-
-    Args:
-        folders: of runs; the runs of one method differ only by seed, model or data.
-        base_solved: k -> share of the training questions that k samples of the base policy solve, pass@k of samples
-            that `outcome-rl eval` drew; None leaves RL as sampling out.
+def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
+    """Compare the methods of runs, finished or not; the runs of one method differ only by seed, model or data.
 
     Returns:
         `methods`: method -> `runs`, and `figures`: measure -> mean, sd (None for one run) and n.
         `baseline`: the method of the first run; `unit`: the unit of replication, "task" or "seed".
         `verdicts`: rows with left, right, measure, mean difference, 95 % interval, adjusted p,
             number of units, verdict.
-        `sampling`: rows with k, base, and the methods' mean shares of training questions solved by k samples each.
 
     Raises:
         ValueError: a folder holds no run, runs have equal settings and seeds, or a run has no evaluation.
@@ -74,13 +67,12 @@ def compare_runs(folders: Sequence[Path], base_solved: Mapping[str, float] | Non
         "baseline": runs[0].method,
         "unit": unit,
         "verdicts": _verdicts(methods, measures, unit),
-        "sampling": _sampling(methods, base_solved or {}),
     }
 
 
 def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
     measured = [
-        Measured(str(folder), *identity, _figures(run), _solved_curve(run))
+        Measured(str(folder), *identity, _figures(run))
         for run, folder, identity in zip(runs, folders, identify(runs, folders), strict=True)
     ]
     _check_same_evaluations(measured)
@@ -178,22 +170,6 @@ def _figures(run: Run) -> dict[str, float]:
     return figures
 
 
-def _solved_curve(run: Run) -> dict[int, float]:
-    n = run.config["rollout"]["n"]
-    solved = {epoch: row.get("exploration/solved_fraction") for epoch, row in last_rows_of_epochs(run.metrics).items()}
-    return {(epoch + 1) * n: value for epoch, value in solved.items() if value is not None}
-
-
-def last_rows_of_epochs(metrics: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """Return the last row of each epoch, counted from 0; without the last epoch, unless it is as long as the first."""
-    epochs: dict[int, list[Mapping[str, Any]]] = {}
-    for row in metrics:
-        epochs.setdefault(row["epoch"], []).append(row)
-    if epochs and (len(epochs) == 1 or len(epochs[max(epochs)]) < len(epochs[min(epochs)])):
-        del epochs[max(epochs)]  # it may not be whole
-    return {epoch: rows[-1] for epoch, rows in epochs.items()}
-
-
 def _verdicts(methods: Mapping[str, Sequence[Measured]], measures: Sequence[str], unit: str) -> list[dict[str, Any]]:
     baseline, *others = methods
     base = {(run.task, run.seed): run.figures for run in methods[baseline]}
@@ -218,16 +194,6 @@ def _verdicts(methods: Mapping[str, Sequence[Measured]], measures: Sequence[str]
         }
         for (left, measure), verdict in zip(rows, judge(cases), strict=True)
     ]
-
-
-def _sampling(methods: Mapping[str, Sequence[Measured]], base: Mapping[str, float]) -> list[dict[str, Any]]:
-    rows = []
-    for k, solved in base.items():
-        known = {method: [run.curve[int(k)] for run in runs if int(k) in run.curve] for method, runs in methods.items()}
-        if any(known.values()):
-            shares = {method: statistics.fmean(values) if values else None for method, values in known.items()}
-            rows.append({"k": int(k), "base": solved, "methods": shares})
-    return rows
 
 
 def margin(measure: str) -> float:
@@ -269,41 +235,6 @@ def print_comparison(comparison: Mapping[str, Any]) -> None:
             ],
             rows,
         )
-    if comparison["sampling"]:
-        rows = [
-            [str(row["k"]), f"{row['base']:.3f}", *("" if v is None else f"{v:.3f}" for v in row["methods"].values())]
-            for row in comparison["sampling"]
-        ]
-        print_table(["samples per training question", "base policy", *methods], rows, numbers=True)
-
-
-def plot_comparison(comparison: Mapping[str, Any], out: Path) -> None:
-    """Draw the difference of each method from the baseline, a panel a measure, with its 95 % interval."""
-    from matplotlib.figure import Figure
-
-    from outcome_rl.tools.charts import PALETTE
-
-    rows = [row for row in comparison["verdicts"] if row["units"]]
-    measures = list(dict.fromkeys(row["measure"] for row in rows))
-    methods = list(dict.fromkeys(row["left"] for row in rows))
-    figure = Figure(figsize=(2.4 * len(measures) + 1.6, 0.45 * len(methods) + 1.3), layout="constrained", dpi=150)
-    panels = figure.subplots(1, len(measures), squeeze=False, sharey=True)[0]
-    for axes, measure in zip(panels, measures, strict=True):
-        for row in (row for row in rows if row["measure"] == measure):
-            y, (low, high) = methods.index(row["left"]), row["interval"]
-            axes.plot([low, high], [y, y], color=PALETTE[y % len(PALETTE)], linewidth=2)
-            axes.plot([row["mean"]], [y], "o", color=PALETTE[y % len(PALETTE)])
-        axes.axvline(0, color="0.5", linewidth=1)
-        axes.set_title(measure, fontsize=9)
-        axes.tick_params(labelsize=8)
-        axes.grid(axis="x", alpha=0.2)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_yticks(range(len(methods)), methods, fontsize=8)
-    panels[0].set_ylim(len(methods) - 0.5, -0.5)
-    figure.supxlabel(
-        f"difference from {comparison['baseline']}, mean and 95 % interval over {comparison['unit']}s", fontsize=8
-    )
-    figure.savefig(out)
 
 
 def _interval(row: Mapping[str, Any]) -> str:

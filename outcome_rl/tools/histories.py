@@ -15,13 +15,13 @@ verl's `best@k` draws with replacement: it is biased low, see `outcome_rl.metric
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
-from outcome_rl.tools.compare import identify, last_rows_of_epochs
+from outcome_rl.tools.compare import identify
 from outcome_rl.tools.runs import Run, read_run
 
 Rows = dict[int, dict[str, Any]]  # step -> name -> value
@@ -49,7 +49,7 @@ class History(NamedTuple):
             return {}
         return {
             (epoch + 1) * self.n: row[name]
-            for epoch, row in last_rows_of_epochs(rows).items()
+            for epoch, row in _last_rows_of_epochs(rows).items()
             if row.get(name) is not None
         }
 
@@ -187,6 +187,16 @@ def _verl_lines(lines: Iterator[str] | Any, path: Path) -> Iterator[tuple[int, d
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if isinstance(value, int | float) and math.isfinite(value)}
+
+
+def _last_rows_of_epochs(metrics: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """Return the last row of each epoch, counted from 0; without the last epoch, unless it is as long as the first."""
+    epochs: dict[int, list[Mapping[str, Any]]] = {}
+    for row in metrics:
+        epochs.setdefault(row["epoch"], []).append(row)
+    if epochs and (len(epochs) == 1 or len(epochs[max(epochs)]) < len(epochs[min(epochs)])):
+        del epochs[max(epochs)]  # it may not be whole
+    return {epoch: rows[-1] for epoch, rows in epochs.items()}
 
 
 def _verl_pass_at_k(metrics: Rows) -> dict[int, dict[int, float]]:
