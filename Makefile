@@ -95,7 +95,7 @@ check-native: install ## Run the tests of the C++ under ASan, UBSan and TSan, tw
 
 bench: install $(BASELINES) ## Time the loss, other libraries' losses, and host latencies; ARGS="--rounds 5" is quicker
 	$(BIN)/python -m pytest bench --benchmark-columns=median,iqr,rounds --benchmark-group-by=group
-	$(BIN)/outcome-rl bench loss --out bench/results $(ARGS)
+	$(BIN)/python -m bench.loss --out bench/results $(ARGS)
 	$(BIN)/python -m bench.counts --out bench/results
 
 pages: install ## Write the tables and plots of docs/ from the records and the settings

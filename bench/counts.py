@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bench.result_file import add_out, write_result
 from outcome_rl.bench.measure import time_ms
-from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl.process_memory import peak_mib, status_kib
 from outcome_rl_kernels import OutcomeCounts, group_advantages
 from outcome_rl_kernels.splitmix import mix64

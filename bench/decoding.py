@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from bench.result_file import add_out, write_result
 from experiments.smollm2.task import problems
 from outcome_rl.bench.measure import interleaved_times
-from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl.grpo.config.schema import ModelConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.decode_loop import decode

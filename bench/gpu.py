@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from bench.gpu_parts.clocks import Clocks  # noqa: E402
-from outcome_rl.bench.result_file import provenance  # noqa: E402
+from bench.result_file import provenance  # noqa: E402
 from outcome_rl.files import write_json  # noqa: E402
 
 # The checks of each part with the seconds after which they are killed; together at most 570 of a part.

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from outcome_rl.bench.baselines import BASELINES, OURS
-from outcome_rl.bench.loss_report import Record, Row, Section, number, of_floor, table
+from bench.baselines import BASELINES, OURS
+from bench.loss_report import Record, Row, Section, number, of_floor, table
 
 RECORDS = ("loss-cpu", "loss-cuda")
 # Sections of the two summary tables in docs/losses.md; the first are plotted.
@@ -37,7 +37,7 @@ def read_records(folder: Path) -> dict[str, Record]:
         if path.exists():
             records[name] = json.loads(path.read_text())
             if "sections" not in records[name]["figures"]:
-                raise ValueError(f"{path} is of another version of this benchmark; run `outcome-rl bench loss` again")
+                raise ValueError(f"{path} is of another version of this benchmark; run `python -m bench.loss` again")
     return records
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from outcome_rl.bench.result_file import add_out, write_result
+from bench.result_file import add_out, write_result
 
 SUBJECTS = ("math-verify", "outcome_rl.math_verify")
 

@@ -20,8 +20,8 @@ import numpy as np
 from sympy.core.cache import clear_cache
 
 from bench.graders import BASELINES
+from bench.result_file import add_out, write_result
 from outcome_rl import OutcomeMatcher, equivalent, extract_answer
-from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 

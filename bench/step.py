@@ -29,9 +29,9 @@ from typing import Any
 
 import torch
 
+from bench.result_file import add_out, write_result
 from bench.step_baselines import INSTALL_TRL, PARTS, Baseline, TrlLoop, installed_baselines
 from outcome_rl.bench.measure import interleaved_times, peak_mib, time_ms
-from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl.files import write_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import ModelConfig

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bench.result_file import add_out, write_result
 from bench.step import DEFAULT_MODELS, MODELS, model_inputs
-from outcome_rl.bench.result_file import add_out, write_result
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.parts import build

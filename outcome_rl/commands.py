@@ -1,10 +1,12 @@
-"""The commands of the trainer: train, eval, export, report, compare, paper, hard-set. `outcome_rl.cli` registers them.
+"""The commands of `outcome-rl`, each a function whose docstring is its help.
 
-Each imports its modules when it runs, so that `outcome-rl --help` answers at once.
+A command imports its modules when it runs, so that `outcome-rl --help` answers at once. The parser is argparse, so that
+`analyze`, `bench` and `env` need no package besides the core's.
 """
 
 import argparse
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,20 +14,22 @@ from typing import Any, Literal
 
 from outcome_rl.grpo.config.presets import preset_names
 from outcome_rl.progress import only_our_progress, show_progress
-from outcome_rl.tables import print_reports
+from outcome_rl.tables import print_reports, print_table
 from outcome_rl.terminal import at_least_one, printable
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the commands of the trainer to the parser of `outcome-rl`; each sets `run` to its function."""
+    """Add every command to the parser of `outcome-rl`; each sets `run` to its function."""
 
     def shared(*names: str, **options: Any) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(add_help=False)
         parser.add_argument(*names, **options)
         return parser
 
-    def add(name: str, run: Callable[..., None], help: str, *parents: argparse.ArgumentParser) -> Any:
-        parser = commands.add_parser(
+    def add(
+        name: str, run: Callable[..., None], help: str, *parents: argparse.ArgumentParser, to: Any = commands
+    ) -> Any:
+        parser = to.add_parser(
             name,
             help=help,
             description=inspect.getdoc(run),
@@ -110,6 +114,62 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--k", type=at_least_one, default=512, help="number of samples per problem (default: %(default)s)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: hard-set/MODEL)")
+    parser = add("analyze", analyze, "report pass@k, best@k and diff@k of files of samples")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="JSON lines, a JSON array (either also gzipped) or parquet; - is standard input",
+    )
+    parser.add_argument(
+        "--json", dest="json_out", type=Path, metavar="OUT", help="write the report; of several files, file -> report"
+    )
+    parser.add_argument(
+        "--against",
+        default="correct",
+        metavar="FIELD",
+        help="the file's labels, to audit: a reward, say, where above 0 is correct (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--equivalence",
+        choices=["canonical", "math_verify"],
+        default="canonical",
+        help="comparison of answers: by keys first (default), or every pair by math-verify",
+    )
+    parser.add_argument(
+        "--outcome",
+        default="math",
+        metavar="MODULE:FUNCTION",
+        help="outcome function (response, row) -> value (default: math, the final answer)",
+    )
+    parser.add_argument(
+        "--is-correct",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="function (value, row) -> bool (default: the outcome of the gold answer)",
+    )
+    parser.add_argument(
+        "--from-text", action="store_true", help="extract answers from the text, also of samples with an `answer`"
+    )
+    parser.add_argument("--workers", type=at_least_one, help="math-verify processes (default: one per core)")
+    benchmarks = commands.add_parser("bench", help="measure a part of the library on this machine")
+    parser = add(
+        "loss",
+        bench_loss,
+        "time, memory and error of the policy loss, compared with plain PyTorch and its matrix products",
+        to=benchmarks.add_subparsers(required=True, metavar="NAME"),
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: a GPU if there is one")
+    for name, help in (
+        ("hidden", "size of the hidden states of your model (512 on the CPU, 4096 on a GPU)"),
+        ("vocabulary", "size of its vocabulary (32,000; 128,256)"),
+        ("tokens", "number of tokens (512; 16,384)"),
+        ("rounds", "rounds of each measurement (15; 30)"),
+    ):
+        parser.add_argument(f"--{name}", type=at_least_one, metavar="N", help=help)
+    parser = add("env", env, "show versions, devices, and the implementation of each operation")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
 
 def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_only: bool) -> None:
@@ -274,3 +334,51 @@ def hard_set(
         f"statistics of every problem: {out}/statistics.jsonl"
     )
     print(printable(found))
+
+
+def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, against: str, **settings: Any) -> None:
+    """Report pass@k, best@k, diff@k and related metrics of files of samples.
+
+    Rows are {id, gold, samples: [text | {text | answer, correct}, ...]} or {id, gold, response, correct}; `correct` is
+    optional, and is compared with the correctness found here. Other usual names work too: question_id, unique_id;
+    answer; completions, responses; completion, text.
+    """
+    from outcome_rl.analyze import analyze_file
+    from outcome_rl.exploration.config import ExplorationConfig
+
+    config = ExplorationConfig(**settings)
+    if json_out is not None and not json_out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"--json {json_out}: the folder {json_out.parent} does not exist.")
+    reports = {}
+    for file in files:
+        with show_progress(file.name, "comparisons") as progress:
+            reports[str(file)] = analyze_file(
+                file, config.matcher(), from_text=from_text, against=against, progress=progress
+            )
+    print_reports(reports)
+    if json_out is not None:
+        content = next(iter(reports.values())) if len(reports) == 1 else reports
+        json_out.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def bench_loss(
+    device: str | None, hidden: int | None, vocabulary: int | None, tokens: int | None, rounds: int | None
+) -> None:
+    """Measure the policy loss on random inputs: time, peak memory, and error of the gradients."""
+    from outcome_rl.bench.loss import measure
+
+    measure(device, hidden, vocabulary, tokens, rounds)
+
+
+def env(as_json: bool) -> None:
+    """Print versions, devices and implementations."""
+    from outcome_rl.environment import describe_environment
+
+    environment = describe_environment()
+    if as_json:
+        print(json.dumps(environment, indent=2))
+        return
+    print_table(["package", "version"], environment["versions"].items())
+    rows = [(name, chosen["implementation"], chosen["reason"]) for name, chosen in environment["operations"].items()]
+    print_table(["operation", "implementation", "reason"], rows)
+    print(*environment["devices"], sep="\n")

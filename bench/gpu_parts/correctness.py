@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bench.cases import Spec, make_case
 from bench.gpu_parts.report import DEVICE, DRY, GOAL, VOCABULARIES, Figures, Report, require
 from bench.gpu_parts.supports import even_support, uneven_support
-from outcome_rl.bench.cases import Spec, make_case
 from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
 
 SETTINGS: dict[str, Figures] = {

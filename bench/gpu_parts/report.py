@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from outcome_rl.bench.cases import MODELS, Spec
-from outcome_rl.bench.loss_plans import gpu_plans
+from bench.cases import MODELS, Spec
+from bench.loss_plans import gpu_plans
 from outcome_rl.environment import describe_environment
 from outcome_rl.files import write_json
 

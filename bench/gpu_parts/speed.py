@@ -6,14 +6,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bench import loss as loss_bench
+from bench.accuracy import gradients
+from bench.baselines import BASELINES, OURS, ours
+from bench.cases import MODELS, Case, Spec, make_case
 from bench.gpu_parts.report import DEAD, DEVICE, DRY, GOAL, Figures, Report, release, require
 from bench.gpu_parts.supports import even_support, uneven_support
-from outcome_rl.bench import loss as loss_bench
-from outcome_rl.bench.accuracy import gradients
-from outcome_rl.bench.baselines import BASELINES, OURS, ours
-from outcome_rl.bench.cases import MODELS, Case, Spec, make_case
-from outcome_rl.bench.loss_plans import SLOW, Plan
-from outcome_rl.bench.loss_report import Section, table
+from bench.loss_plans import SLOW, Plan
+from bench.loss_report import Section, table
 from outcome_rl.bench.measure import interleaved_times, peak_mib
 from outcome_rl_kernels import Support, linear_policy_loss
 from outcome_rl_kernels.loss import row_kernels_triton

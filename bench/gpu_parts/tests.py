@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 from bench.gpu_parts.report import DRY, Report, require
-from outcome_rl.bench.result_file import ROOT
+from bench.result_file import ROOT
 
 
 def kernel_tests(report: Report) -> str:

@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 from torch import Tensor
 
+from bench.accuracy import gradients, truth_of
+from bench.baselines import ours
+from bench.cases import make_case
 from bench.gpu_parts.report import DEVICE, DRY, GOAL, Figures, Report, release
-from outcome_rl.bench.accuracy import gradients, truth_of
-from outcome_rl.bench.baselines import ours
-from outcome_rl.bench.cases import make_case
 from outcome_rl.bench.measure import interleaved_times, peak_mib
 from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton
 

@@ -49,8 +49,8 @@ def check(seeds: int) -> bool:
 
 def run(seeds: int, folder: Path) -> None:
     """Print the figures, and write bandits.json and bandits.png into `folder`."""
+    from bench.result_file import write_result  # loads torch, which the checks do without
     from experiments.bandits.plots import plot
-    from outcome_rl.bench.result_file import write_result  # loads torch, which the checks do without
 
     panels = sweep(seeds, progress=lambda title: print(f"{title}: done", file=sys.stderr, flush=True))
     written, picture = write_result(folder, "bandits", {"seeds": seeds}, panels), folder / "bandits.png"

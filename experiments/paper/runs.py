@@ -190,7 +190,7 @@ def progress_table(plan: Plan, folder: Path, runs: Sequence[Run]) -> Table:
 
 def environment_of(start: float) -> dict[str, Any]:
     """Return device, versions, commit and date of the runs."""
-    from outcome_rl.bench.result_file import commit
+    from bench.result_file import commit
     from outcome_rl.environment import describe_environment
 
     environment = describe_environment()

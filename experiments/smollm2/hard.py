@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.result_file import write_result
 from experiments.paper.base import Samples
 from experiments.smollm2.model import FOLDER, make_model
 from experiments.smollm2.task import problems
 from experiments.smollm2.warm_start import BATCH_SIZE, warm_start
 from outcome_rl.analyze import classify_samples, read_samples
-from outcome_rl.bench.result_file import write_result
 from outcome_rl.files import read_rows, write_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig

@@ -7,10 +7,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from bench.result_file import write_result
 from experiments.paper.figures import COLOURS, draw_curve, finish_axes, save_small
 from experiments.paper.measures import BASE
 from experiments.paper.tables import label, table
-from outcome_rl.bench.result_file import write_result
 from outcome_rl.tools.compare import WORDS, compare_runs, margin
 from outcome_rl.tools.runs import Run, read_run
 from outcome_rl.tools.verdicts import Case, judge

@@ -1,1 +1,1 @@
-"""The benchmark of the policy loss, `outcome-rl bench loss`; a checkout has more in the folder `bench/`."""
+"""`outcome-rl bench loss`: the policy loss on this machine; a checkout has more in the folder `bench/`."""

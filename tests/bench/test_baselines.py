@@ -9,11 +9,11 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
-from outcome_rl.bench import cases
-from outcome_rl.bench.accuracy import gradients, objection, truth_of
-from outcome_rl.bench.baselines import BASELINES, LOGITS_BASELINES, Baseline
-from outcome_rl.bench.cases import Spec, make_case
-from outcome_rl.bench.loss import attempt
+from bench import cases
+from bench.accuracy import gradients, objection, truth_of
+from bench.baselines import BASELINES, LOGITS_BASELINES, Baseline
+from bench.cases import Spec, make_case
+from bench.loss import attempt
 
 CPU = torch.device("cpu")
 F32 = torch.float32

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from outcome_rl.bench import cases, responses
-from outcome_rl.bench.baselines import BASELINES
-from outcome_rl.bench.cases import Spec, make_case, only_kept
+from bench import cases, responses
+from bench.baselines import BASELINES
+from bench.cases import Spec, make_case, only_kept
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.model.policy import Policy
 

@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from command_line import invoke
 
 from outcome_rl import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_A_CHECKOUT = ("counts", "outcomes", "step")
+OF_A_CHECKOUT = ("counts", "loss", "outcomes", "step")
 
 
 def test_the_help_lists_the_benchmark() -> None:
@@ -19,16 +20,19 @@ def test_the_help_lists_the_benchmark() -> None:
     assert "measure a part of the library" in invoke(cli.main, "--help").stdout
 
 
-def test_options_are_passed_on_and_errors_are_one_line() -> None:
-    shown = invoke(cli.main, "bench", "loss", "--help").stdout
-    assert shown.startswith("usage: outcome-rl bench loss ")
-    assert "--out DIR" in shown
-    result = invoke(cli.main, "bench", "loss", "--device", "cpu", "--sections", "nonsense")
-    assert result.exit_code == 2
-    assert result.stderr == "error: --sections 'nonsense': no section has that in its name\n"
-    unknown = invoke(cli.main, "bench", "loss", "--nonsense")
-    assert unknown.exit_code == 2
-    assert "unrecognized arguments: --nonsense" in unknown.stderr
+def test_the_policy_loss_is_measured_for_a_head_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: fail)
+    sizes = ("--hidden", "16", "--vocabulary", "101", "--tokens", "70", "--rounds", "2")
+    shown = invoke(cli.main, "bench", "loss", "--device", "cpu", *sizes).stdout
+    assert "70 tokens, hidden 16, vocabulary 101" in shown
+    rows = {line[:27].strip(): line.split() for line in shown.splitlines() if line.startswith(("outcome_rl", "plain"))}
+    for name in ("outcome_rl", "plain PyTorch"):
+        assert float(rows[name][-1]) < 2e-2  # bfloat16 where it is fast
+    assert rows["plain PyTorch, torch.compil"][-2:] == ["failed:", "RuntimeError"]
+    assert invoke(cli.main, "bench", "loss", "--tokens", "0").exit_code == 2
     assert invoke(cli.main, "bench", "speed").exit_code == 2
 
 

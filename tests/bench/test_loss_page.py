@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench import loss_page
-from outcome_rl.bench import loss_report
-from outcome_rl.bench.loss_report import Record, Row, Section
+from bench import loss_page, loss_report
+from bench.loss_report import Record, Row, Section
 from outcome_rl.bench.measure import Times
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outcome_rl.bench import result_file
+from bench import result_file
 
 
 def test_a_result_file_has_what_is_needed_to_read_it(tmp_path: Path) -> None:

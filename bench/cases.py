@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from outcome_rl.bench.responses import sample_responses
+from bench.responses import sample_responses
 from outcome_rl_kernels import Support
 
 # (H, V) of the lm_head; "small" is what two CPU cores can do in a third of a second.

@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple, TypedDict
 
-from outcome_rl.bench.accuracy import Errors
-from outcome_rl.bench.baselines import OURS
+from bench.accuracy import Errors
+from bench.baselines import OURS
 from outcome_rl.bench.measure import Times
 
 HEADINGS = {"forward_backward": "forward + backward", "forward": "forward", "no_grad": "log-probs, no gradient"}

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from outcome_rl.bench.cases import Batch, only_kept
+from bench.cases import Batch, only_kept
 from outcome_rl.environment import versions_of
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
 from outcome_rl_kernels.loss.ratios import importance_ratios

@@ -1,4 +1,4 @@
-"""Sections of `outcome-rl bench loss` on the CPU and on a GPU."""
+"""Sections of `python -m bench.loss` on the CPU and on a GPU."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -6,8 +6,8 @@ from typing import Literal
 
 import torch
 
-from outcome_rl.bench.baselines import COMPILED
-from outcome_rl.bench.cases import Spec
+from bench.baselines import COMPILED
+from bench.cases import Spec
 from outcome_rl_kernels.dtypes import preferred_dtype
 
 WORKSPACES = (1.0, 0.5, 0.25, 0.125)

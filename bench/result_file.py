@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import outcome_rl
 import outcome_rl_kernels
 from outcome_rl.environment import describe_environment, package_versions
 from outcome_rl.files import write_json
 
-PACKAGES = (Path(__file__).resolve().parents[1], Path(outcome_rl_kernels.__file__).resolve().parent)
-ROOT = PACKAGES[0].parent
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = (Path(outcome_rl.__file__).resolve().parent, Path(outcome_rl_kernels.__file__).resolve().parent)
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from outcome_rl.bench.cases import Batch, float64_chunks, only_kept
+from bench.cases import Batch, float64_chunks, only_kept
 from outcome_rl_kernels import policy_loss
 
 # A loss with another meaning is off by tens of percent; rounding, bfloat16 sums and CCE's filter stay below.
