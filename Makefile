@@ -114,7 +114,7 @@ $(BASELINES): $(READY) bench/baselines.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement bench/baselines.txt
 	@touch $(BASELINES)
 
-lint: install ## Check style, types and the floors of imports
+lint: install ## Check style, types and the layers of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -75,7 +75,7 @@ class Question:
     question_id: str
     gold: str
     answers: list[str | None]  # or texts, for an outcome function
-    verdicts: list[bool | None]  # correctness by the file's source; None if it has none
+    labels: list[bool | None]  # correctness by the file's source; None if it has none
     example: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # its first row
 
 
@@ -119,7 +119,7 @@ def analyze_file(
         matcher: it has seen no question yet, and its processes are stopped at the end; None is `OutcomeMatcher()`.
         examples: question id -> data row for a `FunctionMatcher`; None takes the rows of the file.
         from_text: extract every answer from the sample's text, even if the sample has an `answer`.
-        against: the field with the file's own labels, of samples or of rows; after a dot, of a struct. A positive
+        against: the field with the file's labels, of samples or of rows; after a dot, of a struct. A positive
             number means correct. If it is not `correct`, every sample must have it.
         progress: called as `progress(done, total)` during pairwise comparisons; never if keys decide everything.
 
@@ -153,7 +153,7 @@ def analyze_file(
     labelled = [
         (question, answer, bool(ours), theirs)
         for question, _, correct in scored
-        for answer, ours, theirs in zip(question.answers, correct, question.verdicts, strict=True)
+        for answer, ours, theirs in zip(question.answers, correct, question.labels, strict=True)
         if theirs is not None
     ]
     differing = Counter(
@@ -253,7 +253,7 @@ def read_samples(
         first_seen.setdefault(question_id, where)
         for answer, label in _samples(row, from_text, against, extract, where):
             question.answers.append(answer)
-            question.verdicts.append(label)
+            question.labels.append(label)
     if not questions:
         raise ValueError(f"{path}: has no rows. Write one JSON object per line, or one JSON array of objects")
     return list(questions.values())

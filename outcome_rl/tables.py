@@ -61,8 +61,8 @@ def _facts(file: str, report: "Report") -> list[str]:
     ]
     if report["labelled"]:
         share = report["agreeing"] / report["labelled"]
-        verdicts = counted(report["labelled"], "verdict")
-        facts.append(f"agrees with {share:.1%} of the file's own {verdicts} (rules: docs/outcomes.md)")
+        labels = counted(report["labelled"], "label")
+        facts.append(f"agrees with {share:.1%} of the file's {labels} (rules: docs/outcomes.md)")
     if report["unscored_questions"]:
         facts.append(f"{len(report['unscored_questions'])} not scored: unusable gold")
     return facts

@@ -85,7 +85,7 @@ def test_usual_spellings_read_the_same(spelling: dict[str, Any], tmp_path: Path)
 @pytest.mark.parametrize("name", ["response", "completion"])
 def test_one_sample_a_row(name: str, tmp_path: Path) -> None:
     rows = [{"id": "q", "answer": "4", name: text, "correct": verdict} for text, verdict in (("5", 0), ("a", None))]
-    assert read_samples(write_rows(tmp_path / "flat.jsonl", rows))[0].verdicts == [False, None]
+    assert read_samples(write_rows(tmp_path / "flat.jsonl", rows))[0].labels == [False, None]
 
 
 def test_verdicts_of_the_file_are_compared(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_details_of_lighteval(tmp_path: Path) -> None:
         ("0", "2", ["2", "3"]),
         (question_id("2 + 2?"), "4", ["4"]),
     ]
-    assert questions[1].verdicts == [True]
+    assert questions[1].labels == [True]
 
 
 def test_equal_disagreements_are_listed_once(tmp_path: Path) -> None:

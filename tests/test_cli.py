@@ -52,7 +52,7 @@ def test_verdicts_of_the_file_are_compared_and_control_characters_stay_off_the_s
     answers = [{"answer": "4", "correct": True}, {"answer": "\x1b]0;title\x07 \x9b5", "correct": True}]
     path.write_text(json.dumps({"id": "q", "gold": "4", "samples": answers}))
     shown = invoke("analyze", path).stdout
-    assert "agrees with 50.0% of the file's own 2 verdicts" in " ".join(shown.split())
+    assert "agrees with 50.0% of the file's 2 labels" in " ".join(shown.split())
     assert "answer \ufffd]0;title\ufffd \ufffd5: correct by the file, wrong here (gold 4)" in shown
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)
 

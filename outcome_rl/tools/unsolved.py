@@ -36,8 +36,8 @@ def find_unsolved(folder: Path, config: Mapping[str, Any]) -> Unsolved | str | N
 
     Args:
         folder: the run's folder.
-        config: its settings, as `config.yaml` holds them. No function that they name is imported: with another outcome
-            than those of the library the result is a sentence that says so, as for counts that cannot be read.
+        config: its settings, as `config.yaml` holds them. No function that they name is imported: with your own outcome
+            function the result is a sentence that says so, as for counts that cannot be read.
     """
     checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     if checkpoint is None:

@@ -109,7 +109,7 @@ class UpdateBatch:
     def mini_batches(self) -> Iterator[list[MicroBatch]]:
         """Cut the batch, whole questions at a time, into the mini-batches of the optimizer steps.
 
-        Each process yields the micro-batches of its own questions, with the normalizer of all processes. Under FSDP all
+        Each process yields the micro-batches of its questions, with the normalizer of all processes. Under FSDP all
         processes yield equally many, because every forward pass is collective: this call is collective, too. Responses
         without a computed token are left out. If no token of a mini-batch is computed, its gradient is zero, by a
         micro-batch without response tokens.
@@ -164,8 +164,8 @@ class UpdateBatch:
             logps=None if rollout.logps is None else [],
             kept=None if rollout.kept is None else [],
         )
-        alone = UpdateBatch([replace(self.batch[0], rollout=empty)], self.config, self.policy, every_token=True)
-        return alone._micro_batch([0], normalizer)
+        batch = UpdateBatch([replace(self.batch[0], rollout=empty)], self.config, self.policy, every_token=True)
+        return batch._micro_batch([0], normalizer)
 
 
 def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> Iterator[list[int]]:
