@@ -18,7 +18,7 @@ import importlib
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -119,23 +119,28 @@ def process_group(config: TrainConfig) -> Iterator[None]:
 
 
 @contextmanager
-def isolated_environment() -> Iterator[None]:
-    """Hide the other processes from children started here: they see this process's GPU and no launcher."""
-    if world_size() == 1:
-        yield
-        return
-    environment, gpu = dict(os.environ), _local_rank()
-    launcher = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    for name in environment:
-        if name.endswith(launcher) or name.startswith("TORCHELASTIC_"):
-            del os.environ[name]
-    visible = environment.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu]
+def isolated_environment(**variables: str) -> Iterator[None]:
+    """Start children here with `variables`, and with neither launcher nor GPUs of the other processes."""
+    changes: dict[str, str | None] = {**variables}
+    if world_size() > 1:
+        launcher = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+        changes |= {name: None for name in os.environ if name.endswith(launcher) or name.startswith("TORCHELASTIC_")}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+        changes["CUDA_VISIBLE_DEVICES"] = visible.split(",")[_local_rank()]
+    before = {name: os.environ.get(name) for name in changes}
     try:
+        _set_environment(changes)
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(environment)
+        _set_environment(before)
+
+
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def all_gather_object(call: Callable[[], T]) -> list[T]:

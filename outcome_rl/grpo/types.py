@@ -1,19 +1,8 @@
 """Host records of a response, from its problem to the optimizer step.
 
-A response is a ragged record on the host until it is packed; nothing is padded on the way. From the problem to the
-optimizer step it passes through:
-
-    Problem, ProblemSet           question with reference answer; data set with prompts       here
-    Rollout                       sampled response                                            here
-    Scored                        outcomes, counts, advantages and bonuses of a batch         exploration/scored.py
-    Sample                        rollout with everything that decides its gradient           here
-    Collected                     samples of a step, and those that it learns from            rollout/collector.py
-    PackingPlan, PackedBatch      tokens of a batch, and of a micro-batch as one packed row   model/packing.py
-    MicroBatch                    packed batch with advantages, masks and log-probabilities   update/microbatches.py
-    PolicyLossOutput              loss, log-probabilities and entropies                       outcome_rl_kernels
-    UpdateTotals                  statistics of the updates on a batch                        update/totals.py
-
-Tensor names such as `logps_M` end in the shape letters of docs/architecture.md.
+A response is a ragged record on the host until it is packed; nothing is padded on the way: `Problem`, `Rollout`,
+`Sample`, then `MicroBatch` (update/microbatches.py). Tensor names such as `logps_M` end in the shape letters of
+docs/architecture.md, which shows the path of one response.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from multiprocessing import active_children, resource_tracker
 from tempfile import TemporaryDirectory
@@ -114,12 +114,9 @@ class VllmEngine(RolloutEngine):
         others = set(active_children())
         self._handover = Handover(policy)
         self._reaper = start_reaper(self._handover.name)
-        with ExitStack() as stack:
-            stack.enter_context(_hidden_from_ctrl_c())
-            stack.enter_context(distributed.isolated_environment())
-            stack.enter_context(_variable("VLLM_RPC_BASE_PATH", self._handover.name))  # its sockets
-            stack.enter_context(_variable(MARK, self._handover.name))
-            stack.enter_context(_variable("SPT_NOENV", "1"))  # else vLLM's process titles overwrite the mark
+        # vLLM's sockets are in the folder; without SPT_NOENV its process titles overwrite the mark.
+        variables = {"VLLM_RPC_BASE_PATH": self._handover.name, MARK: self._handover.name, "SPT_NOENV": "1"}
+        with _hidden_from_ctrl_c(), distributed.isolated_environment(**variables):
             try:
                 self._llm = LLM(
                     model=policy.model.name_or_path,
@@ -169,7 +166,7 @@ class VllmEngine(RolloutEngine):
         return self.start(prompts, sampling, max_tokens, seed)()
 
     def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
-        """Send new weights and queue the requests, which vLLM's process then works on; see `OverlappingEngine`."""
+        """Send new weights and queue the requests, which vLLM's process then works on."""
         from vllm import SamplingParams
 
         self._in_work()
@@ -268,20 +265,6 @@ def _weights_of(policy: Policy, config: TrainConfig) -> dict[str, Any]:
             f"model.lora_rank must be at most {LORA_RANKS[-1]} with rollout.engine=vllm; got {config.model.lora_rank}"
         )
     return {"enable_lora": True, "max_lora_rank": rank}
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable for processes that are started here."""
-    previous = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if previous is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = previous
 
 
 @contextmanager

@@ -231,7 +231,7 @@ class ServersEngine(RolloutEngine):
         return self.start(prompts, sampling, max_tokens, seed)()
 
     def start(self, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int) -> Fetch:
-        """Send new weights and begin to request responses, in a thread; see `OverlappingEngine`."""
+        """Send new weights and begin to request responses, in a thread."""
         wait([self._in_work])
         if self._has_old_weights:
             weights = self._policy.published_weights()  # collective if the policy is sharded
