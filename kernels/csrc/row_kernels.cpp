@@ -123,10 +123,11 @@ Statistics statistics_of_row(const Logit* row, int64_t vocabulary, int64_t label
         exp_sum += sums.exp;
         weighted_sum += sums.exp_times_x;
     }
-    // A row without a possible token is not a number.
-    const double log_sum = std::log(std::isinf(largest) ? std::numeric_limits<double>::quiet_NaN() : exp_sum);
+    // The values of a row without a possible token are not numbers; its log-sum, which shards need, is -infinity.
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const double log_sum = !std::isinf(largest) ? std::log(exp_sum) : largest < 0 ? largest : nan;
     const double logp = to_float(row[label]) * inverse_temperature - maximum - log_sum;
-    return {logp, log_sum - weighted_sum / exp_sum, maximum, log_sum};
+    return {logp, std::isinf(largest) ? nan : log_sum - weighted_sum / exp_sum, maximum, log_sum};
 }
 
 // Writes g * d logp + e * d entropy, by logits times the inverse temperature.

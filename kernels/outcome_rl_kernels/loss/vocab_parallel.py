@@ -3,7 +3,8 @@
 Rank r holds V_r rows of the weight. Over these, its kernels give probabilities p_v|r and the entropy H_r of each row of
 logits s = logit / temperature, and so the log-sum-exp L_r. With w_r = exp(L_r - L),
 
-    L    = log sum_r exp(L_r)                     a maximum and a sum over the ranks, for each chunk of rows
+    L    = log sum_r exp(L_r)                     a maximum and a sum over the ranks, for each chunk of rows; a shard
+                                                  without a possible token has L_r = -inf and w_r = 0
     H    = L - sum_r w_r (L_r - H_r)
     logp = s_label - L                            in float64: a float32 L of 10,000 would be off by 0.0005
     d loss / d logit_v = (g (1[v = label] - p_v) - e p_v (log p_v + H)) / temperature,     p_v = w_r p_v|r
@@ -120,7 +121,9 @@ class ShardedRowKernels:
         maxima_R = log_sums_R.clone()
         dist.all_reduce(maxima_R, dist.ReduceOp.MAX, group=self._shard.group)
         shares_R = (log_sums_R - maxima_R).exp()
-        terms = shares_R, shares_R * (log_sums_R - own.entropies_R), scores_R.where(is_own_R, 0), is_own_R
+        # A product with the entropy of no token would be NaN.
+        weighted_R = torch.where(shares_R == 0, 0, shares_R * (log_sums_R - own.entropies_R))
+        terms = shares_R, weighted_R, scores_R.where(is_own_R, 0), is_own_R
         sums_4R = torch.stack([term.double() for term in terms])
         dist.all_reduce(sums_4R, group=self._shard.group)
         sums_R, weighted_R, label_scores_R, owners_R = sums_4R
@@ -148,6 +151,10 @@ class ShardedRowKernels:
         """As in `RowKernels`, on the shard's part of the logits."""
         own_rows, is_own_R, scores_R = self._own(rows)  # before the gradients overwrite the logits
         own, dtype = statistics.own, logp_grads_R.dtype
+        is_possible_R = statistics.log_shares_R != -torch.inf  # for other rows the kernels write zeros
+        if rows.active_R is not None:
+            is_possible_R &= rows.active_R
+        own_rows = own_rows._replace(active_R=is_possible_R)
         shares_R = statistics.log_shares_R.exp()
         inner_R, own_entropy_grads_R = logp_grads_R, None
         if entropy_grads_R is not None:

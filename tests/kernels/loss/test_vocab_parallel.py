@@ -196,6 +196,8 @@ def test_row_kernels_of_shards(impl: str, dtype: torch.dtype, monkeypatch: pytes
     logits = (4 * torch.randn(9, V, generator=g)).to(device, dtype)
     for row, low in enumerate((-math.inf, -1e4, -1e6)):  # what a shard's log-sum-exp must not be taken from
         logits[row, [SIZES[0], SIZES[0] + SIZES[1]]] = low  # the first tokens of shards
+    logits[4, SIZES[0] : SIZES[0] + SIZES[1]] = logits[5, SIZES[0] + SIZES[1] :] = -math.inf  # shards without a token
+    logits[6, : SIZES[0]] = -math.inf
     labels = torch.tensor([2, 1, 24, 25, V - 1, 3, 30, 7, 12], device=device)
     logp_grads, entropy_grads = torch.randn(2, 9, generator=g).to(device)
     active = torch.arange(9, device=device) != 3
@@ -221,6 +223,7 @@ def test_row_kernels_of_shards(impl: str, dtype: torch.dtype, monkeypatch: pytes
         if not reductions.finish_round():
             break
     whole = run(row_kernels(impl), slice(None))
+    assert all(value.isfinite().all() for value in whole)
     tight = {"rtol": 1e-5, "atol": 1e-5}
     for logps, entropies, _ in found:
         torch.testing.assert_close(logps.to(whole[0].dtype), whole[0], **tight)
