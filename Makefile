@@ -56,7 +56,7 @@ check-gpu: install ## Check without a GPU what a GPU would run: machine code for
 check-versions: $(OLDEST)/.ready ## Run the kernels' tests with the oldest PyTorch and Triton that are supported, in .venv-oldest (5 GB)
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n auto --dist load tests/kernels/loss/test_triton_offline.py \
 		tests/kernels/counts/test_triton_offline.py tests/kernels/counts/test_triton.py \
-		tests/kernels/loss/test_scale_triton.py tests/kernels/loss/test_support.py $(ARGS)
+		tests/kernels/loss/test_row_kernels_triton.py tests/kernels/loss/test_support.py $(ARGS)
 
 $(OLDEST)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OLDEST)

@@ -18,7 +18,7 @@ import outcome_rl_kernels
 from bench.gpu_parts.report import DEVICE, DRY, Figures, Report, release, require
 from bench.gpu_parts.supports import uneven_support
 from outcome_rl_kernels import OutcomeCounts, group_advantages, linear_logprobs, linear_policy_loss, policy_loss
-from outcome_rl_kernels.loss import scale_triton
+from outcome_rl_kernels.loss import row_kernels_triton
 
 B, T, H, V = 2, 3, 32, 520
 DTYPE = torch.float32 if DRY else torch.bfloat16
@@ -65,7 +65,7 @@ def losses() -> None:
     logps, entropies = linear_logprobs(hidden, weight, given["labels"], return_entropy=True, impl="triton")
     assert entropies is not None
     (logps.sum() + entropies.sum()).backward()  # type: ignore[no-untyped-call]
-    scale_triton.scale_(
+    row_kernels_triton.scale_(
         torch.ones(8, device=DEVICE), torch.full((), 3.0, device=DEVICE)
     )  # on the CPU no backward pass calls it
 
@@ -113,7 +113,7 @@ def all_kernels() -> Iterator[str]:
 def launches() -> Iterator[dict[str, int]]:
     """Count the launches of each kernel in a `with` block."""
     found: dict[str, int] = {}
-    kinds: tuple[Any, ...] = type(scale_triton._scale_kernel).__mro__
+    kinds: tuple[Any, ...] = type(row_kernels_triton._scale_kernel).__mro__
     kind = next(one for one in kinds if "__getitem__" in vars(one))
     launch = kind.__getitem__
 

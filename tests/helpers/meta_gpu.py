@@ -12,7 +12,7 @@ from torch import Tensor
 
 from outcome_rl_kernels import backends
 from outcome_rl_kernels.counts import triton as counts_triton
-from outcome_rl_kernels.loss import chunked_head, fused, logprobs, row_kernels_triton, scale_triton, support_triton
+from outcome_rl_kernels.loss import chunked_head, fused, logprobs, row_kernels_triton, support_triton
 
 META: dict[str, Any] = {"device": "meta"}
 
@@ -49,7 +49,7 @@ def replace_kernels(monkeypatch: pytest.MonkeyPatch) -> Launches:
     """Replace every Triton kernel by one that checks devices, and return it."""
     found = Launches()
     monkeypatch.setattr(row_kernels_triton, "_launch", found)
-    monkeypatch.setattr(scale_triton, "scale_", found)
+    monkeypatch.setattr(row_kernels_triton, "scale_", found)
     monkeypatch.setattr(support_triton, "_launch", found)
     for name in ("find_kernel", "commit_kernel", "rehash_kernel"):
         monkeypatch.setattr(counts_triton, name, found)

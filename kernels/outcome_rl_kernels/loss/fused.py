@@ -36,8 +36,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from outcome_rl_kernels.backends import Backend
 from outcome_rl_kernels.loss.aggregate import is_default, sum_active, token_loss
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
-from outcome_rl_kernels.loss.inputs import check_labels
-from outcome_rl_kernels.loss.operators import SCHEMA, batch_of, flat
+from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, check_labels, flat
 from outcome_rl_kernels.loss.row_kernels import RowKernels, RowStatistics, row_kernels
 from outcome_rl_kernels.loss.types import Head, LogitRows, TokenBatch, Wants, in_dtype, joined, select
 from outcome_rl_kernels.loss.vocab_parallel import VocabShard, kernels_of, whole_head
@@ -185,7 +184,7 @@ def _scaled(loss_grad: Tensor, grads: Sequence[Tensor | None], op: str) -> list[
         # below the usual loss scales.
         if grad.device.type == "cpu":
             return grad if loss_grad == 1 else torch.mul(grad, loss_grad.item(), out=grad)
-        from outcome_rl_kernels.loss.scale_triton import scale_  # not above: triton is heavy
+        from outcome_rl_kernels.loss.row_kernels_triton import scale_  # not above: triton is heavy
 
         scale_(grad, loss_grad)  # reading the factor would synchronise
         return grad
@@ -348,67 +347,52 @@ def _register(
     name: str,
     arguments: str,
     body: Callable[..., Any],
-    fake: Callable[..., Any],
+    gradients: Callable[..., Sequence[Tensor]],
     results: int,
     mutates: str = "",
     tags: tuple[torch.Tag, ...] = (),
 ) -> None:
+    """Register an operator with its fake: loss, (2, N) values, and the `gradients` of its arguments, without data."""
     schema = f"({arguments}, {SCHEMA}) -> ({', '.join(['Tensor'] * results)})"
     operator = torch.library.custom_op(
         f"outcome_rl::{name}", body, mutates_args=[mutates] if mutates else (), schema=schema, tags=tags
     )
+
+    def fake(rows_NX: Tensor, *others: Any) -> tuple[Tensor, ...]:
+        loss, values_2N = (rows_NX.new_empty(shape, dtype=torch.float32) for shape in ((), (2, rows_NX.shape[0])))
+        return loss, values_2N, *gradients(rows_NX, *others)
+
     operator.register_fake(fake)
 
 
-def _linear_operator(
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    rows_R: Tensor | None,
-    compacts: bool,
-    impl: Backend,
-    workspace_bytes: int | None,
-    fp32_logits: bool,
-    wants: list[bool],
-    *batch: Any,
-) -> tuple[Tensor, ...]:
-    options = Options(rows_R, compacts, impl, workspace_bytes, fp32_logits, Wants(*wants))
-    return _linear_policy_loss(Head(hidden_NH, weight, bias), options, batch_of(*batch), whole_head(weight))
+def _linear_operator(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
+    head, options, batch = _linear_arguments(hidden_NH, weight, bias, *others)
+    return _linear_policy_loss(head, options, batch_of(*batch), whole_head(weight))
 
 
-def _linear_fake(
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    rows_R: Tensor | None,
-    compacts: bool,
-    impl: Backend,
-    workspace_bytes: int | None,
-    fp32_logits: bool,
-    wants: list[bool],
-    *batch: Any,
-) -> tuple[Tensor, ...]:
-    return *_results_without_data(hidden_NH), *empty_gradients(Head(hidden_NH, weight, bias), Wants(*wants))
+def _linear_gradients(hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
+    head, options, _ = _linear_arguments(hidden_NH, weight, bias, *others)
+    return empty_gradients(head, options.wants)
 
 
-def _logits_operator(logits_NV: Tensor, impl: Backend, wants_grad: bool, *arguments: Any) -> tuple[Tensor, ...]:
-    return _policy_loss(logits_NV, batch_of(*arguments), impl, wants_grad, overwrites=False)
+def _linear_arguments(
+    hidden_NH: Tensor, weight: Tensor, bias: Tensor | None, *others: Any
+) -> tuple[Head, Options, Sequence[Any]]:
+    options = Options(*others[: len(Options._fields)])
+    options = options._replace(wants=Wants(*options.wants))
+    return Head(hidden_NH, weight, bias), options, others[len(Options._fields) :]
 
 
-def _logits_fake(logits_NV: Tensor, impl: Backend, wants_grad: bool, *arguments: Any) -> tuple[Tensor, ...]:
-    return *_results_without_data(logits_NV), logits_NV.new_empty(logits_NV.shape if wants_grad else 0)
+def _logits_operator(logits_NV: Tensor, impl: Backend, wants_grad: bool, *batch: Any) -> tuple[Tensor, ...]:
+    return _policy_loss(logits_NV, batch_of(*batch), impl, wants_grad, overwrites=False)
 
 
-def _logits_operator_(logits_NV: Tensor, impl: Backend, *arguments: Any) -> tuple[Tensor, ...]:
-    return _policy_loss(logits_NV, batch_of(*arguments), impl, wants_grad=True, overwrites=True)[:2]
+def _logits_gradients(logits_NV: Tensor, impl: Backend, wants_grad: bool, *batch: Any) -> tuple[Tensor, ...]:
+    return (logits_NV.new_empty(logits_NV.shape if wants_grad else 0),)
 
 
-def _logits_fake_(logits_NV: Tensor, impl: Backend, *arguments: Any) -> tuple[Tensor, ...]:
-    return _results_without_data(logits_NV)
-
-
-def _results_without_data(rows_NX: Tensor) -> tuple[Tensor, Tensor]:
-    return rows_NX.new_empty((), dtype=torch.float32), rows_NX.new_empty(2, rows_NX.shape[0], dtype=torch.float32)
+def _logits_operator_(logits_NV: Tensor, impl: Backend, *batch: Any) -> tuple[Tensor, ...]:
+    return _policy_loss(logits_NV, batch_of(*batch), impl, wants_grad=True, overwrites=True)[:2]
 
 
 _register(
@@ -416,9 +400,9 @@ _register(
     "Tensor hidden, Tensor weight, Tensor? bias, Tensor? rows, bool compacts, str impl, SymInt? workspace_bytes, "
     "bool fp32_logits, bool[] wants",
     _linear_operator,
-    _linear_fake,
+    _linear_gradients,
     results=5,
     tags=(torch.Tag.cudagraph_unsafe,),  # it may wait for the number of rows; a capture refuses that
 )
-_register("policy_loss", "Tensor logits, str impl, bool wants_grad", _logits_operator, _logits_fake, results=3)
-_register("policy_loss_", "Tensor(a!) logits, str impl", _logits_operator_, _logits_fake_, results=2, mutates="logits")
+_register("policy_loss", "Tensor logits, str impl, bool wants_grad", _logits_operator, _logits_gradients, results=3)
+_register("policy_loss_", "Tensor(a!) logits, str impl", _logits_operator_, lambda *_: (), results=2, mutates="logits")

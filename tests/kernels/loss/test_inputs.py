@@ -11,8 +11,7 @@ from loss_cases import ABSENT, SETTINGS, make_case
 from torch import Tensor
 
 from outcome_rl_kernels.loss.aggregate import sum_active
-from outcome_rl_kernels.loss.inputs import token_batch
-from outcome_rl_kernels.loss.operators import SCHEMA, batch_of, flat
+from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, flat, token_batch
 from outcome_rl_kernels.loss.ratios import mean_by_sequence
 from outcome_rl_kernels.loss.row_kernels_cpu import CpuStatistics
 from outcome_rl_kernels.loss.types import LossSettings, TokenBatch, in_dtype, joined, map_tensors, select

@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="Triton has no build for this platform")
 from meta_gpu import META, take_meta_for_gpu
 
 from outcome_rl_kernels import linear_policy_loss
-from outcome_rl_kernels.loss import row_kernels_triton, scale_triton, support, support_triton
+from outcome_rl_kernels.loss import row_kernels_triton, support, support_triton
 from outcome_rl_kernels.loss.types import LogitRows
 
 pytestmark = pytest.mark.offline
@@ -59,7 +59,7 @@ def loss_and_gradients(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Ledge
 
     def call(ledger: Ledger) -> None:
         monkeypatch.setattr(row_kernels_triton, "_launch", partial(launch_on, ledger))
-        monkeypatch.setattr(scale_triton, "scale_", lambda values, factor: ledger.note("scale_ by 1", 4, 0))
+        monkeypatch.setattr(row_kernels_triton, "scale_", lambda values, factor: ledger.note("scale_ by 1", 4, 0))
         linear_policy_loss(**arguments).loss.backward()
 
     return ledger_of(call)

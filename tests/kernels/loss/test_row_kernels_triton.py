@@ -20,7 +20,7 @@ from outcome_rl_kernels.loss.aggregate import is_default, token_loss
 from outcome_rl_kernels.loss.inputs import token_batch
 from outcome_rl_kernels.loss.ratios import clipped_surrogate
 from outcome_rl_kernels.loss.reference import logps_and_entropies
-from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics
+from outcome_rl_kernels.loss.row_kernels_triton import default_loss_rows, row_gradients, row_statistics, scale_
 from outcome_rl_kernels.loss.types import LogitRows, LossInputs, LossSettings, TokenBatch, map_tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -418,3 +418,41 @@ def test_inactive_rows_are_not_read_and_give_zeros(vocabulary: int, one_launch: 
     assert torch.equal(grad[active], expected[active])
     assert not values[:, ~active].any()
     assert not grad[~active].any()
+
+
+# --- scaling of a gradient
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("count", [0, 1, 8191, 8192, 250_001])  # more than three programs of 8192 take at once
+@pytest.mark.parametrize("factor", [1 / 3, -4.0, 0.0])
+def test_each_value_is_multiplied_in_float32_and_rounded_once(dtype: torch.dtype, count: int, factor: float) -> None:
+    values = torch.randn(count, generator=torch.Generator().manual_seed(0)).to(DEVICE, dtype)
+    scalar = torch.tensor(factor, device=DEVICE)
+    exact = values.float() * scalar
+    scale_(values, scalar)
+    # Interpreted, float32 is cut off to bfloat16, not rounded.
+    torch.testing.assert_close(values.float(), exact, atol=1e-7, rtol=torch.finfo(dtype).eps)
+
+
+def test_infinite_and_missing_factors_reach_the_values() -> None:
+    for factor in (torch.inf, torch.nan):
+        values = torch.ones(10, device=DEVICE)
+        scale_(values, torch.tensor(factor, device=DEVICE))
+        assert not values.isfinite().any()
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="counts the stores of interpreted kernels; there is a GPU")
+def test_a_factor_of_one_touches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime import interpreter
+
+    stores: list[None] = []
+    store = interpreter.InterpreterBuilder.create_masked_store
+    monkeypatch.setattr(
+        interpreter.InterpreterBuilder, "create_masked_store", lambda *given: (stores.append(None), store(*given))
+    )
+    values = torch.randn(20_000)
+    scale_(values, torch.ones(()))
+    assert not stores
+    scale_(values, torch.full((), 2.0))
+    assert stores

@@ -21,8 +21,8 @@ from outcome_rl_kernels.loss.row_kernels_triton import (
     default_loss_rows,
     row_gradients,
     row_statistics,
+    scale_,
 )
-from outcome_rl_kernels.loss.scale_triton import scale_
 from outcome_rl_kernels.loss.support_triton import kept_logits, segment_sums
 from outcome_rl_kernels.loss.types import LogitRows, TokenBatch
 
