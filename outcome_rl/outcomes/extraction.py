@@ -52,7 +52,7 @@ def extract_answer(response: str) -> Answer | None:
     text = response[skipped : _end_of_text(response)]
     thought = _end_of_reasoning(text)
     answer = (_final(text[thought:], thought) if thought else None) or _answer_in(text, 0)
-    return answer and answer._replace(start=answer.start + skipped, end=answer.end + skipped)
+    return answer and _moved(answer, skipped)
 
 
 def after_reasoning(response: str) -> str:
@@ -68,6 +68,7 @@ def _final(text: str, offset: int) -> Answer | None:
 
 _MAX_BARE_LINE = 100
 _WORD = re.compile(r"(?<![A-Za-z\\])(?<![0-9])(?<![0-9] )(?!(?:and|or)\b)[^\W\d_]{2,}")  # but for a unit
+_FEW_WORDS = re.compile(r"[^\W\d_]+(?:[ -][^\W\d_]+)?")
 _MATHEMATICS = re.compile(r"[0-9\\=]|\W*[A-Z]\W*$")
 _AROUND = re.compile(r"[\s$*_`.,;:!。，；：()\[\]\\]*")
 
@@ -76,12 +77,16 @@ def _bare(text: str, offset: int) -> Answer | None:
     """Read `10`, `$x = 2$`, `5 cm` or `(C)` that is all of a text without a box; a sentence is no answer."""
     start, end = _strip(text, 0, len(text))
     answer = _answer(text, start, end, "line") if 0 < end - start <= _MAX_BARE_LINE else None
-    if answer is None or "\n" in answer.text or _BOX.search(text) or _WORD.search(answer.text):
+    if answer is None or "\n" in answer.text or _BOX.search(text):
+        return None
+    if _FEW_WORDS.fullmatch(answer.text):  # `Yes.`, `No solution`, `Evelyn`
+        return _moved(answer, offset)
+    if _WORD.search(answer.text):
         return None
     around = text[start : answer.start] + text[answer.end : end]
     if _MATHEMATICS.search(answer.text) is None or _AROUND.fullmatch(around) is None:
         return None
-    return answer._replace(start=answer.start + offset, end=answer.end + offset)
+    return _moved(answer, offset)
 
 
 def _answer_in(text: str, offset: int) -> Answer | None:
@@ -90,12 +95,18 @@ def _answer_in(text: str, offset: int) -> Answer | None:
         answer = _last_box(text, first_box.start())
     else:
         answer = next(filter(None, (rule(text) for rule in _FALLBACKS)), None)
-    return answer and answer._replace(start=answer.start + offset, end=answer.end + offset)
+    return answer and _moved(answer, offset)
+
+
+def _moved(answer: Answer, offset: int) -> Answer:
+    """Return an answer whose text began at `offset` of another one."""
+    return answer._replace(start=answer.start + offset, end=answer.end + offset) if offset else answer
 
 
 # `</think>` of DeepSeek and Qwen, `[/THINK]` of Mistral, `<|end_of_thought|>`, the final channel of gpt-oss.
 _REASONING_END = re.compile(
-    r"</(?:think|thinking|thought|reasoning)>|\[/THINK\]|<\|end_of_thought\|>|<\|channel\|>final<\|message\|>|◁/think▷",
+    r"</(?:[a-z]+:)?(?:think|thinking|thought|reasoning|reflection|analysis)>|\[/THINK\]|<\|end_of_thought\|>"
+    r"|<\|channel\|>final<\|message\|>|◁/think▷|assistantfinal(?![a-z])",
     re.IGNORECASE,
 )
 
@@ -104,7 +115,7 @@ def _end_of_reasoning(text: str) -> int:
     """Return where the text after the model's reasoning begins; 0 if it does not say."""
     # Most texts end here: one character is found much faster than two, and two than the pattern.
     slash = "/" in text and ("</" in text or "[/" in text)
-    if not (slash or ("|" in text and "<|" in text) or "◁" in text):
+    if not (slash or ("|" in text and "<|" in text) or "◁" in text or "assistantfinal" in text):
         return 0
     end = _last_match(_REASONING_END, text)
     return 0 if end is None else end.end()
@@ -242,7 +253,7 @@ _HASH = re.compile(r"^####[ \t]*(?=\S*[0-9])(\S+)[ \t]*$", re.MULTILINE)
 
 def _hash(response: str) -> Answer | None:
     """Find the last line of the form `#### 42` (GSM8K)."""
-    last = _last_match(_HASH, response)
+    last = _last_match(_HASH, response) if "####" in response else None
     return None if last is None else _answer(response, *last.span(1), "hash")
 
 
@@ -259,8 +270,11 @@ _REASON = re.compile(r",?\s+(?:because|since|which|where|as)\s")
 
 def _phrase(response: str) -> Answer | None:
     """Find the text after the last "answer is" or "answer:", up to the end of its formula, clause or line."""
-    foreign = any(sign in response for sign in _FOREIGN_SIGNS)
-    last = _last_match(_FOREIGN_PHRASE if foreign else _PHRASE, response)
+    if any(sign in response for sign in _FOREIGN_SIGNS):
+        last = _last_match(_FOREIGN_PHRASE, response)
+    else:  # a search for the word is much faster than one that ignores case
+        found = [match for word in ("nswer", "NSWER") if (match := _last_phrase(response, word)) is not None]
+        last = max(found, key=lambda match: match.start(), default=None)
     if last is None:
         return None
     start = last.end()
@@ -272,6 +286,16 @@ def _phrase(response: str) -> Answer | None:
         end = reason.start()
     answer = _answer(response, start, end, "phrase")
     return None if answer is None or _is_prose(answer.text) else answer
+
+
+def _last_phrase(response: str, word: str) -> re.Match[str] | None:
+    """Return the last "answer is" whose word ends with these letters."""
+    at = response.rfind(word)
+    while at > 0:
+        if match := _PHRASE.match(response, at - 1):
+            return match
+        at = response.rfind(word, 0, at)
+    return None
 
 
 def _is_prose(text: str) -> bool:

@@ -54,6 +54,12 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         (r"<think>so \boxed{3}</think> 10 cm", "10 cm", "line"),
         (r"<think>so \boxed{3}</think> (C)", "(C)", "line"),
         (r"<think>so \boxed{3}</think> Step 10", "3", "boxed"),  # no answer, but words
+        (r"<think>so \boxed{3}</think> Yes.", "Yes", "line"),
+        ("<think>so \\boxed{3}</think>\n\n**No solution**", "No solution", "line"),
+        (r"<seed:think>so \boxed{3}</seed:think> 10", "10", "line"),
+        (r"analysis so \boxed{3}assistantfinal 10", "10", "line"),  # gpt-oss, without its special tokens
+        ("no ANSWER: 3, the answer is 5. An answer", "5", "phrase"),
+        ("The answer is 5. No answer is given. ANSWER: 3", "3", "phrase"),
         (r"<think>so \boxed{3}</think> \boxed{", "3", "boxed"),
         (r"[THINK]so \boxed{3}[/THINK]-5", "-5", "line"),
         (r"◁think▷so \boxed{3}◁/think▷ 1/2", "1/2", "line"),
