@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-_DOUBTS = {
+_DOUBTS: dict[str, str] = {
     Tag.UNREAD: "no rule reads it, so math-verify compares the responses with it",
     Tag.UNIQUE: "it exceeds a bound or is ambiguous, so only the same text is correct",
     Tag.COLLECTION: "it holds several values, and a response must give all of them",
@@ -195,16 +195,14 @@ class OutcomeMatcher(Kind):
             question.gold = text
             if text.identity and not question.representatives:
                 question.found_class(text)
-            self._check_gold(question_id, gold)
+            self._check_gold(question_id, gold, text.identity if self._canonical else canonical_text(gold))
         elif question.gold.identity != text.identity:
             raise golds_differ(question_id, question.gold.form, gold)
         return question
 
-    def _check_gold(self, question_id: str, gold: str) -> None:
+    def _check_gold(self, question_id: str, gold: str, canonical: str) -> None:
         """Report a gold answer that is unusable or may be wrong."""
-        canonical = canonical_text(gold)
-        doubts = (why for tag, why in _DOUBTS.items() if canonical.startswith(tag) and canonical != "{}")
-        doubt = next(doubts, "")
+        doubt = "" if canonical == "{}" else _DOUBTS.get(canonical[:2], _DOUBTS.get(canonical[:1], ""))
         self._report_gold(
             question_id,
             bad="" if canonical else f"the gold answer {gold!r} is empty",

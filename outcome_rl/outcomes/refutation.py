@@ -10,14 +10,14 @@ import unicodedata
 from collections.abc import Mapping
 
 from outcome_rl.outcomes.canonical.latex import COUNTER, mended, plain_latex
-from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, tokenize
+from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, tokenize, words_in
 from outcome_rl.outcomes.keys import canonical_text
 
 QUALIFIER = re.compile(
     r"\b(?:if|when|unless|except|without|at +(?:least|most)|more|less|fewer|greater|higher|lower"
     r"|over|under|above|below|up +to|between|about|almost|nearly|dozens?|half|halves|thirds?|quarters?|fourths?"
     r"|(?:fif|six|seven|eigh|nin|ten|hundred|thousand)ths?|twice|double|triple|squared|cubed|minus|negative|mod|base"
-    r"|remainder|ago|before)\b"
+    r"|remainder|ago|before|factorial|choose|plus|not|nor|gross)\b"
 )
 """Words that restrict, compare, scale or change the number beside them: `5 dozen` and `5 or more` are not 5."""
 
@@ -28,8 +28,11 @@ _SAID = tuple(
         QUALIFIER,
         r"^(?!.*\\lim).*?(\\(?:to|rightarrow|mapsto)(?![A-Za-z])|→)",
         r"\\partial *\{? *[A-Za-z]",
-        r"(?<![\^0-9])[0-9]+_\{?\(?([0-9]+)",  # a base
-        r"~|\\(?:neg|lnot)(?![A-Za-z])|¬",
+        r"(?<![\^0-9])[0-9]+_\{?\(?([0-9A-Za-z]+)",  # a base
+        r"~|\\(?:neg|lnot|not|sim|nmid)(?![A-Za-z])|¬",
+        r"\\nabla *\\[a-z]+",
+        r"[0-9] ?(?:['\"′″]|\^ *\{? *\\prime)+",  # feet and inches
+        r"[A-Za-z}]\[[^\]]*\]",  # `E[X^2]`
         r"\\(?:land|wedge)(?![A-Za-z])|∧",
         r"\\(?:lor|vee)(?![A-Za-z])|∨",
         r"\\(?:angle|triangle) *\{? *([A-Z]{2,})",
@@ -38,11 +41,16 @@ _SAID = tuple(
         r"\b0[xXbBoO][0-9A-Fa-f]+",
         r"\.[0-9]*\([0-9]+\)|\.[0-9]*\\(?:dot|overline)",
         r"[0-9] ?[–—] ?[0-9]",
-        r"\\equiv(?![A-Za-z])|≡",
+        r"([^\s=≡\\]+)\s*(?:\\equiv(?![A-Za-z])|≡)",
+        r"\\(?:pm|mp)(?![A-Za-z])|[±∓]",
+        r"[0-9]\s*(?:\\text\s*\{\s*)?(?:st|nd|rd|th)\s+[a-z]+",  # `7th root`
         r"\\(?:forall|exists)(?![A-Za-z])|[∀∃]",
         r"(?:\\in(?![A-Za-z])|∈) *[A-Za-z]",
     )
 )
+_WORD = re.compile(r"(?<![\\A-Za-z])(?!d[a-z]\b)[A-Za-z]{2,}")
+_FORMULA = re.compile(r"\\(?!text|mathrm|[ ,;])|[+=^]")
+_CHUNK = re.compile(r"[0-9]+|\\?[A-Za-z]+")
 _JOINT = re.compile(r"\b(?:and|or)\b")
 _ORDER = r"[<>≤≥≠∀∃]|\\(?:forall|exists|leq?|geq?|leqslant|geqslant|lt|gt|neq?)(?![A-Za-z])"
 # A relation, two choices with their values, a sum of quantities: math-verify takes a number in it.
@@ -70,7 +78,13 @@ def refuted(a: str, b: str) -> bool:
     joints = set(_JOINT.findall(a)), set(_JOINT.findall(b))
     if all(joints) and joints[0].isdisjoint(joints[1]):
         return True
+    chains = _chain(a), _chain(b)
+    if _is_rearranged(a, b) or (all(chains) and chains[0] != chains[1]):
+        return True
     tokens_a, tokens_b = _tokens(a), _tokens(b)
+    words = words_in(tokens_a), words_in(tokens_b)
+    if all(words) and words[0] != words[1]:
+        return True
     names = sorted(_names(tokens_a) | _names(tokens_b))
     if len(names) > len(_NUMBERS[0]):
         return False
@@ -80,6 +94,19 @@ def refuted(a: str, b: str) -> bool:
         if None not in values and values[0] != values[1]:
             return True
     return False
+
+
+def _is_rearranged(a: str, b: str) -> bool:
+    """Return whether two texts with words say the same in another order: `2 to 3` and `3 to 2`."""
+    chunks = _CHUNK.findall(a), _CHUNK.findall(b)
+    is_prose = _WORD.search(a) is not None and _FORMULA.search(a) is None
+    return is_prose and chunks[0] != chunks[1] and sorted(chunks[0]) == sorted(chunks[1])
+
+
+def _chain(text: str) -> set[str]:
+    """Return the sides of a chain of equations, as canonical texts."""
+    sides = text.split("=")
+    return {canonical_text(side) for side in sides} if len(sides) > 2 else set()
 
 
 def _is_statement(a: str, b: str) -> bool:

@@ -8,18 +8,22 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from outcome_rl.outcomes.canonical.latex import mended, plain_latex, unwrap_text
-from outcome_rl.outcomes.keys import canonical_text
+from outcome_rl.outcomes.canonical.latex import unwrap_text
+from outcome_rl.outcomes.keys import canonical_text, plain_text
 from outcome_rl.outcomes.refutation import QUALIFIER
 
 MIN_DIGITS = 3
 """Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
 
+_INTEGER = re.compile("-?[0-9]+")
 _DECIMAL = re.compile(r"-?[0-9]*\.([0-9]+)")
 _DECIMAL_COMMA = re.compile(r"(-?[0-9]+),([0-9]{1,2}|[0-9]{4,})")
 _RATIO_OR_TIME = re.compile(r"([0-9]{1,2}):([0-5][0-9])")
 _NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
-_LABEL = re.compile(rf"(?:{_NAME}(?:\({_NAME}\))?|[A-Z]{{2,3}}|\|[^|=]*\||\\text\{{[^{{}}]*\}})=(?P<value>[^=]+)")
+_LABEL = re.compile(
+    rf"(?:m?\\angle ?[A-Z]{{1,3}}|{_NAME}(?:\({_NAME}\))?|[A-Z]{{2,3}}|\|[^|=]*\||\\text\{{[^{{}}]*\}})"
+    r"=(?P<value>[^=]+)"
+)
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
 _FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
 _WITH_UNIT = re.compile(r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?\\text\{ ?(?P<unit>[A-Za-z]{3}[A-Za-z .]*)\}")
@@ -46,7 +50,9 @@ def within_tolerance(gold: str, answer: str) -> bool:
         gold: the gold answer.
         answer: the answer of a response.
     """
-    gold_plain, answer_plain = plain_latex(mended(gold)), plain_latex(mended(answer))
+    if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(answer):
+        return False  # equal ones have one key
+    gold_plain, answer_plain = plain_text(gold.strip()), plain_text(answer.strip())
     return (
         _rounds_to(answer, gold_plain)
         or canonical_text(gold) in _readings(answer_plain)  # only one side drops its label or unit
@@ -65,6 +71,7 @@ def _same_function(gold: str, answer: str) -> bool:
     return len(values) == 2 and values[0] == values[1]
 
 
+@lru_cache(maxsize=1 << 13)  # the gold answer of many responses
 def _readings(plain: str) -> set[str]:
     """Return the canonical texts that a text stands for without its labels or unit, or by another convention."""
     readings: set[str] = set()

@@ -60,6 +60,17 @@ RULES = [
     ),
     Rule("raised digits", "x²³ + y₁", "x^{23}+y_1", "defined by Unicode as exponents and indices", (("x²", "x2"),)),
     Rule("full width", "１２．５", "12.5", "defined by Unicode as the same digits", (("٣", "3"),)),
+    Rule(
+        "how a letter with an accent is stored", "été", "e\u0301te\u0301", "defined by Unicode as the same",
+        (("été", "ete"),),
+    ),
+    Rule(
+        "text around a whole quantity or list",
+        r"\text{5 cm}",
+        r"5\text{ cm}",
+        "typesetting; units are units there too",
+        ((r"\text{5 or more}", "5"), (r"\text{A or B}", r"\text{A, B}"), (r"\text{4 July}", "4")),
+    ),
     Rule("the second of two backslashes", r"\\frac12", r"\frac12", "escaped twice; in matrices it ends a row"),
     Rule("Markdown emphasis", "**12**", "12", "typesetting"),
     # Numbers
@@ -75,7 +86,7 @@ RULES = [
         "1,234",
         "1 234",
         "groups of three after a first that is not 0 are one number",
-        (("0,123", "123"), ("1,23", "123"), ("12,34,567", "1234567")),
+        (("0,123", "123"), ("1,23", "123"), ("12,34,567", "1234567"), ("1,05", "1,5"), ("1,0001,000", "1,1,000")),
     ),
     Rule(
         "notation of periods",
@@ -109,12 +120,12 @@ RULES = [
         "1.5 x 10^3",
         "1500",
         "no variable stands between two numbers",
-        (("5 x 3", "15"), ("2x10", "20")),
+        (("5 x 3", "15"), ("2x10", "20"), ("2e-3", "2e - 3"), ("2e-3", "0.002")),
     ),
     Rule(
         "ordinals",
-        "20th",
-        r"20^{\text{th}}",
+        "20-th",
+        r"20\textsuperscript{th}",
         "a question asks for a number or for a place",
         (("x^{th}", "x"), ("20th", "20t")),
     ),
@@ -163,7 +174,7 @@ RULES = [
         "it repeats what the question asks for; the label of an angle says which one is meant",
         (
             (r"\angle ABC = 90^\circ", r"\angle ACB = 90^\circ"), ("x = 2x - 4", "2x - 4"), ("y = x", "z = x"),
-            ("a_n = a_{n-1} + 2", "b_n = a_{n-1} + 2"), (r"\sin x = 1", "1"),
+            ("a_n = a_{n-1} + 2", "b_n = a_{n-1} + 2"), (r"\sin x = 1", "1"), ("AB = CD", "EF = CD"), ("AB = CD", "CD"),
         ),
     ),
     Rule(
@@ -220,6 +231,10 @@ RULES = [
         ("AB", "BA")),
     ),
     Rule(
+        "the word before a choice", r"\text{Option C}", "(C)", "it says that a letter is a choice",
+        (("option C", "option D"),),
+    ),
+    Rule(
         "a choice's value and brackets",
         "C) 12",
         "(C)",
@@ -245,7 +260,8 @@ RULES = [
             ("cat", "act"), ("mgh", "mgH"), ("cat, dog", "act, god"), ("II, IV", "II, VI"), ("iv", "vi"),
             ("I and III", "I and II"), ("x2", "2x"), ("x2", "x^2"), ("A1", "A"), ("f'2", "2f'"),
             ("a1b2", "2ab"), (r"\pi2", r"2\pi"), ("3x2", "6x"), ("(x+1)2", "2(x+1)"),
-            (r"2 \mid n \mid 12", "24|n|"), ("a|b|c", "ac|b|"),
+            (r"2 \mid n \mid 12", "24|n|"), ("a|b|c", "ac|b|"), ("5 tea", "5 eat"), ("John: 5", "Hojn: 5"),
+            (r"A \times B", r"B \times A"), ("A^T B", "B A^T"), ("AB^{-1}", "B^{-1}A"), ("CH_3COOH", "HCOOCH_3"),
         ),
     ),
     # Collections
@@ -264,6 +280,7 @@ RULES = [
         (
             (r"p \land q", r"p \lor q"), (r"p \land q", "p, q"), ("x=1 and y=2", "x=1 or y=2"),
             (r"x=1 \land y=2", r"x=1 \lor y=2"), ("x < 1 and x > 3", "x < 1 or x > 3"), ("A or B", "A, B"),
+            ("$5$ or $$", "5"),
         ),
     ),
     Rule(
@@ -274,6 +291,7 @@ RULES = [
         (
             (r"\{\emptyset\}", r"\emptyset"), (r"\{\{1\},\{2\}\}", r"\{\{1,2\}\}"), (r"\{\{1,2\}\}", r"\{1,2\}"),
             (r"(1, \{2\})", "(1, 2)"), (r"\{1\}, \{2\}", "1, 2"), (r"\{\{\emptyset\}\}", r"\{\emptyset\}"),
+            (r"\{x\}", "x"), ("[x]", "x"), (r"[\frac n2]", r"\frac n2"), (r"[x]", r"\{x\}"),
         ),
     ),
     Rule(
@@ -313,6 +331,25 @@ RULES = [
         "I, III",
         "a list of the statements that hold is complete",
         (("I and III only", "I and II only"), ("I or III", "I and III"), ("neither I nor III", "I and III")),
+    ),
+    Rule(
+        "the bars of a norm", r"\|x\|", "||x||", "two ways to set one norm",
+        (("||x||", "|x|"), (r"\|x\|_1", r"\|x\|_2")),
+    ),
+    Rule(
+        "the signs of a modulus",
+        r"x \equiv 3\ (\mathrm{mod}\ 7)",
+        "x ≡ 10 mod 7",
+        "one relation",
+        ((r"x \equiv 3 \pmod 7", r"x \equiv 3 \pmod 8"), ("10 mod 7", "3"),
+        (r"x \not\equiv 3 \pmod 7", r"x \equiv 3 \pmod 7")),
+    ),
+    Rule(
+        "the form of a date",
+        "2024/7/4",
+        "Jul. 4, 2024",
+        "a year of four digits before two numbers is followed by its month",
+        (("2024-7-4", "2013"), ("7/4/2024", "4/7/2024"), ("May 4", "4"), ("Jun 4", "Jul 4")),
     ),
     Rule("repeats in a set", r"\{5, 5, 6\}", r"\{5, 6\}", "a set has none", (("5, 5", "5"),)),
     Rule(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable
 from fractions import Fraction
 from math import isqrt
 
-Statement = tuple[Hashable, str]
-Family = Callable[[random.Random], list[Statement]]
+from notation_families import FAMILIES as NOTATIONS
+from notation_families import Family, Statement
 
 _ROMAN = "I II III IV V VI VII VIII IX X XI XII".split()  # noqa: SIM905
 _POINTS = [Fraction(n, d) for n, d in ((-7, 2), (-1, 1), (1, 3), (2, 1), (11, 1))]
@@ -265,5 +265,5 @@ def words(rng: random.Random) -> list[Statement]:
 
 FAMILIES: tuple[Family, ...] = (
     numerals, bars, adjacency, clocks, number_words, periods, parameters, intervals, systems, choices, signs,
-    quantities, words,
+    quantities, words, *NOTATIONS,
 )  # fmt: skip

@@ -53,6 +53,7 @@ class Evaluator:
     def __init__(self) -> None:
         self._work = 0
         self._vectors: dict[Tree, list[Number]] = {}
+        self._has_variables = True
 
     def key(self, tree: Tree) -> str:
         """Return the key of an expression: of its value if it has no variables or is constant, else of the function."""
@@ -60,6 +61,14 @@ class Evaluator:
             return number_key(self.value(tree, 0))
         keys = list(map(rounded, self.values(tree)))
         return number_key(self.value(tree, 0)) if len(set(keys)) == 1 else function_key("f", keys)
+
+    def number(self, tree: Tree) -> Number:
+        """Return the value of an expression without variables, for which no rule is needed."""
+        self._has_variables = False
+        try:
+            return self.value(tree, 0)
+        finally:
+            self._has_variables = True
 
     def ratio_key(self, tag: str, tree: Tree, scale: Number) -> str:
         """Return the key of a function over a number."""
@@ -103,14 +112,14 @@ class Evaluator:
         return reduce(function, operands)
 
     def _product(self, tree: Tree, point: int) -> Number:
-        if not any(map(_is_joined, tree[1:])):
+        if not self._has_variables or not any(map(_is_joined, tree[1:])):
             return self._work_on("*", [self.value(part, point) for part in tree[1:]])
         times = Counter(tree[1:])
         return self._work_on("*", [self._rational_power(part, Fraction(times[part]), point) for part in times])
 
     def _inverse(self, tree: Tree, point: int) -> Number:
         """Return 1 over a value; of a root as a power, so that `1/\\sqrt x` is `\\sqrt x/x`."""
-        if tree[0] in ("*", "^") and any(map(_is_joined, (tree, *tree[1:]))):
+        if self._has_variables and tree[0] in ("*", "^") and any(map(_is_joined, (tree, *tree[1:]))):
             return self._rational_power(tree, Fraction(-1), point)
         return self._work_on("/", [Fraction(1), self.value(tree, point)])
 
@@ -253,10 +262,10 @@ class Evaluator:
         return exponent if type(exponent) is Fraction else None
 
     def _power(self, base: Tree, exponent: Tree, point: int) -> Number:
-        rational = self._exponent(("^", base, exponent))
+        rational = self._exponent(("^", base, exponent)) if self._has_variables else None
         if rational is not None and names_in(base):
             return self._rational_power(base, rational, point)
-        if not names_in(base) or self._is_constant(base):
+        if not self._has_variables or not names_in(base) or self._is_constant(base):
             self._spend(OPERATORS["^"][0])
             return power(self.value(base, point), self.value(exponent, point))
         logarithm = multiply(self.value(exponent, point), self._logarithm(base, point))

@@ -10,6 +10,7 @@ expressions, keyed by `evaluate`. Equivalent notations share a key:
   so are `x^2 < 4` and `(-2, 2)`, `x^2 = 4` and `\pm 2`.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -23,12 +24,14 @@ from outcome_rl.outcomes.canonical.lexer import (
     NotUnderstood,
     Token,
     Tokens,
+    Words,
     closing,
     positions,
     split,
     tokenize,
     top_level,
     trimmed,
+    words_in,
 )
 from outcome_rl.outcomes.canonical.lhs import (
     ELEMENT,
@@ -37,6 +40,7 @@ from outcome_rl.outcomes.canonical.lhs import (
     is_angle,
     is_declaration,
     is_labelled,
+    is_segment,
     label_of,
     without_domain,
 )
@@ -76,6 +80,9 @@ def mathematical_form(plain: str) -> str:
     parameter = _undeclared_integer(tokens)
     if _SEPARATORS.isdisjoint(token.text for token in tokens):  # most answers
         return _combined(list(split(tokens, ())), parameter)
+    for before, comma, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if before.kind == after.kind == "number" and comma.text == "," and _LEADING_ZERO.match(after.text):
+            raise Incomparable("a decimal comma, or groups of digits")  # `1,05`
     joints = frozenset(tokens[i].text for i in positions(tokens, _JOINTS))
     if joints & _OR and joints & _AND:
         raise NotUnderstood("both and, or")
@@ -83,6 +90,9 @@ def mathematical_form(plain: str) -> str:
     if len(groups) > 1 and all(len(group) > 1 and all(map(is_labelled, group)) for group in groups):
         return list_key([_combined(group, parameter) for group in groups])
     return _combined(list(split(tokens, _SEPARATORS)), parameter, joints)
+
+
+_LEADING_ZERO = re.compile("0[0-9]")
 
 
 class Parameter(NamedTuple):
@@ -101,6 +111,8 @@ def _undeclared_integer(tokens: Tokens) -> Parameter | None:
 
 def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozenset[str] = frozenset()) -> str:
     """Return one form for the items of a list; `joints` are the words between them."""
+    if joints and not (items[0] and items[-1]):
+        raise NotUnderstood("the beginning or the end of a list")
     items = [item for item in items if item]
     declared = [item for item in items if is_declaration(item)] if len(items) > 1 else []
     items = [item for item in items if item not in declared] or items  # `2k + 1, k \in \mathbb{Z}`
@@ -116,6 +128,8 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
         raise NotUnderstood("a value and a condition")
     if joints:
         elements = _joined(elements, joints, are_conditions=all(map(_is_condition, items)))
+    elif all(conditions) and not declared:
+        elements = _in_a_row(elements)
     if declared and any(conditions):  # `x > 5, x \in \mathbb{Z}` is no interval
         if len(elements) > 1:
             raise NotUnderstood("several conditions on a domain")
@@ -133,7 +147,8 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
 def _joined(elements: list[Element], joints: frozenset[str], *, are_conditions: bool) -> list[Element]:
     """Return what `and` or `or` makes of the items: of conditions one set, of numbers a list."""
     sets = [element.numbers for element in elements if element.numbers is not None]
-    label, one_name = elements[0].label, len({element.label for element in elements}) == 1
+    label, *labels = [element.label for element in elements]
+    one_name = set(labels) in ({label}, {None})  # `x = 1 or 2`
     is_said_in_words = joints <= frozenset(("and", "or"))
     if one_name and len(sets) == len(elements) > 1 and are_conditions:
         if joints <= _OR:
@@ -146,6 +161,17 @@ def _joined(elements: list[Element], joints: frozenset[str], *, are_conditions: 
     if joints <= _OR and not (one_name and (label is not None or len(sets) == len(elements))):
         raise NotUnderstood("one of several things")
     return elements
+
+
+def _in_a_row(elements: list[Element]) -> list[Element]:
+    """Return one set for conditions behind commas where only one of "and", "or" makes sense: `x < 3, x > 5`."""
+    sets = [element.numbers for element in elements if element.numbers is not None]
+    if len({element.label for element in elements}) > 1 or len(sets) < len(elements):
+        return elements
+    both, either = intervals.intersection(sets), intervals.union(sets)
+    if both and either != intervals.REALS:
+        return elements
+    return [Element(set_key(both or either), elements[0].label, both or either)]
 
 
 def _declared(declared: list[Tokens], items: list[Tokens]) -> Parameter:
@@ -218,6 +244,8 @@ class _Reader:
         self.parameter = parameter
 
     def parse(self, tokens: Tokens) -> Tree:
+        if words_in(tokens):
+            raise Words("a word in a formula")
         tree = parse_expression(tokens)
         return with_sign(tree, self.pm) if self.pm else tree
 
@@ -237,7 +265,7 @@ class _Reader:
             operators[0] = EQUAL
         if set(operators) == {EQUAL}:
             return self.equation(sides)
-        if operators == [ELEMENT] and label_of(sides[0]) is not None:
+        if operators == [ELEMENT] and label_of(sides[0]) is not None and not _SETS.isdisjoint(t.text for t in sides[1]):
             element = self.value(sides[1])
             if element.key.startswith("f:"):
                 raise NotUnderstood("an element of a set with a name")
@@ -276,15 +304,29 @@ class _Reader:
             if others is not None:
                 solutions = intervals.complement(others)
                 return Element(set_key(solutions), min(names), solutions)
-        return Element(self.evaluator.ratio_key("eq", difference, at[0]))
+        solved = self.solved_for_y(difference) if names == {"x", "y"} else None
+        return Element(self.evaluator.ratio_key("eq", difference, at[0])) if solved is None else self.expression(solved)
+
+    def solved_for_y(self, tree: Tree) -> Tree | None:
+        """Return y where a function of x and y is 0, if it is linear in y: `x + y = 2` is `y = 2 - x`."""
+        zero, one, two = (with_value(tree, "y", ("number", Fraction(y))) for y in range(3))
+        slope: Tree = ("+", one, ("neg", zero))
+        if not self.is_constant(slope) or any(self.evaluator.values(("+", two, ("neg", one), ("neg", slope)))):
+            return None
+        solved: Tree = ("/", ("neg", zero), slope)
+        return None if self.evaluator.key(solved) == self.evaluator.key(("name", "x")) else solved  # the line `y = x`
+
+    def is_constant(self, tree: Tree) -> bool:
+        first, *others = map(arithmetic.rounded, self.evaluator.values(tree))
+        return set(others) == {first} and first != "r:0"
 
     def is_name(self, label: str, sides: list[Tokens]) -> bool:
-        """Whether both sides are names, as in the line `y = x`."""
+        """Whether both sides are names, as in the line `y = x` and the lengths `AB = CD`."""
         return (
             len(sides) == 1
             and "(" not in label
             and label_of(sides[0]) is not None
-            and len(names_in(self.parse(sides[0]))) == 1
+            and (len(names_in(tree := self.parse(sides[0]))) == 1 or is_segment(tree))
         )
 
     def congruence(self, tokens: Tokens) -> Element:
@@ -306,11 +348,12 @@ class _Reader:
                 solved.append(part)
             solutions = intervals.intersection(solved)
             return Element(set_key(solutions), min(names), solutions)
-        if operators[0] in ("<", r"\leq"):
-            trees, operators = trees[::-1], [_FLIPPED[operator] for operator in reversed(operators)]
         if len(trees) > 2 or not names:
             keys = [self.evaluator.key(tree) for tree in trees]
-            return Element(evaluate.function_key("chain", [*keys, *operators]))
+            turned = [*keys[::-1], *(_FLIPPED[operator] for operator in reversed(operators))]
+            return Element(evaluate.function_key("chain", min([*keys, *operators], turned)))
+        if operators[0] in ("<", r"\leq"):
+            trees, operators = trees[::-1], [_FLIPPED[operators[0]]]
         difference = ("+", trees[0], ("neg", trees[1]))
         at = self.evaluator.values(difference)
         if not all(at) or not all(map(arithmetic.is_real, at)):
@@ -390,14 +433,17 @@ class _Reader:
                     tree = with_value(tree, one.name, ("name", "n"))
                 return Element(f"over {one.domain}:{self.evaluator.key(tree)}")
             return Element(self.evaluator.key(tree))
-        return _number(self.evaluator.value(tree, 0))
+        return _number(self.evaluator.number(tree))
 
     def bracket(self, opening: str, inside: Tokens, closing: str) -> Element:
         if opening == r"\{":
             return self.set(inside)
         parts = list(split(inside, (",", ";")))
         if len(parts) == 1 and f"{opening}{closing}" in ("()", "[]"):
-            return self.statement(inside)
+            element = self.statement(inside)
+            # `[n/2]` may be a whole part
+            is_function = opening == "[" and element.key.startswith("f:")
+            return Element(f"[{element.key}]") if is_function else element
         ends = [_infinity([token.text for token in part]) for part in parts]
         elements = [
             self.member(part) if end is None else Element(intervals.end_key(end))
@@ -415,15 +461,21 @@ class _Reader:
     def set(self, inside: Tokens) -> Element:
         for i in top_level(inside):
             if inside[i].text in ("|", ":") and label_of(without_domain(inside[:i])) is not None:
-                condition = split(inside[i + 1 :], (",", *_AND))
-                elements = [_within(_domain(inside[:i]), self.statement(part)) for part in condition]
-                if len(elements) > 1:
+                conditions = [self.statement(part) for part in split(inside[i + 1 :], (",", *_JOINTS))]
+                if len(conditions) > 1 and positions(inside[i + 1 :], (",", *_AND)):
                     raise NotUnderstood("a set with several conditions")
-                return elements[0]._replace(label=None)
+                if len(conditions) > 1:
+                    conditions = _joined(conditions, _OR, are_conditions=True)
+                if len(conditions) > 1:
+                    raise NotUnderstood("a set of one of several things")
+                return _within(_domain(inside[:i]), conditions[0])._replace(label=None)
         if not inside:
             return Element(set_key(()), numbers=())
         elements = self.elements_of(inside)
-        return Element(_braced(elements)) if any(map(_is_set, split(inside, (",", ";")))) else _set_of(elements)
+        is_function = len(elements) == 1 and elements[0].key.startswith("f:")  # `\\{x\\}` may be a fractional part
+        if is_function or any(map(_is_set, split(inside, (",", ";")))):
+            return Element(_braced(elements))
+        return _set_of(elements)
 
     def elements_of(self, inside: Tokens) -> list[Element]:
         parts = split(inside, (",", ";"))

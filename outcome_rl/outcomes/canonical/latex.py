@@ -36,17 +36,17 @@ _TEXT |= frozenset((r"\mathrm", r"\mbox", r"\hbox", r"\emph"))
 _UNWRAPPED = frozenset(
     (r"\mathbf", r"\mathit", r"\mathsf", r"\mathtt", r"\boldsymbol", r"\bm", r"\pmb", r"\bold", r"\operatorname")
 )
-_UNWRAPPED |= frozenset((r"\boxed", r"\fbox"))
+_UNWRAPPED |= frozenset((r"\boxed", r"\fbox", r"\underline", r"\ensuremath"))
 _SPELLINGS = {
     r"\frac": r"\dfrac \tfrac \cfrac", r"\leq": r"\le \leqslant ≤ ⩽", r"\geq": r"\ge \geqslant ≥ ⩾", r"\neq": r"\ne ≠",
     "<": r"\lt ＜", ">": r"\gt ＞", "%": r"\% ％", r"\{": r"\lbrace", r"\}": r"\rbrace",
     "|": r"\lvert \rvert \vert \mid ∣", ",": "，", "-": "− － ‐ ‑", r"\times": "×", r"\cdot": "· ⋅ ∙", r"\pi": "π",
     r"\infty": "∞", r"\sqrt": "√", r"\cup": r"∪ \cupdot", r"\cap": "∩", r"\in": "∈", r"\emptyset": r"∅ \varnothing",
     ":": r"\colon ：", ";": "；", "+": "＋", "/": "⁄ ∕", "'": "′",
-    r"\pm": "±", r"\mp": "∓", r"\equiv": "≡", r"\setminus": "∖", r"\angle": "∠", r"\ldots": "…",
-    r"\lfloor": "⌊", r"\rfloor": "⌋", r"\lceil": "⌈", r"\rceil": "⌉", r"\langle": "⟨", r"\rangle": "⟩", 
-    "=": "＝", "(": "（", ")": "）", r"\approx": r"\doteq \thickapprox",
-    r"\binom": r"\dbinom \tbinom", "[": r"\lbrack", "]": r"\rbrack",
+    r"\pm": "±", r"\mp": "∓", r"\equiv": "≡", r"\setminus": r"∖ \backslash \smallsetminus", r"\angle": "∠",
+    r"\lfloor": "⌊", r"\rfloor": "⌋", r"\lceil": "⌈", r"\rceil": "⌉", r"\langle": "⟨", r"\rangle": "⟩",
+    r"\ldots": "…", "=": "＝", "(": "（", ")": "）", r"\approx": r"\doteq \thickapprox",
+    r"\|": r"\lVert \rVert \Vert ‖ ∥", r"\binom": r"\dbinom \tbinom", "[": r"\lbrack", "]": r"\rbrack",
 }  # fmt: skip
 _RENAMED = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 _ORDINARY = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+-=^_()[],/|<>!:;*")
@@ -128,7 +128,7 @@ _OUTSIDE_OF_TEXT = re.compile(
     rf"|(?<=[0-9}}\s])(?P<scale>{'|'.join(_SCALES)})(?![A-Za-z])"
     rf"|(?<![A-Za-z\\])(?P<function>{'|'.join(_WORD_FUNCTIONS.split())})(?=\s+[A-Za-z\\])|(?P<power>\*\*)|(?P<unequal>!=)"
 )
-_EMPHASIS = re.compile(r"\*\*([^*]+)\*\*|__([^_]+)__")
+_EMPHASIS = re.compile(r"\*\*([^*]+)\*\*|__([^_]+)__|`([^`]+)`")
 
 # Remains of `\begin{pmatrix}`, `\mbox{cm}` and `\pm\sqrt{5}` in sources that print LaTeX through other tools.
 _LOST_BRACES = re.compile(r"\\(begin|end|mbox)([a-z]+)")
@@ -178,7 +178,7 @@ def _period(match: re.Match[str]) -> str:
     return rf"{match[1]}\overline{{{match[2] or match[3]}}}"
 
 
-_MENDS = re.compile(r"and|or|Mat|illion|hundred|quad|\*\*|!=|\\prime|[a-z] ")
+_MENDS = re.compile(r"`|and|or|Mat|illion|hundred|quad|\*\*|!=|\\prime|[a-z] ")
 
 
 def mended(answer: str) -> str:
@@ -202,7 +202,7 @@ def mended(answer: str) -> str:
     if _MENDS.search(answer) is None:
         return answer
     if emphasis := _EMPHASIS.fullmatch(answer):
-        answer = emphasis[1] or emphasis[2]
+        answer = emphasis[1] or emphasis[2] or emphasis[3]
     answer = _MATRIX.sub(_matrix, _GLUED_SPACE.sub(r"\1 ", answer))
     answer = _PRIMES.sub(lambda match: "'" * match[0].count("prime"), answer)
     return _OUTSIDE_OF_TEXT.sub(_mend, answer)
@@ -253,8 +253,8 @@ def _close_group(out: list[str], kind: str, start: int, last_group: tuple[int, i
 
 
 def _strip_end(tokens: list[str]) -> None:
-    """Remove a space and a full stop, also that of `\\text{No.}`, but not the dots of `0.33...`."""
-    while tokens[-1:] == [" "] or (tokens[-1:] == ["."] and tokens[-2:] != [".", "."]):
+    """Remove a space, the end of a line and a full stop, also that of `\\text{No.}`, but not the dots of `0.33...`."""
+    while tokens[-1:] in ([" "], [r"\\"]) or (tokens[-1:] == ["."] and tokens[-2:] != [".", "."]):
         tokens.pop()
     if tokens[-2:] == [".", "}"] and tokens[-3:] != [".", ".", "}"]:
         opening = next((i for i in reversed(range(len(tokens))) if tokens[i][-1] == "{"), 0)

@@ -190,6 +190,31 @@ def closing(tokens: Tokens, opening: int) -> int:
     return -1
 
 
+_RUN = re.compile("[A-Za-z]{3,}")
+_CONSONANTS = re.compile("[^aeiou]+|[a-c]+|[v-z]+")
+
+
+def words_in(tokens: Tokens) -> list[str]:
+    """Return letters in a row that may be a word, whose anagrams are other words: `tea` of `5 tea`.
+
+    Products are mostly written in the order of the alphabet, or hold no vowel.
+    """
+    if sum(token.kind == "name" for token in tokens) < 3:
+        return []
+    ends = [*(token.text for token in tokens[1:]), ""]
+    letters = "".join(
+        ("," if end in ("^", "_", "'") else "") + (text if kind == "name" else ",")  # `kt e^{-t}`
+        for (kind, text), end in zip(tokens, ends, strict=True)
+    )
+    runs = [run for run in _RUN.findall(letters) if not run.isupper()]
+    folded = [run.lower().removesuffix("i") for run in runs]
+    return [
+        run
+        for run, word in zip(runs, folded, strict=True)
+        if not _CONSONANTS.fullmatch(word) and list(word) != sorted(word)
+    ]
+
+
 _END = Token("end", "")
 
 

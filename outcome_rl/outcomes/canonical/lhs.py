@@ -70,6 +70,11 @@ def holds_label(label: str, sides: list[Tokens]) -> bool:
     return any(token.kind in ("name", "command") and token.text in bases for side in sides for token in side)
 
 
+def is_segment(tree: Tree) -> bool:
+    """Whether a tree is the name of a segment between two points."""
+    return len(_segment(tree)) == 2
+
+
 def _segment(tree: Tree) -> str:
     """Return the name of a segment between two points, such as `AB`; empty for anything else."""
     if tree[0] == "name" and len(tree[1]) == 1 and tree[1].isupper():

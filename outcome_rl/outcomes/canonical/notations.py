@@ -14,18 +14,20 @@ _TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?([ap]\.?m\.?|[AP]\.?M\
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _MONTH_NAMES = "january february march april may june july august september october november december"
 _MONTHS = _MONTH_NAMES.split()
-_MONTH = rf"(?P<month>{'|'.join(_MONTHS)})"
+_MONTH = rf"(?P<month>{'|'.join(_MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\.?"
 _DAY = r"(?P<day>[12][0-9]|3[01]|0?[1-9])(?:st|nd|rd|th)?"
 _DATES = [re.compile(rf"{dates},?(?P<year>[0-9]{{4}})?") for dates in (_MONTH + _DAY, rf"{_DAY}(?:of)?{_MONTH}")]
-_ISO_DATE = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
+_ISO_DATE = re.compile(r"([12][0-9]{3})([-/])(0?[1-9]|1[0-2])\2(0?[1-9]|[12][0-9]|3[01])")
 _SLASHED_DATE = re.compile(r"(?:0?[1-9]|[12][0-9]|3[01])/(?:0?[1-9]|[12][0-9]|3[01])/[0-9]{4}")  # day or month first
 _CIRCLED = re.compile("[①-⑳]+")
 _NUMBER_NAMES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _NUMERALS = _NUMBER_NAMES.split()
 _DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*|[A-F]{2,}(?=\)?_\{16\}))\)?"
-_BASED = re.compile(rf"{_DIGITS}_(?:([0-9])|\{{([0-9]{{1,2}}|{'|'.join(_NUMERALS)})\}})")
+_BASE = rf"(?:[0-9]{{1,2}}|{'|'.join(_NUMERALS)})"
+_BASED = re.compile(rf"{_DIGITS}(?:_([0-9])|_\{{\(?({_BASE})\)?\}}|\(base({_BASE})\)|(?:in)?base({_BASE}))")
 _HEXADECIMAL = re.compile(rf"{_DIGITS}_\{{(?:1[1-6]|{'|'.join(_NUMERALS[9:])})\}}", re.IGNORECASE)
-_WORD = re.compile(r"[^\W\d_]{3,}[.!?]?|[A-Z]{2}|no|No|(?=[vx]*i)[ivx]{2,}")
+_FOREIGN = r"(?=[A-Za-z]*[À-ʯЀ-῿\u3040-\ud7ff\uf900-\ufaff])[^\W\d_]+"  # letters that no formula holds
+_WORD = re.compile(rf"[^\W\d_]{{3,}}[.!?]?|[A-Z]{{2}}|no|No|(?=[vx]*i)[ivx]{{2,}}|{_FOREIGN}[.!?]?")
 _LONE_COMMANDS = frozenset(("pi", "sqrt", "inf", "infinity", *GREEK))
 # Three or four letters that are no word: without a vowel, or of letters that only formulas put together.
 _PRODUCT = re.compile(r"[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{3,4}|[abc]{3,4}|[v-z]{3,4}")
@@ -33,11 +35,12 @@ _LISTED_WORDS = """
 true false yes no odd even none both never always all any one two three four five six seven eight nine ten zero and or
 not the red blue green black white left right up down north south east west sunday monday tuesday wednesday thursday
 friday saturday january february march april may june july august september october november december rational
-irrational positive negative infinite infinity undefined neither increasing decreasing convergent divergent
+irrational positive negative infinite infinity undefined neither increasing decreasing convergent divergent oui non ja
+nein sim
 """
 _WORDS_OF_ANY_CASE = frozenset(_LISTED_WORDS.split())
 _LETTERS = re.compile(r"[^\W\d_]+")
-_CAPITALIZED = re.compile(r"[A-Z][a-z]{3,}")
+_CAPITALIZED = re.compile(rf"[A-Z][a-z]{{3,}}|{_FOREIGN}")
 _CHOICE = re.compile(r"\\text\{ ?(\([A-J]\)) ?\}.+")
 _SPELLED_CHOICE = re.compile(
     r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?"
@@ -45,6 +48,15 @@ _SPELLED_CHOICE = re.compile(
     r"(?!\s*(?:and|or)\b)(?:(?![A-J][).])[^:=])*",
     re.DOTALL,
 )
+
+_NAMED_CHOICE = re.compile(
+    r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?(?i:option|choice|answer) ?\(?([A-J])\)?\.? ?\}?\$?"
+)
+_ELEMENTS = """
+H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Ti Cr Mn Fe Co Ni Cu Zn Br Ag Sn I Ba Pt Au Hg Pb U
+"""
+_ELEMENT = rf"(?:{'|'.join(sorted(_ELEMENTS.split(), key=len, reverse=True))})"
+_MOLECULE = re.compile(rf"[2-9]?(?=[A-Za-z]*_)(?:{_ELEMENT}(?:_(?:[2-9]|\{{[0-9]{{2,}}\}}))?){{2,}}")
 
 
 def in_notation(text: str) -> str | None:
@@ -56,15 +68,18 @@ def in_notation(text: str) -> str | None:
         return clock
     for pattern in _DATES:
         if date := pattern.fullmatch(folded):
-            return f"date:{date['year'] or ''}-{_MONTHS.index(date['month']) + 1}-{int(date['day'])}"
+            month = 1 + next(i for i, name in enumerate(_MONTHS) if name.startswith(date["month"][:3]))
+            return f"date:{date['year'] or ''}-{month}-{int(date['day'])}"
     if _CIRCLED.fullmatch(text):  # the statements that hold
         return list_key([f"q:{ord(sign) - ord('①') + 1}/1" for sign in text])
     if date := _ISO_DATE.fullmatch(text):
-        return f"date:{date[1]}-{int(date[2])}-{int(date[3])}"
+        return f"date:{date[1]}-{int(date[3])}-{int(date[4])}"
     if _SLASHED_DATE.fullmatch(text):
         return f"date:{'/'.join(part.lstrip('0') for part in text.split('/'))}"
+    if _MOLECULE.fullmatch(text):  # no product: the order of its parts counts
+        return f"t:{text}"
     if based := _BASED.fullmatch(text):
-        base = based[2] or based[3]
+        base = based[2] or based[3] or based[4] or based[5]
         base = str(_NUMERALS.index(base) + 2) if base in _NUMERALS else str(int(base))
         digits = based[1].replace(" ", "").lstrip("0") or "0"
         return f"q:{digits}/1" if base == "10" and digits.isdigit() else f"base:{base}:{digits}"
@@ -108,7 +123,7 @@ def folded(words: str) -> str:
     product.
     """
     folded = _LETTERS.sub(lambda word: _known(word[0]), words)
-    return _CAPITALIZED.sub(lambda word: word[0].lower(), folded).replace(" ", "")
+    return _CAPITALIZED.sub(lambda word: word[0][0].lower() + word[0][1:], folded).replace(" ", "")
 
 
 def marked_choice(plain: str) -> str | None:
@@ -118,9 +133,9 @@ def marked_choice(plain: str) -> str | None:
 
 
 def without_value(answer: str) -> str:
-    """Return the letter of a choice with its value, `C: 12`, `C) 12`, `C. 12`; any other answer as it is.
+    """Return the letter of a choice that is named or has a value, `option C`, `C: 12`, `C) 12`; else the answer.
 
     The space and the bracket distinguish it from the ratio `A:B` and from `A.5`.
     """
-    choice = _SPELLED_CHOICE.fullmatch(answer)
+    choice = _SPELLED_CHOICE.fullmatch(answer) or _NAMED_CHOICE.fullmatch(answer)
     return answer if choice is None else choice[1]

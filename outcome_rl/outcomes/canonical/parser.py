@@ -6,6 +6,7 @@ roots, binomials, absolute values, floors, elementary functions and implicit pro
 so that every machine reads a text alike.
 """
 
+import re
 from fractions import Fraction
 from functools import reduce
 from itertools import takewhile
@@ -24,9 +25,10 @@ from outcome_rl.outcomes.canonical.lexer import (
     closing,
     positions,
     split,
+    top_level,
 )
 from outcome_rl.outcomes.canonical.notations import clock_key
-from outcome_rl.outcomes.canonical.trees import Tree, nodes, with_value
+from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, with_value
 
 MAX_TERMS = 100
 MAX_SERIES_SIZE = 2000
@@ -75,6 +77,7 @@ class _Parser(TokenReader):
         self.depth = 0
         self.in_bars = 0
         self.in_trigonometric = 0
+        self.argument_end = -1  # of the last fraction or binomial coefficient
         self.bound: list[str] = []  # the variables of the series around
 
     def descend(self) -> None:
@@ -83,8 +86,10 @@ class _Parser(TokenReader):
             raise TooLarge(f"nested deeper than {MAX_DEPTH}")
 
     def choice(self) -> Tree:
-        """Parse a sum, or the binomial coefficient `n \\choose k`."""
+        """Parse a sum, the binomial coefficient `n \\choose k`, or the fraction `a \\over b`."""
         tree = self.sum()
+        if self.accept(r"\over"):
+            return ("/", tree, self.sum())
         return ("call", "binomial", tree, self.sum()) if self.accept(r"\choose") else tree
 
     def sum(self) -> Tree:
@@ -95,6 +100,7 @@ class _Parser(TokenReader):
         return terms[0] if len(terms) == 1 else ("+", *terms)
 
     def product(self) -> Tree:
+        start = self.position
         factors = [self.signed_power()]
         while True:
             if sign := self.accept(r"\cdot", r"\times", "*", "×", "·"):
@@ -108,21 +114,34 @@ class _Parser(TokenReader):
                 factors.append(("/", _ONE, self.signed_power()))
             elif self.begins_factor():
                 self.accept(" ")
-                has_bars = self.next.text == "|"
+                has_bars = self.next.text in _BARS
                 factors.append(self.power())
                 if has_bars and self.next.kind == "name":
                     raise Incomparable("bars that may divide")  # `a|b|c`: a divides b, which divides c
             elif len(factors) == 2 and factors[1][:2] == ("/", _ONE):
                 return ("/", factors[0], factors[1][2])
+            elif len(factors) == 1:
+                return factors[0]
             else:
-                return factors[0] if len(factors) == 1 else ("*", *factors)
+                return self.ordered(factors, start) if any(map(_is_of_capital, factors)) else ("*", *factors)
+
+    def ordered(self, factors: list[Tree], start: int) -> Tree:
+        """Return a product of what may be sets or matrices, whose order counts: `A \\times B`, `A^T B`, `AB^{-1}`."""
+        capitals = list(filter(_is_of_capital, factors))
+        if len(capitals) > 1 and any(factor[0] == "^" for factor in capitals):
+            raise Incomparable("matrices may not commute")
+        is_whole = (start, self.position) == (0, len(self.tokens))
+        signs = {self.tokens[i].text for i in top_level(self.tokens)} & {r"\times", r"\cdot", "*"} if is_whole else ()
+        if signs == {r"\times"} and all(factor[0] == "name" and _is_of_capital(factor) for factor in factors):
+            return ("apply", "times", *factors)
+        return ("*", *factors)
 
     def begins_factor(self) -> bool:
         """Whether the next token begins a factor without a sign of multiplication."""
         kind, text = self.next
         if kind == "space":
-            # Between two numbers; after a power it is a product, after a bare number ambiguous: refuse.
-            return self.peek(-2).text in ("^", "_", r"\sqrt", "]")
+            # Between two numbers; after an argument it is a product, after a bare number ambiguous: refuse.
+            return self.position == self.argument_end or self.peek(-2).text in ("^", "_", r"\sqrt", "]")
         before = self.peek(-1)
         if before.kind == kind == "number":  # `1.2.3`
             return False
@@ -134,7 +153,7 @@ class _Parser(TokenReader):
             return False
         if kind == "command":
             return text[1:] in _FACTOR_COMMANDS
-        if text == "|":
+        if text in _BARS:
             return not self.in_bars
         return kind in ("number", "name") or text in ("(", "{")
 
@@ -235,7 +254,9 @@ class _Parser(TokenReader):
         kind, text = self.next
         if kind == "number" and len(text) > 1:
             raise Incomparable(f"digits without braces after a fraction: {text}")
-        return self.argument()
+        tree = self.argument()
+        self.argument_end = self.position
+        return tree
 
     def primary(self) -> Tree:
         self.accept(" ")
@@ -249,10 +270,12 @@ class _Parser(TokenReader):
             tree = self.command(text[1:])
         elif text in ("(", "{"):
             tree = self.closed({"(": ")", "{": "}"}[text])
-        elif text == "|":
+        elif text in _BARS:
             self.in_bars += 1
-            tree = ("call", "abs", self.closed("|"))
+            tree = ("call", "abs", self.closed(text))
             self.in_bars -= 1
+            if text != "|" or (tree[2][:2] == ("call", "abs") and names_in(tree)):  # `||x||` is a norm
+                tree = ("apply", f"norm{self.subscript()}", tree[2] if text != "|" else tree[2][2])
         else:
             self.position -= 1
             raise self.refusal()
@@ -260,7 +283,7 @@ class _Parser(TokenReader):
         return tree
 
     def closed(self, end: str) -> Tree:
-        in_bars, self.in_bars = self.in_bars, self.in_bars if end == "|" else 0
+        in_bars, self.in_bars = self.in_bars, self.in_bars if end in _BARS else 0
         tree = self.choice()
         self.expect(end)
         self.in_bars = in_bars
@@ -268,6 +291,8 @@ class _Parser(TokenReader):
 
     def number(self, text: str) -> Tree:
         """Parse a number or a mixed number."""
+        if _EULER.fullmatch(text):
+            raise Incomparable("a power of ten, or a multiple of e and a number")
         value = ("number", _number(text))
         if not text.isdigit() or self.next.text not in (" ", r"\frac"):
             return value
@@ -505,7 +530,7 @@ class _Parser(TokenReader):
                 raise Incomparable("a power behind the bars of a function's argument")
             return _signed(sign, ("*", tree, _DEGREE) if self.degrees() else tree)
         factors = [self.power()]
-        while opening != "{" and self.begins_factor() and self.next.text not in ("(", "{", "|"):
+        while opening != "{" and self.begins_factor() and self.next.text not in ("(", "{", *_BARS):
             if self.next.text[1:] in FUNCTION_NAMES:
                 break
             self.accept(" ")
@@ -513,6 +538,8 @@ class _Parser(TokenReader):
         return _signed(sign, factors[0] if len(factors) == 1 else ("*", *factors))
 
 
+_EULER = re.compile("(?!1e)[0-9]+e[-+][1-9][0-9]*")
+_BARS = ("|", r"\|")
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
 _ARITIES = {"max": (2, 99), "min": (2, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2)}
 _BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GREEK)))
@@ -526,6 +553,15 @@ _FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_DECORATIONS, "
 
 def _is_vector(tree: Tree) -> bool:
     return bool(tree[0] == "name" and tree[1].startswith(_VECTORS))
+
+
+def _is_of_capital(tree: Tree) -> bool:
+    """Whether a factor is a name with a capital, its inverse, or any name's transpose."""
+    if tree[0] == "neg":
+        return _is_of_capital(tree[1])
+    if tree[0] == "^" and tree[1][0] == "name":
+        return tree[2] in (("name", "T"), (r"name", r"\top")) or (tree[2] == ("neg", _ONE) and _is_of_capital(tree[1]))
+    return bool(tree[0] == "name" and tree[1][0].isupper())
 
 
 def _quotient(top: Tree, bottom: Tree) -> Tree:

@@ -37,7 +37,20 @@ _ROMAN = r"(?:I{1,3}|I?[VX]|VI{1,3}|XI{1,2})"
 _STATEMENTS = re.compile(
     rf"\$?\s*(?:\\text(?:bf)?\s*\{{\s*)?({_ROMAN}(?:(?:\s*,\s*|\s*,?\s+and\s+){_ROMAN})*)(\s+only)?\s*\.?\s*\}}?\s*\$?"
 )
-_SIGNS = re.compile(r"\b(?:and|only)\b|color|10\s*\^|\\begin|[\[\]]|\\in(?![A-Za-z])|∈|integer")
+_SIGNS = re.compile(
+    r"\b(?:and|only)\b|color|10\s*\^|\\begin|[\[\]]|\\in(?![A-Za-z])|∈|integer|\\(?:text|mathrm|mbox)|≡|\\equiv"
+    r"|\\not|[0-9] ?e\s*[-+]|-(?:st|nd|rd|th)"
+)
+_ALL_TEXT = re.compile(r"\s*\$?\s*\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{\s*([^{}\\$]*?)\s*\}\s*\.?\s*\$?\s*")
+_QUANTITY = re.compile(r"(-?[0-9][0-9.,/]*)(?: ?(st|nd|rd|th)| ([A-Za-z][A-Za-z ]*))?")
+_LIST = re.compile(r"[^\W_]+(?:\s*(?:,|,?\s+and\s)\s*[^\W_]+)+")
+_RAISED_TEXT = re.compile(r"\\textsuperscript\s*\{([^{}]*)\}|(?<=[0-9])-(st|nd|rd|th)(?![A-Za-z])")
+_NOT_EQUAL = re.compile(r"\\not\s*=")
+_EULER = re.compile(r"(?<=[0-9]) ?e(?=\s+[-+]|\s*[-+]\s)")  # no power of ten, as in `2e-3`
+_MODULUS = re.compile(
+    r"(?:\\(?:text|mathrm|operatorname)\s*\{\s*)?\(?\s*(?:\\(?:text|mathrm|operatorname)\s*\{\s*\(?\s*mod\s*\}|\\b?mod(?![A-Za-z])"
+    r"|(?<![A-Za-z\\])mod)(?:\s|~|\\[ ,;:])*(?:\{\s*([0-9]+)\s*\}|([0-9]+))\s*\)?\s*\}?\s*(?=[.$\s]*$)"
+)
 
 
 def respelled(answer: str) -> str:
@@ -47,12 +60,30 @@ def respelled(answer: str) -> str:
     if numerals := _STATEMENTS.fullmatch(answer):  # a list of what holds is complete without `only`
         return re.sub(r"\s*,?\s+and\s+", ", ", numerals[1])
     answer = _SCIENTIFIC.sub(r" \\times ", _COLOUR.sub("", answer))
+    answer = _NOT_EQUAL.sub(r"\\neq ", answer)
+    answer = _EULER.sub(r" \\cdot e ", _RAISED_TEXT.sub(_raised_text, answer))
+    if text := _ALL_TEXT.fullmatch(answer):
+        return _outside_of_text(text[1]) or answer
+    if "≡" in answer or r"\equiv" in answer:
+        return _MODULUS.sub(lambda modulus: rf"\pmod{{{modulus[1] or modulus[2]}}}", answer)
     for system in (_CASES, _LEFT_BRACE):
         if (match := system.fullmatch(answer.strip().strip("$"))) and (values := _values(match["body"])):
             return values
     if _TURNED.fullmatch(answer):
         return _turned(answer)
     return _with_parameter(answer)
+
+
+def _raised_text(match: re.Match[str]) -> str:
+    return match[2] or rf"^{{\text{{{match[1]}}}}}"
+
+
+def _outside_of_text(inside: str) -> str | None:
+    r"""Return a list or a number with its unit, as it stands outside of the `\text{}` around all of it; else None."""
+    if quantity := _QUANTITY.fullmatch(inside):
+        number, ordinal, unit = quantity.groups()
+        return rf"{number}\text{{ {unit}}}" if unit else f"{number}{ordinal or ''}"
+    return inside if _LIST.fullmatch(inside) else None
 
 
 def _values(body: str) -> str | None:

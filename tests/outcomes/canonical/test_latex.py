@@ -50,7 +50,10 @@ def test_plain_latex(answer: str, plain: str) -> None:
         (r"1\pm*sqrt(19)", r"1\pm sqrt(19)"),
         ("2*sqrt(5)", "2*sqrt(5)"),
         ("$1$ and $2$", r"$1$ \text{ and } $2$"),
-        (r"\text{6 and 8}", r"\text{6 and 8}"),
+        (r"\text{6 and above}", r"6\text{ and above}"),
+        (r"\text{6 and 8}", r"6 \text{ and } 8"),
+        (r"\text{34th}", "34th"),
+        (r"\text{5 m}", r"5\text{ m}"),
         ("sandy or", "sandy or"),
     ],
 )
