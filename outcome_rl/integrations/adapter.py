@@ -1,6 +1,7 @@
 """Rules that all plug-ins share: supported mask modes, and correctness without gold answers."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -22,6 +23,19 @@ def check_mask_mode(mode: AnswerMaskMode, stack: str) -> None:
             f"answer_mask_mode must be 'policy', 'bonus' or 'none' for {stack}, which has one advantage per token and "
             "leaves the denominator to its loss; got 'all'. Use 'policy', which differs in the denominator only"
         )
+
+
+def explorer_without_mask(stack: str, **settings: Any) -> Explorer:
+    """Return an explorer for a stack that takes one advantage per response, and so cannot mask the answer's tokens.
+
+    Raises:
+        TypeError, ValueError: as `Explorer`, or `answer_mask_mode` is among the settings.
+    """
+    if "answer_mask_mode" in settings:
+        raise ValueError(
+            f"answer_mask_mode cannot be set for {stack}, which takes one advantage per response; leave it out"
+        )
+    return Explorer(**settings)
 
 
 def score(explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "std") -> Scored:

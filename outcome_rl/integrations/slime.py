@@ -15,8 +15,7 @@ Masking the answer's tokens would need one advantage per token, which this inter
 from collections.abc import Sequence
 from typing import Any
 
-from outcome_rl.exploration.explorer import Explorer
-from outcome_rl.integrations.adapter import score
+from outcome_rl.integrations.adapter import explorer_without_mask, score
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import question_id
 from outcome_rl.rows import id_source
@@ -40,12 +39,8 @@ class ExplorationRewards:
     """
 
     def __init__(self, *, id_key: str = "", **settings: Any) -> None:
-        if "answer_mask_mode" in settings:
-            raise ValueError(
-                "answer_mask_mode cannot be set for slime, which takes one processed reward per response; leave it out"
-            )
         self.id_key = id_key
-        self.explorer = Explorer(**settings)
+        self.explorer = explorer_without_mask("slime", **settings)
         self.explorer.length_setting = "--rollout-max-response-len"
 
     def __call__(self, args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
