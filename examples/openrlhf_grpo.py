@@ -1,0 +1,91 @@
+"""Outcome-based exploration in OpenRLHF 0.11: its command with a bonus for answers that were rarely seen before.
+
+    python examples/openrlhf_grpo.py --algo.advantage.estimator group_norm --data.label_key answer ...
+
+It takes the options of `python -m openrlhf.cli.train_ppo_ray`, without `--train.async_enable`. Rewards, KL, baselines
+and normalisation stay OpenRLHF's. Then every response gets its bonus, and the tokens of its answer get no advantage.
+"""
+
+import runpy
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from openrlhf.trainer import ppo_trainer
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+
+from outcome_rl import Batch, Explorer, question_id
+from outcome_rl.exploration.scored import Scored
+from outcome_rl.outcomes.answer_mask import decode_completion
+
+SETTINGS = {"bonus": "batch", "coef": 0.2}
+FOLDER = "exploration"  # of the counts, in OpenRLHF's folder of checkpoints
+
+
+def add_bonuses(experiences: Sequence[Experience], explorer: Explorer, tokenizer: Any, n: int) -> Scored:
+    """Score and count all samples of a step, n of each prompt, and add their bonuses to `advantages`, in place."""
+    rows = sorted(
+        (index, i, row) for i, experience in enumerate(experiences) for row, index in enumerate(experience.index)
+    )
+    samples = [(experiences[i], row) for _, i, row in rows]  # in the order of sampling: every n are a group
+    is_action = [experience.action_mask[row].bool() for experience, row in samples]
+    # OpenRLHF's action_mask begins at the second token of a sequence.
+    ids = [one.sequences[row, 1:][mask].tolist() for (one, row), mask in zip(samples, is_action, strict=True)]
+    batch = Batch(
+        [question_id(experience.prompts[row]) for experience, row in samples],
+        [decode_completion(tokenizer, tokens) for tokens in ids],
+        [experience.labels[row] for experience, row in samples],
+        group_ids=[index // n for index, _, _ in rows],
+    )
+    scored = explorer.score(batch)
+    answers = scored.answer_mask(tokenizer, ids)
+    bonuses = replace(scored, advantages=torch.zeros(len(batch))).token_advantages(answers)
+    for i, ((experience, row), mask) in enumerate(zip(samples, is_action, strict=True)):
+        length = len(ids[i])
+        own = experience.advantages[row, mask]
+        if scored.answer_mask_mode == "policy":
+            own = own.masked_fill(answers[i, :length], 0.0)
+        experience.advantages[row, mask] = own + bonuses[i, :length].to(own)
+    return scored
+
+
+class ExploringExperienceMaker(RemoteExperienceMaker):
+    """OpenRLHF's experience maker, with an `Explorer` whose counts are kept next to the checkpoints."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.folder = Path(self.args.ckpt.path, FOLDER)
+        resumes = self.args.ckpt.load_enable and self.folder.exists()
+        self.explorer = Explorer.load(self.folder, **SETTINGS) if resumes else Explorer(**SETTINGS)
+        self.explorer.set_id_source("the hash of the prompt")
+
+    def compute_advantages_and_returns(self, experiences: list[Experience]) -> list[Experience]:
+        experiences = super().compute_advantages_and_returns(experiences)
+        n = self.args.rollout.n_samples_per_prompt
+        scored = add_bonuses(experiences, self.explorer, self.tokenizer, n)
+        print({name: round(value, 4) for name, value in scored.metrics.items()}, flush=True)
+        return experiences
+
+
+class ExploringTrainer(ppo_trainer.PPOTrainer.__ray_metadata__.modified_class):
+    """OpenRLHF's trainer with this experience maker, which saves the counts whenever a checkpoint is due."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        made = self.experience_maker
+        groups = made.actor_model_group, made.critic_model_group, made.reward_model_group, made.initial_model_group
+        self.experience_maker = ExploringExperienceMaker(*groups, made.kl_ctl, made.strategy, made.tokenizer)
+
+    def save_logs_and_checkpoints(self, global_step: int, *args: Any, **kwargs: Any) -> None:
+        if global_step % self.args.ckpt.save_steps == 0:
+            self.experience_maker.explorer.save(self.experience_maker.folder)
+        super().save_logs_and_checkpoints(global_step, *args, **kwargs)
+
+
+if __name__ == "__main__":
+    ppo_trainer.PPOTrainer = ray.remote(ExploringTrainer)
+    runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__")
