@@ -10,7 +10,7 @@ OLDEST := .venv-oldest
 INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
-.PHONY: help install train reproduce-quick mechanism bandits smollm2 test test-gpu check-gpu check-versions test-smollm2 test-vllm test-integrations check-native bench pages docs lint clean
+.PHONY: help install train reproduce-quick mechanism bandits smollm2 test test-nightly test-gpu check-gpu check-versions test-smollm2 test-vllm test-integrations check-native bench pages docs lint clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,10 +42,13 @@ smollm2: install ## Make models/smollm2-135m-instruct, a pretrained model, from 
 	$(BIN)/python -m experiments.smollm2 model
 
 # Property tests then draw the same cases in every run; pytest called by hand draws new ones.
-test test-gpu check-gpu check-versions test-vllm test-integrations: export CI = 1
+test test-nightly test-gpu check-gpu check-versions test-vllm test-integrations: export CI = 1
 
 test: install ## Run the tests; ARGS="-k counts" selects. The targets below run those that are slow or need more
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not offline" $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not offline and not nightly" $(ARGS)
+
+test-nightly: install ## Run whole studies, runs in several processes, and runs that are killed many times
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m nightly $(ARGS)
 
 test-gpu: install ## Run the kernels' tests on the GPU of this machine; without one they are interpreted or skipped
 	$(BIN)/python -m pytest tests/kernels -m gpu $(ARGS)

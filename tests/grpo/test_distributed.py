@@ -267,7 +267,7 @@ def test_a_run_in_two_processes_equals_one(alone: Path, small: MakeOverrides, sp
     assert (tmp_path / "run" / "report.html").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_gloo
 def test_resume_with_another_number_of_processes_after_a_signal_to_one(
     alone: Path, small: MakeOverrides, small_config: MakeConfig, split: list[str], tmp_path: Path
@@ -291,7 +291,7 @@ def test_resume_with_another_number_of_processes_after_a_signal_to_one(
         assert row == pytest.approx(same, rel=1e-5, abs=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_gloo
 def test_resume_after_one_process_was_killed(
     finished: Path, small: MakeOverrides, small_config: MakeConfig, tmp_path: Path

@@ -268,14 +268,15 @@ def test_a_file_size_limit_at_a_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_run_killed_twenty_times_equals_an_uninterrupted_one(
-    finished: Path, small_config: MakeConfig, tmp_path: Path
+@pytest.mark.parametrize("times", [5, pytest.param(20, marks=pytest.mark.nightly)])
+def test_a_run_killed_many_times_equals_an_uninterrupted_one(
+    times: int, finished: Path, small_config: MakeConfig, tmp_path: Path
 ) -> None:
     """SIGKILL of forked processes, each when it opens, renames or removes its file number so and so: between the bytes
     of a checkpoint, before and after its rename, while records are cut, in evaluations and updates."""
     config = small_config(tmp_path)
-    chances, kills = random.Random(0), 0
-    while kills < 20:
+    chances, kills = random.Random(times), 0
+    while kills < times:
         status = train_in_a_fork(config, chances.randrange(80))
         if status == 0:  # it came to its end before that event: compare, and begin again
             assert_same_run(config.run_dir, finished)

@@ -262,19 +262,22 @@ def test_vllm_returns_no_kept_tokens(small_config: MakeConfig, tmp_path: Path) -
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["exploration.bonus=none"],
-        ["exploration.bonus=ucb"],
-        ["exploration.bonus=ucb_mean"],
-        ["exploration.bonus=batch"],
-        ["exploration.bonus=batch_positive"],
-        ["exploration.bonus=ucb_con+batch", "exploration.coef=[0.1,0.2]"],
         [
+            "exploration.bonus=none",
+            "actor.kl_loss_coef=0",
+            "algorithm.norm_adv_by_std_in_grpo=false",
+            "rollout.temperature=0.8",
+        ],
+        [
+            "exploration.bonus=ucb",
             "exploration.no_answer=own_class",
             "exploration.answer_mask_mode=all",
             "actor.loss_agg_mode=seq-mean-token-mean",
         ],
+        ["exploration.bonus=ucb_mean"],
+        ["exploration.bonus=batch_positive"],
+        ["exploration.bonus=ucb_con+batch", "exploration.coef=[0.1,0.2]"],
         ["algorithm.mask_truncated_completions=true", "data.max_response_length=12"],
-        ["actor.kl_loss_coef=0", "algorithm.norm_adv_by_std_in_grpo=false", "rollout.temperature=0.8"],
     ],
     ids=lambda overrides: overrides[0],
 )
@@ -285,7 +288,7 @@ def test_every_bonus_and_mask_runs(overrides: list[str], small_config: MakeConfi
     metrics = rows(config.run_dir, "metrics")
     assert len(metrics) == 3
     # The third step sees questions again; before, ucb_mean has nothing to compare.
-    assert (metrics[2]["exploration/bonus_abs_mean"] > 0) == (overrides != ["exploration.bonus=none"])
+    assert (metrics[2]["exploration/bonus_abs_mean"] > 0) == (overrides[0] != "exploration.bonus=none")
 
 
 def test_one_progress_bar_on_a_terminal(

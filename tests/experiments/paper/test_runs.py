@@ -55,7 +55,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_smallest_plan_ends_with_a_report(smoke: Path) -> None:
     records = json.loads((smoke / "records.json").read_text())
     assert [run["method"] for run in records["runs"]] == ["none", "batch", "ucb_con-c-1", "none", "batch"]
@@ -68,6 +68,7 @@ def test_the_smallest_plan_ends_with_a_report(smoke: Path) -> None:
     assert "Batch" in (smoke / "report.md").read_text()
 
 
+@pytest.mark.nightly
 def test_the_base_policy_is_sampled_as_often_as_training_does(smoke: Path) -> None:
     records = json.loads((smoke / "records.json").read_text())
     for cell in records["cells"]:
@@ -81,6 +82,7 @@ def test_the_base_policy_is_sampled_as_often_as_training_does(smoke: Path) -> No
         assert base["solved"][-1] == pytest.approx(np.mean(base["questions_solved"]), abs=1e-6)
 
 
+@pytest.mark.nightly
 def test_what_is_done_is_not_done_again(smoke: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise AssertionError("nothing is left to run")
@@ -93,6 +95,7 @@ def test_what_is_done_is_not_done_again(smoke: Path, monkeypatch: pytest.MonkeyP
     assert {key: after[key] for key in ("cells", "runs")} == {key: before[key] for key in ("cells", "runs")}
 
 
+@pytest.mark.nightly
 def test_a_run_that_fails_is_named_with_its_log(smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").symlink_to(smoke / "data")
     (tmp_path / "base").symlink_to(smoke / "base")
@@ -117,6 +120,7 @@ def test_a_training_that_cannot_run_raises_with_its_log(tmp_path: Path) -> None:
     assert "rollout.n" in (tmp_path / "run.log").read_text()
 
 
+@pytest.mark.nightly
 def test_a_training_is_stopped_with_a_checkpoint(tmp_path: Path) -> None:
     stop, settings = Event(), ["trainer.test_freq=-1", "data.train_batch_size=4", "trainer.num_threads=1"]
     place = [f"trainer.default_local_dir={tmp_path}", "trainer.experiment_name=run"]
@@ -133,6 +137,7 @@ def test_a_training_is_stopped_with_a_checkpoint(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path / "run" / "checkpoints") is not None
 
 
+@pytest.mark.nightly
 def test_a_signal_stops_the_trainings_and_says_how_to_go_on(
     smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +155,7 @@ def test_a_signal_stops_the_trainings_and_says_how_to_go_on(
     assert "stopped by SIGTERM after 0 of 5 trainings; the same command continues it" in result.stderr
 
 
+@pytest.mark.nightly
 def test_what_is_left_out_of_the_report_of_a_stopped_plan_is_named(
     smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +178,7 @@ def test_what_is_left_out_of_the_report_of_a_stopped_plan_is_named(
     assert "\n## Hard" not in page
 
 
+@pytest.mark.nightly
 def test_a_folder_of_another_plan_is_refused(smoke: Path) -> None:
     with pytest.raises(ValueError, match="holds the runs of another plan"):
         runs.check_same_plan(QUICK, smoke)
@@ -192,6 +199,7 @@ def test_seeds_may_be_added_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert asked == [(0,), (0, 1)]
 
 
+@pytest.mark.nightly
 def test_a_hard_split_that_is_too_small_says_what_to_change(smoke: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
@@ -228,6 +236,7 @@ def test_settings_of_every_method_are_valid(method: Any) -> None:
     assert tuple(config.exploration.coef) == method.coef
 
 
+@pytest.mark.nightly
 def test_the_progress_table_counts_steps(smoke: Path) -> None:
     from rich.console import Console
 

@@ -253,7 +253,7 @@ def test_a_run_in_two_processes_equals_one(alone: Path, small: MakeOverrides, sp
         assert torch.equal(model.state_dict()[name], weight)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_gloo
 def test_resume_with_another_number_of_processes_and_strategy(
     alone: Path, small: MakeOverrides, small_config: MakeConfig, split: list[str], tmp_path: Path

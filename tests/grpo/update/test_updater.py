@@ -68,10 +68,15 @@ def num_tokens(batch: list[Sample]) -> int:
     return sum(len(sample.rollout.token_ids) for sample in batch)
 
 
-@pytest.mark.parametrize("answer_mask_mode", ["policy", "bonus", "all", "none"])
 @pytest.mark.parametrize(
-    "loss_agg_mode",
-    ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"],
+    ("loss_agg_mode", "answer_mask_mode"),
+    [
+        ("token-mean", "all"),
+        ("token-sum", "policy"),
+        ("seq-mean-token-sum", "bonus"),
+        ("seq-mean-token-mean", "all"),
+        ("seq-mean-token-sum-norm", "none"),
+    ],
 )
 def test_micro_batches_add_up_to_the_batch(
     loss_agg_mode: str, answer_mask_mode: str, base: Policy, batch: list[Sample], make_config: MakeConfig
@@ -300,8 +305,9 @@ def test_bfloat16_follows_the_gradient_of_float32(
     assert stats[1]["actor/kl"] == pytest.approx(0, abs=1e-9)  # policy and reference round equally
 
 
-@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT], ids=str)
-@pytest.mark.parametrize("schedule", ["constant_with_warmup", "cosine", "linear"])
+@pytest.mark.parametrize(
+    ("schedule", "dtype"), [("constant_with_warmup", BFLOAT), ("cosine", FLOAT), ("linear", BFLOAT)], ids=str
+)
 def test_a_restored_updater_continues_bit_for_bit(
     schedule: str, dtype: torch.dtype, base: Policy, batch: list[Sample], make_config: MakeConfig, tmp_path: Path
 ) -> None:
