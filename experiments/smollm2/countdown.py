@@ -22,11 +22,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bench.result_file import write_result
 from experiments.smollm2 import hard
 from experiments.smollm2.hard import BASE, CONFIG, GRPO, RESULTS, Row, train_all
 from experiments.smollm2.model import FOLDER, make_model
 from experiments.smollm2.warm_start import BATCH_SIZE, warm_start
-from outcome_rl.bench.result_file import write_result
 from outcome_rl.files import write_rows
 from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted
