@@ -59,6 +59,8 @@ _FUNCTIONS = {
     "row_gradients": (None, *_LOGIT_ROWS, *[_POINTER] * 4, _INT32),
     "kept_logits": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),
     "segment_sums": (None, _INT32, *[_POINTER] * 4, _INT64, _INT64, _POINTER, _INT32),
+    "support_log_softmax": (None, *[_POINTER] * 6, _INT64, _INT64, _POINTER, _INT32),
+    "support_token_gradients": (None, *[_POINTER] * 6, _INT64, _POINTER, _INT32),
 }
 
 

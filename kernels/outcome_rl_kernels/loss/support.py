@@ -10,10 +10,11 @@ Shapes: N tokens (positions), E entries of all supports (the kept tokens of ever
     d hidden  = sum of d logit_e weight[id_e] over the entries of a position            `segment_sums`
     d weight  = sum of d logit_e hidden[row_e] over the entries of a token              `segment_sums`
 
-`g` and `e` are the gradients of logp and entropy. The logits are float32, whatever the operands, and the softmax is in
-float64: its E numbers are few. Entries are sorted by token once, which finds duplicates and gives the gradient of the
-weight one order of summation, without atomics. A position with one kept token has log-probability 0 and no gradient,
-and its row of the head is not read. Rows of inactive positions are not read either.
+`g` and `e` are the gradients of logp and entropy. The logits are float32, whatever the operands. The softmax is in
+float64, since its E numbers are few: one launch forward (`log_softmax`), one backward (`token_gradients`). Entries are
+sorted by token once, which finds duplicates and gives the gradient of the weight one order of summation, without
+atomics. A position with one kept token has log-probability 0 and no gradient, and its row of the head is not read. Rows
+of inactive positions are not read either.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -25,7 +26,6 @@ from outcome_rl_kernels.checks import check_tensor, shape_text
 from outcome_rl_kernels.loss import support_cpu
 from outcome_rl_kernels.loss.chunked_head import empty_gradients
 from outcome_rl_kernels.loss.fused import refuse_second_derivatives
-from outcome_rl_kernels.loss.row_kernels import LEAST, gradient_of_tokens
 from outcome_rl_kernels.loss.types import Head, Support, Wants, wants_of
 
 
@@ -87,8 +87,8 @@ def support_logprobs(
 
     Both are differentiable, once, in hidden states, weight and bias; see `linear_logprobs`.
     """
-    values_2N = torch.ops.outcome_rl.support_logprobs(*head, labels_N, active_N, *support, temperature, impl)[0]
-    return values_2N[0], values_2N[1]
+    values_3N = torch.ops.outcome_rl.support_logprobs(*head, labels_N, active_N, *support, temperature, impl)[0]
+    return values_3N[0], values_3N[1]
 
 
 def _rows(support: Support) -> Tensor:
@@ -106,53 +106,58 @@ class _Entries(NamedTuple):
     """The entries, in the form that the kernels take."""
 
     rows_E: Tensor
-    ids_E: Tensor  # token ids; -1 for entries that are not computed
+    ids_E: Tensor  # token ids; -1 for entries that are not computed, -2 for duplicates, which do not count either
     order_E: Tensor  # entries sorted by token, then by position
 
 
-def _entries(support: Support, active_N: Tensor | None, vocabulary: int) -> tuple[_Entries, Tensor]:
-    """Return the entries, and which of them are duplicates, (E,) bool."""
-    ids_E, rows_E, lengths_N = support.token_ids, _rows(support), support.offsets.diff()
-    sorted_keys_E, order_E = (ids_E * len(lengths_N) + rows_E).sort()
-    repeats_E = torch.zeros_like(ids_E, dtype=torch.bool)
-    repeats_E[1:] = sorted_keys_E[1:] == sorted_keys_E[:-1]
-    is_duplicate_E = torch.zeros_like(repeats_E).scatter_(0, order_E, repeats_E)
-    is_computed_N = lengths_N > 1 if active_N is None else active_N & (lengths_N > 1)
-    is_computed_E = is_computed_N[rows_E] & ~is_duplicate_E & (ids_E >= 0) & (ids_E < vocabulary)
-    return _Entries(rows_E, ids_E.where(is_computed_E, -1), order_E), is_duplicate_E
+def _entries(support: Support, active_N: Tensor | None, vocabulary: int) -> _Entries:
+    ids_E, rows_E = support.token_ids, _rows(support)
+    is_computed_N = support.offsets.diff() > 1
+    if active_N is not None:
+        is_computed_N &= active_N
+    is_computed_E = is_computed_N[rows_E] & (ids_E == ids_E.clamp(0, vocabulary - 1))
+    sorted_keys_E, order_E = (ids_E * len(is_computed_N)).add_(rows_E).sort()
+    ids_E = ids_E.where(is_computed_E, -1)
+    later_E = order_E[1:]
+    ids_E.scatter_(0, later_E, ids_E[later_E].masked_fill_(sorted_keys_E[1:] == sorted_keys_E[:-1], -2))
+    return _Entries(rows_E, ids_E, order_E)
 
 
-def _token_offsets(token_ids: Tensor, vocabulary: int) -> Tensor:
+def _token_offsets(sorted_ids_E: Tensor, vocabulary: int) -> Tensor:
     """Return the bounds of each token's entries in `order_E`, (V + 1,); ids out of range are outside of them."""
-    counts = token_ids.new_zeros(vocabulary + 2)
-    return counts.index_add_(0, (token_ids + 1).clamp(0, vocabulary + 1), torch.ones_like(token_ids)).cumsum(0)[:-1]
-
-
-def _log_softmax(
-    logits_E: Tensor, is_duplicate_E: Tensor, rows_E: Tensor, support: Support, labels_N: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and entropies of positions, (2, N), and log-probabilities of entries, (E,)."""
-    lengths_N = support.offsets.diff()
-    logits_E = logits_E.masked_fill(is_duplicate_E, -torch.inf)
-    maxima_N = torch.segment_reduce(logits_E, "max", lengths=lengths_N, unsafe=True)
-    shifted_E = logits_E - maxima_N[rows_E]
-    terms_E = shifted_E.exp()
-    is_label_E = (support.token_ids == labels_N[rows_E]) & ~is_duplicate_E
-    columns_E3 = torch.stack([terms_E, terms_E * shifted_E.clamp(min=LEAST), shifted_E.where(is_label_E, 0)], dim=1)
-    sums_N, weighted_N, labels_shifted_N = torch.segment_reduce(
-        columns_E3, "sum", lengths=lengths_N, unsafe=True
-    ).unbind(dim=1)
-    log_sums_N = sums_N.log()
-    holds_N = _holds_label(support, rows_E, labels_N)
-    logps_N = (labels_shifted_N - log_sums_N).where(holds_N, torch.nan)
-    return torch.stack([logps_N, log_sums_N - weighted_N / sums_N]), shifted_E - log_sums_N[rows_E]
+    return torch.searchsorted(sorted_ids_E, torch.arange(vocabulary + 1, device=sorted_ids_E.device))
 
 
 class SupportKernels(Protocol):
-    """Gathers of rows of contiguous tables: `support_cpu` (C++) and `support_triton` (GPU) offer them."""
+    """Gathers of rows of contiguous tables, and the softmax: `support_cpu` (C++) and `support_triton` (GPU) have them.
+
+    Every sum has one order, whatever runs at the same time.
+    """
 
     def kept_logits(self, hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor) -> Tensor:
         """Return `hidden[rows] . weight[ids]` of each entry, (E,) float32; 0 where the id is negative."""
+
+    def log_softmax(
+        self, scores_E: Tensor, ids_E: Tensor, support: Support, labels_N: Tensor, active_N: Tensor | None, tokens: int
+    ) -> Tensor:
+        """Return log-probabilities of the labels, entropies and log-sum-exps of positions, (3, N) float64.
+
+        Args:
+            scores_E: float64 logits / temperature, 0 where the id is -1.
+            ids_E: of `_Entries`.
+            active_N: positions that are False get zeros.
+            tokens: the size of the vocabulary. A label that is not kept, and a kept token out of range, give NaN.
+        """
+
+    def token_gradients(
+        self, scores_E: Tensor, ids_E: Tensor, offsets: Tensor, labels_N: Tensor, values_3N: Tensor, grads_2N: Tensor
+    ) -> Tensor:
+        """Return the gradients of scores, (E,) float32, 0 where the id is negative.
+
+        Args:
+            values_3N: result of `log_softmax`.
+            grads_2N: gradients of its log-probabilities and entropies, float64.
+        """
 
     def segment_sums(self, table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets: Tensor) -> Tensor:
         """Return for each segment of entries the sum of `coefficient * table[index]`, (S, H) in the table's dtype.
@@ -183,43 +188,38 @@ def _forward(
     token_ids: Tensor,
     temperature: float,
     impl: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(2, N) log-probabilities and entropies; (E,) log-probabilities of entries and (3, E) `_Entries` for backward."""
-    support = Support(offsets, token_ids)
-    entries, is_duplicate_E = _entries(support, active_N, weight.shape[0])
-    logits_E = (
-        support_kernels(impl)
-        .kept_logits(hidden_NH.contiguous(), weight.contiguous(), entries.rows_E, entries.ids_E)
-        .double()
-    )
-    is_valid_E = (token_ids >= 0) & (token_ids < weight.shape[0])
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(3, N) results of `log_softmax`; for backward (E,) scores, and (E,) rows, ids and order of `_Entries`."""
+    support, kernels = Support(offsets, token_ids), support_kernels(impl)
+    entries = _entries(support, active_N, weight.shape[0])
+    hidden_NH, weight = hidden_NH.contiguous(), weight.contiguous()
+    scores_E = kernels.kept_logits(hidden_NH, weight, entries.rows_E, entries.ids_E).double()
     if bias is not None:
-        logits_E += bias.double()[token_ids.where(is_valid_E, 0)]
-    # Single kept tokens and inactive positions are not computed; their logits only have to be finite.
-    logits_E = logits_E.where(entries.ids_E >= 0, 0.0).where(is_valid_E, torch.nan) / temperature
-    values_2N, log_probs_E = _log_softmax(logits_E, is_duplicate_E, entries.rows_E, support, labels_N)
-    if active_N is not None:
-        values_2N = values_2N.where(active_N, 0.0)
-    return values_2N, log_probs_E, torch.stack(entries)
+        scores_E += bias.double()[entries.ids_E.clamp(min=0)].masked_fill_(entries.ids_E < 0, 0)
+    if temperature != 1:
+        scores_E /= temperature
+    return (
+        kernels.log_softmax(scores_E, entries.ids_E, support, labels_N, active_N, weight.shape[0]),
+        scores_E,
+        *entries,
+    )
 
 
 @_forward.register_fake
-def _(hidden_NH: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _(hidden_NH: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     token_ids = arguments[5]
-    values_2N = hidden_NH.new_empty(2, hidden_NH.shape[0], dtype=torch.float64)
-    return (
-        values_2N,
-        token_ids.new_empty(token_ids.shape, dtype=torch.float64),
-        token_ids.new_empty(3, *token_ids.shape),
-    )
+    values_3N = hidden_NH.new_empty(3, hidden_NH.shape[0], dtype=torch.float64)
+    return values_3N, values_3N.new_empty(token_ids.shape), *(torch.empty_like(token_ids) for _ in range(3))
 
 
 @torch.library.custom_op("outcome_rl::support_logprobs_backward", mutates_args=())
 def _gradients(
-    grads_2N: Tensor,
-    values_2N: Tensor,
-    log_probs_E: Tensor,
-    entries_3E: Tensor,
+    grads_3N: Tensor,
+    values_3N: Tensor,
+    scores_E: Tensor,
+    rows_E: Tensor,
+    ids_E: Tensor,
+    order_E: Tensor,
     hidden_NH: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -230,18 +230,16 @@ def _gradients(
     impl: str,
     wants: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    entries, kernels, wanted = _Entries(*entries_3E.unbind()), support_kernels(impl), Wants(*wants)
-    logp_grads_E, entropy_grads_E = (grads_2N / temperature)[:, entries.rows_E].unbind()
-    at_label_E = entries.ids_E == labels_N[entries.rows_E]
-    entropies_E = values_2N[1][entries.rows_E]
-    grads_E = gradient_of_tokens(log_probs_E, at_label_E, logp_grads_E, entropy_grads_E, entropies_E).float()
+    kernels, wanted = support_kernels(impl), Wants(*wants)
+    grads_2N = grads_3N[:2] if temperature == 1 else grads_3N[:2] / temperature
+    grads_E = kernels.token_gradients(scores_E, ids_E, offsets, labels_N, values_3N, grads_2N.contiguous())
     hidden_grad, weight_grad, bias_grad = (weight.new_empty(0) for _ in range(3))
     if wanted.hidden:
-        hidden_grad = kernels.segment_sums(weight.contiguous(), entries.ids_E, grads_E, offsets)
+        hidden_grad = kernels.segment_sums(weight.contiguous(), ids_E, grads_E, offsets)
     if wanted.weight or wanted.bias:
-        bounds = _token_offsets(token_ids, weight.shape[0])
-        index_E = entries.rows_E.where(entries.ids_E >= 0, -1)[entries.order_E]
-        sorted_grads_E = grads_E[entries.order_E]
+        bounds = _token_offsets(token_ids[order_E], weight.shape[0])
+        index_E = rows_E.masked_fill(ids_E < 0, -1)[order_E]
+        sorted_grads_E = grads_E[order_E]
     if wanted.weight:
         weight_grad = kernels.segment_sums(hidden_NH.contiguous(), index_E, sorted_grads_E, bounds)
     if wanted.bias:
@@ -251,17 +249,8 @@ def _gradients(
 
 
 @_gradients.register_fake
-def _(
-    grads_2N: Tensor,
-    values_2N: Tensor,
-    log_probs_E: Tensor,
-    entries_3E: Tensor,
-    hidden_NH: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    *others: Any,
-) -> tuple[Tensor, ...]:
-    *_, wants = others
+def _(*arguments: Any) -> tuple[Tensor, ...]:
+    hidden_NH, weight, bias, *_, wants = arguments[6:]
     return empty_gradients(Head(hidden_NH, weight, bias), Wants(*wants))
 
 
@@ -271,10 +260,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.save_for_backward(*output, hidden_NH, weight, bias, labels_N, offsets, token_ids)
 
 
-def _backward(ctx: Any, grads_2N: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    refuse_second_derivatives(grads_2N, "the loss over a support")
+def _backward(ctx: Any, grads_3N: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    refuse_second_derivatives(grads_3N, "the loss over a support")
     wants = wants_of(ctx)
-    grads = torch.ops.outcome_rl.support_logprobs_backward(grads_2N, *ctx.saved_tensors, *ctx.others, wants)
+    grads = torch.ops.outcome_rl.support_logprobs_backward(grads_3N, *ctx.saved_tensors, *ctx.others, wants)
     return *(grad if wanted else None for grad, wanted in zip(grads, wants, strict=True)), *[None] * 6
 
 

@@ -1,32 +1,58 @@
-"""Products with the kept rows of a head on the CPU, and the sums that are their gradients (csrc/support.cpp)."""
+"""Supports on the CPU: products with kept rows of a head, their softmax, sums of gradients (csrc/support.cpp)."""
 
+from math import prod
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import aligned, native_library
+from outcome_rl_kernels.loss.types import Support
 
 
 def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor) -> Tensor:
     """As in `SupportKernels`, for float32 or bfloat16."""
     logits_E = torch.empty(len(ids_E))
-    _call("kept_logits", (hidden_NH, weight, rows_E, ids_E), len(ids_E), weight.shape[1], logits_E)
+    kind = int(weight.dtype == torch.bfloat16)
+    _call("kept_logits", kind, hidden_NH, weight, rows_E, ids_E, len(ids_E), weight.shape[1], logits_E)
     return logits_E
+
+
+def log_softmax(
+    scores_E: Tensor, ids_E: Tensor, support: Support, labels_N: Tensor, active_N: Tensor | None, tokens: int
+) -> Tensor:
+    """As in `SupportKernels`."""
+    values_3N = scores_E.new_empty(3, len(labels_N))
+    given = scores_E, ids_E, support.token_ids, support.offsets, labels_N, active_N
+    _call("support_log_softmax", *given, len(labels_N), tokens, values_3N)
+    return values_3N
+
+
+def token_gradients(
+    scores_E: Tensor, ids_E: Tensor, offsets: Tensor, labels_N: Tensor, values_3N: Tensor, grads_2N: Tensor
+) -> Tensor:
+    """As in `SupportKernels`."""
+    grads_E = torch.empty(len(ids_E))
+    given = scores_E, ids_E, offsets, labels_N, values_3N, grads_2N
+    _call("support_token_gradients", *given, len(labels_N), grads_E)
+    return grads_E
 
 
 def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets: Tensor) -> Tensor:
     """As in `SupportKernels`, for float32 or bfloat16."""
-    sums = table.new_empty(len(offsets) - 1, table.shape[1])
-    _call("segment_sums", (table, index_E, coefficients_E, offsets), len(sums), table.shape[1], sums)
+    sums = _zeros((len(offsets) - 1, table.shape[1]), table.dtype)
+    kind = int(table.dtype == torch.bfloat16)
+    _call("segment_sums", kind, table, index_E, coefficients_E, offsets, len(sums), table.shape[1], sums)
     return sums
 
 
-def _call(name: str, given: tuple[Tensor, ...], length: int, width: int, result: Tensor) -> None:
-    tensors = [aligned(tensor) for tensor in given]  # which must live as long as the call that gets their addresses
-    getattr(native_library(release_gil=True), name)(
-        int(tensors[0].dtype == torch.bfloat16),
-        *(tensor.data_ptr() for tensor in tensors),
-        length,
-        width,
-        result.data_ptr(),
-        torch.get_num_threads(),
-    )
+def _zeros(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """Return zeros that the system maps page by page as they are touched; PyTorch's zeros are written at once."""
+    return torch.from_numpy(np.zeros(prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
+
+
+def _call(name: str, *arguments: Tensor | int | None) -> None:
+    # The tensors must live as long as the call that gets their addresses.
+    given = [aligned(value) if isinstance(value, Tensor) else value for value in arguments]
+    pointers = (value.data_ptr() if isinstance(value, Tensor) else value for value in given)
+    getattr(native_library(release_gil=True), name)(*pointers, torch.get_num_threads())

@@ -112,32 +112,36 @@ def test_operations_bytes_launches_and_the_predicted_time(
     assert milliseconds == pytest.approx({N: 68.5, 9011: 38.0}[rows], abs=0.1)  # as docs/losses.md has it
 
 
-def test_the_predicted_time_of_a_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 kept tokens a position: three gathers of their rows, and the gradient of the whole weight.
-
-    No segment is long, so that the launches for the pieces of long ones find nothing to do.
-    """
-    kept = 16 * N
+@pytest.mark.parametrize(("kept", "predicted_ms"), [(16, 2.15), (117, 12.0)])
+def test_the_predicted_time_of_a_support(kept: int, predicted_ms: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three gathers of the rows of `kept` tokens a position, each row from memory; the gradient of the whole weight."""
     hidden, weight = (torch.empty(rows, H, dtype=torch.bfloat16, **META) for rows in (N, V))
-    labels_N, offsets, token_ids = (torch.empty(size, dtype=torch.int64, **META) for size in (N, N + 1, kept))
+    labels_N, offsets, token_ids = (torch.empty(size, dtype=torch.int64, **META) for size in (N, N + 1, kept * N))
     others = offsets, token_ids, 1.0, "triton"
+    results = ("sums_ptr", "token_grads_ptr", "values_ptr", "logits_ptr")
 
-    def launch(ledger: Ledger, kernel: Any, programs: int, table: torch.Tensor, **arguments: Any) -> None:
-        results = arguments.get("sums_ptr", arguments.get("logits_ptr"))
+    def launch(ledger: Ledger, kernel: Any, programs: int, tensor: torch.Tensor, **arguments: Any) -> None:
+        result = next(arguments[name] for name in results if name in arguments)
+        given = [value for value in arguments.values() if isinstance(value, torch.Tensor) and value is not result]
         if kernel.__name__ in ("_piece_sums_kernel", "_long_sums_kernel"):
-            ledger.note(kernel.__name__, 0, 0)
+            # Sums of pieces, written and read once; 16 tokens a position leave no segment long.
+            partial_sums = result if kernel.__name__ == "_piece_sums_kernel" else arguments["table_ptr"]
+            ledger.note(kernel.__name__, 0 if kept == 16 else 4 * partial_sums.shape[0] * H, 0)
             return
-        rows = hidden if results is arguments.get("logits_ptr") else table[:0]  # read once, then from the cache
-        ledger.note(kernel.__name__, kept * H * 2 + size_of(rows), size_of(results))
+        read = sum(size_of(tensor) for tensor in given if tensor is not hidden and tensor is not weight)
+        if kernel.__name__ in ("_kept_logits_kernel", "_segment_sums_kernel"):
+            read += kept * N * H * 2
+        if kernel.__name__ == "_kept_logits_kernel":
+            read += size_of(hidden)  # a position's, once; then from the cache
+        ledger.note(kernel.__name__, read, size_of(result))
 
     def call(ledger: Ledger) -> None:
         monkeypatch.setattr(support_triton, "_launch", partial(launch, ledger))
         values = support._forward._init_fn(hidden, weight, None, labels_N, None, *others)
-        grads_2N = torch.empty_like(values[0])
-        support._gradients._init_fn(grads_2N, *values, hidden, weight, None, labels_N, *others, [True, True, False])
+        grads_3N = torch.empty_like(values[0])
+        support._gradients._init_fn(grads_3N, *values, hidden, weight, None, labels_N, *others, [True, True, False])
 
     operations = ledger_of(call).operations
-    launches = [operation for operation in operations if operation.name.endswith("_kernel")]
-    assert len(launches) == 3 + 2 * 2
+    assert len(operations) <= 62
     milliseconds = sum(LAUNCH_MS + operation.milliseconds(FLOPS, BYTES_PER_SECOND) for operation in operations)
-    assert milliseconds == pytest.approx(2.5, abs=0.05)  # as docs/losses.md has it
+    assert milliseconds == pytest.approx(predicted_ms, abs=0.05)  # as docs/losses.md has it
