@@ -25,9 +25,9 @@ from outcome_rl_kernels.loss.types import LogitRows, LossInputs, LossSettings, T
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-# One logit; odd ones; around the small block of unaligned (512) and of aligned rows (2048); likewise the large blocks
-# (2048 and 16384), which rows longer than 8192 take; real vocabularies, one of them odd.
-VOCABULARIES = [1, 2, 13, 511, 513, 2032, 2048, 2064, 8191, 8193, 8208, 16384, 16400, 50257, 152064]
+# One logit; odd ones; around the small block of unaligned (1024) and of aligned rows (2048); likewise the large blocks
+# (4096 and 16384), which rows longer than 8192 take; real vocabularies, one of them odd.
+VOCABULARIES = [1, 2, 13, 1023, 1025, 2032, 2048, 2064, 8191, 8193, 8208, 16384, 16400, 50257, 152064]
 SOME_VOCABULARIES = VOCABULARIES if DEVICE == "cuda" else [13, 2064, 50257]  # the interpreter takes seconds for a row
 
 # NumPy, which interprets, warns where a GPU silently overflows to the wanted infinity.
