@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from outcome_rl.integrations.adapter import explorer_without_mask, score
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl_kernels.advantages.groups import Scale
 
 if TYPE_CHECKING:
     from rllm.trainer.algorithms import AlgorithmConfig
@@ -71,7 +72,7 @@ class OutcomeEstimator:
             rewards=np.concatenate(rewards).tolist(),
             rows=[_row(trajectory) for _, trajectory in trajectories],
         )
-        scale = "std" if algorithm_config.norm_adv_by_std_in_grpo else "none"
+        scale: Scale = "std" if algorithm_config.norm_adv_by_std_in_grpo else "none"
         scored = score(self.explorer, batch, id_source="rllm's group ids", scale=scale)
         self.metrics = scored.metrics
         ends = np.cumsum([len(row) for row in rewards])[:-1]
