@@ -1,4 +1,6 @@
-"""Advantages of a group of verifiers 0.4 traces, written where its trainers read them: per sampled token, on the nodes.
+"""Plug-ins for verifiers 0.4: advantages on its traces, and its mathematical grader.
+
+Advantages are written where verifiers' trainers read them: per sampled token, on the nodes.
 
     explorer = Explorer(bonus="batch", coef=0.2)
     scored = assign_advantages(traces, explorer, tokenizer)  # all traces of a step, or a group at a time
@@ -6,9 +8,13 @@
 `Branch.advantages` of verifiers then aligns them with `token_ids`. A bonus recorded as a reward in `Env.finalize` would
 be normalised with the rewards, and each of the env's worker processes would keep separate counts. Call this function in
 the training process instead.
+
+`verify_boxed_math_answer` replaces verifiers' function. Equal keys decide first. math-verify decides the rest, in
+processes that are killed at the limit; the time for which a comparison waits behind others does not count.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from outcome_rl.exploration.explorer import Explorer
@@ -16,13 +22,23 @@ from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import check_mask_mode, score
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl.outcomes.comparisons import Text, needs_judge
+from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool
+from outcome_rl.outcomes.keys import canonical_text
+from outcome_rl.outcomes.refutation import refuted
+from outcome_rl_kernels.advantages.groups import Scale
 
 if TYPE_CHECKING:
     from verifiers.v1 import Trace
 
 
 def assign_advantages(
-    traces: "Sequence[Trace]", explorer: Explorer, tokenizer: Tokenizer, *, answer_key: str | None = "answer"
+    traces: "Sequence[Trace]",
+    explorer: Explorer,
+    tokenizer: Tokenizer,
+    *,
+    answer_key: str | None = "answer",
+    scale: Scale = "std",
 ) -> Scored:
     """Score N traces by their last model turn, count them, and set `advantages` of every sampled node.
 
@@ -36,6 +52,7 @@ def assign_advantages(
         explorer: counts and outcome classes, kept over training.
         tokenizer: Hugging Face tokenizer of the policy.
         answer_key: field of the tasks' data that holds the gold answer; None takes `reward > 0` as correct.
+        scale: as for `Explorer.score`.
 
     Returns:
         The scored batch, with `metrics`; no gradient.
@@ -68,7 +85,7 @@ def assign_advantages(
         [trace.reward for trace in traces],
         rows=[trace.task.data.model_dump() for trace in traces],
     )
-    scored = score(explorer, batch, id_source="the task keys of verifiers")
+    scored = score(explorer, batch, id_source="the task keys of verifiers", scale=scale)
     rows = scored.token_advantages(scored.answer_mask(tokenizer, ids)).tolist()
     whole = (scored.advantages + scored.bonuses).tolist()
     for nodes, row, advantage in zip(sampled, rows, whole, strict=True):
@@ -76,3 +93,44 @@ def assign_advantages(
             node.advantages = [advantage] * sum(node.mask)
         nodes[-1].advantages = row[: sum(nodes[-1].mask)]
     return scored
+
+
+def verify_boxed_math_answer(response: str | None, answer: str, *, timeout_seconds: float = 5) -> float:
+    """Return 1.0 if the last box of a response equals the gold answer, otherwise 0.0, as verifiers' function does.
+
+    Works in any thread.
+
+    Args:
+        response: text of the model. Only the part after `</think>` counts.
+        answer: gold answer, in a box or without one.
+        timeout_seconds: time limit of the comparison.
+
+    Raises:
+        RuntimeError: the comparison has no result, because a limit of time or memory was reached. verifiers then
+            records an error in the trace, which trainers leave out.
+    """
+    from verifiers.v1.utils.score import extract_boxed_answer
+
+    if not response or ("<think>" in response and "</think>" not in response):
+        return 0.0
+    prediction = extract_boxed_answer(response.rsplit("</think>", 1)[-1], strict=True)
+    return _grade(extract_boxed_answer(answer, strict=True) or answer, prediction, timeout_seconds)
+
+
+@lru_cache(maxsize=8)
+def _pool(timeout_s: float) -> MathVerifyPool:
+    return MathVerifyPool(timeout_s=timeout_s)
+
+
+def _grade(gold: str, prediction: str, timeout_s: float) -> float:
+    if not gold.strip() or not prediction.strip():
+        return 0.0
+    # Open: keys only find equal answers, and math-verify decides all others, as in verifiers.
+    a, b = (Text(canonical_text(form), form.strip(), is_open=True) for form in (gold, prediction))
+    if not needs_judge(a, b):
+        return float(a.identity == b.identity)
+    (result,) = _pool(timeout_s).compare([(a.form, b.form)])
+    if result not in ("equal", "different"):
+        shown = " and ".join(repr(text.form[:MAX_LOGGED_CHARS]) for text in (a, b))
+        raise RuntimeError(f"math-verify has no result ({result}, limit {timeout_s} s) for {shown}")
+    return float(result == "equal" and not refuted(a.form, b.form))

@@ -1,59 +1,20 @@
 """Advantages on verifiers' own traces, read back through verifiers' own `Branch`."""
 
+import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 import verifiers.v1 as vf
-from transformers import AutoTokenizer
-from verifiers.v1.configs.agent import WireAgentConfig
-from verifiers.v1.types import AssistantMessage, UserMessage
+from verifiers.v1 import verify_boxed_math_answer as theirs
+from verifiers_traces import TOKENIZER, Data, make
 
 from outcome_rl import NO_ANSWER, Explorer, OutcomeCounts, group_advantages, outcome_key, question_key
-from outcome_rl.integrations.verifiers import assign_advantages
-from outcome_rl.toy import policy_dir
+from outcome_rl.integrations.verifiers import assign_advantages, verify_boxed_math_answer
 
-TOKENIZER = AutoTokenizer.from_pretrained(policy_dir())
 ANSWERS = {"27": ["27", "5", "5"], "3": ["1", None, "3"]}  # gold -> answers
-
-
-class Data(vf.TaskData):
-    answer: str | None = None
-
-
-class Sum(vf.Task[Data]):
-    pass
-
-
-def turn(trace: vf.Trace[Data], question: str, reply: str) -> None:
-    """Add a user's turn and a sampled one, whose first token is scaffold, as the train client commits them."""
-    asked, said = (TOKENIZER(text, add_special_tokens=False).input_ids for text in (question, reply))
-    parent = len(trace.nodes) - 1 if trace.nodes else None
-    message = UserMessage(content=question)
-    trace.nodes.append(vf.MessageNode(parent=parent, message=message, token_ids=asked, mask=[False] * len(asked)))
-    trace.nodes.append(
-        vf.MessageNode(
-            parent=len(trace.nodes) - 1,
-            sampled=True,
-            message=AssistantMessage(content=reply),
-            token_ids=[TOKENIZER.bos_token_id, *said, TOKENIZER.eos_token_id],
-            mask=[False] + [True] * (len(said) + 1),
-            logprobs=[-0.5] * (len(said) + 1),
-        )
-    )
-
-
-def make(gold: str | None, answer: str | None, reward: float, turns: int = 1, **changes: Any) -> vf.Trace[Data]:
-    task = Sum(Data(prompt=f"sum {gold}", answer=gold))
-    config = WireAgentConfig.model_construct()
-    seed = vf.TraceTask[Data](type="Sum", data=task.data, **({"key": task.key} | changes))
-    trace = vf.Trace[Data](task=seed, agent=vf.AgentInfo(config=config))
-    for _ in range(turns - 1):
-        turn(trace, "D12 39 ^ 9 =>", "39 9")
-    turn(trace, "D12 39 ^ 9 =>", "39" if answer is None else f"\\boxed{{ {answer} }}")
-    trace.record_reward("correct", reward)
-    return trace
 
 
 def step(turns: int = 1) -> list[vf.Trace[Data]]:
@@ -119,3 +80,63 @@ def test_errors_name_what_to_change() -> None:
     with pytest.raises(ValueError, match="answer_mask_mode must be 'policy', 'bonus' or 'none' for verifiers"):
         assign_advantages(step(), Explorer(answer_mask_mode="all"), TOKENIZER)
     assert len(explorer.counts) == 0
+
+
+HANGS = r"\boxed{9^{9^{9}} + \int_0^1 x \, dx}", "3"  # math-verify computes the power
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        (r"so \boxed{1}", "1"),
+        (r"so \boxed{2}", "1"),
+        (r"\boxed{x + 1}", r"\boxed{1 + x}"),
+        (r"\boxed{\frac{1}{2}}", "0.5"),
+        (r"\boxed{\frac{1}{3}}", "0.5"),
+        (r"\boxed{3} then \boxed{4}", "4"),
+        (r"\boxed{4", "4"),
+        ("4", "4"),
+        (r"<think>\boxed{4}", "4"),
+        (r"<think>\boxed{3}</think> \boxed{4}", "4"),
+        (r"<think>\boxed{4}</think> 4", "4"),
+        ("", "4"),
+        (None, "4"),
+        (r"\boxed{}", "4"),
+        (r"\boxed{\frac{}", "4"),
+        (r"\boxed{\int_0^1 x \, dx}", r"\frac12"),
+        (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+    ],
+)
+def test_it_grades_as_verifiers_does(response: str | None, answer: str) -> None:
+    found = verify_boxed_math_answer(response, answer, timeout_seconds=60)
+    assert found == theirs(response, answer, timeout_seconds=60)  # its own limit includes a busy machine
+
+
+def test_a_burst_of_threads_gets_no_false_zero() -> None:
+    """Comparisons of one pool take turns, and a comparison that waits has its whole limit."""
+    pairs = [(rf"\boxed{{\int_0^1 {n} x \, dx}}", rf"\frac{{{n}}}{{2}}") for n in range(1, 33)]
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(lambda pair: verify_boxed_math_answer(*pair, timeout_seconds=60), pairs))
+    assert found == [1.0] * len(pairs)
+
+
+def test_no_result_is_no_reward() -> None:
+    with pytest.raises(RuntimeError, match=r"no result \(timeout, limit 0\.2 s\) for '3' and '9\^"):
+        verify_boxed_math_answer(*HANGS, timeout_seconds=0.2)
+    next_one = r"\boxed{\int_0^1 x \, dx}", "0.5"
+    assert verify_boxed_math_answer(*next_one, timeout_seconds=60) == 1.0
+
+
+def test_verifiers_records_an_error_instead_of_a_reward() -> None:
+    class Graded(vf.Task[Data]):
+        @vf.reward
+        async def correct(self, trace: Any) -> float:
+            return verify_boxed_math_answer(self.reply, self.data.answer, timeout_seconds=0.2)
+
+    response, answer = HANGS
+    task = Graded(Data(prompt="", answer=answer))
+    task.reply = response
+    seed = vf.TraceTask[Data](type="Graded", data=task.data, key=task.key)
+    trace = vf.Trace[Data](task=seed, agent=vf.AgentInfo(config=vf.AgentConfig.model_construct()))
+    with pytest.raises(vf.TaskError, match="no result"):  # what a rollout records as the error of its trace
+        asyncio.run(task.score(trace))

@@ -1,0 +1,57 @@
+"""Exploration in prime-rl: its algorithm `grpo`, with groups that an `Explorer` scores.
+
+prime-rl has no option that names a user's code. Two lines at the end of its `orchestrator/algo/__init__.py` do:
+
+    from outcome_rl.integrations.prime_rl import exploring
+    ALGORITHM_CLASSES["grpo"] = exploring(GRPOAlgorithm, bonus="batch", coef=0.2)
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.integrations.verifiers import assign_advantages
+
+if TYPE_CHECKING:
+    from verifiers.v1 import Episode
+
+
+def exploring(algorithm: type[Any], *, answer_key: str | None = "answer", **settings: Any) -> type[Any]:
+    """Return a subclass of prime-rl's `GRPOAlgorithm` with advantages and bonuses of an `Explorer`.
+
+    Every training environment has an object of the class, and so counts of its own. Advantages are not divided by the
+    standard deviation, as in prime-rl.
+
+    Args:
+        algorithm: prime-rl's `GRPOAlgorithm`.
+        answer_key: as for `assign_advantages`.
+        **settings: fields of `ExplorationConfig`.
+
+    Raises:
+        TypeError, ValueError: when prime-rl builds an object: a setting is wrong, or its `length_penalty` is set, which
+            only changes its own advantages.
+    """
+
+    class Exploring(algorithm):  # type: ignore[misc]  # prime-rl is not installed where types are checked
+        def __init__(self, config: Any, policy_pool: Any) -> None:
+            super().__init__(config, policy_pool)
+            if config.length_penalty is not None:
+                raise ValueError(f"length_penalty must be unset where an Explorer scores; got {config.length_penalty}")
+            self.explorer = Explorer(**settings)
+
+        async def setup(self) -> None:
+            from renderers.base import load_tokenizer  # comes with prime-rl
+
+            await super().setup()
+            self.tokenizer = load_tokenizer(self.policy_pool.model_name)
+
+        async def score_group(self, episodes: "list[Episode]") -> None:
+            from prime_rl.orchestrator.algo.base import iter_trainable_traces
+
+            traces = [trace for _, trace in iter_trainable_traces(episodes)]
+            # In a thread, because rollouts share the event loop.
+            await asyncio.to_thread(
+                assign_advantages, traces, self.explorer, self.tokenizer, answer_key=answer_key, scale="none"
+            )
+
+    return Exploring
