@@ -5,6 +5,7 @@ and each question to the sums over its outcomes. `OutcomeCounts` has checked the
 contiguous, each question has equally many outcomes, one after another, counts are positive, and no sum exceeds int64.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -52,49 +53,54 @@ class CountTable(Protocol):
 
 
 class DictTable:
-    """The reference: Python dictionaries."""
+    """The reference: Python dictionaries.
+
+    A call changes the table in one step, which neither an error nor Ctrl-C can divide.
+    """
 
     def __init__(self) -> None:
-        self._pairs: dict[tuple[int, int], list[int]] = {}  # count, successes
-        self._questions: dict[int, list[int]] = {}  # samples, correct samples, different answers
+        self._of: dict[int, dict[int, tuple[int, int]]] = {}  # question -> outcome -> count, successes
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> Past:
         past = self.lookup(question_keys, outcome_keys)
-        right = torch.zeros_like(outcome_keys) if correct is None else correct
-        for (question, outcome), success in zip(_pairs(question_keys, outcome_keys), right.flatten(), strict=True):
-            self._count(question, outcome, 1, int(success))
+        right = torch.zeros_like(outcome_keys) if correct is None else correct.long()
+        pairs = _pairs(question_keys, outcome_keys)
+        self._add((*pair, 1, success) for pair, success in zip(pairs, right.flatten().tolist(), strict=True))
         return past
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
-        counts = [self._pairs.get(pair, [0])[0] for pair in _pairs(question_keys, outcome_keys)]
-        history = [self._questions.get(question, [0, 0, 0]) for question in question_keys.flatten().tolist()]
+        counts = [self._of.get(q, {}).get(o, (0, 0))[0] for q, o in _pairs(question_keys, outcome_keys)]
+        history = []
+        for question in question_keys.flatten().tolist():
+            numbers = self._of.get(question, {})
+            answers = len(numbers.keys() - {NO_ANSWER})
+            history.append([*(sum(column) for column in zip((0, 0), *numbers.values(), strict=True)), answers])
         return Past(
             torch.tensor(counts, dtype=torch.int64).reshape(outcome_keys.shape),
             torch.tensor(history, dtype=torch.int64).reshape(-1, 3).t().reshape(3, *question_keys.shape).contiguous(),
         )
 
     def add(self, entries: CountEntries) -> None:
-        for row in zip(*(column.tolist() for column in entries), strict=True):
-            self._count(*row)
+        self._add(zip(*(column.tolist() for column in entries), strict=True))
 
     def entries(self) -> CountEntries:
-        rows = [(*pair, *numbers) for pair, numbers in self._pairs.items()]
+        rows = [(q, o, *numbers) for q, outcomes in self._of.items() for o, numbers in outcomes.items()]
         return CountEntries(*torch.tensor(rows, dtype=torch.int64).reshape(-1, 4).t().contiguous())
 
     def total(self) -> int:
-        return sum(count for count, _ in self._pairs.values())
+        return sum(count for outcomes in self._of.values() for count, _ in outcomes.values())
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return sum(map(len, self._of.values()))
 
-    def _count(self, question: int, outcome: int, count: int, successes: int) -> None:
-        of_question = self._questions.setdefault(question, [0, 0, 0])
-        if (question, outcome) not in self._pairs:
-            of_question[2] += outcome != NO_ANSWER
-        of_pair = self._pairs.setdefault((question, outcome), [0, 0])
-        for numbers in (of_pair, of_question):
-            numbers[0] += count
-            numbers[1] += successes
+    def _add(self, rows: Iterable[tuple[int, int, int, int]]) -> None:
+        changed: dict[int, dict[int, tuple[int, int]]] = {}
+        for question, outcome, count, successes in rows:
+            if question not in changed:
+                changed[question] = dict(self._of.get(question, {}))
+            before = changed[question].get(outcome, (0, 0))
+            changed[question][outcome] = before[0] + count, before[1] + successes
+        self._of.update(changed)
 
 
 def _pairs(question_keys: Tensor, outcome_keys: Tensor) -> list[tuple[int, int]]:
