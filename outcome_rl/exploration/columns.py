@@ -13,11 +13,17 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outcome_rl.outcomes.functions import has_nan, plain
+
 T = TypeVar("T")
 
 
-def group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Index the groups in order of appearance, and check that each is of one question."""
+def group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable] | None) -> NDArray[np.int64]:
+    """Index the groups in order of appearance, one of each question for None; check that each is of one question."""
+    # One tensor differs from another with the same number, and NaN from itself.
+    group_ids = question_ids if group_ids is None else [plain(group_id) for group_id in group_ids]
+    if any(map(has_nan, group_ids)):
+        raise ValueError("group_ids must be equal within a group; got NaN, which is not equal to itself")
     if not question_ids or len(group_ids) != len(question_ids):
         raise ValueError(
             "question_ids and group_ids must have one entry per response, and at least one; got "
@@ -60,7 +66,7 @@ def move(columns: Sequence[Tensor], device: torch.device) -> list[Tensor]:
 
 
 def numbers_of(name: str, values: Tensor | Sequence[float], n: int) -> Tensor:
-    values_N = values.detach() if isinstance(values, Tensor) else torch.tensor(values, dtype=torch.float32)
+    values_N = values.detach() if isinstance(values, Tensor) else _column(name, values, torch.float32)
     if not values_N.is_floating_point() or values_N.shape != (n,) or not values_N.isfinite().all():
         raise ValueError(
             f"{name} must be {n} finite floating-point numbers, one per response; got {values_N.dtype} of shape "
@@ -70,13 +76,20 @@ def numbers_of(name: str, values: Tensor | Sequence[float], n: int) -> Tensor:
 
 
 def verdicts_of(correct: Tensor | Sequence[bool], n: int) -> Tensor:
-    correct_N = torch.as_tensor(correct)
+    correct_N = _column("correct", correct)
     if correct_N.dtype != torch.bool or correct_N.shape != (n,):
         raise ValueError(
             f"correct must be {n} booleans, one per response; got {correct_N.dtype} of shape {tuple(correct_N.shape)}. "
             "Use rewards > 0 for rewards"
         )
     return correct_N
+
+
+def _column(name: str, values: Tensor | Sequence[float], dtype: torch.dtype | None = None) -> Tensor:
+    try:
+        return torch.as_tensor(values, dtype=dtype)
+    except (RuntimeError, TypeError, ValueError) as error:  # PyTorch names no argument
+        raise ValueError(f"{name} must be one number or boolean per response; {error}") from error
 
 
 def from_rank_zero(call: Callable[[], T], inputs: object, group: dist.ProcessGroup) -> T:

@@ -5,11 +5,12 @@ import json
 import os
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outcome_rl.declared import check_types
 from outcome_rl.exploration.columns import from_rank_zero, group_indices, move, numbers_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.gate import Gate
@@ -232,34 +234,28 @@ class Explorer:
         Raises:
             ValueError: it was made under another outcome rule, or is damaged; this explorer is then unchanged.
         """
+        _check_state("the exploration state", state, _StateInMemory)
         counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
-        try:
-            counts.load_state_dict(state["counts"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
+        counts.load_state_dict(state["counts"])
         self._continue(state, counts)
 
     def _continue(self, state: Mapping[str, Any], counts: OutcomeCounts) -> None:
-        try:
-            solved, id_source, batches = dict(state["solved"]), state["id_source"], state["batches"]
-            if type(id_source) is not str or type(batches) is not int:
-                raise TypeError("id_source must be text, and batches an integer")
-            if not all(isinstance(i, str) and isinstance(yes, bool) for i, yes in solved.items()):
-                raise TypeError("solved must map question ids to booleans")
-            ids = {question_key(question_id): question_id for question_id in solved}
-            entries = counts.items()
-            if ids.keys() != {*entries.question_keys.tolist()}:
-                raise TypeError("its counts and its solved questions belong to different runs or steps")
-            questions = Questions()
-            questions.add(solved.items())
-            answered = entries.question_keys[entries.outcome_keys != NO_ANSWER].tolist()
-            questions.add_answers(ids[key] for key in answered)
-            with self._lock:
-                self.matcher.load_state_dict(state["outcomes"])
-                self.counts, self._questions, self.id_source, self.batches = counts, questions, id_source, batches
-                self._num_counted, self._num_samples = len(entries.counts), int(entries.counts.sum())
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"the exploration state is damaged: {error!r}. {_FIX}") from error
+        solved, total = state["solved"], counts.total()
+        keys_Q = torch.tensor([question_key(question_id) for question_id in solved], dtype=torch.int64)
+        history = counts.history(keys_Q.to(counts.device))
+        if not (history.visits > 0).all() or int(history.visits.sum()) != total:
+            raise ValueError(
+                "the exploration state is damaged: its counts and its solved questions belong to different runs or "
+                f"steps. {_FIX}"
+            )
+        questions = Questions()
+        questions.add(solved.items())
+        questions.add_answers(dict(zip(solved, history.distinct.tolist(), strict=True)))
+        with self._lock:
+            self.matcher.load_state_dict(state["outcomes"])
+            self.counts, self._questions = counts, questions
+            self.id_source, self.batches = state["id_source"], state["batches"]
+            self._num_counted, self._num_samples = len(counts), total
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the current state into a folder atomically, and replace an older state in it.
@@ -338,13 +334,13 @@ class Explorer:
         path = folder / STATE_FILE
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(state, dict) or state.get("format") != _FORMAT:
-                raise ValueError(f"it does not have the format {_FORMAT!r}")
-            saved = dict(state["config"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged or not an exploration state: {error!r}. {_FIX}") from error
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is damaged: {error}. {_FIX}") from error
+        _check_state(str(path), state, _StateInFile)
+        if state["format"] != _FORMAT:
+            raise ValueError(f"{path} must have the format {_FORMAT!r}; got {state['format']!r}. {_FIX}")
         if config is None:
-            config = ExplorationConfig.from_mapping(saved | settings, str(path))
+            config = ExplorationConfig.from_mapping(state["config"] | settings, str(path))
         explorer = cls(config, device=device, process_group=process_group, **settings)
         try:
             with _without_garbage_collection():
@@ -419,7 +415,7 @@ class Explorer:
                 )
         N = len(batch)
         return _Numbers(
-            groups=group_indices(batch.question_ids, batch.group_ids or batch.question_ids),
+            groups=group_indices(batch.question_ids, batch.group_ids),
             rewards=None if batch.rewards is None else numbers_of("rewards", batch.rewards, N),
             correct=None if batch.correct is None else verdicts_of(batch.correct, N),
             logps=None if batch.logps is None else numbers_of("logps", batch.logps, N),
@@ -542,7 +538,7 @@ class Explorer:
         rows = zip(question_ids, keys_N.tolist(), counts_N.tolist(), strict=True)
         new = {(question_id, key) for question_id, key, count in rows if count == 0}
         self._questions.add(zip(question_ids, correct_N.tolist(), strict=True))
-        self._questions.add_answers(question_id for question_id, key in new if key != NO_ANSWER)
+        self._questions.add_answers(Counter(question_id for question_id, key in new if key != NO_ANSWER))
         self._num_counted += len(new)
         self._num_samples += len(question_ids)
 
@@ -556,6 +552,31 @@ class Explorer:
                 f"Explorer.{name} must be called on rank zero of the process group, because only rank zero has the "
                 f"outcome classes; this is rank {dist.get_rank(self.process_group)}"
             )
+
+
+class _State(TypedDict):
+    """A saved state, without the counts."""
+
+    outcomes: dict[str, Any]
+    solved: dict[str, bool]
+    batches: int
+    id_source: str
+
+
+class _StateInMemory(_State):
+    counts: dict[str, Any]
+
+
+class _StateInFile(_State):
+    format: str
+    config: dict[str, Any]
+
+
+def _check_state(name: str, state: Any, declared: type) -> None:
+    try:
+        check_types("it", [state], declared)
+    except ValueError as error:
+        raise ValueError(f"{name} is damaged or not an exploration state: {error}. {_FIX}") from error
 
 
 class _Numbers(NamedTuple):

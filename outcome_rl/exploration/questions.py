@@ -56,13 +56,13 @@ class Questions:
                 self._solved += 1
                 self._answers_solved += question.answers
 
-    def add_answers(self, question_ids: Iterable[str]) -> None:
-        """Add new answers, by the ids of their questions; call `add` for these questions first."""
-        for question_id in question_ids:
+    def add_answers(self, number_of: Mapping[str, int]) -> None:
+        """Add new answers, by question id -> their number; call `add` for these questions first."""
+        for question_id, number in number_of.items():
             question = self._of[question_id]
-            question.answers += 1
-            self._answers += 1
-            self._answers_solved += question.solved
+            question.answers += number
+            self._answers += number
+            self._answers_solved += number * question.solved
 
     def snapshot(self, question_ids: Iterable[str]) -> Any:
         """Return the state of some questions for `restore`."""

@@ -73,13 +73,13 @@ class Question:
         flat = state["founders"]
         if flat and isinstance(flat[0], list):  # version 0.2
             flat = [value for row in flat for value in row]
-        width = 1 + len(Text._fields)
-        columns = (flat[i::width] for i in range(width))
+        keys, *columns = (flat[i::4] for i in range(4))
+        texts = map(Text._make, zip(*columns, strict=True))
         return cls(
             question_id,
             gold=Text(*state["gold"]),
             key_of=dict(state["key_of"]),
-            representatives={key: Text(*text) for key, *text in zip(*columns, strict=True)},
+            representatives=dict(zip(keys, texts, strict=True)),
             apart=set(state["apart"]),
         )
 

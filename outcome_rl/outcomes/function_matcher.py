@@ -18,6 +18,7 @@ from outcome_rl.outcomes.functions import (
     Failure,
     Found,
     OutcomeFunction,
+    boolean,
     check_callable,
     identity,
     load_function,
@@ -58,7 +59,7 @@ class _Question:
     @classmethod
     def from_state(cls, question_id: str, state: Sequence[Any]) -> Self:
         gold, gold_key, shown = state
-        return cls(gold, int(gold_key), {int(key): str(text) for key, text in shown})
+        return cls(gold, gold_key, dict(shown))
 
 
 class FunctionMatcher(Kind):
@@ -124,8 +125,9 @@ class FunctionMatcher(Kind):
             and the log names the first ones.
 
         Raises:
-            TypeError, ValueError: as for `Batch`, a question comes with another gold answer than before, or the
-                function failed on every response of its first batch. The matcher is then unchanged.
+            TypeError, ValueError: as for `Batch`, a question comes with another gold answer than before, the function
+                failed on every response of its first batch, or `is_correct` returned no boolean. The matcher is then
+                unchanged.
         """
         batch = Batch.of(question_ids, responses, golds, rows=rows)
         deadline = time.monotonic() + (float("inf") if limit_s is None else limit_s)
@@ -217,7 +219,9 @@ class FunctionMatcher(Kind):
     def _correct(self, found: Found | Failure, key: int, gold_key: int, example: Row) -> bool:
         if key == NO_ANSWER or isinstance(found, Failure):
             return False
-        return key == gold_key if self._is_correct is None else bool(self._is_correct(value_of(found.text), example))
+        if self._is_correct is None:
+            return key == gold_key
+        return boolean("is_correct", self._is_correct(value_of(found.text), example))
 
     def _log_failures(self, failures: Mapping[tuple[str, str], Found | Failure]) -> None:
         for (question_id, response), failure in [*failures.items()][:MAX_LOGGED_FAILURES]:

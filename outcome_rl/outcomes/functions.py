@@ -104,7 +104,7 @@ class OutcomeFunction:
             deadline: time, by `time.monotonic()`, after which an isolated function is not called any more.
 
         Raises:
-            ValueError: a batched function returned another number of outcomes.
+            ValueError: a batched function returned another number of outcomes, or outcomes without an order.
         """
         if not self.batched:
             return [_attempt(len(row[0]), self.function, *row) for row in zip(responses, examples, strict=True)]
@@ -112,10 +112,14 @@ class OutcomeFunction:
             results = self.function(responses, examples)
         except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - the run goes on, and the outcome is logged
             return [Failure("error", describe(error))] * len(responses)
-        if len(results) != len(responses):
+        results = results.tolist() if hasattr(results, "tolist") else results
+        # A set has an order of its own, and a dictionary gives its keys.
+        in_order = isinstance(results, Sequence) and not isinstance(results, str | bytes)
+        if not in_order or len(results) != len(responses):
+            got = f"{len(results)}" if in_order else f"a {type(results).__name__}"
             raise ValueError(
-                f"the batched outcome function {self.name!r} must return {len(responses)} outcomes, one per response; "
-                f"got {len(results)}"
+                f"the batched outcome function {self.name!r} must return a list of {len(responses)} outcomes, one per "
+                f"response; got {got}"
             )
         rows = zip(results, responses, strict=True)
         return [_attempt(len(response), lambda one: one, result) for result, response in rows]
@@ -251,8 +255,9 @@ def found(result: Any, length: int) -> Found:
     value, start, end = result if isinstance(result, Outcome) else (result, 0, 0)
     if not (type(start) is int and type(end) is int and 0 <= start <= end <= length):
         raise ValueError(f"the span of an outcome must be in the response of {length} characters; got {start}:{end}")
-    value = _plain(value)
-    if value is None or _has_nan(value):
+    value = plain(value)
+    _check_outcome(value)
+    if value is None or has_nan(value):
         return Found("")
     text = _to_json(value)
     if len(text) > MAX_VALUE_CHARS:
@@ -271,27 +276,42 @@ def identity(text: str) -> str:
     return text if text.startswith('"') else _to_json(_as_number(value_of(text)))
 
 
-def _plain(value: Any) -> Any:
-    """Return a value of plain Python, where numpy or torch has one number for it.
+def plain(value: Any) -> Any:
+    """Return a value of plain Python, where numpy or torch has one number for it, also in tuples."""
+    if type(value) is tuple:
+        return tuple(map(plain, value))
+    is_number = getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None))
+    return value.item() if is_number else value
+
+
+def boolean(setting: str, value: Any) -> bool:
+    """Return the result of a user's function that decides something.
 
     Raises:
-        TypeError: it is no outcome.
+        TypeError: it is no boolean: a function that returns nothing has decided nothing, and a coroutine is true.
     """
+    value = plain(value)
+    if not (isinstance(value, int | float) and value in (0, 1)):
+        raise TypeError(f"{setting} must return True or False; got {value!r:.80}")
+    return bool(value)
+
+
+def _check_outcome(value: Any) -> None:
+    """Raise TypeError unless a plain value is an outcome."""
     if type(value) is tuple:
-        return tuple(map(_plain, value))
-    if getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None)):
-        value = value.item()
-    if value is not None and type(value) not in (str, int, float, bool):
+        for one in value:
+            _check_outcome(one)
+    elif value is not None and type(value) not in (str, int, float, bool):
         raise TypeError(
             f"an outcome must be text, a number, a boolean, None or a tuple of them; got {type(value).__name__}. Use "
             "tuple(...) for a list or array, tuple(sorted(...)) for a set, json.dumps(..., sort_keys=True) for a "
             "dictionary"
         )
-    return value
 
 
-def _has_nan(value: Any) -> bool:
-    return any(map(_has_nan, value)) if isinstance(value, tuple) else isinstance(value, float) and math.isnan(value)
+def has_nan(value: Any) -> bool:
+    """Return whether a value, also in a tuple, is not equal to itself."""
+    return any(map(has_nan, value)) if isinstance(value, tuple) else isinstance(value, float) and math.isnan(value)
 
 
 def _as_number(value: Any) -> Any:

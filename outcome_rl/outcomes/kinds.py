@@ -14,11 +14,12 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, NotRequired, Protocol, Self, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outcome_rl.declared import check_types
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction import Answer
@@ -199,17 +200,25 @@ class Kind:
         """Replace the outcomes of this kind with saved ones.
 
         Raises:
-            ValueError: they were made under another rule, because their keys would not match new keys.
+            ValueError: they were made under another rule, because their keys would not match new keys, or are damaged.
         """
         if state.get("rule") != self.rule:
             raise ValueError(
                 f"state must have the outcome rule {self.rule!r} of this matcher; got {state.get('rule')!r}. Use the "
                 "equivalence or outcome function, and the version, that the state was made with, or start without it."
             )
-        questions = {
-            question_id: self._question_type.from_state(question_id, saved)
-            for question_id, saved in state["questions"].items()
-        }
+        try:
+            check_types("it", [state], _State)
+            questions = {
+                question_id: self._question_type.from_state(question_id, saved)
+                for question_id, saved in state["questions"].items()
+            }
+            check_types("a question", questions.values(), self._question_type)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            why = error if type(error) is ValueError else repr(error)
+            raise ValueError(
+                f"the state of the outcomes is damaged: {why}. Continue from another state, or start without it"
+            ) from error
         bad_golds, doubtful_golds = dict(state["bad_golds"]), dict(state.get("doubtful_golds", {}))
         with self._lock:
             self._questions, self.bad_golds, self.doubtful_golds = questions, bad_golds, doubtful_golds
@@ -235,6 +244,14 @@ class Kind:
             self.doubtful_golds[question_id] = doubt
             if doubt != known[1]:
                 logger.warning("question %r: %s.", question_id, doubt)
+
+
+class _State(TypedDict):
+    """The state of a kind, in which each kind saves its questions in its own way."""
+
+    questions: dict[str, Any]
+    bad_golds: dict[str, str]
+    doubtful_golds: NotRequired[dict[str, str]]
 
 
 def golds_differ(question_id: str, before: str, gold: str) -> ValueError:

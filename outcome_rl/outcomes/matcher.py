@@ -20,6 +20,7 @@ import numpy as np
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import ONE, Comparisons, Progress, Question, Text, needs_judge
 from outcome_rl.outcomes.extraction import Answer, extract_answer
+from outcome_rl.outcomes.functions import boolean, check_callable
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open
 from outcome_rl.outcomes.kinds import Kind, Outcomes, golds_differ
@@ -61,7 +62,8 @@ class OutcomeMatcher(Kind):
         rule: version of the mapping from answers to keys; counts made under another rule cannot be mixed with these.
 
     Raises:
-        ValueError: if `equivalence` is unknown, or another argument is not positive.
+        TypeError: `equivalence` is a function that does not take two arguments, or is a coroutine function.
+        ValueError: `equivalence` is unknown, or another argument is not positive.
 
     Example:
         >>> with OutcomeMatcher() as matcher:
@@ -82,6 +84,8 @@ class OutcomeMatcher(Kind):
             raise ValueError(
                 f"equivalence must be 'canonical', 'math_verify' or a function (a, b) -> bool; got {equivalence!r}."
             )
+        if callable(equivalence):
+            check_callable("equivalence", equivalence, "(a, b)")
         self._canonical = equivalence == "canonical"
         self._tolerant = gold_tolerance and self._canonical
         self._judge = equivalence if callable(equivalence) else None
@@ -267,7 +271,11 @@ class OutcomeMatcher(Kind):
             checked = zip(pairs, results, strict=True)
             return ["different" if result == "equal" and refuted(*pair) else result for pair, result in checked]
         judge = self._judge
-        return ["cut" if time.monotonic() >= deadline else "equal" if judge(a, b) else "different" for a, b in pairs]
+
+        def verdict(a: str, b: str) -> Verdict:
+            return "equal" if boolean("equivalence", judge(a, b)) else "different"
+
+        return ["cut" if time.monotonic() >= deadline else verdict(a, b) for a, b in pairs]
 
     def close(self) -> None:
         """Stop the math-verify processes; classes are kept, and a later call starts new processes."""

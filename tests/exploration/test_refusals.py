@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from outcome_rl import Batch, Explorer, outcome_function, register_bonus
 from outcome_rl.exploration.explorer import STATE_FILE
 from outcome_rl.files import seal_folder
+from outcome_rl_kernels import OutcomeCounts
 
 
 def state(explorer: Explorer) -> str:
@@ -48,6 +49,8 @@ def another_gold(columns: dict[str, Any], i: int) -> None:
 BAD: dict[str, Callable[[dict[str, Any], int], object]] = {
     "another gold": another_gold,
     "an infinite reward": lambda columns, i: columns["rewards"].__setitem__(i, float("inf")),
+    "a reward that is none": lambda columns, i: columns["rewards"].__setitem__(i, None),
+    "correct that is none": lambda columns, i: columns.__setitem__("correct", [None] * len(columns["rewards"])),
     "too few rewards": lambda columns, i: columns["rewards"].pop(),
     "a gold that is no text": lambda columns, i: columns["golds"].__setitem__(i, 7),
     "a response that is no text": lambda columns, i: columns["responses"].__setitem__(i, None),
@@ -56,6 +59,7 @@ BAD: dict[str, Callable[[dict[str, Any], int], object]] = {
     "an unknown scale": lambda columns, i: columns.__setitem__("scale", "x"),
     "keys": lambda columns, i: columns.__setitem__("outcome_keys", [1] * len(columns["rewards"])),
     "correct of another length": lambda columns, i: columns.__setitem__("correct", [True]),
+    "a group without a name": lambda columns, i: columns["group_ids"].__setitem__(i, (0, float("nan"))),
     "an unknown column": lambda columns, i: columns.__setitem__("example", []),
 }
 
@@ -100,6 +104,49 @@ def test_a_function_that_decides_correctness_may_raise() -> None:
     with pytest.raises(KeyError):
         explorer.score(["q", "r"], ["a b c", "a"], rows=[{"number": 4}, {}])
     assert state(explorer) == before
+
+
+@pytest.mark.parametrize("result", [None, "yes", 2, float("nan"), [True]])
+def test_a_function_that_decides_returns_a_boolean(result: Any) -> None:
+    for explorer in (
+        Explorer(outcome=functions.length, is_correct=lambda value, example: result),
+        Explorer(equivalence=lambda a, b: result),
+    ):
+        before = state(explorer)
+        with pytest.raises(TypeError, match=r"(is_correct|equivalence) must return True or False; got"):
+            explorer.score(["q", "q"], [text(1), text(2)], None if explorer.config.is_correct else ["3", "3"])
+        assert state(explorer) == before
+
+
+@pytest.mark.parametrize("result", [True, np.bool_(True), torch.tensor(True), np.int64(1)])
+def test_a_boolean_of_a_library_is_a_boolean(result: Any) -> None:
+    explorer = Explorer(outcome=functions.length, is_correct=lambda value, example: result)
+    assert explorer.score(["q"], ["a"]).correct.tolist() == [True]
+
+
+async def awaited(a: Any, b: Any) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    "setting", [{"equivalence": awaited}, {"outcome": awaited}, {"outcome": len, "is_correct": awaited}]
+)
+def test_a_function_that_must_be_awaited_is_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="must be a function"):
+        Explorer(**setting)
+
+
+@pytest.mark.parametrize("result", [{"a", "b"}, {"a": 1, "b": 2}, iter("ab"), "ab", np.array(1), None])
+def test_a_batched_function_returns_outcomes_in_order(result: Any) -> None:
+    explorer = Explorer(outcome=outcome_function(name="all", batched=True)(lambda responses, examples: result))
+    with pytest.raises(ValueError, match="must return a list of 2 outcomes, one per response; got a"):
+        explorer.score(["q", "q"], ["a", "b"], correct=[True, False])
+
+
+@pytest.mark.parametrize("ids", [np.array([0, 1, 0, 1]), torch.tensor([0, 1, 0, 1]), [*torch.tensor([0, 1, 0, 1])]])
+def test_groups_may_be_numbers_of_a_library(ids: Any) -> None:
+    scored = Explorer(bonus="ucb").score(["q"] * 4, ["a"] * 4, ["1"] * 4, group_ids=ids)
+    assert scored.groups.tolist() == [0, 1, 0, 1]
 
 
 def fails(response: str, example: Mapping[str, Any]) -> Any:
@@ -261,11 +308,15 @@ class Stopped(BaseException):
     """As Ctrl-C, which Python raises after any instruction."""
 
 
+@pytest.mark.parametrize("impl", ["auto", "reference"])
 @settings(max_examples=40, deadline=None)
 @given(ROWS, ROWS, st.integers(0, 400))
-def test_a_call_that_is_stopped_at_any_moment_leaves_no_trace(first: list[Any], second: list[Any], lines: int) -> None:
+def test_a_call_that_is_stopped_at_any_moment_leaves_no_trace(
+    impl: Any, first: list[Any], second: list[Any], lines: int
+) -> None:
     """Stopped after so many lines of the explorer and of the counts."""
     explorer = Explorer(bonus="ucb")
+    explorer.counts = OutcomeCounts(rule=explorer.counts.rule, impl=impl)
     explorer.score(**arguments(first))
     before, left, samples = state(explorer), lines, explorer.counts.total()
 

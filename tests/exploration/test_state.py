@@ -1,10 +1,11 @@
 """The state of an Explorer on disk and in memory: it continues a run, and a damaged or foreign one is refused."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import outcome_functions as functions
 import pytest
 import torch
 from explorer_ranks import columns
@@ -132,6 +133,56 @@ def test_a_folder_that_is_damaged_or_foreign_is_refused(
         Explorer.load(saved)
     assert str(saved) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def places(value: Any, *at: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of every value in a JSON value."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*at, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, *at, key)
+
+
+def make(kind: str) -> Explorer:
+    explorer = Explorer(bonus="ucb", workers=1, **({} if kind == "math" else {"outcome": functions.length}))
+    explorer.score(["q"] * 3, [text(1), text(2), "none"], ["1"] * 3, correct=[True, False, False])
+    return explorer
+
+
+def values_of_other_types() -> st.SearchStrategy[Any]:
+    numbers = st.sampled_from([0, 1, -1, 2**63, 0.5, float("nan"), True])
+    return st.one_of(st.none(), numbers, st.sampled_from(["", "x", [], ["x"], {}, {"x": []}]))
+
+
+@pytest.mark.parametrize("kind", ["math", "function"])
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_a_forged_state_is_refused_in_a_line_or_continues(kind: str, data: Any) -> None:
+    """Whatever its types: no state loads and fails later."""
+    with make(kind) as explorer, make(kind) as continued:
+        state = explorer.state_dict()
+        forged = json.loads(json.dumps(state | {"counts": None})) | {"counts": state["counts"]}
+        at = data.draw(st.sampled_from([place for place in places({**forged, "counts": {}}) if place != ("counts",)]))
+        inside = forged
+        for key in at[:-1]:
+            inside = inside[key]
+        inside[at[-1]] = data.draw(values_of_other_types())
+        refusal = ""
+        try:
+            continued.load_state_dict(forged)
+        except ValueError as error:
+            refusal = str(error)
+        assert "\n" not in refusal
+        if refusal:
+            assert continued.matcher.state_dict() == state["outcomes"]
+            return
+        continued.score(["q", "r"], [text(7), text(1)], correct=[True, False])
+        assert continued.seen("q")
+        continued.questions()
+        explorer.load_state_dict(
+            json.loads(json.dumps(continued.state_dict() | {"counts": 0})) | {"counts": continued.counts.state_dict()}
+        )
+        assert explorer.matcher.state_dict() == continued.matcher.state_dict()
 
 
 def test_counts_under_another_outcome_rule_are_refused(saved: Path) -> None:

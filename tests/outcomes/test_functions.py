@@ -105,7 +105,7 @@ def test_batched_functions_see_the_whole_call() -> None:
     def short(responses: Sequence[str], examples: Sequence[Mapping[str, Any]]) -> list[int]:
         return [1]
 
-    with pytest.raises(ValueError, match="must return 2 outcomes"):
+    with pytest.raises(ValueError, match="must return a list of 2 outcomes"):
         short.call(["a", "b"], [{}] * 2)
 
 
