@@ -228,7 +228,8 @@ def _contents(sets: Sequence[ProblemSet]) -> str:
 
 def _warn_of_other_versions(checkpoint: Path, made_with: Mapping[str, str]) -> None:
     here = _versions()
-    changes = [f"{name} {made_with[name]} before, {here[name]} now" for name in here if here[name] != made_with[name]]
+    before = {name: made_with.get(name) for name in here}
+    changes = [f"{name} {before[name]} before, {here[name]} now" for name in here if here[name] != before[name]]
     if changes and distributed.is_rank_zero():
         logger.warning(
             "%s was made with %s: the run goes on, but may not end with the same bits", checkpoint, "; ".join(changes)

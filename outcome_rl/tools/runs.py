@@ -1,45 +1,86 @@
 """Files of runs, finished or not, as the tools read them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
+from outcome_rl.declared import check_types
 from outcome_rl.files import read_rows
 from outcome_rl.grpo.config.load import read_yaml
 from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, watched_set
-from outcome_rl.grpo.run.run_log import STREAMS, has_rows
+from outcome_rl.grpo.run.run_log import has_rows
 
-_NUMBER = (int, float)
-_AT_K = Mapping[str, float]
-# Stream -> the fields that every row has, with their types; the tools read others only where they are.
-FIELDS: dict[str, dict[str, Any]] = {
-    "metrics": {"step": int, "epoch": int},
-    "evaluations": {
-        "step": int,
-        "dataset": str,
-        "n_questions": int,
-        "n_samples": int,
-        "no_answer_rate": _NUMBER,
-        "pass_at_k": _AT_K,
-        "diff_at_k": _AT_K,
-    },
-    "samples": {
-        "step": int,
-        **dict.fromkeys(("question", "gold", "completion"), str),
-        **dict.fromkeys(("reward", "count", "bonus", "advantage"), _NUMBER),
-        "outcome": (str, type(None)),
-        "correct": bool,
-    },
-}
-# Settings of config.yaml that the tools read.
-SETTINGS: dict[str, dict[str, Any]] = {
-    "model": {"path": str},
-    "data": dict.fromkeys(("train_files", "val_files", "test_files"), list),
-    "reward": {"function": str},
-    "rollout": {"n": int},
-    "trainer": {"seed": int},
-}
+Number = int | float
+
+
+class Metrics(TypedDict):
+    """Fields of every row of `metrics.jsonl`; the others are numbers too."""
+
+    step: int
+    epoch: int
+
+
+class Evaluation(TypedDict):
+    """Fields of every row of `evaluations.jsonl`."""
+
+    step: int
+    dataset: str
+    n_questions: int
+    n_samples: int
+    no_answer_rate: Number
+    pass_at_k: dict[str, Number]
+    diff_at_k: dict[str, Number]
+
+
+class Samples(TypedDict):
+    """Fields of every row of `samples.jsonl`."""
+
+    step: int
+    question: str
+    gold: str
+    completion: str
+    reward: Number
+    count: Number
+    bonus: Number
+    advantage: Number
+    outcome: str | None
+    correct: bool
+
+
+ROWS = {"metrics": Metrics, "evaluations": Evaluation, "samples": Samples}
+
+
+class _Model(TypedDict):
+    path: str
+
+
+class _Data(TypedDict):
+    train_files: list[str]
+    val_files: list[str]
+    test_files: list[str]
+
+
+class _Reward(TypedDict):
+    function: str
+
+
+class _Rollout(TypedDict):
+    n: int
+
+
+class _Trainer(TypedDict):
+    seed: int
+
+
+class Settings(TypedDict):
+    """Settings of `config.yaml` that the tools read."""
+
+    model: _Model
+    data: _Data
+    reward: _Reward
+    rollout: _Rollout
+    trainer: _Trainer
 
 
 class Comparison(NamedTuple):
@@ -91,30 +132,28 @@ def read_run(folder: Path) -> Run:
     if not path.is_file() or not has_rows(folder):
         raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
     config = read_yaml(path)
-    for section, fields in SETTINGS.items():
-        _check_fields(config.get(section), fields, f"{path}, section {section}")
+    _check(f"{path}: it", config, Settings)
     streams: dict[str, list[dict[str, Any]]] = {}
-    for stream in STREAMS:
+    for stream, row_type in ROWS.items():
         streams[stream] = list(read_rows(folder / f"{stream}.jsonl"))
         for number, row in enumerate(streams[stream], start=1):
-            _check_fields(row, FIELDS[stream], f"{folder / stream}.jsonl, row {number}")
+            where = f"{folder / stream}.jsonl, row {number}:"
+            _check(where, row, row_type)
+            if stream == "metrics":
+                _check(where, row, dict[str, Number])
+    ks: dict[str, list[str]] = {}
+    for row in streams["evaluations"]:
+        k_of_set = ks.setdefault(row["dataset"], [*row["pass_at_k"]])
+        if not (k_of_set == [*row["pass_at_k"]] == [*row["diff_at_k"]] and all(map(str.isdecimal, k_of_set))):
+            raise ValueError(
+                f"{folder}/evaluations.jsonl is damaged: pass_at_k and diff_at_k of {row['dataset']} must have the "
+                "same k, in all rows. Restore it from a copy"
+            )
     return Run(folder.name, path.read_text(encoding="utf-8"), config, **streams)
 
 
-def _check_fields(row: Any, fields: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError if a row lacks a field, or one has another type."""
-    for name, kind in fields.items():
-        value = row.get(name) if isinstance(row, Mapping) else None
-        if kind is _AT_K:
-            fits = isinstance(value, Mapping) and bool(value) and all(map(_is_k_and_number, value.items()))
-        else:
-            fits = isinstance(value, kind) and name in row
-        if not fits:
-            raise ValueError(
-                f"{where} is damaged or of another version: {name} is {str(value)[:40]!r}. Remove it, or restore it "
-                "from a copy"
-            )
-
-
-def _is_k_and_number(item: tuple[Any, Any]) -> bool:
-    return str(item[0]).isdecimal() and isinstance(item[1], int | float)
+def _check(where: str, value: Any, declared: Any) -> None:
+    try:
+        check_types(where, [value], declared)
+    except ValueError as error:
+        raise ValueError(f"{error}. The file is damaged or of another version: restore it from a copy") from error

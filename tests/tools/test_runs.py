@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import cli
-from outcome_rl.tools.runs import FIELDS, SETTINGS, read_run
+from outcome_rl.tools.runs import ROWS, Settings, read_run
 
 ANYTHING = st.none() | st.booleans() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 
@@ -31,7 +31,9 @@ def test_a_finished_run_is_read(finished: Path) -> None:
     assert run.comparisons
 
 
-@pytest.mark.parametrize(("stream", "field"), [(stream, field) for stream, names in FIELDS.items() for field in names])
+@pytest.mark.parametrize(
+    ("stream", "field"), [(stream, field) for stream, row in ROWS.items() for field in row.__annotations__]
+)
 def test_a_row_without_a_field_is_named(stream: str, field: str, finished: Path, tmp_path: Path) -> None:
     folder = forged(finished, tmp_path / "run", stream, lambda row: row.pop(field))
     for command in ("report", "compare"):
@@ -45,16 +47,24 @@ def test_a_row_without_a_field_is_named(stream: str, field: str, finished: Path,
 @given(data=st.data())
 def test_a_field_of_another_type_is_refused(data: st.DataObject, finished: Path, tmp_path: Path) -> None:
     stream = data.draw(st.sampled_from(["metrics", "evaluations"]))
-    field = data.draw(st.sampled_from(sorted(FIELDS[stream])))
-    value = data.draw(ANYTHING.filter(lambda value: not isinstance(value, bool | str)))
+    more = ["exploration/solved_fraction"] if stream == "metrics" else []
+    field = data.draw(st.sampled_from([*ROWS[stream].__annotations__, *more]))
+    value = data.draw(ANYTHING.filter(lambda value: not (isinstance(value, str) and field == "dataset")))
     folder = tmp_path / "run"
     shutil.rmtree(folder, ignore_errors=True)
     forged(finished, folder, stream, lambda row: row.update({field: value}))
-    with pytest.raises(ValueError, match=f"{stream}.jsonl, row .* {field} is"):
+    with pytest.raises(ValueError, match=rf"{stream}\.jsonl, row .* must (be|fit)"):
         read_run(folder)
 
 
-@pytest.mark.parametrize("text", ["[", "- a", "data: 3", *(f"{section}: null" for section in SETTINGS)])
+@pytest.mark.parametrize("change", [{}, {"2": 0.5}, {"1": 0.5, "x": 0.5}])
+def test_evaluations_of_other_k_are_refused(change: dict[str, float], finished: Path, tmp_path: Path) -> None:
+    folder = forged(finished, tmp_path / "run", "evaluations", lambda row: row.update(pass_at_k=change))
+    with pytest.raises(ValueError, match="must have the same k"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("text", ["[", "- a", "data: 3", *(f"{section}: null" for section in Settings.__annotations__)])
 def test_a_forged_configuration_is_refused(text: str, finished: Path, tmp_path: Path) -> None:
     folder = forged(finished, tmp_path / "run", "metrics", lambda row: None)
     (folder / "config.yaml").write_text(text)

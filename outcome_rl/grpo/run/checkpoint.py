@@ -15,8 +15,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import without_removed
 from outcome_rl.files import (
     atomic_folder,
@@ -30,6 +31,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.run_log import has_rows
 from outcome_rl.settings import settings_of
 
+_State = TypedDict("_State", {"run": dict[str, int], "identity": dict[str, Any], "made with": dict[str, str]})
 CHECKPOINTS = "checkpoints"  # subfolder of the run's folder
 _NAME = re.compile(r"global_step_(\d+)")
 
@@ -104,7 +106,14 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
         ValueError: a file is missing or damaged; the message names it, and the checkpoint to continue from.
     """
     check_checkpoint(checkpoint)
-    state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
+    path = checkpoint / "state.json"
+    try:
+        state: dict[str, Any] = json.loads(path.read_text())
+        check_types("it", [state], _State)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is damaged or of another version: {error}. Continue from another checkpoint"
+        ) from error
     return state
 
 
