@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 
 from outcome_rl.extras import MODULES, missing_extra
 
+README = core_only.PROJECT.with_name("README.md")
 CLI = "import sys; from outcome_rl.cli import main; main(sys.argv[1:])"
 
 
@@ -32,6 +33,13 @@ def test_packages_of_extras_are_hidden() -> None:
 def test_losses_counts_and_outcomes_need_the_core_alone() -> None:
     done = run(core_only.USE_THE_CORE)
     assert done.stdout == "done\n", done.stderr
+
+
+def test_the_readmes_first_snippet_needs_the_core_alone() -> None:
+    snippet = README.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    done = run(snippet)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[('1/2', 2), (None, 1), ('3', 1)]"
 
 
 def test_the_core_has_the_commands_env_analyze_and_bench_loss(tmp_path: Path) -> None:
