@@ -30,7 +30,7 @@ def runs(tmp_path: Path) -> dict[str, list[Path]]:
                     "n_samples": 256,
                     "no_answer_rate": 0.0,
                     "pass_at_k": {"1": 0.01 * step, "32": 0.5 + (gain + 0.001 * seed) * (step > 0)},
-                    "diff_at_k": {"32": 4.0},
+                    "diff_at_k": {"1": 1.0, "32": 4.0},
                     "time/evaluate_s": 30.0,
                 }
                 for step in (0, 40)

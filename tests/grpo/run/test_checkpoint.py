@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,13 @@ def fill_with(text: str):  # type: ignore[no-untyped-def]
     def fill(folder: Path) -> None:
         (folder / "model").mkdir()
         (folder / "model" / "weights").write_text(text)
-        (folder / "state.json").write_text(json.dumps({"step": text}))
+        (folder / "state.json").write_text(json.dumps(state(text)))
 
     return fill
+
+
+def state(text: str) -> dict[str, Any]:
+    return {"run": {"step": 1}, "identity": {"text": text}, "made with": {}}
 
 
 def names(root: Path) -> list[str]:
@@ -44,7 +49,7 @@ def test_a_checkpoint_is_written_and_found(tmp_path: Path) -> None:
     place = write_checkpoint(root, 5, fill_with("five"), keep=2)
     assert place == latest_checkpoint(root) == root / "global_step_5"
     assert (place / "model" / "weights").read_text() == "five"
-    assert read_state(place) == {"step": "five"}
+    assert read_state(place) == state("five")
 
 
 def test_the_newest_are_kept_by_number(tmp_path: Path) -> None:
@@ -68,7 +73,7 @@ def test_a_checkpoint_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"step 1 failed: .*global_step_1 exists, and nothing is overwritten"):
         write_checkpoint(tmp_path, 1, fill_with("new"), keep=2)
     assert names(tmp_path) == ["global_step_1"]
-    assert read_state(tmp_path / "global_step_1") == {"step": "old"}
+    assert read_state(tmp_path / "global_step_1") == state("old")
 
 
 @pytest.mark.parametrize("error", [ValueError("cannot be saved"), TypeError("cannot be saved")])
@@ -108,7 +113,7 @@ def test_a_full_disk_leaves_the_previous_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"step 2 failed: .*No space.*; the last good one is .*global_step_1$"):
         write_checkpoint(tmp_path, 2, full, keep=1)
     assert names(tmp_path) == ["global_step_1"]
-    assert read_state(tmp_path / "global_step_1") == {"step": "one"}
+    assert read_state(tmp_path / "global_step_1") == state("one")
 
 
 @pytest.mark.parametrize(
