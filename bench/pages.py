@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from bench import decoding, loss_page, math_verify_suite, outcomes, step, vllm_step
+from bench.step import OURS
 from experiments import levels
 from experiments.bandits import sweeps
 from experiments.paper import decided, frontier, grid, hard_questions, methods
@@ -50,6 +51,7 @@ def pages() -> dict[Path, str]:
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
             "decoding": measured_block(decoding.table, read(RESULTS / "decoding-cpu.json")),
+            "avx2": avx2_block(RESULTS / "avx2"),
         },
         "bench/results/README.md": {
             "loss": long,
@@ -159,6 +161,29 @@ def measured_block(table: Callable[[dict[str, Any]], str], record: dict[str, Any
     """Return the table of a benchmark, and where it was measured."""
     where = f"{record['devices'][-1]}; {record['date']}; commit {record['commit']}"
     return f"{table(record['figures'])}\nMeasured on {where}.\n"
+
+
+def avx2_block(folder: Path) -> str:
+    """Return the main measurements on a processor without bfloat16 products: ours, and the others' times over ours."""
+    loss, toy, smollm2_step, sampling = (
+        read(folder / f"{name}.json")["figures"]
+        for name in ("loss-cpu-small-float32", "step-cpu-toy", "step-cpu-smollm2", "decoding-cpu")
+    )
+    section = loss["sections"]["small, float32"]
+    rows = [row for row in section["rows"] if row["times"] and row["carries_coefficients"]]
+    loss_times = {"three matrix products": section["floors"]} | {row["name"]: row["times"] for row in rows}
+    lines = ["| | outcome_rl, ms | others, times as long |", "|---|---:|---|"]
+    for label, rows_of, times in (
+        ("policy loss, float32, forward and backward", loss_times, "forward_backward"),
+        ("step of the toy policy", toy["toy"], "step"),
+        ("step of SmolLM2, one thread", smollm2_step["smollm2"], "step"),
+        ("sampling with SmolLM2, one thread", sampling, "times"),
+    ):
+        found = {name: row[times]["median_ms"] for name, row in rows_of.items()}
+        others = [f"{name} {ms / found[OURS]:.2f}" for name, ms in found.items() if not name.startswith(OURS)]
+        lines.append(f"| {label} | {found[OURS]:,.0f} | {'; '.join(others)} |")
+    where = read(folder / "step-cpu-toy.json")
+    return "\n".join([*lines, f"\nMeasured on {where['devices'][-1]}; {where['date']}.\n"])
 
 
 def methods_block(record: dict[str, Any]) -> str:
