@@ -147,8 +147,7 @@ class Trainer:
         if not (self._is_last or _every(config.trainer.test_freq, step)):
             return
         firsts = collected.samples[:: config.rollout.n][: config.trainer.log_generations]
-        for sample in firsts:
-            self.parts.log.append("samples", sample.row(step))
+        self.parts.log.append_samples([sample.row(step) for sample in firsts])
 
     def _evaluate(self, received: Sequence[int]) -> None:
         """Run the evaluations that are due after this step and not in the log; after a kill some are.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.extraction import Answer
+from outcome_rl.traces import key_text
 
 
 class Message(NamedTuple):
@@ -98,6 +99,7 @@ class Sample:
     bonus: float  # exploration part
     answer_span: tuple[int, int] = (0, 0)  # first token of the answer, and the first after it
     trained: bool = True  # whether its tokens are part of the loss
+    key: int = 0  # of its outcome
 
     def row(self, step: int) -> dict[str, Any]:
         """Return the row of `samples.jsonl` for a sample of a step."""
@@ -108,6 +110,7 @@ class Sample:
             "gold": self.problem.answer,
             "completion": self.rollout.text,
             "outcome": None if self.answer is None else self.answer.text,
+            "key": key_text(self.key),
             "correct": self.correct,
             "reward": self.reward,
             "count": self.count,

@@ -89,7 +89,8 @@ def test_it_trains_and_reports_on_sampled_completions(tmp_path: Path) -> None:
     assert len(trainer.explorer.solved) == len(GOLDS)
     table = pandas.read_parquet(tmp_path / "completions" / "completions_00002.parquet")
     assert len(table) == 12
-    assert {"exploration/outcome", "exploration/count", "exploration/bonus", "advantage"} <= set(table.columns)
+    ours = {f"exploration/{name}" for name in ("outcome", "key", "correct", "count", "bonus", "advantage")}
+    assert ours | {"advantage"} <= set(table.columns)
     trained = table[table["exploration/bonus"].notna()]
     for completion, outcome in zip(trained["completion"], trained["exploration/outcome"], strict=True):
         found = extract_answer(completion)

@@ -2,8 +2,10 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -396,3 +398,27 @@ def test_verl_reports_the_difference_between_probabilities_of_sampler_and_policy
     mask = torch.ones(1, 2, dtype=torch.bool)
     found = calculate_debug_metrics(DataProto.from_dict(data | {"response_mask": mask, "responses": mask.long()}))
     assert found["training/rollout_probs_diff_mean"] == pytest.approx(0.15)
+
+
+def test_samples_are_a_table_in_wandb_and_trackio(make: Make, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[tuple[str, dict[str, Any], int]] = []
+    backends = {}
+    for package in ("wandb", "trackio", "console"):
+        module: Any = ModuleType(package)
+        module.Table = lambda dataframe: dataframe
+        monkeypatch.setitem(sys.modules, package, module)
+        backends[package] = SimpleNamespace(
+            log=lambda data, step, package=package: logged.append((package, data, step))
+        )
+    trainer = make("trainer.log_val_generations=3")
+    trainer.logger, trainer.global_steps = SimpleNamespace(logger=backends), 7
+    trainer._compute_advantage(put_group(queue, trainer, "a", "q1", ["27", "4", "27", None]), {})
+    assert sorted(package for package, _, _ in logged) == ["trackio", "wandb"]
+    for _, data, step in logged:
+        table = data["exploration/samples"]
+        assert step == 7
+        assert table["outcome"].tolist() == ["27", "4", "27"]
+        assert table["key"].nunique() == 2
+        assert table["correct"].tolist() == [True, False, True]
+        assert table["count"].tolist() == [0, 0, 0]
+        assert (table["advantage"] > 0).tolist() == [True, False, True]

@@ -188,5 +188,6 @@ class Collector:
         ]
         host = scored.host
         columns = (host.correct, host.rewards, host.counts, host.advantages, host.bonuses)
-        rows = zip(repeated, rollouts, scored.answers, *(x.tolist() for x in columns), spans, trained, strict=True)
+        numbers, keys = (x.tolist() for x in columns), host.keys.tolist()
+        rows = zip(repeated, rollouts, scored.answers, *numbers, spans, trained, keys, strict=True)
         return [Sample(*row) for row in rows], scored

@@ -11,6 +11,7 @@ from typing import Any
 
 from outcome_rl.files import read_rows, write_rows
 from outcome_rl.grpo.run.tracking import ID_FILE, Tracker
+from outcome_rl.traces import sample_table
 
 STREAMS = ("metrics", "evaluations", "samples")
 
@@ -43,7 +44,7 @@ class RunLog:
         Args:
             run_dir: folder of the run; None, on ranks other than zero, writes nothing.
             last_step: rows of later steps are dropped.
-            trackers: receive the numbers of metrics and evaluations too, and are closed with the files.
+            trackers: receive the numbers of metrics and evaluations and tables of samples too; closed with the files.
 
         Raises:
             ValueError: a row is damaged.
@@ -59,16 +60,26 @@ class RunLog:
         self._trackers = trackers
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
-        """Append one row, which has its `step`, and flush it."""
-        if stream not in self._files:
-            return
-        file = self._files[stream]
-        file.write(json.dumps(row) + "\n")
-        file.flush()
-        if stream != "samples":
+        """Append one row of metrics or evaluations, which has its `step`, and flush it."""
+        if self._files:
+            self._write(stream, [row])
             numbers = _numbers(row)
             for tracker in self._trackers:
                 tracker.log(numbers, row["step"])
+
+    def append_samples(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append the sample completions of a step, and flush them; trackers with tables get one of them."""
+        if self._files and rows:
+            self._write("samples", rows)
+            columns = {name: [row[name] for row in rows] for name in rows[0]}
+            for tracker in self._trackers:
+                if tracker.package:
+                    tracker.log({"samples": sample_table(tracker.package, columns)}, rows[0]["step"])
+
+    def _write(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        file = self._files[stream]
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+        file.flush()
 
     def rows(self, stream: str) -> list[dict[str, Any]]:
         """Return every row of a stream."""

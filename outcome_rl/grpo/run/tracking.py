@@ -1,6 +1,7 @@
 """Trackers: TensorBoard, W&B and trackio, in addition to the run's own files.
 
-Every tracker receives the numbers of `metrics.jsonl` and `evaluations.jsonl` as they are written. An id in the run's
+Every tracker receives the numbers of `metrics.jsonl` and `evaluations.jsonl` as they are written, W&B and trackio also
+the sample completions of `samples.jsonl`, as a table. An id in the run's
 folder identifies the run in W&B and trackio, so that a continued run continues there too. After a kill, the steps since
 the checkpoint are sent again, with the same numbers.
 """
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from outcome_rl.files import write_text
 from outcome_rl.grpo.config.schema import TrainConfig
@@ -19,10 +20,11 @@ ID_FILE = "tracking_id"
 
 
 class Tracker(NamedTuple):
-    """Functions that receive numbers by name and step, and that end the run there."""
+    """Functions that receive values by name, with their step, and that end the run there."""
 
-    log: Callable[[Mapping[str, float], int], object]
+    log: Callable[[Mapping[str, Any], int], object]
     close: Callable[[], object]
+    package: str = ""  # whose tables it takes too
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -73,7 +75,7 @@ def _wandb(config: TrainConfig, last_step: int) -> Tracker:
     )
     # Our own step: W&B's own can only grow, so it would drop the steps that a continued run repeats.
     run.define_metric("*", step_metric="step")
-    return Tracker(lambda values, step: run.log({**values, "step": step}), run.finish)
+    return Tracker(lambda values, step: run.log({**values, "step": step}), run.finish, "wandb")
 
 
 def _trackio(config: TrainConfig, last_step: int) -> Tracker:
@@ -87,7 +89,7 @@ def _trackio(config: TrainConfig, last_step: int) -> Tracker:
         config=asdict(config),
         embed=False,
     )
-    return Tracker(lambda values, step: run.log(dict(values), step=step), run.finish)
+    return Tracker(lambda values, step: run.log(dict(values), step=step), run.finish, "trackio")
 
 
 _TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}

@@ -28,10 +28,11 @@ from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_
 from outcome_rl.outcomes.keys import question_id
 from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
 from outcome_rl.stale_sampler import SamplerCheck
+from outcome_rl.traces import trace
 
 logger = logging.getLogger(__name__)
 FOLDER = "exploration"  # in a checkpoint
-_COLUMNS = ("exploration/outcome", "exploration/count", "exploration/bonus")  # of TRL's table of completions
+_TRACE = "exploration/"  # prefix of our columns in TRL's table of completions
 # Loss types that treat the ratio as a constant: even with sequence-level ratios a token's advantage reaches only that
 # token.
 _DETACHED_RATIO = ("cispo", "vespo")
@@ -203,7 +204,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             self._check_sampler()
             self._record(self._explore(inputs, output))
         elif self.log_completions:
-            self._log_samples({name: [None] * len(self._rewards) for name in self._logs["extra"] if name in _COLUMNS})
+            names = [name for name in self._logs["extra"] if name.startswith(_TRACE)]
+            self._log_samples({name: [None] * len(self._rewards) for name in names})
         return output
 
     def _check_sampler(self) -> None:
@@ -266,9 +268,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         for name, value in scored.metrics.items():
             self._metrics["train"][name].append(value)
         if self.log_completions:
-            answers = [None if answer is None else answer.text for answer in scored.answers]
-            bonuses = [round(bonus, 4) for bonus in scored.host.bonuses.tolist()]
-            self._log_samples(dict(zip(_COLUMNS, (answers, scored.host.counts.tolist(), bonuses), strict=True)))
+            self._log_samples({_TRACE + name: values for name, values in trace(scored).items()})
 
     def _log_samples(self, columns: dict[str, list[Any]]) -> None:
         """Extend TRL's table of completions; every column needs a row per completion, in evaluation too."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
+from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import check_mask_mode, score
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
@@ -24,6 +25,7 @@ from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.rows import find, id_of_row, id_source
 from outcome_rl.stale_sampler import SamplerCheck
+from outcome_rl.traces import sample_table, trace
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.groups import Scale
 
@@ -143,6 +145,7 @@ def _around_compute_advantage(
             logps=rows.logps,
         )
         scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale)
+        _log_samples(trainer, rows, scored)
         disagrees_F = (rewards_F > 0) != scored.correct
         metrics.update(scored.metrics, **{"exploration/reward_disagrees": disagrees_F.float().mean().item()})
         answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
@@ -155,6 +158,18 @@ def _around_compute_advantage(
     _check_sampler(trainer, metrics)
     with batch_in_hand(advantages):
         return original(batch, metrics)
+
+
+def _log_samples(trainer: Any, rows: "_Rows", scored: Scored) -> None:
+    """Log a table of as many responses as verl logs in validation, to W&B and trackio where verl logs to them."""
+    shown = trainer.config.trainer.log_val_generations
+    if not shown:
+        return
+    columns = {"question_id": rows.question_ids, "response": rows.texts, **trace(scored)}
+    columns = {name: values[:shown] for name, values in columns.items()}
+    for package in trainer.logger.logger.keys() & {"wandb", "trackio"}:
+        table = sample_table(package, columns)
+        trainer.logger.logger[package].log({"exploration/samples": table}, step=trainer.global_steps)
 
 
 def _check_sampler(trainer: Any, metrics: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from outcome_rl.grpo.trainer import train
 METRICS: list[dict[str, Any]] = [
     {"step": step, "outcomes/correct_rate": step / 10, "note": "é"} for step in range(1, 6)
 ]
+SAMPLES = [{"step": 5, "outcome": outcome, "key": key, "count": 3} for outcome, key in (("1/2", "0a"), (None, "00"))]
 EVALUATION = {"step": 5, "dataset": "math", "pass_at_k": {"1": 0.25, "2": 0.5}, "no_answer_rate": 0.125}
 
 
@@ -29,7 +30,7 @@ def write(config: TrainConfig, rows: list[dict[str, Any]], last_step: int) -> No
     records = RunLog(config.run_dir, last_step=last_step, trackers=open_trackers(config, last_step))
     for row in rows:
         records.append("evaluations" if "dataset" in row else "metrics", row)
-    records.append("samples", {"step": rows[-1]["step"], "reward": 1.0})
+    records.append_samples(SAMPLES)
     records.close()
 
 
@@ -61,6 +62,7 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     module: Any = ModuleType(request.param)
     module.__spec__ = ModuleSpec(request.param, None, origin="here")
     module.init = kept.init
+    module.Table = lambda dataframe: dataframe.to_dict("records")
     monkeypatch.setitem(sys.modules, request.param, module)
     return request.param, kept
 
@@ -76,6 +78,7 @@ def test_a_service_receives_the_numbers_of_the_files(
     assert figures == [
         *(({"outcomes/correct_rate": row["outcomes/correct_rate"]}, row["step"]) for row in METRICS),
         ({"math/pass_at_k/1": 0.25, "math/pass_at_k/2": 0.5, "math/no_answer_rate": 0.125}, 5),
+        ({"samples": SAMPLES}, 5),
     ]
     assert kept.finished == 1
     (opened,) = kept.opened
@@ -107,6 +110,9 @@ def test_a_whole_run_is_tracked(service: tuple[str, Service], small_config: Make
     sent = [(one, step) for one, step in kept.logged if "outcomes/correct_rate" in one]
     assert [{**one, "step": step} for one, step in sent] == rows
     assert {step for one, step in kept.logged if "toy:validation/pass_at_k/1" in one} == {0, 2}
+    rows = [json.loads(line) for line in (config.run_dir / "samples.jsonl").read_text().splitlines()]
+    assert [one["samples"] for one, _ in kept.logged if "samples" in one] == [rows]
+    assert {row["outcome"] is None for row in rows if row["key"] == "0" * 16} <= {True}
 
 
 def test_a_quiet_run_prints_nothing(
@@ -156,6 +162,7 @@ def test_wandb_itself_offline(small_config: MakeConfig, tmp_path: Path, monkeypa
     write(config, METRICS, -1)
     write(config, METRICS[3:], 3)
     name = (config.run_dir / "tracking_id").read_text()
+    assert any((config.run_dir / "wandb").glob("offline-run-*/files/media/table/samples_*.table.json"))
     assert {path.name for path in (config.run_dir / "wandb").glob("offline-run-*/*.wandb")} == {f"run-{name}.wandb"}
 
 
