@@ -8,8 +8,9 @@ the answer `a`. All have closed forms; nothing is sampled.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypedDict, overload
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, TypedDict, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -193,6 +194,25 @@ def summarise(keys: Sequence[ArrayLike], correct: Sequence[ArrayLike]) -> Sample
         distinct_per_question=float(np.mean(distinct)),
         solved_fraction=float(np.mean(c > 0)),
     )
+
+
+def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
+    """Average the summaries of several data sets, each with the same weight, however many questions it has.
+
+    Returns:
+        Means over the sets, at the k that all of them have; `n_questions` and `n_samples` are sums.
+    """
+    average: dict[str, Any] = {}
+    for figure in SampleSummary.__annotations__:
+        values = [summary[figure] for summary in summaries]
+        if figure.startswith("n_"):
+            average[figure] = sum(values)
+        elif figure.endswith("_at_k"):
+            shared = [k for k in values[0] if all(k in at_k for at_k in values)]
+            average[figure] = {k: fmean([at_k[k] for at_k in values]) for k in shared}
+        else:
+            average[figure] = fmean(values)
+    return cast(SampleSummary, average)
 
 
 def _check_question(index: int, keys: ArrayLike, correct: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

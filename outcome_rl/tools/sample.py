@@ -20,9 +20,9 @@ from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run
-from outcome_rl.grpo.run.evaluation import macro_average
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.types import ProblemSet
+from outcome_rl.metrics import macro_average
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.tools.find_model import find_model

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
@@ -11,7 +10,7 @@ from outcome_rl.grpo.data.problems import derive_seed, load_problems, set_name
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.types import ProblemSet
-from outcome_rl.metrics import SampleSummary, summarise
+from outcome_rl.metrics import macro_average, summarise
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.kinds import OutcomeKind
 
@@ -105,25 +104,6 @@ def evaluate(
     summary = summarise(list(keys), list(correct))
     seconds = round(time.perf_counter() - start, 6)
     return {"dataset": dataset.name, **summary, "unresolved": outcomes.unresolved, "time/evaluate_s": seconds}
-
-
-def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
-    """Average the summaries of several data sets, each with the same weight, however many questions it has.
-
-    Returns:
-        Means over the sets, at the k that all of them have; `n_questions` and `n_samples` are sums.
-    """
-    average: dict[str, Any] = {}
-    for figure in SampleSummary.__annotations__:
-        values = [summary[figure] for summary in summaries]
-        if figure.startswith("n_"):
-            average[figure] = sum(values)
-        elif figure.endswith("_at_k"):
-            shared = [k for k in values[0] if all(k in at_k for at_k in values)]
-            average[figure] = {k: fmean([at_k[k] for at_k in values]) for k in shared}
-        else:
-            average[figure] = fmean(values)
-    return cast(SampleSummary, average)
 
 
 def watched_set(macro: str, sources: Sequence[str]) -> str | None:

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 from grpo_runs import untimed
-from hypothesis import given
-from hypothesis import strategies as st
 
 from outcome_rl.grpo.config.schema import DataConfig, SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
-from outcome_rl.grpo.run.evaluation import EvaluationPlan, best_steps, evaluate, macro_average, watched_set
+from outcome_rl.grpo.run.evaluation import EvaluationPlan, best_steps, evaluate, watched_set
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 
@@ -84,34 +82,6 @@ def test_evaluating_twice_gives_the_same(shared_policy: Policy) -> None:
         summaries = [untimed(evaluate(engine, matcher, dataset, SamplingConfig(n=4), 16, seed=0)) for _ in range(2)]
     assert summaries[0] == summaries[1]
     assert summaries[0]["n_samples"] == 16
-
-
-def summary(pass_at_1: float, n_questions: int = 2, ks: tuple[str, ...] = ("1", "2")) -> dict[str, Any]:
-    at_k = {k: pass_at_1 * int(k) for k in ks}
-    rates = dict.fromkeys(("no_answer_rate", "distinct_per_question", "solved_fraction"), pass_at_1 / 2)
-    counts = {"n_questions": n_questions, "n_samples": 4 * n_questions}
-    return {"step": 3, "dataset": "a", **counts, **rates, "pass_at_k": at_k, "best_at_k": at_k, "diff_at_k": at_k}
-
-
-def test_every_data_set_has_the_same_weight() -> None:
-    average = macro_average([summary(0.1, n_questions=10), summary(0.3, n_questions=1000)])
-    assert average["n_questions"] == 1010
-    assert average["n_samples"] == 4040
-    assert average["pass_at_k"] == pytest.approx({"1": 0.2, "2": 0.4})
-    assert average["diff_at_k"] == pytest.approx({"1": 0.2, "2": 0.4})
-    assert average["solved_fraction"] == pytest.approx(0.1)
-    assert "dataset" not in average
-
-
-def test_an_average_has_the_k_of_all() -> None:
-    assert list(macro_average([summary(0.1, ks=("1", "2", "4")), summary(0.1)])["pass_at_k"]) == ["1", "2"]
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-def test_an_average_does_not_depend_on_the_order_of_the_sets(values: list[float]) -> None:
-    summaries = [summary(value) for value in values]
-    assert macro_average(summaries) == macro_average(summaries[::-1])
-    assert min(values) - 1e-12 <= macro_average(summaries)["pass_at_k"]["1"] <= max(values) + 1e-12
 
 
 def at(step: int, one: float, many: float) -> dict[str, Any]:
