@@ -17,7 +17,9 @@ QUALIFIER = re.compile(
     r"\b(?:if|when|unless|except|without|at +(?:least|most)|more|less|fewer|greater|higher|lower"
     r"|over|under|above|below|up +to|between|about|almost|nearly|dozens?|half|halves|thirds?|quarters?|fourths?"
     r"|(?:fif|six|seven|eigh|nin|ten|hundred|thousand)ths?|twice|double|triple|squared|cubed|minus|negative|mod|base"
-    r"|remainder|ago|before|factorial|choose|plus|not|nor|gross)\b"
+    r"|remainder|ago|before|factorial|choose|plus|nor|gross"
+    # `not 5`; in `not 5, it is 6` a clause with another number follows.
+    r"|not(?![^0-9]*[0-9][0-9.,]*[^0-9]*\b(?:but|is|it|equals)\b[^0-9]*[0-9]))\b"
 )
 """Words that restrict, compare, scale or change the number beside them: `5 dozen` and `5 or more` are not 5."""
 
@@ -61,6 +63,7 @@ _UNIT_AT_END = re.compile(rf"(?<=[0-9]) ?{COUNTER}$")
 _DOTS = re.compile(r"\.\.\.|…|\\[lc]?dots(?![A-Za-z])")
 _NUMBERS = ((4, 3, 5, 7, 8, 9), (6, 2, 3, 5, 9, 11), (-4, -7, 5, -3, 2, -6))
 _CONSTANTS = ("e", "i", "d")
+_NUMERIC = ("q:", "r:", "c:")  # beginnings of the canonical texts of numbers
 
 
 def refuted(a: str, b: str) -> bool:
@@ -104,14 +107,24 @@ def _is_rearranged(a: str, b: str) -> bool:
 
 
 def _chain(text: str) -> set[str]:
-    """Return the sides of a chain of equations, as canonical texts."""
-    sides = text.split("=")
-    return {canonical_text(side) for side in sides} if len(sides) > 2 else set()
+    """Return the sides of a chain of equations, as canonical texts; an `=` in braces is a bound.
+
+    Of its numbers only the last counts: those before it say how it was computed.
+    """
+    depth, sides = 0, [""]
+    for sign in text:
+        depth += (sign == "{") - (sign == "}")
+        if sign == "=" and depth == 0:
+            sides.append("")
+        else:
+            sides[-1] += sign
+    *others, last = map(canonical_text, sides)
+    return {last, *(side for side in others if not side.startswith(_NUMERIC))} if len(others) > 1 else set()
 
 
 def _is_statement(a: str, b: str) -> bool:
     """Return whether the first text is a number and the second says more of one than its value."""
-    return _STATEMENT.search(b) is not None and canonical_text(a).startswith(("q:", "r:", "c:"))
+    return _STATEMENT.search(b) is not None and canonical_text(a).startswith(_NUMERIC)
 
 
 def _unknown_signs(text: str) -> set[str]:

@@ -44,6 +44,9 @@ from outcome_rl.outcomes.refutation import refuted
         ("E[X^2]", "E[X]^2"),
         (r"\nabla \cdot F", r"\nabla \times F"),
         ("a = b = c", "a = c = d"),
+        ("z = 1 + 1 = 2", "z = 3 = 3"),
+        ("x is not 5 m^2", "5"),
+        ("not 5 or 6", "6"),
         (r"x \not\in A", r"x \in A"),
         ("5'6\"", "56"),
         (r"7\text{th root}", "7"),
@@ -69,6 +72,9 @@ def test_what_differs_is_refuted(a: str, b: str) -> None:
         (r"\lim_{x \to 0} \frac{\sin x}{x}", "1"),
         ("v^2_0 t", "v_0^2 t"),
         ("9^{9^{9}}", "1+" * 300),
+        ("z = 1 + 1 = 2", "z = 3 - 1 = 2"),
+        (r"S = \sum_{k=1}^n a_k b_k", r"S = \sum_{k=1}^n b_k a_k"),
+        ("not 12, it is 5", "5"),
     ],
 )
 def test_what_cannot_be_told_apart_is_left_to_the_judge(a: str, b: str) -> None:
