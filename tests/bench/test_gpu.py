@@ -14,6 +14,7 @@ import pytest
 from bench import gpu
 from bench.gpu import PARTS, ROOT
 
+pytestmark = pytest.mark.offline
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 GOALS: dict[str, dict[str, float]] = {
     "smoke": {},
