@@ -255,6 +255,9 @@ def test_a_question_twice_in_a_step_is_two_groups(
 
 def test_rows_of_the_samples_file(make_collector: Callable[..., Collector], rollouts: list[Rollout]) -> None:
     samples, _ = make_collector("exploration.bonus=none").score(QUESTIONS, rollouts)
+    four, five, also_five, _, *sevens = (sample.row(7)["key"] for sample in samples)
+    assert four != five == also_five
+    assert len({*sevens}) == 1
     assert samples[3].row(7) == {
         "step": 7,
         "question_id": "a",
@@ -262,6 +265,7 @@ def test_rows_of_the_samples_file(make_collector: Callable[..., Collector], roll
         "gold": "4",
         "completion": "1 + 3",
         "outcome": None,
+        "key": "0" * 16,
         "correct": False,
         "reward": 0.0,
         "count": 0,
