@@ -175,7 +175,7 @@ def test_trackio_itself(small_config: MakeConfig, tmp_path: Path, monkeypatch: p
     write(config, METRICS, -1)
     write(config, METRICS[3:], 3)
     (name,) = sqlite_storage.SQLiteStorage.get_runs("outcome_rl")
-    logged = {
-        row["step"]: row["outcomes/correct_rate"] for row in sqlite_storage.SQLiteStorage.get_logs("outcome_rl", name)
-    }
+    rows = sqlite_storage.SQLiteStorage.get_logs("outcome_rl", name)
+    logged = {row["step"]: row["outcomes/correct_rate"] for row in rows if "samples" not in row}
     assert logged == {row["step"]: row["outcomes/correct_rate"] for row in METRICS}
+    assert [row["samples"]["_value"] for row in rows if "samples" in row] == [SAMPLES, SAMPLES]
