@@ -38,6 +38,7 @@ def rows(source: str) -> list[dict[str, Any]]:
     Args:
         source: the task's name and, after "?", its settings joined by "&": "countdown?size=2000&seed=1&max_value=50".
             Without a size there are 500 rows; without a seed it is 0, so that a source always has the same rows.
+            Most tasks draw row i from `seed + i`: seeds of sources that must share no row lie a size apart, or more.
 
     Returns:
         One mapping per question: `id`, which depends on neither size nor other rows, `problem`, `answer` (empty where
