@@ -39,7 +39,7 @@ class CMakeBuild(build_ext):
         build = Path(self.build_temp).resolve() / "native"
         shutil.rmtree(build, ignore_errors=True)  # its cache may name a compiler or a CMake that is gone
         self._run("cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release")
-        self._run("cmake", "--build", build, "--config", "Release")
+        self._run("cmake", "--build", build, "--config", "Release", "--parallel")
         self._run("cmake", "--install", build, "--config", "Release", "--prefix", library.parent)
 
     def get_ext_filename(self, fullname: str) -> str:

@@ -74,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = {"rounds": rounds, "baselines": baseline_versions()}
     part = "-".join(re.findall(r"[a-z0-9]+", options.sections.lower()))
     name = f"loss-{device.type}" + (f"-{part}" if part else "")
+    gc.freeze()  # what exists now stays: to look through it after every loss would take longer than the loss
     start = time.monotonic()
     sections: dict[str, Section] = {}
     for plan in plans:

@@ -1,8 +1,10 @@
 """Description of this installation: versions, devices, and the implementation of each operation with its reason."""
 
+import importlib.metadata
 import platform
 from collections.abc import Mapping
-from importlib.metadata import packages_distributions, version
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict
 
@@ -19,6 +21,8 @@ _PACKAGES = {
     "math-verify": "math_verify",
     "safetensors": "safetensors",
 }
+
+packages_distributions = cache(importlib.metadata.packages_distributions)  # it reads every package's files: a second
 
 
 class Environment(TypedDict):

@@ -4,6 +4,7 @@ Triton reads the variable when it is first imported, so it is set here, before a
 need compiled kernels without a GPU run them in a child process: tests/helpers/triton_offline.py.
 """
 
+import gc
 import os
 import sys
 
@@ -17,3 +18,8 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a hub that does not answer costs a minute a call
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported out of garbage collections: modules are most of the objects, and stay."""
+    gc.freeze()

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from grpo_runs import (
     MakeConfig,
     MakeOverrides,
@@ -27,6 +26,7 @@ from grpo_runs import (
     updates_together_and_alone,
     with_logps,
 )
+from ranks import start
 from stopped_program import Stop
 
 from outcome_rl.grpo import distributed
@@ -129,7 +129,7 @@ def test_two_processes_equal_one() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(run_rank, args=(port,), nprocs=RANKS)
+    start(run_rank, (port,), RANKS)
 
 
 def run_rank(rank: int, port: int) -> None:

@@ -30,11 +30,11 @@ from outcome_rl_kernels.counts.snapshot import write_snapshot
 
 
 @pytest.mark.slow
-def test_a_run_stopped_four_times_equals_an_uninterrupted_one(
+def test_a_run_stopped_twice_equals_an_uninterrupted_one(
     small: MakeOverrides, small_config: MakeConfig, tmp_path: Path
 ) -> None:
-    """SIGKILL between checkpoints, SIGKILL again, then Ctrl-C, then SIGKILL in the last evaluation, then to the end.
-    Answers are compared by processes of math-verify, which a signal to the process group must not reach."""
+    """SIGKILL between checkpoints, then Ctrl-C, then to the end, each in a fresh process. Answers are compared by
+    processes of math-verify, which a signal to the process group must not reach."""
     longer = [
         "trainer.total_training_steps=12",
         "trainer.save_freq=3",
@@ -47,20 +47,16 @@ def test_a_run_stopped_four_times_equals_an_uninterrupted_one(
     train(config)
     overrides = small(tmp_path / "stopped", *longer)
     run_dir = tmp_path / "stopped" / "run"
-    for step in (2, 5):
-        status, _, err = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, step)).finish()
-        assert status == -signal.SIGKILL, err
+    status, _, err = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, 5)).finish()
+    assert status == -signal.SIGKILL, err
     status, out, err = Process(run_dir, overrides, stop=Stop(signal.SIGINT, 8)).finish()
     assert status == 128 + signal.SIGINT, err
-    assert "continues after step" in out
+    assert "continues after step 3" in out
     assert "stopped by SIGINT after step 8" in err
     assert "Traceback" not in err
-    status, _, err = Process(run_dir, overrides, stop=Stop(signal.SIGKILL, 12, stream="evaluations")).finish()
-    assert status == -signal.SIGKILL, err
-    assert [row["step"] for row in rows(run_dir, "evaluations")] == [0, 0, 12]
     status, out, err = Process(run_dir, overrides).finish()
     assert status == 0, err
-    assert "continues after step 12" in out
+    assert "continues after step 8" in out
     assert err == ""  # no warnings, no progress bars of libraries
     assert_same_run(run_dir, config.run_dir)
 

@@ -14,20 +14,18 @@ from typing import Any, NamedTuple
 
 
 class Stop(NamedTuple):
-    """A signal that a program sends itself once it has recorded a step.
+    """A signal that a program sends itself once it has recorded the metrics of a step.
 
     Args:
         target: `group`, as a terminal does; `process`, the program alone; or `engine`, vLLM's processes while they work
             on the next rollout.
         rank: of the process that does it.
-        stream: the step counts in these records.
     """
 
     signum: int
     step: int
     target: str = "group"
     rank: int = 0
-    stream: str = "metrics"
 
     def send(self) -> None:
         if self.target == "group":
@@ -57,7 +55,7 @@ def main(stop: Stop, module: str, arguments: list[str]) -> None:
 
     def append_and_stop(log: RunLog, stream: str, row: Mapping[str, Any]) -> None:
         append(log, stream, row)
-        if (stream, row["step"], int(os.environ.get("RANK", "0"))) == (stop.stream, stop.step, stop.rank):
+        if (stream, row["step"], int(os.environ.get("RANK", "0"))) == ("metrics", stop.step, stop.rank):
             stop.send()
 
     RunLog.append = append_and_stop

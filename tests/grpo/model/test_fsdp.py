@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from grpo_runs import (
     MakeConfig,
     MakeOverrides,
@@ -24,6 +23,7 @@ from grpo_runs import (
     updates_together_and_alone,
     with_logps,
 )
+from ranks import start
 from safetensors.torch import load_file
 from stopped_program import Stop
 from torch import Tensor
@@ -75,7 +75,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(run_rank, args=(port, tmp_path), nprocs=RANKS)
+    start(run_rank, (port, tmp_path), RANKS)
 
 
 def run_rank(rank: int, port: int, folder: Path) -> None:
