@@ -28,6 +28,8 @@ OUTSIDE = {
     "experiments/smollm2/README.md": "experiments/smollm2.md",
     "examples/verl/README.md": "examples/verl.md",
 }
+# A line before a list: Python-Markdown takes both for one paragraph unless an empty line parts them.
+LIST = re.compile(r"^((?![ \t]|[-*] |\d+\. ).*\S.*|)\n(?=[-*] )", re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -41,7 +43,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Turn links between files of the repository into links between pages, outside code blocks."""
+    """Turn links between files into links between pages, and begin lists where GitHub does, outside code blocks."""
     here = {site: source for source, site in OUTSIDE.items()}.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 
     def rewrite(match: re.Match[str]) -> str:
@@ -60,4 +62,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return text if source in text else f"{text} (`{source}`)"
 
     parts = re.split(r"(^```.*?^```)", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("```") else LINK.sub(rewrite, part) for part in parts)
+    return "".join(part if part.startswith("```") else LIST.sub(r"\1\n\n", LINK.sub(rewrite, part)) for part in parts)
