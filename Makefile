@@ -10,6 +10,9 @@ OLDEST := .venv-oldest
 INTEGRATIONS := .venv-integrations
 ARGS   ?=
 
+# Tests start hundreds of processes; without bytecode each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install train reproduce-quick mechanism bandits smollm2 test test-nightly test-gpu check-gpu check-versions test-smollm2 test-vllm test-integrations check-native bench pages docs lint clean
 
 help: ## Show the targets
@@ -126,5 +129,5 @@ lint: install ## Check style, types and the layers of imports
 
 clean: ## Remove what make and the builds left; runs/ stays
 	rm -rf $(VENV) $(VLLM) $(OLDEST) $(INTEGRATIONS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
-	find kernels outcome_rl tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find bench experiments kernels outcome_rl tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f kernels/outcome_rl_kernels/_native.so*

@@ -22,7 +22,7 @@ def score(explorer: Explorer, batch: list[tuple[int, int]]) -> Any:
     return explorer.score([f"q{question}" for question in questions], responses, ["1"] * len(batch))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(BATCH, min_size=1, max_size=6), GATES.filter(lambda gate: gate[1:] != [0, 1]), st.integers(0, 5))
 def test_a_question_is_left_out_by_its_samples_before_the_batch(
     tmp_path_factory: pytest.TempPathFactory, batches: list[Any], gate: list[float], stop: int

@@ -13,7 +13,7 @@ from ranks import on_ranks
 
 from outcome_rl import Explorer
 
-RUNS = 20  # of each estimator
+RUNS = 8  # of each estimator
 
 
 def responses_of(batch: list[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
