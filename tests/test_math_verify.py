@@ -258,11 +258,12 @@ DELIBERATE: dict[tuple[str, str], str] = {}
 
 
 def test_nothing_is_equal_that_math_verify_tells_apart() -> None:
-    drawn = [(a, b) for _, (a, b, equal) in itertools.islice(pairs(seed=11), 80) if not equal]
-    drawn += [(a, b) for _, (a, b, equal) in itertools.islice(pairs(12, ["look-alikes"]), 30) if not equal]
+    drawn = [(a, b) for _, (a, b, equal) in itertools.islice(pairs(seed=11), 160) if not equal]
+    drawn += [(a, b) for _, (a, b, equal) in itertools.islice(pairs(12, ["look-alikes"]), 60) if not equal]
     look_alikes = [pair for rule in RULES for pair in rule.unlike]
     texts = [(a, b) for a, b in drawn + look_alikes if not re.search(r"\$|boxed|\\\(", a + b)]
-    wrapped = [(shape % a, shape % b) for shape in (r"\boxed{%s}", "$%s$", "%s") for a, b in texts]
+    shapes = itertools.cycle((r"\boxed{%s}", "$%s$", "%s"))
+    wrapped = [(shape % a, shape % b) for shape, (a, b) in zip(shapes, texts, strict=False)]
     parsed = [(parse(a, parsing_timeout=LIMIT_S), parse(b, parsing_timeout=LIMIT_S)) for a, b in wrapped]
     verdicts = drop_in._verdicts(parsed, drop_in._Options(), LIMIT_S)
     equal = [pair for pair, verdict in zip(wrapped, verdicts, strict=True) if verdict.equal]

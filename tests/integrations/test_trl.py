@@ -161,7 +161,7 @@ def test_a_group_that_is_all_correct_gets_no_bonus(make: Make) -> None:
         {"reward_funcs": [is_right, length], "reward_weights": [1.0, 0.5]},
         {"reward_funcs": [is_right, length], "multi_objective_aggregation": "normalize_then_sum"},
     ],
-    ids=str,
+    ids=lambda settings: " ".join(settings),
 )
 def test_the_bonus_is_added_to_trls_own_advantages(make: Make, settings: dict[str, Any]) -> None:
     plain = generate(make(trainer_class=GRPOTrainer, **settings), 0, 1, 2)["advantages"]

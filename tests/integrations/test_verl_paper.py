@@ -18,7 +18,9 @@ RUN = runpy.run_path(str(FOLDER / "run.py"))
 PRESETS = {"llama": "llama-3.1-8b-instruct", "qwen": "qwen-2.5-7b-base"}
 
 
-@pytest.mark.parametrize(("model", "data", "method"), itertools.product(RUN["MODELS"], RUN["DATA"], RUN["METHODS"]))
+@pytest.mark.parametrize(
+    ("model", "data", "method"), list(itertools.product(RUN["MODELS"], RUN["DATA"], RUN["METHODS"]))
+)
 def test_verl_and_the_plugin_accept_it_and_its_numbers_are_those_of_the_preset(
     model: str, data: str, method: str
 ) -> None:

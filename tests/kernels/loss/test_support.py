@@ -94,7 +94,7 @@ def test_as_exact_as_plain_pytorch(
 
 
 @needs_triton
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 1000), chosen=SETTINGS, absent=ABSENT, packed=st.booleans(), wants=WANTS, rows=ROWS)
 def test_as_exact_as_plain_pytorch_in_triton(
     seed: int, chosen: dict[str, Any], absent: set[str], packed: bool, wants: set[str], rows: Any
