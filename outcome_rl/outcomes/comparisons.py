@@ -60,9 +60,11 @@ class Question:
         return {key: text.form for key, text in self.representatives.items()}
 
     def state(self) -> dict[str, Any]:
+        first = {text.identity for text in self.representatives.values()}
         return {
             "gold": list(self.gold),
-            "key_of": dict(self.key_of),
+            # The first text of a class is among the founders; most classes have no other.
+            "key_of": {identity: key for identity, key in self.key_of.items() if identity not in first},
             # One flat list: a list per class would take most of the time when millions are saved.
             "founders": [value for key, text in self.representatives.items() for value in (key, *text)],
             "apart": sorted(self.apart),
@@ -78,7 +80,7 @@ class Question:
         return cls(
             question_id,
             gold=Text(*state["gold"]),
-            key_of=dict(state["key_of"]),
+            key_of=dict(zip(columns[0], keys, strict=True)) | state["key_of"],
             representatives=dict(zip(keys, texts, strict=True)),
             apart=set(state["apart"]),
         )
