@@ -39,6 +39,7 @@ RULES = {
     "rounded decimals": r"[0-9]\.[0-9]{4}",
     "equations": r"=",
     "units": rf"[0-9}}] ?(?:{UNIT_WORDS})",
+    "several quantities": r"[0-9][^0-9|]*(?:\band\b|,|\\quad)[^0-9|]*[0-9][^|]*\|",
     "letter case": r"^\(?[A-Za-z]\)? \| \(?[A-Za-z]\)?$",
 }
 

@@ -1,8 +1,8 @@
 r"""Refutation of an equality that math-verify claims, by what the two texts say and by their values.
 
 math-verify drops words and dots (`n^2 \text{ if } n \text{ is even}` is `n^2` to it, `\{1, 2, \ldots\}` is `\{1, 2\}`),
-and it may simplify wrongly. Where both texts have a value once whole numbers are put for their variables, the values
-decide.
+takes one number of several (`35 \text{ adults and } 52 \text{ children}`), and may simplify wrongly. Where both texts
+have a value once whole numbers are put for their variables, the values decide.
 """
 
 import re
@@ -57,6 +57,29 @@ _JOINT = re.compile(r"\b(?:and|or)\b")
 _ORDER = r"[<>≤≥≠∀∃]|\\(?:forall|exists|leq?|geq?|leqslant|geqslant|lt|gt|neq?)(?![A-Za-z])"
 # A relation, two choices with their values, a sum of quantities: math-verify takes a number in it.
 _STATEMENT = re.compile(rf"{_ORDER}|\b[A-J]\).*\b[A-J]\)|\\(?:text|mathrm)\s*\{{[^{{}}]*\}}\s*[-+*/]", re.DOTALL)
+# Between the quantities of a text: words, and signs that separate. A comma within a number does not.
+_BETWEEN_QUANTITIES = re.compile(
+    r"(?<![\\A-Za-z])[A-Za-z]{2,}|(?<![0-9]),|,(?![0-9])|;|\\q?quad(?![A-Za-z])|\\\\|\\?&|:"
+)
+# Sentences lead to their number by way of others.
+_SENTENCE = re.compile(
+    r"\\boxed|[.!?]\s+[A-Z]|\b(?:answers?|are|becomes?|equals?|gets?|hence|is|it|since|so|therefore|thus|was|which)\b"
+)
+# Commands that math-verify evaluates, or that change no value. It drops others, and takes the number beside them.
+_UNDERSTOOD = (
+    r"alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|vartheta|iota|kappa|lambda|mu|nu|xi|"
+    r"pi|rho|sigma|tau|upsilon|phi|varphi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|"
+    r"Psi|Omega|angle|circ|degree|infty|frac|dfrac|tfrac|cfrac|sqrt|binom|dbinom|tbinom|choose|cdot|"
+    r"times|div|sum|prod|int|iint|iiint|lim|limits|nolimits|to|rightarrow|sin|cos|tan|cot|sec|csc|sinh|cosh|"
+    r"tanh|arcsin|arccos|arctan|arcsec|arccsc|arccot|ln|log|lg|exp|mathrm|text|textbf|textit|textrm|"
+    r"textnormal|mathbf|mathit|mathsf|mathtt|boldsymbol|bm|mbox|hbox|fbox|boxed|rm|bf|it|displaystyle|"
+    r"textstyle|scriptstyle|left|right|middle|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr|lvert|rvert|vert|"
+    r"lfloor|rfloor|lceil|rceil|lbrace|rbrace|lbrack|rbrack|quad|qquad|space|enspace|thinspace|hspace|"
+    r"begin|end|approx|therefore|implies|Rightarrow|Longrightarrow|euro|pounds|yen|textdollar|"
+    r"textsterling|texteuro"
+)
+_UNKNOWN = re.compile(rf"\\(?!(?:{_UNDERSTOOD})(?![A-Za-z]))[A-Za-z]+")
+_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{([^{}]*)\}")
 _MAX_NUMBER_CHARS = 12
 _CHINESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _UNIT_AT_END = re.compile(rf"(?<=[0-9]) ?{COUNTER}$")
@@ -123,8 +146,20 @@ def _chain(text: str) -> set[str]:
 
 
 def _is_statement(a: str, b: str) -> bool:
-    """Return whether the first text is a number and the second says more of one than its value."""
-    return _STATEMENT.search(b) is not None and canonical_text(a).startswith(_NUMERIC)
+    """Return whether the first text is a number and the second says more of one than its value, or has another."""
+    return canonical_text(a).startswith(_NUMERIC) and (
+        _STATEMENT.search(b) is not None or _UNKNOWN.search(b) is not None or not _quantities(b) <= {canonical_text(a)}
+    )
+
+
+def _quantities(text: str) -> set[str]:
+    """Return the numbers among the parts of a list, as canonical texts: of `3 cats, 2 dogs` both."""
+    text = _TEXT.sub(r" \1 ", text)
+    if _SENTENCE.search(text):
+        return set()
+    sides = (part.rpartition("=")[2].strip(" .$()") for part in _BETWEEN_QUANTITIES.split(text))
+    numbers = (canonical_text(side) for side in sides if side and side[0] not in "^_")
+    return {number for number in numbers if number.startswith(_NUMERIC)}
 
 
 def _unknown_signs(text: str) -> set[str]:

@@ -75,11 +75,61 @@ def test_what_differs_is_refuted(a: str, b: str) -> None:
         ("z = 1 + 1 = 2", "z = 3 - 1 = 2"),
         (r"S = \sum_{k=1}^n a_k b_k", r"S = \sum_{k=1}^n b_k a_k"),
         ("not 12, it is 5", "5"),
+        ("1000.99", "not 10, it's 1,000.99 m²"),
+        ("70", "La réduction est de 30. Le coût est donc de 70"),
+        ("70", r"70\text{ cm}^2"),
+        ("2.74", "Soucis : 2,74 $"),
     ],
 )
 def test_what_cannot_be_told_apart_is_left_to_the_judge(a: str, b: str) -> None:
     assert not refuted(a, b)
     assert not refuted(b, a)
+
+
+QUANTITIES = (
+    r"{0} \text{{ {1} }}",
+    r"\text{{{0} {1}}}",
+    r"{0}\text{{ {1} at 4\%}}",
+    r"\${0} \text{{ in {1}}}",
+    r"\text{{{1}: }} {0}",
+    r"\text{{{1}}} = {0}",
+    r"{1} = {0}",
+)
+SEPARATORS = (
+    r"\text{ and }",
+    " and ",
+    ", ",
+    r", \text{and} ",
+    r"\text{ or }",
+    "; ",
+    r" \text{ but } ",
+    r" \& ",
+    r" \quad ",
+    r" \\ ",
+)
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_one_of_several_quantities_is_not_the_answer(quantity: str, separator: str) -> None:
+    """math-verify takes the first or the last number of a list."""
+    answer = quantity.format(35, "hot dogs") + separator + quantity.format(52, "sodas")
+    for number in ("35", "52"):
+        assert refuted(number, answer)
+        assert refuted(answer, number)
+
+
+@pytest.mark.parametrize(
+    "command", ["textminus", "det", "deg", "notin", "ll", "cup", "hat", "sgn", "permil", "unheardof"]
+)
+def test_a_number_after_a_command_that_is_dropped_is_not_the_answer(command: str) -> None:
+    assert refuted("35", rf"\{command} 35")
+    assert refuted("35", rf"\text{{it is }} \{command}{{52}} 35")
+
+
+@pytest.mark.parametrize("command", ["therefore", "quad", "displaystyle", "textbf", "left(", "pounds", "Rightarrow"])
+def test_commands_that_change_no_value_refute_nothing(command: str) -> None:
+    assert not refuted("35", rf"\{command} 35")
 
 
 def test_the_matcher_believes_no_equality_that_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
