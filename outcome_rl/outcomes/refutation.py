@@ -17,7 +17,9 @@ QUALIFIER = re.compile(
     r"\b(?:if|when|unless|except|without|at +(?:least|most)|more|less|fewer|greater|higher|lower"
     r"|over|under|above|below|up +to|between|about|almost|nearly|dozens?|half|halves|thirds?|quarters?|fourths?"
     r"|(?:fif|six|seven|eigh|nin|ten|hundred|thousand)ths?|twice|double|triple|squared|cubed|minus|negative|mod|base"
-    r"|remainder|ago|before|factorial|choose|plus|nor|gross"
+    r"|remainder|ago|before|factorial|choose|plus|nor|gross|lakhs?|crores?|myriads?|[bm]l?n|trn|tn|per +mille|ppm|bps"
+    r"|basis +points?|neg|upwards?|onwards?|or +so|and +up|binary|hex|hexadecimal|octal|inverse|reciprocal|conjugate"
+    r"|excluding|incorrect|impossible|undefined|overdrawn|deficit"
     # `not 5`; in `not 5, it is 6` a clause with another number follows.
     r"|not(?![^0-9]*[0-9][0-9.,]*[^0-9]*\b(?:but|is|it|equals)\b[^0-9]*[0-9]))\b"
 )

@@ -6,6 +6,11 @@ from outcome_rl import OutcomeMatcher
 from outcome_rl.outcomes.grader import MathVerifyPool
 from outcome_rl.outcomes.refutation import refuted
 
+QUALIFIERS = (
+    "dozen", "or more", "percent less", "squared", "thirds", "years ago", "crore", "bn", "mln", "per mille", "ppm",
+    "basis points", "and up", "or so", "binary", "hex", "inverse", "is undefined",
+)  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("a", "b"),
@@ -19,7 +24,7 @@ from outcome_rl.outcomes.refutation import refuted
         ("1/2", "1/3"),
         ("5以上", "5以下"),
         ("5以上", "5"),
-        *(("5", f"5 {words}") for words in ("dozen", "or more", "percent less", "squared", "thirds", "years ago")),
+        *(("5", f"5 {words}") for words in QUALIFIERS),
         (r"32\% \text{ more}", r"32\% \text{ less}"),
         ("5", r"x \to 5"),
         (r"\frac{\partial f}{\partial x}", r"\frac{\partial f}{\partial y}"),
