@@ -35,12 +35,12 @@ def extract_answer(response: str) -> Answer | None:
         response: any string; the completion as decoded, without the prompt.
 
     Returns:
-        The answer of the first rule that applies to what follows the end of the model's reasoning (`</think>`), which
-        may be only the answer, such as `10`, or, if none applies there, to all of the last `MAX_CHARS` characters: the
-        last complete non-empty `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins
-        them; `<answer>...</answer>`; `#### 42`; "the answer is ..." / "Answer: ..."; a last line "Therefore ... is
-        42."; a last line `A: 42`. Special tokens that a plain `batch_decode` leaves, such as `<|im_end|>`, end an
-        answer.
+        The answer of the first rule that applies to what follows the end of the model's reasoning (`</think>`), or, if
+        none applies there, to all of the last `MAX_CHARS` characters: the last complete non-empty `\\boxed{...}` /
+        `\\fbox{...}`, or the last few of them if a comma or an `and` joins them; `<answer>...</answer>`; `#### 42`; what
+        follows a heading "Final Answer"; "the answer is ..." / "Answer: ..."; a last sentence "Therefore ... is 42."; a
+        last line `A: 42`; a text that is only the answer, such as `10`. Special tokens that a plain `batch_decode`
+        leaves, such as `<|im_end|>`, end an answer.
         A response that contains a box, but none that is complete and non-empty, has no answer.
 
     Raises:
@@ -51,7 +51,7 @@ def extract_answer(response: str) -> Answer | None:
     skipped = max(0, len(response) - MAX_CHARS)
     text = response[skipped : _end_of_text(response)]
     thought = _end_of_reasoning(text)
-    answer = (_final(text[thought:], thought) if thought else None) or _answer_in(text, 0)
+    answer = (_final(text[thought:], thought) if thought else None) or _answer_in(text, 0) or _bare(text, 0)
     return answer and _moved(answer, skipped)
 
 
@@ -63,7 +63,7 @@ def after_reasoning(response: str) -> str:
 
 def _final(text: str, offset: int) -> Answer | None:
     """Return the answer of what follows the reasoning, which begins at `offset`; it may be the answer only."""
-    return _answer_in(text, offset) or _bare(text, offset)
+    return _answer_in(text, offset) or _bare(text, offset) or _few_words(text, offset)
 
 
 _MAX_BARE_LINE = 100
@@ -75,18 +75,28 @@ _AROUND = re.compile(r"[\s$*_`.,;:!。，；：()\[\]\\]*")
 
 def _bare(text: str, offset: int) -> Answer | None:
     """Read `10`, `$x = 2$`, `5 cm` or `(C)` that is all of a text without a box; a sentence is no answer."""
-    start, end = _strip(text, 0, len(text))
-    answer = _answer(text, start, end, "line") if 0 < end - start <= _MAX_BARE_LINE else None
-    if answer is None or "\n" in answer.text or _BOX.search(text):
+    answer = _whole(text)
+    if answer is None or _WORD.search(answer.text):
         return None
-    if _FEW_WORDS.fullmatch(answer.text):  # `Yes.`, `No solution`, `Evelyn`
-        return _moved(answer, offset)
-    if _WORD.search(answer.text):
+    around = text[: answer.start] + text[answer.end :]
+    if answer.text.count("{") != answer.text.count("}"):  # the end of something
         return None
-    around = text[start : answer.start] + text[answer.end : end]
     if _MATHEMATICS.search(answer.text) is None or _AROUND.fullmatch(around) is None:
         return None
     return _moved(answer, offset)
+
+
+def _few_words(text: str, offset: int) -> Answer | None:
+    """Read `Yes.`, `No solution` or `Evelyn` that is all of a text."""
+    answer = _whole(text)
+    return _moved(answer, offset) if answer and _FEW_WORDS.fullmatch(answer.text) else None
+
+
+def _whole(text: str) -> Answer | None:
+    """Return a text without a box as an answer, if it is one short line."""
+    start, end = _strip(text, 0, len(text))
+    answer = _answer(text, start, end, "line") if 0 < end - start <= _MAX_BARE_LINE else None
+    return None if answer is None or "\n" in answer.text or _BOX.search(text) else answer
 
 
 def _answer_in(text: str, offset: int) -> Answer | None:
@@ -240,11 +250,17 @@ def _formula(response: str, start: int, end: int) -> tuple[int, int] | None:
     return None
 
 
+_TAG_END = re.compile(r"</((?:final_?)?answer)>|\[/((?:FINAL_?)?ANSWER)\]", re.IGNORECASE)
+
+
 def _tag(response: str) -> Answer | None:
-    """Find the last complete `<answer>...</answer>`."""
-    close = response.rfind("</answer>")
-    opening = response.rfind("<answer>", 0, max(close, 0))
-    return None if opening < 0 else _answer(response, opening + len("<answer>"), close, "tag")
+    """Find the last complete `<answer>...</answer>` or `[ANSWER]...[/ANSWER]`."""
+    close = _last_match(_TAG_END, response) if "</" in response or "[/" in response else None
+    if close is None:
+        return None
+    opening = f"<{close[1]}>" if close[1] else f"[{close[2]}]"
+    start = response.rfind(opening, 0, close.start())
+    return None if start < 0 else _answer(response, start + len(opening), close.start(), "tag")
 
 
 # One token that holds a digit: `#### Step 1` is a Markdown heading, not a GSM8K answer.
@@ -257,13 +273,19 @@ def _hash(response: str) -> Answer | None:
     return None if last is None else _answer(response, *last.span(1), "hash")
 
 
-_PHRASE = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*[:=])[\s*_]*", re.IGNORECASE)
+_IS = (
+    r"(?:\s+(?:to|for|of)\s[^.:=\n0-9\\$]{1,60}?)?\s+(?:is|equals|becomes|comes out (?:to|at)(?: be)?|(?:should|would|must|will) be)\b"
+    r"(?:,?\s+(?:also|clearly|exactly|given by|hence|indeed|just|now|simply|then|therefore|thus)\b,?)?\s*:?"
+)
+_PHRASE = re.compile(rf"\banswer(?:{_IS}|[\"'`]?\s*[:=])[\s*_]*", re.IGNORECASE)
 _FOREIGN_PHRASE = re.compile(
-    r"(?:\banswer(?:\s+is\b\s*:?|\s*[:=])|答案(?:[是为]\s*[:：]?|[:：])"
+    rf"(?:\banswer(?:{_IS}|[\"'`]?\s*[:=])|答案(?:[是为]\s*[:：]?|[:：])"
     r"|\b(?:respuesta|réponse|resposta|antwort|ответ)\s*(?:(?:es|est|é|ist|lautet)\b\s*:?|[:：]))[\s*_]*",
     re.IGNORECASE,
 )
 _FOREIGN_SIGNS = ("espuesta", "esposta", "ntwort", "éponse", "твет", "答案")
+# A quotation, code, or the number of a JSON object.
+_QUOTED = re.compile(r"(?:```[a-z]*\s+|[\"'`])([^\"'`\n]{1,100}?)\s*[\"'`]|(-?[0-9][0-9.]*)(?=\s*\})")
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)|[。！？]|<[|｜]")
 _REASON = re.compile(r",?\s+(?:because|since|which|where|as)\s")
 
@@ -280,12 +302,24 @@ def _phrase(response: str) -> Answer | None:
     start = last.end()
     if formula := _formula(response, start, len(response)):
         return _answer(response, *formula, "phrase")
+    if quoted := _QUOTED.match(response, start):
+        return _answer(response, *quoted.span(quoted.lastindex or 0), "phrase")
     stop = _SENTENCE_END.search(response, start)
     end = len(response) if stop is None else stop.start()
     if reason := _REASON.search(response, start, end):  # `42 because ...`
         end = reason.start()
     answer = _answer(response, start, end, "phrase")
     return None if answer is None or _is_prose(answer.text) else answer
+
+
+_HEADING = re.compile(r"^[ \t#*_]*(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_:]*$", re.IGNORECASE | re.MULTILINE)
+
+
+def _heading(response: str) -> Answer | None:
+    """Read what follows a last heading "Final Answer", if it is the answer only."""
+    last = _last_match(_HEADING, response) if "nswer" in response or "NSWER" in response else None
+    answer = last and _bare(response[last.end() :], last.end())
+    return answer and answer._replace(source="phrase")
 
 
 def _last_phrase(response: str, word: str) -> re.Match[str] | None:
@@ -303,7 +337,11 @@ def _is_prose(text: str) -> bool:
     return len(text) > 100 or (len(text.split()) > 3 and not any(c in "0123456789" for c in text))
 
 
-_CONCLUSION = re.compile(r"[ \t*_]*(?:therefore|thus|hence|so|consequently|因此|所以|故|答案?[:：])", re.IGNORECASE)
+_CONCLUSION = re.compile(
+    r"[ \t*_]*(?:so|consequently|finally|overall|in conclusion|因此|所以|故|答案?[:：]|∴|\$?\\therefore"
+    r"|(?:the )?(?:final )?(?:result|solution) ?(?:is|equals|=|:)|[^.!?\n]{0,100}\b(?:therefore|thus|hence)\b)",
+    re.IGNORECASE,
+)
 _VERB = re.compile(r"\b(?:is|are|equals?|es|est|é|ist)\b|[=是为多少]|等于")
 _QUANTITY = re.compile(
     r"\$\$?[^$\n]+\$\$?|\\\([^\n]*?\\\)|\\\[[^\n]*?\\\]|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
@@ -334,11 +372,11 @@ _MAX_CONCLUSION = 300
 _FULL_STOPS = ".!。！$)*"
 
 
-_LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\n]*)")
+_LINE = re.compile(r"[ \t*]*(?:A|(?:[Ff]inal )?[Rr]esult):[ \t*]*(\S[^\n]*)")
 
 
 def _line(response: str) -> Answer | None:
-    """Read a last line `A: 42`, the form of few-shot prompts that alternate `Q:` and `A:`."""
+    """Read a last line `A: 42`, the form of few-shot prompts that alternate `Q:` and `A:`, or `Result: 42`."""
     last = _LINE.match(response, response.rfind("\n") + 1)
     return None if last is None else _answer(response, *last.span(1), "line")
 
@@ -351,4 +389,4 @@ def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 # Rules for a text without spaces at its end.
-_FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (_tag, _hash, _phrase, _conclusion, _line)
+_FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (_tag, _hash, _heading, _phrase, _conclusion, _line)

@@ -92,6 +92,25 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("Hence $x \\geq 5$ is the solution.", r"x \geq 5", "conclusion"),
         ("因此，杰西开始慢跑前的体重是192公斤。", "192", "conclusion"),
         ("Q: 1+1?\nA: 2\n", "2", "line"),
+        # A response that is only the answer.
+        ("42", "42", "line"),
+        (r"**$\frac34$.**", r"\frac34", "line"),
+        ("`x^2 + 1`", "x^2 + 1", "line"),
+        # Other ways to name it.
+        ("12 or 13?\n\n**Final Answer**\n\n$x = 7$", "x = 7", "phrase"),
+        ("The answer is 3, no.\n### The Final Answer\n7\n", "7", "phrase"),
+        ("Answer:\n```\n7\n```", "7", "phrase"),
+        ('{"steps": "3 + 4", "answer": "7"}', "7", "phrase"),
+        ('{"answer": 7.5}', "7.5", "phrase"),
+        ("The answer is thus $7$, as required.", "7", "phrase"),
+        ("The answer to the question should be 7.", "7", "phrase"),
+        ("The answer for this part comes out to be $7$", "7", "phrase"),
+        ("[ANSWER] 7 [/ANSWER]", "7", "tag"),
+        ("<final_answer>7</final_answer>", "7", "tag"),
+        ("so x = 3.\nFinal result: 7", "7", "line"),
+        ("We have 3. The solution is $x = 7$.", "x = 7", "conclusion"),
+        ("We have 3. The value is therefore equal to $7$.", "7", "conclusion"),
+        ("We have 3. In conclusion, Tom has 7 apples.", "7", "conclusion"),
     ],
 )
 def test_rules(response: str, text: str, source: str) -> None:
@@ -117,6 +136,13 @@ def test_rules(response: str, text: str, source: str) -> None:
         "A: 1\nB: 2",  # options, not a last line
         "<answer></answer>",
         "</answer> 5 <answer>",
+        "[ANSWER] 5 [/answer2]",
+        "no idea",
+        "I do not know",
+        r"2 + 50i + 20}\).",  # the end of something
+        "The answer of 7 is verified.",
+        "**Final Answer**\n\nWe had 3 and 4.",
+        "The result of the division is the remainder R(x)",
     ],
 )
 def test_no_answer(response: str) -> None:
