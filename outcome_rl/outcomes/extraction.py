@@ -37,9 +37,9 @@ def extract_answer(response: str) -> Answer | None:
     Returns:
         The answer of the first rule that applies to what follows the end of the model's reasoning (`</think>`), or, if
         none applies there, to all of the last `MAX_CHARS` characters: the last complete non-empty `\\boxed{...}` /
-        `\\fbox{...}`, or the last few of them if a comma or an `and` joins them; `<answer>...</answer>`; `#### 42`; what
-        follows a heading "Final Answer"; "the answer is ..." / "Answer: ..."; a last sentence "Therefore ... is 42."; a
-        last line `A: 42`; a text that is only the answer, such as `10`. Special tokens that a plain `batch_decode`
+        `\\fbox{...}`, or the last few of them if a comma or an `and` joins them; `<answer>...</answer>`; `#### 42`;
+        what follows a heading "Final Answer"; "the answer is ..." / "Answer: ..."; a last sentence "Therefore ... is
+        42."; a last line `A: 42`; a text that is only a value, such as `10`. Special tokens that a plain `batch_decode`
         leaves, such as `<|im_end|>`, end an answer.
         A response that contains a box, but none that is complete and non-empty, has no answer.
 
@@ -51,7 +51,7 @@ def extract_answer(response: str) -> Answer | None:
     skipped = max(0, len(response) - MAX_CHARS)
     text = response[skipped : _end_of_text(response)]
     thought = _end_of_reasoning(text)
-    answer = (_final(text[thought:], thought) if thought else None) or _answer_in(text, 0) or _bare(text, 0)
+    answer = (_final(text[thought:], thought) if thought else None) or _answer_in(text, 0) or _value(text)
     return answer and _moved(answer, skipped)
 
 
@@ -84,6 +84,15 @@ def _bare(text: str, offset: int) -> Answer | None:
     if _MATHEMATICS.search(answer.text) is None or _AROUND.fullmatch(around) is None:
         return None
     return _moved(answer, offset)
+
+
+_OPERATION = re.compile(r"[+*^]|[\w)}]\s*[-−]|\\(?:cdot|times|div)(?![A-Za-z])")
+
+
+def _value(text: str) -> Answer | None:
+    """Read a text that is one value; `1 + 3` is a calculation that was cut off, or the question again."""
+    answer = _bare(text, 0)
+    return None if answer is None or _OPERATION.search(answer.text) else answer
 
 
 def _few_words(text: str, offset: int) -> Answer | None:
@@ -274,7 +283,8 @@ def _hash(response: str) -> Answer | None:
 
 
 _IS = (
-    r"(?:\s+(?:to|for|of)\s[^.:=\n0-9\\$]{1,60}?)?\s+(?:is|equals|becomes|comes out (?:to|at)(?: be)?|(?:should|would|must|will) be)\b"
+    r"(?:\s+(?:to|for|of)\s[^.:=\n0-9\\$]{1,60}?)?"
+    r"\s+(?:is|equals|becomes|comes out (?:to|at)(?: be)?|(?:should|would|must|will) be)\b"
     r"(?:,?\s+(?:also|clearly|exactly|given by|hence|indeed|just|now|simply|then|therefore|thus)\b,?)?\s*:?"
 )
 _PHRASE = re.compile(rf"\banswer(?:{_IS}|[\"'`]?\s*[:=])[\s*_]*", re.IGNORECASE)

@@ -95,7 +95,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         # A response that is only the answer.
         ("42", "42", "line"),
         (r"**$\frac34$.**", r"\frac34", "line"),
-        ("`x^2 + 1`", "x^2 + 1", "line"),
+        ("`-7`", "-7", "line"),
         # Other ways to name it.
         ("12 or 13?\n\n**Final Answer**\n\n$x = 7$", "x = 7", "phrase"),
         ("The answer is 3, no.\n### The Final Answer\n7\n", "7", "phrase"),
@@ -138,6 +138,9 @@ def test_rules(response: str, text: str, source: str) -> None:
         "</answer> 5 <answer>",
         "[ANSWER] 5 [/answer2]",
         "no idea",
+        "1 + 3",  # a calculation, or the question again
+        "12 - 5",
+        r"$3 \cdot 5$",
         "I do not know",
         r"2 + 50i + 20}\).",  # the end of something
         "The answer of 7 is verified.",
