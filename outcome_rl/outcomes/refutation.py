@@ -19,7 +19,8 @@ QUALIFIER = re.compile(
     r"|(?:fif|six|seven|eigh|nin|ten|hundred|thousand)ths?|twice|double|triple|squared|cubed|minus|negative|mod|base"
     r"|remainder|ago|before|factorial|choose|plus|nor|gross|lakhs?|crores?|myriads?|[bm]l?n|trn|tn|per +mille|ppm|bps"
     r"|basis +points?|neg|upwards?|onwards?|or +so|and +up|binary|hex|hexadecimal|octal|inverse|reciprocal|conjugate"
-    r"|excluding|incorrect|impossible|undefined|overdrawn|deficit"
+    r"|excluding|incorrect|impossible|undefined|overdrawn|deficit|inclusive|exclusive|transposed?|complement"
+    r"|(?:thousand|[mbtr]+illion)s?"
     # `not 5`; in `not 5, it is 6` a clause with another number follows.
     r"|not(?![^0-9]*[0-9][0-9.,]*[^0-9]*\b(?:but|is|it|equals)\b[^0-9]*[0-9]))\b"
 )
@@ -36,6 +37,7 @@ _SAID = tuple(
         r"~|\\(?:neg|lnot|not|sim|nmid)(?![A-Za-z])|¬",
         r"\\nabla *\\[a-z]+",
         r"[0-9] ?(?:['\"′″]|\^ *\{? *\\prime)+",  # feet and inches
+        r"[)\]}]\s*'(?![A-Za-z])",
         r"[A-Za-z}]\[[^\]]*\]",  # `E[X^2]`
         r"\\(?:land|wedge)(?![A-Za-z])|∧",
         r"\\(?:lor|vee)(?![A-Za-z])|∨",
@@ -81,7 +83,10 @@ _UNDERSTOOD = (
     r"textsterling|texteuro"
 )
 _UNKNOWN = re.compile(rf"\\(?!(?:{_UNDERSTOOD})(?![A-Za-z]))[A-Za-z]+")
+# Operators that it drops from a formula, too.
+_DROPPED = re.compile(r"\\(?:max|min|sup|inf|det|dim|deg|ker|arg|Re|Im|gcd|sgn|oint)(?![A-Za-z])")
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{([^{}]*)\}")
+_TOLD = re.compile(r"[0-9]+|[<>]")
 _MAX_NUMBER_CHARS = 12
 _CHINESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _UNIT_AT_END = re.compile(rf"(?<=[0-9]) ?{COUNTER}$")
@@ -102,6 +107,8 @@ def refuted(a: str, b: str) -> bool:
     if any(set(said.findall(a)) != set(said.findall(b)) for said in _SAID) or _chinese(a) != _chinese(b):
         return True
     if _unknown_signs(a) != _unknown_signs(b) or _is_statement(a, b) or _is_statement(b, a):
+        return True
+    if set(_DROPPED.findall(_sides(a)[-1])) != set(_DROPPED.findall(_sides(b)[-1])):
         return True
     joints = set(_JOINT.findall(a)), set(_JOINT.findall(b))
     if all(joints) and joints[0].isdisjoint(joints[1]):
@@ -131,11 +138,8 @@ def _is_rearranged(a: str, b: str) -> bool:
     return is_prose and chunks[0] != chunks[1] and sorted(chunks[0]) == sorted(chunks[1])
 
 
-def _chain(text: str) -> set[str]:
-    """Return the sides of a chain of equations, as canonical texts; an `=` in braces is a bound.
-
-    Of its numbers only the last counts: those before it say how it was computed.
-    """
+def _sides(text: str) -> list[str]:
+    """Return the sides of a chain of equations; an `=` in braces is a bound."""
     depth, sides = 0, [""]
     for sign in text:
         depth += (sign == "{") - (sign == "}")
@@ -143,14 +147,28 @@ def _chain(text: str) -> set[str]:
             sides.append("")
         else:
             sides[-1] += sign
-    *others, last = map(canonical_text, sides)
+    return sides
+
+
+def _chain(text: str) -> set[str]:
+    """Return the sides of a chain of equations, as canonical texts.
+
+    Of its numbers only the last counts: those before it say how it was computed.
+    """
+    *others, last = map(canonical_text, _sides(text))
     return {last, *(side for side in others if not side.startswith(_NUMERIC))} if len(others) > 1 else set()
 
 
 def _is_statement(a: str, b: str) -> bool:
-    """Return whether the first text is a number and the second says more of one than its value, or has another."""
-    return canonical_text(a).startswith(_NUMERIC) and (
-        _STATEMENT.search(b) is not None or _UNKNOWN.search(b) is not None or not _quantities(b) <= {canonical_text(a)}
+    """Return whether the second text says more of a value than the first one, or has other values too."""
+    value = canonical_text(a)
+    if not value.startswith(_NUMERIC):
+        formula, words = set(_TOLD.findall(_TEXT.sub("", b))), _TOLD.search(" ".join(_TEXT.findall(b)))
+        return words is not None and formula >= set(_TOLD.findall(a)) != set()
+    return (
+        _STATEMENT.search(b) is not None
+        or _UNKNOWN.search(_sides(b)[-1]) is not None  # to the left it is part of a name
+        or not _quantities(b) <= {value}
     )
 
 

@@ -54,6 +54,7 @@ QUALIFIERS = (
         ("not 5 or 6", "6"),
         (r"x \not\in A", r"x \in A"),
         ("5'6\"", "56"),
+        ("(1,2)", "(1,2)'"),
         (r"7\text{th root}", "7"),
         (r"1 \equiv 10", r"7 \equiv 10"),
         (r"\lim_{z \to 3} z", r"3 \pm 4 \pm 3"),
@@ -135,6 +136,29 @@ def test_a_number_after_a_command_that_is_dropped_is_not_the_answer(command: str
 @pytest.mark.parametrize("command", ["therefore", "quad", "displaystyle", "textbf", "left(", "pounds", "Rightarrow"])
 def test_commands_that_change_no_value_refute_nothing(command: str) -> None:
     assert not refuted("35", rf"\{command} 35")
+
+
+NOT_NUMBERS = (
+    "x+1", "(1,2)", r"\{1,2\}", "[0,1)", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", "y=2x+3", "x^2", "x>3", "1,2",
+)  # fmt: skip
+ADDITIONS = (
+    r"\text{ for x>0}", r"\text{ where x=2}", r"\text{ times 2}", r"\text{ modulo 7}", r"\text{ and 9}",
+    r"\text{ transposed}", r"\text{ complement}", r"\text{ exclusive}", r"\text{ million}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("addition", ADDITIONS)
+@pytest.mark.parametrize("answer", NOT_NUMBERS)
+def test_what_is_said_beside_a_formula_counts(answer: str, addition: str) -> None:
+    assert refuted(answer, answer + addition)
+    assert refuted(answer + addition, answer)
+
+
+@pytest.mark.parametrize("operator", ["max", "min", "gcd", "det", "deg", "arg"])
+def test_an_operator_of_the_value_counts_and_one_of_its_name_does_not(operator: str) -> None:
+    assert refuted("x+1", rf"\{operator}(x+1)")
+    assert refuted("3", rf"\{operator} 3")
+    assert not refuted("3", rf"\{operator} f = 3")
 
 
 def test_the_matcher_believes_no_equality_that_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:

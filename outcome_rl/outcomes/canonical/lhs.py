@@ -1,10 +1,15 @@
 r"""Names of values: the left side of `x = 5`, `f(x) = x + 1` or `\text{Price} = 12`."""
 
+import re
+
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Tokens, closing, split, top_level, trimmed
 from outcome_rl.outcomes.canonical.parser import parse_expression
 from outcome_rl.outcomes.canonical.trees import Tree
 
 EQUAL, ELEMENT = "=", r"\in"
+_DENIES = re.compile(
+    r"\b(?:not|never|neither|nor|except|excluding|(?:minus|about|nearly|almost)[A-Z]?)\b", re.IGNORECASE
+)
 
 
 def is_labelled(item: Tokens) -> bool:
@@ -39,7 +44,7 @@ def _single_label(tokens: Tokens) -> str | None:
         return None
     kinds = {token.kind for token in tokens if token.text not in ("(", ",", ")")}
     if kinds & {"text", "word"} and kinds <= {"text", "word", "name"}:  # `\text{Domain of } f(x)`
-        return "".join(texts)
+        return None if any(map(_DENIES.search, texts)) else "".join(texts)
     if tokens[0].kind == "name" and texts[1:2] == ["("] and closing(tokens, 1) == len(tokens) - 1:
         arguments = all(token.kind in ("name", "number", "word") or token.text == "," for token in tokens[2:-1])
         return "".join(texts) if arguments else None
