@@ -28,7 +28,7 @@ OUTSIDE = {
     "experiments/smollm2/README.md": "experiments/smollm2.md",
     "examples/verl/README.md": "examples/verl.md",
 }
-# A line before a list: Python-Markdown takes both for one paragraph unless an empty line parts them.
+# A line or code before a list: Python-Markdown takes both for one paragraph unless an empty line parts them.
 LIST = re.compile(r"^((?![ \t]|[-*] |\d+\. ).*\S.*|)\n(?=[-*] )", re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 

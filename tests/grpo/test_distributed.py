@@ -4,7 +4,6 @@ import importlib
 import math
 import os
 import signal
-import socket
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from grpo_runs import (
     updates_together_and_alone,
     with_logps,
 )
-from ranks import start
+from ranks import free_port, start
 from stopped_program import Stop
 
 from outcome_rl.grpo import distributed
@@ -126,10 +125,7 @@ def test_an_isolated_environment_has_one_gpu_and_no_launcher() -> None:
 @pytest.mark.slow
 @needs_gloo
 def test_two_processes_equal_one() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    start(run_rank, (port,), RANKS)
+    start(run_rank, (free_port(),), RANKS)
 
 
 def run_rank(rank: int, port: int) -> None:

@@ -1,6 +1,7 @@
 """Processes that are the ranks of one group."""
 
 import gc
+import socket
 from collections.abc import Callable
 from multiprocessing import set_forkserver_preload
 from pathlib import Path
@@ -17,6 +18,13 @@ set_forkserver_preload(["hypothesis", "pytest", "torch.distributed", "transforme
 def start(function: Callable[..., None], args: tuple[Any, ...], processes: int) -> None:
     """Call `function(rank, *args)` in so many fresh processes; raise if one of them fails."""
     mp.start_processes(function, args=args, nprocs=processes, start_method="forkserver")
+
+
+def free_port() -> int:
+    """Return a port of this machine that is free at the moment."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def on_ranks(world_size: int, check: Callable[..., None], directory: Path, *args: Any) -> None:

@@ -1,6 +1,5 @@
 """PyTorch on one thread, and no word to the stacks' home pages."""
 
-import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ def _one_thread() -> Iterator[None]:
     """Models this small run slower on two threads, and much slower where another process uses the second core."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    gc.freeze()  # accelerate collects garbage after every run, a second over all that the stacks have imported
     yield
     torch.set_num_threads(before)
 

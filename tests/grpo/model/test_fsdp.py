@@ -3,7 +3,6 @@
 import copy
 import math
 import signal
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from grpo_runs import (
     updates_together_and_alone,
     with_logps,
 )
-from ranks import start
+from ranks import free_port, start
 from safetensors.torch import load_file
 from stopped_program import Stop
 from torch import Tensor
@@ -72,10 +71,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     torch.manual_seed(0)
     LlamaForCausalLM(shape).save_pretrained(tmp_path / "untied")
     Policy.load(MODEL).tokenizer.save_pretrained(tmp_path / "untied")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    start(run_rank, (port, tmp_path), RANKS)
+    start(run_rank, (free_port(), tmp_path), RANKS)
 
 
 def run_rank(rank: int, port: int, folder: Path) -> None:
