@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from outcome_rl.exploration.explorer import Explorer
-from outcome_rl.files import write_text
+from outcome_rl.files import remove_unfinished, write_text
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.load import to_yaml
 from outcome_rl.grpo.config.schema import ModelConfig, TrainConfig
@@ -129,6 +129,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
     with ExitStack() as resources:  # released here if anything below raises
         resources.enter_context(distributed.process_group(config))
         distributed.on_rank_zero(lambda: resources.enter_context(only_run_in(config.run_dir)))
+        distributed.on_rank_zero(lambda: remove_unfinished(config.run_dir / CHECKPOINTS))
         checkpoint, has_rows = distributed.on_rank_zero(lambda: find_run(config))
         saved = distributed.on_rank_zero(lambda: {} if checkpoint is None else read_state(checkpoint))
         config = replace(config, model=_model_with_dtype(config, saved))

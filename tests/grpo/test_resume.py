@@ -320,8 +320,11 @@ def test_a_hanging_grader_does_not_block_a_step(small_config: MakeConfig, tmp_pa
 
 def test_a_finished_run_shows_its_table_again(finished: Path, small: MakeOverrides, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "run")
+    left = tmp_path / "run" / "checkpoints" / ".unfinished-global_step_2"  # by a kill while it was removed
+    left.mkdir()
     result = invoke("--config", "toy", *small(tmp_path))
     assert result.exit_code == 0, result.output
+    assert not left.exists()
     for shown in ("continues after step 6", "base against step 6", "pass@4", "diff@4", "no answer"):
         assert shown in result.stdout
     assert "step 6/6" not in result.stdout
