@@ -181,8 +181,13 @@ RULES = [
         "labels of a tuple",
         "x = 1, y = 2",
         "(x, y) = (1, 2)",
-        "the tuple is in the order of its labels",
-        (("(x, y) = (1, 2)", "(y, x) = (1, 2)"), ("x=1, y=2", "x=2, y=1"), ("x_1 = 1, x_2 = 2", "x_1 = 2, x_2 = 1")),
+        "the tuple is in the order of its labels, where there is one: words and Greek letters keep theirs",
+        (
+            ("(x, y) = (1, 2)", "(y, x) = (1, 2)"), ("x=1, y=2", "x=2, y=1"), ("x_1 = 1, x_2 = 2", "x_1 = 2, x_2 = 1"),
+            (r"\theta = 1, r = 2", "(1, 2)"), (r"\theta = 1, \phi = 2", "(1, 2)"), (r"\theta = 1, \phi = 2", "(2, 1)"),
+            (r"\text{Dogs} = 2, \text{Cats} = 1", "(2, 1)"), (r"\text{Dogs} = 2, \text{Cats} = 1", "(1, 2)"),
+            (r"\text{Dogs} = 2, \text{Cats} = 1", r"\text{Dogs} = 1, \text{Cats} = 2"),
+        ),
     ),
     Rule(
         "all sides but the last of a chain",

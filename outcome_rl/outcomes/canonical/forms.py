@@ -5,7 +5,8 @@ expressions, keyed by `evaluate`. Equivalent notations share a key:
 
 - `x = 5` is 5, `f(x) = x + 1` is x + 1, an identity `2 + 2 = 4` is its side; other equations are alike up to a factor;
 - a list in any order is a set: `3, 1` is `\{1, 3\}`, and `1 \pm \sqrt2` is `1 - \sqrt2, 1 + \sqrt2`;
-- values with different labels are a tuple in the order of the labels: `y = 2, x = 1` is `(1, 2)`;
+- values with different labels are a tuple in the order of the labels, a Greek letter last: `y = 2, x = 1` is `(1, 2)`;
+  words and Greek letters have no order, and stay: `\text{Dogs} = 2, \text{Cats} = 1` is neither `(1, 2)` nor `(2, 1)`;
 - a condition on one variable is the set of its solutions: `-x \geq -1`, `x \in (-\infty, 1]` and `x \leq 1` are one;
   so are `x^2 < 4` and `(-2, 2)`, `x^2 = 4` and `\pm 2`.
 """
@@ -48,6 +49,7 @@ from outcome_rl.outcomes.canonical.notations import clock_key, word_key
 from outcome_rl.outcomes.canonical.parser import parse_expression
 from outcome_rl.outcomes.canonical.trees import Tree, names_in, nodes, with_sign, with_value
 
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]*[a-z]{2}")
 _ABOUT, _CONGRUENT = r"\approx", r"\equiv"
 _FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", r"\neq": r"\neq"}
 _SET_SIGNS = (r"\cup", r"\cap", r"\setminus", r"\\")
@@ -140,7 +142,10 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
     if len(elements) == len(items) > 1 and all(labels) and len(set(labels)) > 1:
         if len({label.partition("_")[0] for label in labels}) < len(labels):
             raise NotUnderstood("a label twice, or numbered ones")  # `x_1 = 2, x_2 = 1`: two roots, or a pair
-        return _tuple_key("(", [element.key for element in sorted(elements, key=lambda e: e.label or "")], ")")
+        if any(map(_WORD.search, labels)) or sum(label.startswith("\\") for label in labels) > 1:
+            named = zip(labels, elements, strict=True)
+            return list_key([f"{label.casefold().replace(' ', '')}={element.key}" for label, element in named])
+        return _tuple_key("(", [element.key for element in sorted(elements, key=lambda e: _place(e.label or ""))], ")")
     return list_key([element.key for element in elements])
 
 
@@ -545,11 +550,16 @@ def _is_minutes(tokens: Tokens) -> bool:
     return len(tokens) == 1 and len(tokens[0].text) == 2 and tokens[0].text.isdigit() and tokens[0].text < "60"
 
 
+def _place(label: str) -> tuple[bool, str]:
+    """Return what sorts the labels of a tuple: `r` comes before `\\theta`."""
+    return label.startswith("\\"), label
+
+
 def _check_tuple(label: str, side: Tokens) -> None:
     """Refuse `(y, x) = (1, 2)`: if a tuple is not in the order of its labels, its order is ambiguous."""
     names, side = label[1:-1].split(","), trimmed(side)
     is_tuple = len(side) > 0 and side[0].text == "(" and closing(side, 0) == len(side) - 1
-    if not is_tuple or len(list(split(side[1:-1], (",",)))) != len(names) or sorted(set(names)) != names:
+    if not is_tuple or len(list(split(side[1:-1], (",",)))) != len(names) or sorted(set(names), key=_place) != names:
         raise NotUnderstood("a tuple whose labels are in another order, or of another number")
 
 

@@ -10,6 +10,7 @@ from outcome_rl.outcomes.canonical.forms import mathematical_form
 from outcome_rl.outcomes.canonical.latex import plain_latex
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, TooLarge, Words, tokenize
 from outcome_rl.outcomes.canonical.lhs import label_of
+from outcome_rl.outcomes.keys import equivalent
 
 
 def form(answer: str) -> str:
@@ -290,3 +291,16 @@ def test_an_equation_is_the_same_times_a_number(a: int, b: int, c: int, factor: 
 )
 def test_labels(text: str, label: str | None) -> None:
     assert label_of(tokenize(text)) == label
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (r"\theta = \pi/3, r = 2", r"(2, \pi/3)"),
+        (r"(r, \theta) = (2, \pi/3)", r"(2, \pi/3)"),
+        (r"\text{Dogs} = 2, \text{Cats} = 1", r"\text{cats} = 1, \text{dogs} = 2"),
+        (r"\theta = 1, \phi = 2", r"\phi = 2, \theta = 1"),
+    ],
+)
+def test_labels_of_several_values_are_an_order_or_stay(a: str, b: str) -> None:
+    assert equivalent(a, b)
