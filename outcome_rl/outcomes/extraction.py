@@ -92,7 +92,9 @@ _OPERATION = re.compile(r"[+*^]|[\w)}]\s*[-−]|\\(?:cdot|times|div)(?![A-Za-z])
 def _value(text: str) -> Answer | None:
     """Read a text that is one value; `1 + 3` is a calculation that was cut off, or the question again."""
     answer = _bare(text, 0)
-    return None if answer is None or _OPERATION.search(answer.text) else answer
+    if answer is None or _OPERATION.search(answer.text) or text.startswith("!", answer.end):  # `5!`
+        return None
+    return answer
 
 
 def _few_words(text: str, offset: int) -> Answer | None:

@@ -225,7 +225,7 @@ def _canonical_of_plain(plain: str) -> str:
 
 _SAME = dict.fromkeys(("nosolution", "nosolutions", "emptyset", "theemptyset"), r"\emptyset")
 _SAME |= dict.fromkeys(("allreals", "allrealnumbers", "everyrealnumber", "anyrealnumber"), r"\mathbb R")
-_SAME |= {"dne": "doesnotexist"}
+_SAME |= {"dne": "doesnotexist", "infinitelymanysolutions": "infinitelymany"}
 _AND = re.compile(r"\\text\{ ?and ?\}")
 _HAS_MATHEMATICS = re.compile(r"[0-9\\=<>^]")
 

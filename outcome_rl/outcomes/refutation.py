@@ -34,7 +34,7 @@ _SAID = tuple(
         r"^(?!.*\\lim).*?(\\(?:to|rightarrow|mapsto)(?![A-Za-z])|→)",
         r"\\partial *\{? *[A-Za-z]",
         r"(?<![\^0-9])[0-9]+_\{?\(?([0-9A-Za-z]+)",  # a base
-        r"~|\\(?:neg|lnot|not|sim|nmid)(?![A-Za-z])|¬",
+        r"(?<![{0-9])~|\\(?:neg|lnot|not|sim|nmid)(?![A-Za-z])|¬",
         r"\\nabla *\\[a-z]+",
         r"[0-9] ?(?:['\"′″]|\^ *\{? *\\prime)+",  # feet and inches
         r"[)\]}]\s*'(?![A-Za-z])",

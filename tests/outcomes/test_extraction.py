@@ -140,6 +140,7 @@ def test_rules(response: str, text: str, source: str) -> None:
         "no idea",
         "1 + 3",  # a calculation, or the question again
         "12 - 5",
+        "5!",  # 120, or an exclamation
         r"$3 \cdot 5$",
         "I do not know",
         r"2 + 50i + 20}\).",  # the end of something

@@ -77,7 +77,9 @@ def plain_latex(answer: str) -> str:
         invisible, sizing = sizing and token == ".", token in (r"\left", r"\right")
         if token in _DROPPED or invisible:
             continue
-        if token in _SPACE or token in ("", "\\") or (token == "~" and out and out[-1] in _ENDS):  # not `~p`
+        in_text = bool(open_groups) and open_groups[-1][0] == "text"
+        # A tilde is a space behind something and in text, as in `5 \\mathrm{~cm}`; `~p` denies.
+        if token in _SPACE or token in ("", "\\") or (token == "~" and (in_text or (out and out[-1] in _ENDS))):
             space = True
             continue
         if token in _DASHES and not (out and out[-1] in _DIGITS):  # `5–10` is a range
@@ -104,7 +106,6 @@ def plain_latex(answer: str) -> str:
             kind, space, gap = "plain", False, _ends_in_argument(out)
             continue
         else:
-            in_text = bool(open_groups) and open_groups[-1][0] == "text"
             if space and (in_text or (out and out[-1][-1] in _BEFORE_SPACE and token in _DIGITS)):
                 out.append(" ")
             out.extend(_EXPANDED.get(token, (token,)))
@@ -295,7 +296,11 @@ UNIT_WORDS = (
     r"|(?:milli)?lit(?:er|re)s?|mL|ml|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
     r"|mph|km/hr?|miles ?per ?hour|miles/hour"
 )
-UNIT_WORDS_IN_TEXT = rf"(?:{UNIT_WORDS}|[mgsLhJNWV]|in|yd|mi|Hz|m/s|ft/s)"
+_UNIT_IN_TEXT = (
+    rf"(?:{UNIT_WORDS}|[mgsLhJNWV]|in|yd|mi|dm|nm|ha|tons?|tonnes?|acres?|hectares?|mol|moles?|[kM]?Hz|k?Pa|k?J|k?W|k?N"
+    r"|eV|k?cal|newtons?|joules?|watts?|volts?|euros?|yuan|rupees?)"
+)
+UNIT_WORDS_IN_TEXT = rf"(?:{_UNIT_IN_TEXT}(?: ?(?:/|per) ?{_UNIT_IN_TEXT})?)"
 _COUNTERS = """
 元 块 円 美元 欧元 日元 英镑 个 個 人 名 只 隻 本 件 支 枚 张 張 棵 条 頭 头 匹 台 辆
 冊 册 颗 粒 株 户 篇 封 袋 瓶 箱 包

@@ -60,9 +60,10 @@ _COMMANDS |= {"λ": r"\lambda", "Δ": r"\Delta", "Ω": r"\Omega", "Σ": r"\Sigma
 _COMMANDS |= {"<=": r"\leq", ">=": r"\geq", "≈": r"\approx"}
 
 _TH = "(?:st|nd|rd|th)"
+_UNIT = rf"\\text\{{ ?{UNIT_WORDS_IN_TEXT}\.? ?\}}"
 _TOKEN = re.compile(
-    rf"(?P<unit>(?<=[0-9}}])(?:(?:{UNIT_WORDS})(?![A-Za-z]|\^?[0-9]?\()"
-    rf"|\\text\{{ ?(?:{UNIT_WORDS_IN_TEXT})\.? ?\}}|{COUNTER}(?![^,;]))(?:\^[23])?"
+    rf"(?P<unit>(?:(?<=[0-9}}])(?:{UNIT_WORDS})(?![A-Za-z]|\^?[0-9]?\()"
+    rf"|(?:(?<=[0-9}})])|(?<=\\pi)|(?<=\\pi )){_UNIT}(?:/{_UNIT})?|(?<=[0-9}}]){COUNTER}(?![^,;]))(?:\^[23])?"
     rf"|(?<=[0-9])(?:{_TH}|\^(?:{_TH}|\{{{_TH}\}}|\{{?\\text\{{ ?{_TH} ?\}}\}}?))(?![A-Za-z]))"
     r"|\\text\{(?P<text>[^{}]*)\}"
     r"|\\(?P<command>[A-Za-z]+) ?"

@@ -304,3 +304,17 @@ def test_labels(text: str, label: str | None) -> None:
 )
 def test_labels_of_several_values_are_an_order_or_stay(a: str, b: str) -> None:
     assert equivalent(a, b)
+
+
+@pytest.mark.parametrize(
+    "unit", [r"\mathrm{~cm}", r"\mathrm{~km} / \mathrm{h}", r"\text{g}/\text{cm}^3", r"\text{ kJ per mol}"]
+)
+@pytest.mark.parametrize("number", ["5", r"\frac{1}{2}", r"2\sqrt{3}", r"3\pi", r"2(3+\sqrt{5})"])
+def test_units_in_text_are_dropped(number: str, unit: str) -> None:
+    """`~` is a space there, as most collections of competition problems write it."""
+    assert equivalent(f"{number} {unit}", number)
+
+
+def test_what_may_be_a_variable_or_a_division_is_no_unit() -> None:
+    for text in (r"x \text{ m}", r"6/\text{s}", r"5\text{ m}/2", r"5\text{ m per 2 s}", "3 m", r"(3, 4)\text{ m}/2"):
+        assert not equivalent(text, text.partition("\\")[0].partition(" ")[0])
