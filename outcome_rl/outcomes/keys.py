@@ -223,7 +223,9 @@ def _canonical_of_plain(plain: str) -> str:
         return _unique(text)
 
 
-_SAME = dict.fromkeys(("nosolution", "nosolutions", "emptyset", "theemptyset"), r"\emptyset")
+_SAME = dict.fromkeys(
+    ("nosolution", "nosolutions", "thereisnosolution", "therearenosolutions", "emptyset", "theemptyset"), r"\emptyset"
+)
 _SAME |= dict.fromkeys(("allreals", "allrealnumbers", "everyrealnumber", "anyrealnumber"), r"\mathbb R")
 _SAME |= {"dne": "doesnotexist", "infinitelymanysolutions": "infinitelymany"}
 _AND = re.compile(r"\\text\{ ?and ?\}")

@@ -39,7 +39,7 @@ _STATEMENTS = re.compile(
 )
 _SIGNS = re.compile(
     r"\b(?:and|only)\b|color|10\s*\^|\\begin|[\[\]]|\\in(?![A-Za-z])|∈|integer|\\(?:text|mathrm|mbox)|≡|\\equiv"
-    r"|\\not|[0-9] ?e\s*[-+]|-(?:st|nd|rd|th)"
+    r"|\\not|[0-9] ?e\s*[-+]|-(?:st|nd|rd|th)|tg|cosec|\\mathbf\s*\{\s*R"
 )
 _ALL_TEXT = re.compile(r"\s*\$?\s*\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{\s*([^{}\\$]*?)\s*\}\s*\.?\s*\$?\s*")
 _QUANTITY = re.compile(r"(-?[0-9][0-9.,/]*)(?: ?(st|nd|rd|th)| ([A-Za-z][A-Za-z ]*))?")
@@ -47,6 +47,14 @@ _LIST = re.compile(r"[^\W_]+(?:\s*(?:,|,?\s+and\s)\s*[^\W_]+)+")
 _RAISED_TEXT = re.compile(r"\\textsuperscript\s*\{([^{}]*)\}|(?<=[0-9])-(st|nd|rd|th)(?![A-Za-z])")
 _NOT_EQUAL = re.compile(r"\\not\s*=")
 _EULER = re.compile(r"(?<=[0-9]) ?e(?=\s+[-+]|\s*[-+]\s)")  # no power of ten, as in `2e-3`
+# `\in \mathbf{Z}`, `\in R`; the answer `\mathbf{R}`.
+_DOMAIN = re.compile(
+    r"(?P<in>(?:\\in(?![A-Za-z])|∈)\s*)(?:\\math(?:bf|rm)\s*\{\s*(?P<bold>[NZQRC])\s*\}|(?P<bare>[NQR])(?![A-Za-z0-9_^'({\\]))"
+    r"|^(?P<all>\s*\$?\s*)\\mathbf\s*\{\s*R\s*\}(?=[\s.$]*$)"
+)
+# Names of functions in Chinese, French and Russian texts.
+_ABROAD = {"tg": "tan", "ctg": "cot", "cotg": "cot", "arctg": "arctan", "arcctg": "arccot", "cosec": "csc"}
+_FUNCTION = re.compile(rf"\\(?:operatorname\s*\{{\s*({'|'.join(_ABROAD)})\s*\}}|({'|'.join(_ABROAD)})(?![A-Za-z]))")
 _MODULUS = re.compile(
     r"(?:\\(?:text|mathrm|operatorname)\s*\{\s*)?\(?\s*(?:\\(?:text|mathrm|operatorname)\s*\{\s*\(?\s*mod\s*\}|\\b?mod(?![A-Za-z])"
     r"|(?<![A-Za-z\\])mod)(?:\s|~|\\[ ,;:])*(?:\{\s*([0-9]+)\s*\}|([0-9]+))\s*\)?\s*\}?\s*(?=[.$\s]*$)"
@@ -60,7 +68,8 @@ def respelled(answer: str) -> str:
     if numerals := _STATEMENTS.fullmatch(answer):  # a list of what holds is complete without `only`
         return re.sub(r"\s*,?\s+and\s+", ", ", numerals[1])
     answer = _SCIENTIFIC.sub(r" \\times ", _COLOUR.sub("", answer))
-    answer = _NOT_EQUAL.sub(r"\\neq ", answer)
+    answer = _FUNCTION.sub(lambda name: rf"\{_ABROAD[name[1] or name[2]]} ", _NOT_EQUAL.sub(r"\\neq ", answer))
+    answer = _DOMAIN.sub(_blackboard, answer)
     answer = _EULER.sub(r" \\cdot e ", _RAISED_TEXT.sub(_raised_text, answer))
     if text := _ALL_TEXT.fullmatch(answer):
         return _outside_of_text(text[1]) or answer
@@ -72,6 +81,10 @@ def respelled(answer: str) -> str:
     if _TURNED.fullmatch(answer):
         return _turned(answer)
     return _with_parameter(answer)
+
+
+def _blackboard(match: re.Match[str]) -> str:
+    return rf"{match['in'] or match['all'] or ''}\mathbb{{{match['bold'] or match['bare'] or 'R'}}}"
 
 
 def _raised_text(match: re.Match[str]) -> str:

@@ -318,3 +318,33 @@ def test_units_in_text_are_dropped(number: str, unit: str) -> None:
 def test_what_may_be_a_variable_or_a_division_is_no_unit() -> None:
     for text in (r"x \text{ m}", r"6/\text{s}", r"5\text{ m}/2", r"5\text{ m per 2 s}", "3 m", r"(3, 4)\text{ m}/2"):
         assert not equivalent(text, text.partition("\\")[0].partition(" ")[0])
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (r"x \in(-\infty ;-2) \cup(1 ;+\infty)", r"(-\infty, -2) \cup (1, \infty)"),
+        (r"\operatorname{tg} x", r"\tan x"),
+        (r"\arctg \frac{1}{2}", r"\arctan \frac12"),
+        (r"x=\pi n, n \in \mathbf{N}", r"x = \pi n, n \in \mathbb{N}"),
+        (r"\frac{\pi}{3}+2 k \pi(k \in \mathbf{Z})", r"\frac{\pi}{3} + 2k\pi, k \in \mathbb{Z}"),
+        (r"x \in R", r"\mathbb{R}"),
+        (r"$\mathbf{R}$", r"\mathbb{R}"),
+        (r"\text{There is no solution}", r"\varnothing"),
+    ],
+)
+def test_notation_of_other_languages(a: str, b: str) -> None:
+    assert equivalent(a, b)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (r"\operatorname{tg} x", r"\operatorname{ctg} x"),
+        (r"n \pi, n \in \mathbf{N}", r"n \pi, n \in \mathbf{Z}"),
+        (r"\mathbf{C}", r"\mathbb{C}"),  # a choice
+        (r"x \in R_1", r"\mathbb{R}"),
+    ],
+)
+def test_notation_of_other_languages_is_not_taken_too_far(a: str, b: str) -> None:
+    assert not equivalent(a, b)
