@@ -78,7 +78,7 @@ def plain_latex(answer: str) -> str:
         if token in _DROPPED or invisible:
             continue
         in_text = bool(open_groups) and open_groups[-1][0] == "text"
-        # A tilde is a space behind something and in text, as in `5 \\mathrm{~cm}`; `~p` denies.
+        # A tilde is a space behind something and in text, as in `5 \mathrm{~cm}`; `~p` denies.
         if token in _SPACE or token in ("", "\\") or (token == "~" and (in_text or (out and out[-1] in _ENDS))):
             space = True
             continue
