@@ -35,11 +35,11 @@ def extract_answer(response: str) -> Answer | None:
         response: any string; the completion as decoded, without the prompt.
 
     Returns:
-        The answer of the first rule that applies to what follows the end of the model's reasoning (`</think>`), or, if
-        none applies there, to all of the last `MAX_CHARS` characters: the last complete non-empty `\\boxed{...}` /
-        `\\fbox{...}`, or the last few of them if a comma or an `and` joins them; `<answer>...</answer>`; `#### 42`;
-        what follows a heading "Final Answer"; "the answer is ..." / "Answer: ..."; a last sentence "Therefore ... is
-        42."; a last line `A: 42`; a text that is only a value, such as `10`. Special tokens that a plain `batch_decode`
+        The answer of the first rule that applies to what follows the end of the model's reasoning (`</think>`), which
+        may be only the answer, such as `10`, or, if none applies there, to all of the last `MAX_CHARS` characters: the
+        last complete non-empty `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins
+        them; `<answer>...</answer>`; `#### 42`; what follows a heading "Final Answer"; "the answer is ..." / "Answer:
+        ..."; a last sentence "Therefore ... is 42."; a last line `A: 42`. Special tokens that a plain `batch_decode`
         leaves, such as `<|im_end|>`, end an answer.
         A response that contains a box, but none that is complete and non-empty, has no answer.
 
@@ -51,7 +51,7 @@ def extract_answer(response: str) -> Answer | None:
     skipped = max(0, len(response) - MAX_CHARS)
     text = response[skipped : _end_of_text(response)]
     thought = _end_of_reasoning(text)
-    answer = (_final(text[thought:], thought) if thought else None) or _answer_in(text, 0) or _value(text)
+    answer = (_final(text[thought:], thought) if thought else None) or _answer_in(text, 0)
     return answer and _moved(answer, skipped)
 
 
@@ -63,7 +63,7 @@ def after_reasoning(response: str) -> str:
 
 def _final(text: str, offset: int) -> Answer | None:
     """Return the answer of what follows the reasoning, which begins at `offset`; it may be the answer only."""
-    return _answer_in(text, offset) or _bare(text, offset) or _few_words(text, offset)
+    return _answer_in(text, offset) or _bare(text, offset)
 
 
 _MAX_BARE_LINE = 100
@@ -75,39 +75,18 @@ _AROUND = re.compile(r"[\s$*_`.,;:!。，；：()\[\]\\]*")
 
 def _bare(text: str, offset: int) -> Answer | None:
     """Read `10`, `$x = 2$`, `5 cm` or `(C)` that is all of a text without a box; a sentence is no answer."""
-    answer = _whole(text)
-    if answer is None or _WORD.search(answer.text):
+    start, end = _strip(text, 0, len(text))
+    answer = _answer(text, start, end, "line") if 0 < end - start <= _MAX_BARE_LINE else None
+    if answer is None or "\n" in answer.text or _BOX.search(text):
         return None
-    around = text[: answer.start] + text[answer.end :]
-    if answer.text.count("{") != answer.text.count("}"):  # the end of something
+    if _FEW_WORDS.fullmatch(answer.text):  # `Yes.`, `No solution`, `Evelyn`
+        return _moved(answer, offset)
+    if _WORD.search(answer.text):
         return None
+    around = text[start : answer.start] + text[answer.end : end]
     if _MATHEMATICS.search(answer.text) is None or _AROUND.fullmatch(around) is None:
         return None
     return _moved(answer, offset)
-
-
-_OPERATION = re.compile(r"[+*^]|[\w)}]\s*[-−]|\\(?:cdot|times|div)(?![A-Za-z])")
-
-
-def _value(text: str) -> Answer | None:
-    """Read a text that is one value; `1 + 3` is a calculation that was cut off, or the question again."""
-    answer = _bare(text, 0)
-    if answer is None or _OPERATION.search(answer.text) or text.startswith("!", answer.end):  # `5!`
-        return None
-    return answer
-
-
-def _few_words(text: str, offset: int) -> Answer | None:
-    """Read `Yes.`, `No solution` or `Evelyn` that is all of a text."""
-    answer = _whole(text)
-    return _moved(answer, offset) if answer and _FEW_WORDS.fullmatch(answer.text) else None
-
-
-def _whole(text: str) -> Answer | None:
-    """Return a text without a box as an answer, if it is one short line."""
-    start, end = _strip(text, 0, len(text))
-    answer = _answer(text, start, end, "line") if 0 < end - start <= _MAX_BARE_LINE else None
-    return None if answer is None or "\n" in answer.text or _BOX.search(text) else answer
 
 
 def _answer_in(text: str, offset: int) -> Answer | None:

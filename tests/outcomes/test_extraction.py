@@ -92,10 +92,6 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("Hence $x \\geq 5$ is the solution.", r"x \geq 5", "conclusion"),
         ("因此，杰西开始慢跑前的体重是192公斤。", "192", "conclusion"),
         ("Q: 1+1?\nA: 2\n", "2", "line"),
-        # A response that is only the answer.
-        ("42", "42", "line"),
-        (r"**$\frac34$.**", r"\frac34", "line"),
-        ("`-7`", "-7", "line"),
         # Other ways to name it.
         ("12 or 13?\n\n**Final Answer**\n\n$x = 7$", "x = 7", "phrase"),
         ("The answer is 3, no.\n### The Final Answer\n7\n", "7", "phrase"),
@@ -138,10 +134,8 @@ def test_rules(response: str, text: str, source: str) -> None:
         "</answer> 5 <answer>",
         "[ANSWER] 5 [/answer2]",
         "no idea",
-        "1 + 3",  # a calculation, or the question again
-        "12 - 5",
-        "5!",  # 120, or an exclamation
-        r"$3 \cdot 5$",
+        "42",  # a calculation that was cut off, for all that is known
+        "1 + 3",
         "I do not know",
         r"2 + 50i + 20}\).",  # the end of something
         "The answer of 7 is verified.",
