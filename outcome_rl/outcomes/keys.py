@@ -176,6 +176,20 @@ _PLAIN_NUMBER = re.compile(
 
 
 @lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
+def real_number(canonical: str) -> Fraction | None:
+    """Return the real number of a canonical text, None if it is of anything else."""
+    kind, _, digits = canonical.partition(":")
+    try:
+        if kind == "q":
+            return Fraction(digits)
+        if kind == "r":
+            mantissa, _, exponent = digits.partition("p")
+            return int(mantissa, 16) * Fraction(2) ** int(exponent)
+    except ValueError:  # a digest, or hexadecimal
+        return None
+    return None
+
+
 def plain_text(answer: str) -> str:
     """Return an answer as plain LaTeX, without a choice's value, and with a number in digits."""
     if not answer.isascii():

@@ -8,10 +8,11 @@ have a value once whole numbers are put for their variables, the values decide.
 import re
 import unicodedata
 from collections.abc import Mapping
+from fractions import Fraction
 
 from outcome_rl.outcomes.canonical.latex import COUNTER, mended, plain_latex
 from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, tokenize, words_in
-from outcome_rl.outcomes.keys import canonical_text
+from outcome_rl.outcomes.keys import canonical_text, real_number
 
 QUALIFIER = re.compile(
     r"\b(?:if|when|unless|except|without|at +(?:least|most)|more|less|fewer|greater|higher|lower"
@@ -168,18 +169,30 @@ def _is_statement(a: str, b: str) -> bool:
     return (
         _STATEMENT.search(b) is not None
         or _UNKNOWN.search(_sides(b)[-1]) is not None  # to the left it is part of a name
-        or not _quantities(b) <= {value}
+        or not all(_restates(part, value) for part in _quantities(b))
     )
 
 
-def _quantities(text: str) -> set[str]:
-    """Return the numbers among the parts of a list, as canonical texts: of `3 cats, 2 dogs` both."""
+def _quantities(text: str) -> list[str]:
+    """Return the parts of a list that are numbers: of `3 cats, 2 dogs` both."""
     text = _TEXT.sub(r" \1 ", text)
     if _SENTENCE.search(text):
-        return set()
+        return []
     sides = (part.rpartition("=")[2].strip(" .$()") for part in _BETWEEN_QUANTITIES.split(text))
-    numbers = (canonical_text(side) for side in sides if side and side[0] not in "^_")
-    return {number for number in numbers if number.startswith(_NUMERIC)}
+    return [side for side in sides if side and side[0] not in "^_" and canonical_text(side).startswith(_NUMERIC)]
+
+
+def _restates(part: str, value: str) -> bool:
+    """Return whether a part of a text is the number with this canonical text, as it is, rounded or in percent."""
+    if canonical_text(part) == value:
+        return True
+    number, given = real_number(value), real_number(canonical_text(part))
+    if number is None or given is None:
+        return False
+    if "%" in part:
+        return given == 100 * number
+    decimals = len(part.partition(".")[2])
+    return decimals > 0 and abs(given - number) <= Fraction(1, 2 * 10**decimals)
 
 
 def _unknown_signs(text: str) -> set[str]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from outcome_rl.outcomes.canonical.latex import unwrap_text
-from outcome_rl.outcomes.keys import canonical_text, plain_text
+from outcome_rl.outcomes.keys import canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
 
 MIN_DIGITS = 3
@@ -97,22 +97,8 @@ def _rounds_to(answer: str, gold: str) -> bool:
     decimal = _DECIMAL.fullmatch(unwrap_text(gold))
     if decimal is None or len(decimal[0].lstrip("-0.").replace(".", "")) < MIN_DIGITS:
         return False
-    value = _number(canonical_text(answer))
+    value = real_number(canonical_text(answer))
     if value is None:
         return False
     error = abs(value - Fraction(decimal[0]))
     return error <= Fraction(1, 2 * 10 ** len(decimal[1]))
-
-
-def _number(canonical: str) -> Fraction | None:
-    """Return the real number of a canonical text."""
-    kind, _, digits = canonical.partition(":")
-    try:
-        if kind == "q":
-            return Fraction(digits)
-        if kind == "r":
-            mantissa, _, exponent = digits.partition("p")
-            return int(mantissa, 16) * Fraction(2) ** int(exponent)
-    except ValueError:  # a digest, or hexadecimal
-        return None
-    return None

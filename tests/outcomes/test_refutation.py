@@ -55,6 +55,8 @@ QUALIFIERS = (
         (r"x \not\in A", r"x \in A"),
         ("5'6\"", "56"),
         ("(1,2)", "(1,2)'"),
+        (r"\frac{1}{3}", r"\frac{1}{3} \text{ or } 0.34"),
+        (r"\frac{1}{2}", r"\frac{1}{2} \text{ or } 60\%"),
         (r"7\text{th root}", "7"),
         (r"1 \equiv 10", r"7 \equiv 10"),
         (r"\lim_{z \to 3} z", r"3 \pm 4 \pm 3"),
@@ -85,6 +87,9 @@ def test_what_differs_is_refuted(a: str, b: str) -> None:
         ("70", "La réduction est de 30. Le coût est donc de 70"),
         ("70", r"70\text{ cm}^2"),
         ("2.74", "Soucis : 2,74 $"),
+        (r"\frac{1}{3}", r"\frac{1}{3} \text{ or } 0.333"),
+        (r"\sqrt{2}", r"\sqrt{2} \text{ (approximately } 1.414)"),
+        (r"\frac{1}{2}", r"\frac{1}{2} \text{ or } 50\%"),
     ],
 )
 def test_what_cannot_be_told_apart_is_left_to_the_judge(a: str, b: str) -> None:
