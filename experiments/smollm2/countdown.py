@@ -1,4 +1,4 @@
-"""The plan for a task that nobody here wrote: Countdown of reasoning-gym, where many answers are correct. Not yet run.
+"""The plan for a task that nobody here wrote: Countdown of reasoning-gym, where many answers are correct.
 
 python -m experiments.smollm2.countdown --prepare   # warm starts, and what they solve: results/countdown-warm.json
 python -m experiments.smollm2.countdown             # the trainings, if that is enough; then results/countdown.json
@@ -7,6 +7,7 @@ python -m experiments.smollm2.countdown             # the trainings, if that is 
 may hold several correct outcomes, and exploration has something to find among them. Five warm starts are the units, as
 in `hard`. SmolLM2 has never seen the task: if the warm-started policies have a pass@1 below .1 on average, there is
 nothing to learn from, the trainings do not begin, and the figures of `--prepare` are the result.
+They reached it (results/countdown-warm.json); nothing is trained yet.
 
 `ROWS` are all comparisons that will be judged, one family. No run on Countdown helped to predict them: there is none.
 Five units decide effects of about twice their spread: the first three rows have a power of one half, the last two of
