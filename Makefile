@@ -87,7 +87,8 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt setup.py CMakeLists.txt $(wi
 	@touch $@
 
 test-integrations: $(INTEGRATIONS)/.ready ## Run the tests of the plug-ins on the real stacks, in an environment of their own (2 GB)
-	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -n auto --dist loadfile tests/integrations $(ARGS)
+	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -n auto --dist loadfile tests/integrations \
+		tests/experiments/smollm2/test_countdown.py $(ARGS)
 
 $(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integrations/no-deps-requirements.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	$(PYTHON) -m venv $(INTEGRATIONS)

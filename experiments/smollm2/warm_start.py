@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.smollm2.task import questions
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.grpo.config.schema import ActorConfig, DataConfig, ModelConfig, OptimConfig, TrainConfig
+from outcome_rl.grpo.config.schema import ActorConfig, DataConfig, DType, ModelConfig, OptimConfig, TrainConfig
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.types import Problem, ProblemSet, Rollout, Sample
@@ -27,7 +27,12 @@ Demonstration = tuple[Problem, str]  # a question and its response
 
 
 def warm_start(
-    base: Path, folder: Path, steps: int, first: int = 0, source: Iterable[Demonstration] | None = None
+    base: Path,
+    folder: Path,
+    steps: int,
+    first: int = 0,
+    source: Iterable[Demonstration] | None = None,
+    dtype: DType = "auto",
 ) -> None:
     """Train a model on fresh demonstrations, each seen once, and save it.
 
@@ -37,9 +42,10 @@ def warm_start(
         steps: optimizer steps of 24 demonstrations.
         first: demonstrations of the data that are left out, those of other warm starts.
         source: demonstrations; None takes those of the sums.
+        dtype: of the weights, in which they are saved too.
     """
     config = TrainConfig(
-        model=ModelConfig(path=str(base), device="cpu"),
+        model=ModelConfig(path=str(base), device="cpu", dtype=dtype),
         actor=ActorConfig(
             loss_mode="cispo",  # its value is the negative log-likelihood, because the ratio is 1
             kl_loss_coef=0.0,

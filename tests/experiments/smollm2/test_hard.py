@@ -1,50 +1,61 @@
 """The plan on hard questions: its rows, its power, and a run of everything in small."""
 
+import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from experiments.smollm2 import hard
-from experiments.smollm2.hard import METHODS, PLAN, ROWS, Plan
+from experiments.smollm2 import hard, study
+from experiments.smollm2.hard import METHODS, PLAN, ROWS, STUDY, Plan
 from outcome_rl.files import read_rows
 
 
 def test_the_plan_is_what_it_says() -> None:
     assert PLAN.steps * PLAN.batch / PLAN.questions >= 40  # visits of a question
     assert (PLAN.warm_starts, PLAN.test_questions, PLAN.test_samples) == (5, 256, 64)
-    assert {row.left for row in ROWS} | {hard.BASE} == {*METHODS, hard.BASE}
-    assert {row.measure.partition("@")[0] for row in ROWS} == {*hard.MARGINS}
+    assert {row.left for row in ROWS} | {study.BASE} == {*METHODS, study.BASE}
+    assert {row.measure.partition("@")[0] for row in ROWS} == {*study.MARGINS}
 
 
 def test_power_is_high_for_large_effects_and_the_level_for_none() -> None:
     row = ROWS[0]
-    assert hard.power(row._replace(effect=0.0)) == pytest.approx(hard.LEVEL / len(ROWS), abs=0.003)
-    assert hard.power(row._replace(effect=10 * row.spread)) > 0.99
-    assert sum(hard.power(row) > 0.5 for row in ROWS) >= 3
+    assert study.power(STUDY, row._replace(effect=0.0)) == pytest.approx(study.LEVEL / len(ROWS), abs=0.003)
+    assert study.power(STUDY, row._replace(effect=10 * row.spread)) > 0.99
+    assert sum(study.power(STUDY, row) > 0.5 for row in ROWS) >= 3
 
 
-def test_the_whole_plan_in_small(base: Path, tmp_path: Path) -> None:
-    methods = {name: METHODS[name] for name in ("none", "pkpo+batch")}
-    small = Plan(
-        warm_starts=2,
-        warm_steps=2,
-        pool=6,
-        failed=8,
-        questions=4,
-        batch=2,
-        n=4,
-        steps=2,
-        test_questions=2,
-        test_samples=4,
+def test_the_whole_plan_in_small(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(study, "make_model", lambda: None)
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+    sizes = {"warm_starts": 2, "warm_steps": 2, "pool": 6, "failed": 8, "questions": 4, "batch": 2, "n": 4, "steps": 2}
+    plan = Plan(**sizes, test_questions=2, test_samples=4)
+    rows = tuple(
+        row._replace(measure=row.measure.replace("64", "4"))
+        for row in ROWS
+        if {row.left, row.right} <= {"base", "none"}
     )
-    for unit in range(2):
-        hard.prepare(small, tmp_path, unit, base)
-        hard.prepare(small, tmp_path, unit, base)  # makes nothing twice
-    hard.train_all(small, tmp_path, methods)
-    found = hard.figures(small, tmp_path, methods)
-    assert {method: len(runs) for method, runs in found.items()} == {"base": 2, "none": 2, "pkpo+batch": 2}
-    assert set(found["base"][0]) == {"solved", "answers", "pass@1", "pass@4", "diff@4"}
-    rows = list(read_rows(tmp_path / "warm-0" / "base" / "samples.jsonl"))
-    assert len(rows) == 4
-    first, second = ((tmp_path / f"warm-{unit}" / "model.safetensors").read_bytes() for unit in (0, 1))
+    small = STUDY._replace(plan=plan, methods={"none": METHODS["none"]}, rows=rows)
+    prepare = partial(hard.prepare, plan, base=base)
+
+    assert study.run(small, prepare, None, ["--units", "1"]) == 0
+    (one,) = study.read_units(small)
+    assert set(one["base"]) == {"solved", "answers", "pass@1", "pass@4", "diff@4"}
+    assert len(one["none"]["curves"]["solved"]) == plan.steps
+    assert study.rows_table(small, [one]).endswith("**1 of 2 warm starts are done.** Verdicts come with the last.\n")
+    written = json.loads((tmp_path / "results" / "hard" / "1.json").read_text())
+    assert written["config"]["unit"] == 1
+
+    capsys.readouterr()
+    assert study.run(small, prepare, None, []) == 0
+    assert "warm start 1 has its result file" in capsys.readouterr().err
+    assert len(units := study.read_units(small)) == 2
+    assert len(study.judged(small, units)) == len(rows)
+    assert "2 warm starts; intervals of 95 %" in study.rows_table(small, units)
+    folders = [small.runs / f"warm-{unit}" for unit in (0, 1)]
+    assert [len(list(read_rows(folder / "base" / "samples.jsonl"))) for folder in folders] == [4, 4]
+    first, second = ((folder / "model.safetensors").read_bytes() for folder in folders)
     assert first != second  # demonstrations of their own
