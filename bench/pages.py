@@ -16,7 +16,9 @@ from experiments.bandits import sweeps
 from experiments.paper import decided, frontier, grid, hard_questions, methods
 from experiments.paper.measures import Results, solved
 from experiments.paper.plan import HARD_ESTIMATORS
+from experiments.smollm2 import countdown, hard
 from experiments.smollm2 import record as smollm2
+from experiments.smollm2.study import read_units, rows_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -42,11 +44,12 @@ def main() -> None:
 
 def pages() -> dict[Path, str]:
     """Return the text of every page with its tables brought up to date."""
-    predictions, medium, hard = read(grid.PREDICTIONS), grid.results(), levels.results(HARD_ESTIMATORS.name)
+    predictions, medium = read(grid.PREDICTIONS), grid.results()
+    hard_toy = levels.results(HARD_ESTIMATORS.name)
     short, long = loss_page.blocks(loss_page.read_records(RESULTS))
     tables = {
         "docs/losses.md": {"loss": short},
-        "README.md": {"measured": measured_rows(hard, medium)},
+        "README.md": {"measured": measured_rows(hard_toy, medium)},
         "docs/results.md": {
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
@@ -65,17 +68,21 @@ def pages() -> dict[Path, str]:
             "decided-hard": levels.decided_table("hard"),
             "unsolved": levels.unsolved_table(),
             "sampling": levels.sampling_table(),
-            "hard-estimators": hard_questions.verdict_table(hard, hard_questions.ROWS[HARD_ESTIMATORS.name]),
-            "forgetting": decided.forgetting_table(hard),
+            "hard-estimators": hard_questions.verdict_table(hard_toy, hard_questions.ROWS[HARD_ESTIMATORS.name]),
+            "forgetting": decided.forgetting_table(hard_toy),
             "grid": grid.grid_table(predictions, medium),
         },
         "docs/methods.md": {
-            "settings": decided.settings_table(hard, medium, predictions),
+            "settings": decided.settings_table(hard_toy, medium, predictions),
             "grid-methods": grid.methods_table(predictions, medium),
             "methods": methods_block(read(methods.RESULTS / f"{methods.NAME}.json")),
         },
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
-        "experiments/smollm2/README.md": {"smollm2": smollm2_block(read(SMOLLM2))},
+        "experiments/smollm2/README.md": {
+            "smollm2": smollm2_block(read(SMOLLM2)),
+            "hard": rows_table(hard.STUDY, read_units(hard.STUDY)),
+            "countdown": rows_table(countdown.STUDY, read_units(countdown.STUDY)),
+        },
         "docs/outcome-measurements.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()
         }

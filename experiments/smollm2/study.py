@@ -29,6 +29,7 @@ from outcome_rl.tools.verdicts import Case, Verdict, judge, t_quantile
 CONFIG = Path(__file__).parent / "config.yaml"
 RESULTS = Path(__file__).parent / "results"
 BASE, GRPO = "base", "none"
+LABELS = {BASE: "warm-started policy", "rare_correct": "rare_correct, alpha = 0.8"}
 LEVEL = 0.05
 CURVES = {"solved": "exploration/solved_fraction", "answers": "exploration/distinct_answers"}
 MARGINS = {"solved": 0.01, "answers": 0.25, "pass": 0.01, "diff": 0.25}  # of pass@k and diff@k for every k
@@ -166,8 +167,7 @@ def rows_table(study: Study, units: Sequence[Unit]) -> str:
     words = [verdict.word for verdict in judged(study, units)] if whole else [""] * len(study.rows)
     lines = [
         [
-            label(row.left),
-            label(row.right) if row.right != BASE else "warm-started policy",
+            *(LABELS.get(name) or label(name) for name in (row.left, row.right)),
             row.measure,
             f"{row.effect:+g} ± {row.spread:g}",
             f"{power(study, row):.2f}",
