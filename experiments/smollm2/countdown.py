@@ -1,7 +1,7 @@
 """The plan for a task that nobody here wrote: Countdown of reasoning-gym, where many answers are correct.
 
-python -m experiments.smollm2.countdown            # warm starts and trainings: eight hours of one core
-python -m experiments.smollm2.countdown --units 0  # one warm start, which a second process or machine may do
+python -m experiments.smollm2.countdown            # warm starts and trainings: fourteen hours of one core
+python -m experiments.smollm2.countdown --units 0  # one warm start, on another machine, say
 
 "Make 24 of 3, 5 and 9, each used once": the outcome is the expression up to the order of sums and products, so a group
 may hold several correct outcomes, and exploration has something to find among them. Five warm starts are the units, as

@@ -1,7 +1,7 @@
 """The plan for SmolLM2 that can decide: few hard questions, many visits, five warm starts as units. Not yet run.
 
 python -m experiments.smollm2.hard            # warm starts, hard questions, base samples, trainings: nine hours
-python -m experiments.smollm2.hard --units 0  # one warm start, which a second process or machine may do
+python -m experiments.smollm2.hard --units 0  # one warm start, on another machine, say
 
 Each warm start learns from demonstrations of its own, and has hard questions of its own: those that it fails 32 times.
 Every training question is visited 40 times with 8 samples, and the warm-started policy draws as many.

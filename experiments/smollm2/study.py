@@ -1,13 +1,13 @@
-"""A study on SmolLM2 in units: each warm start has its trainings, and one result file when all of them are done.
+"""A study on SmolLM2: from each warm start, the unit, every method is trained; each training has a result file.
 
-A unit needs nothing of another, so units may be trained on different machines: the dtype is float32 everywhere, and a
-result file names its processor. The same call continues what was stopped, and skips units that have a result file.
+Trainings may run on different machines. A warm start is made again where it is needed: it is in float32 and a function
+of its number, so it is the same up to rounding, and every result file has the measures before training, the dtype and
+the processor. The same call continues what was stopped, and repeats no training that has a result file.
 """
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from experiments.smollm2.model import make_model
 from outcome_rl.files import read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.run.run_lock import Interrupted
+from outcome_rl.grpo.run.run_lock import Interrupted, RunBusyError
 from outcome_rl.grpo.trainer import train
 from outcome_rl.terminal import errors_on_one_line
 from outcome_rl.tools.verdicts import Case, Verdict, judge, t_quantile
@@ -112,27 +112,19 @@ def settings(study: Study, folder: Path, unit: int, method: str) -> TrainConfig:
     )
 
 
-def train_unit(study: Study, folder: Path, unit: int, base: Measures) -> dict[str, Any]:
-    """Train all methods from a warm start; return the measures and curves of each, and the measures before.
-
-    Args:
-        base: measures of samples of the warm-started policy on the training questions, where the study has them.
+def train_one(study: Study, folder: Path, unit: int, method: str) -> dict[str, Any]:
+    """Train a method from a warm start; return its measures before and after, and its curves.
 
     Raises:
         Interrupted: a signal came; the same call continues.
+        RunBusyError: another process trains it.
     """
-    found: dict[str, Any] = {}
-    for method in study.methods:
-        config = settings(study, folder, unit, method)
-        train(config)
-        metrics, evaluations = (
-            list(read_rows(config.run_dir / f"{name}.jsonl")) for name in ("metrics", "evaluations")
-        )
-        before, after = (tested(study.plan, row) for row in evaluations if Path(row["dataset"]).name.startswith("test"))
-        curves = {name: [row[key] for row in metrics] for name, key in CURVES.items()}
-        found.setdefault(BASE, base | before)
-        found[method] = {name: curve[-1] for name, curve in curves.items()} | after | {"curves": curves}
-    return found
+    config = settings(study, folder, unit, method)
+    train(config)
+    metrics, evaluations = (list(read_rows(config.run_dir / f"{name}.jsonl")) for name in ("metrics", "evaluations"))
+    before, after = (tested(study.plan, row) for row in evaluations if Path(row["dataset"]).name.startswith("test"))
+    curves = {name: [row[key] for row in metrics] for name, key in CURVES.items()}
+    return {"before": before, "after": {name: curve[-1] for name, curve in curves.items()} | after, "curves": curves}
 
 
 def tested(plan: Plan, row: Mapping[str, Any]) -> Measures:
@@ -142,8 +134,19 @@ def tested(plan: Plan, row: Mapping[str, Any]) -> Measures:
 
 
 def read_units(study: Study) -> list[Unit]:
-    """Read the result files of the units that are done."""
-    return [json.loads(path.read_text())["figures"] for path in sorted((RESULTS / study.name).glob("*.json"))]
+    """Read the measures of every warm start whose trainings all have a result file; those before are GRPO's."""
+    units: list[Unit] = []
+    for unit in range(study.plan.warm_starts):
+        paths = {method: result_file(study, unit, method) for method in study.methods}
+        if all(path.exists() for path in paths.values()):
+            found = {method: json.loads(path.read_text())["figures"] for method, path in paths.items()}
+            before = found[GRPO].get("base", {}) | found[GRPO]["before"]
+            units.append({BASE: before} | {method: one["after"] for method, one in found.items()})
+    return units
+
+
+def result_file(study: Study, unit: int, method: str) -> Path:
+    return RESULTS / study.name / f"{method}-{unit}.json"
 
 
 def differences(row: Row, units: Sequence[Unit]) -> list[float]:
@@ -162,7 +165,7 @@ def judged(study: Study, units: Sequence[Unit]) -> list[Verdict]:
 
 
 def rows_table(study: Study, units: Sequence[Unit]) -> str:
-    """Return predicted and measured differences in Markdown; verdicts come with the last unit."""
+    """Return predicted and measured differences of whole units in Markdown; verdicts come with the last."""
     whole = len(units) == study.plan.warm_starts
     words = [verdict.word for verdict in judged(study, units)] if whole else [""] * len(study.rows)
     lines = [
@@ -180,18 +183,22 @@ def rows_table(study: Study, units: Sequence[Unit]) -> str:
     state = (
         f"{len(units)} warm starts; intervals of 95 %, verdicts by Holm's method over {len(study.rows)} rows."
         if whole
-        else f"**{len(units)} of {study.plan.warm_starts} warm starts are done.** Verdicts come with the last."
+        else f"**{_done(study)} of {len(study.methods) * study.plan.warm_starts} trainings are done**, which complete "
+        f"{len(units)} of {study.plan.warm_starts} warm starts. Verdicts come with the last."
     )
     return f"{table(heading, lines)}\n{state}\n"
 
 
+def _done(study: Study) -> int:
+    return sum(
+        result_file(study, unit, name).exists() for unit in range(study.plan.warm_starts) for name in study.methods
+    )
+
+
 def run(
-    study: Study,
-    prepare: Callable[[Path, int], Measures],
-    text: str | None,
-    argv: Sequence[str] | None = None,
+    study: Study, prepare: Callable[[Path, int], Measures], text: str | None, argv: Sequence[str] | None = None
 ) -> int:
-    """Run units of a study that have no result file yet; return the exit status.
+    """Run the trainings of a study that have no result file yet; return the exit status.
 
     Args:
         prepare: makes a warm start and its data in a folder, unless they are there; returns what its samples of the
@@ -206,22 +213,20 @@ def run(
     options = parser.parse_args(argv)
     with errors_on_one_line():
         make_model()
-        for unit in _open(RESULTS / study.name, options.units):
-            base = prepare(study.runs, unit)
-            if options.prepare:
+        for unit in options.units:
+            left = [method for method in study.methods if not result_file(study, unit, method).exists()]
+            if not left:
                 continue
-            try:
-                found = train_unit(study, study.runs, unit, base)
-            except Interrupted as interruption:
-                return 128 + interruption.signum
-            config = {"plan": asdict(study.plan), "unit": unit}
-            print(f"wrote {write_result(RESULTS / study.name, str(unit), config, found)}", flush=True)
+            base = prepare(study.runs, unit)
+            for method in [] if options.prepare else left:
+                try:
+                    found = train_one(study, study.runs, unit, method) | ({"base": base} if base else {})
+                except RunBusyError:
+                    print(f"{method}-{unit} is left to the process that trains it")
+                    continue
+                except Interrupted as interruption:
+                    return 128 + interruption.signum
+                path = result_file(study, unit, method)
+                config = {"plan": asdict(study.plan), "unit": unit, "method": method}
+                print(f"wrote {write_result(path.parent, path.stem, config, found)}", flush=True)
     return 0
-
-
-def _open(folder: Path, units: Sequence[int]) -> Iterator[int]:
-    for unit in units:
-        if (folder / f"{unit}.json").exists():
-            print(f"warm start {unit} has its result file", file=sys.stderr)
-        else:
-            yield unit

@@ -29,7 +29,7 @@ def test_the_whole_plan_in_small(base: Path, tmp_path: Path) -> None:
     data = [[row["problem"] for row in read_rows(tmp_path / "warm-0" / f"{name}.jsonl")] for name in ("train", "test")]
     assert [len(set(one)) for one in data] == [4, 2]
     assert not {*data[0]} & {*data[1]}
-    found = study.train_unit(small, tmp_path, 0, {})
-    assert set(found) == {study.BASE, *METHODS}
-    assert set(found[study.BASE]) == {"pass@1", "pass@4", "diff@4"}
-    assert found == study.train_unit(small, tmp_path, 0, {})  # trains nothing twice
+    found = {method: study.train_one(small, tmp_path, 0, method) for method in METHODS}
+    (before,) = {tuple(one["before"].items()) for one in found.values()}
+    assert dict(before).keys() == {"pass@1", "pass@4", "diff@4"}
+    assert found["none"] == study.train_one(small, tmp_path, 0, "none")  # trains nothing twice

@@ -25,9 +25,7 @@ def test_power_is_high_for_large_effects_and_the_level_for_none() -> None:
     assert sum(study.power(STUDY, row) > 0.5 for row in ROWS) >= 3
 
 
-def test_the_whole_plan_in_small(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_whole_plan_in_small(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(study, "make_model", lambda: None)
     monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
@@ -44,14 +42,15 @@ def test_the_whole_plan_in_small(
     assert study.run(small, prepare, None, ["--units", "1"]) == 0
     (one,) = study.read_units(small)
     assert set(one["base"]) == {"solved", "answers", "pass@1", "pass@4", "diff@4"}
-    assert len(one["none"]["curves"]["solved"]) == plan.steps
-    assert study.rows_table(small, [one]).endswith("**1 of 2 warm starts are done.** Verdicts come with the last.\n")
-    written = json.loads((tmp_path / "results" / "hard" / "1.json").read_text())
-    assert written["config"]["unit"] == 1
+    assert "**1 of 2 trainings are done**, which complete 1 of 2 warm starts." in study.rows_table(small, [one])
+    written = json.loads((tmp_path / "results" / "hard" / "none-1.json").read_text())
+    assert (written["config"]["unit"], written["config"]["method"]) == (1, "none")
+    assert len(written["figures"]["curves"]["solved"]) == plan.steps
 
-    capsys.readouterr()
     assert study.run(small, prepare, None, []) == 0
-    assert "warm start 1 has its result file" in capsys.readouterr().err
+    assert (
+        json.loads((tmp_path / "results" / "hard" / "none-1.json").read_text()) == written
+    )  # nothing is trained twice
     assert len(units := study.read_units(small)) == 2
     assert len(study.judged(small, units)) == len(rows)
     assert "2 warm starts; intervals of 95 %" in study.rows_table(small, units)
