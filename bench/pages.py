@@ -15,7 +15,7 @@ from experiments import levels
 from experiments.bandits import sweeps
 from experiments.paper import decided, frontier, grid, hard_questions, methods
 from experiments.paper.measures import Results, solved
-from experiments.paper.plan import HARD_ESTIMATORS
+from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
 from experiments.smollm2 import countdown, hard
 from experiments.smollm2 import record as smollm2
 from experiments.smollm2.study import read_units, rows_table
@@ -70,6 +70,9 @@ def pages() -> dict[Path, str]:
             "sampling": levels.sampling_table(),
             "hard-estimators": hard_questions.verdict_table(hard_toy, hard_questions.ROWS[HARD_ESTIMATORS.name]),
             "forgetting": decided.forgetting_table(hard_toy),
+            "without-forgetting": hard_questions.verdict_table(
+                levels.results(FORGETTING.name), hard_questions.ROWS[FORGETTING.name]
+            ),
             "grid": grid.grid_table(predictions, medium),
         },
         "docs/methods.md": {
