@@ -164,8 +164,9 @@ def judged(study: Study, units: Sequence[Unit]) -> list[Verdict]:
     )
 
 
-def rows_table(study: Study, units: Sequence[Unit]) -> str:
-    """Return predicted and measured differences of whole units in Markdown; verdicts come with the last."""
+def rows_table(study: Study) -> str:
+    """Return predicted and measured differences of the units that are done, in Markdown; verdicts need all of them."""
+    units = read_units(study)
     whole = len(units) == study.plan.warm_starts
     words = [verdict.word for verdict in judged(study, units)] if whole else [""] * len(study.rows)
     lines = [
@@ -209,7 +210,6 @@ def run(
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = range(study.plan.warm_starts)
     parser.add_argument("--units", type=int, nargs="+", choices=every, default=every, metavar="N", help="default: all")
-    parser.add_argument("--prepare", action="store_true", help="stop before the trainings")
     options = parser.parse_args(argv)
     with errors_on_one_line():
         make_model()
@@ -218,7 +218,7 @@ def run(
             if not left:
                 continue
             base = prepare(study.runs, unit)
-            for method in [] if options.prepare else left:
+            for method in left:
                 try:
                     found = train_one(study, study.runs, unit, method) | ({"base": base} if base else {})
                 except RunBusyError:

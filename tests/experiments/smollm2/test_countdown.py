@@ -26,6 +26,10 @@ def test_the_whole_plan_in_small(base: Path, tmp_path: Path) -> None:
     letters = "data.max_prompt_length=512"  # a token each in this model
     small = STUDY._replace(plan=Plan(**sizes, test_questions=2, test_samples=4), task=(*STUDY.task, letters))
     assert countdown.prepare(small.plan, tmp_path, 0, base) == {}
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("warm-0/*")}
+    assert made
+    countdown.prepare(small.plan, tmp_path, 0, base)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("warm-0/*")} == made  # nothing is made twice
     data = [[row["problem"] for row in read_rows(tmp_path / "warm-0" / f"{name}.jsonl")] for name in ("train", "test")]
     assert [len(set(one)) for one in data] == [4, 2]
     assert not {*data[0]} & {*data[1]}
