@@ -27,10 +27,22 @@ class CMakeBuild(build_ext):
 
     def run(self) -> None:
         # A library of an earlier build must not pass for the result of this one.
-        for stale in [*self.get_outputs(), *self.get_output_mapping().values()]:
+        for stale in self.get_outputs():
             Path(stale).unlink(missing_ok=True)
             Path(f"{stale}.sha256").unlink(missing_ok=True)
-        super().run()
+        # In an editable installation, from where the result is built to its place beside the code. Other processes may
+        # be about to load the library there, so it is replaced at once, and not removed before the build.
+        places, is_editable = self.get_output_mapping(), self.inplace
+        self.inplace = False
+        try:
+            super().run()
+        finally:
+            self.inplace = is_editable
+            for built, place in places.items():
+                if Path(built).exists():
+                    Path(shutil.copy(built, f"{place}.new")).replace(place)
+                else:
+                    Path(place).unlink(missing_ok=True)
 
     def build_extension(self, ext: Extension) -> None:
         library = Path(self.get_ext_fullpath(ext.name)).resolve()

@@ -170,13 +170,18 @@ def test_a_pure_wheel_on_demand_drops_what_an_earlier_build_left(built):
 
 @needs_toolchain
 def test_an_editable_installation_has_the_library_beside_the_code(source):
-    library = source / "kernels" / LIBRARY
+    library, gone, compiler = source / "kernels" / LIBRARY, source / "gone", source / "watching-c++"
+    library.write_bytes(b"that of another environment, which runs meanwhile")
+    real_compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))))
+    compiler.write_text(f'#!/bin/sh\n[ -f "{library}" ] || touch "{gone}"\nexec {real_compiler} "$@"\n')
+    compiler.chmod(0o755)
     code = "from setuptools.build_meta import build_editable; build_editable('wheels')"
     for mode, present in (("1", True), ("0", False)):
-        environment = os.environ | {"OUTCOME_RL_NATIVE": mode}
+        environment = os.environ | {"OUTCOME_RL_NATIVE": mode, "CXX": str(compiler)}
         done = subprocess.run([sys.executable, "-c", code], cwd=source, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert library.is_file() == present
+        assert not gone.exists()
         if present:
             assert obstacle_of(source / "kernels") == "None"
             with (source / "kernels/csrc/count_table.cpp").open("a") as file:
