@@ -224,7 +224,9 @@ def _estimate(groups: Groups, rule: GroupRule) -> Tensor:
         groups.rewards.dtype
     )
     if rule.may_refuse:
-        _check_finite(advantages_Bn, name, "maxrl takes no negative rewards")
+        is_maxrl = rule.adv_estimator == "maxrl"
+        fix = "maxrl takes no negative rewards" if is_maxrl else "Its function must be finite for finite rewards"
+        _check_finite(advantages_Bn, name, fix)
     return advantages_Bn
 
 

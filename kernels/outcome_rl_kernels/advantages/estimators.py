@@ -123,8 +123,7 @@ def grpo(groups: Groups) -> Tensor:
     rewards_Bn = groups.rewards
     ddof = min(groups.ddof, rewards_Bn.shape[1] - 1)  # one sample deviates by 0, not by 0 / 0
     std_B1, mean_B1 = torch.std_mean(rewards_Bn, dim=1, correction=ddof, keepdim=True)
-    # Where eps is 0, the smallest number avoids 0 / 0 in a group of equal rewards.
-    return (rewards_Bn - mean_B1).div_(std_B1.add_(groups.eps or torch.finfo(rewards_Bn.dtype).tiny))
+    return (rewards_Bn - mean_B1).div_(std_B1.add_(_eps(groups)))
 
 
 @register_adv_estimator("dr_grpo")
@@ -142,7 +141,7 @@ def rloo(groups: Groups) -> Tensor:
 def maxrl(groups: Groups) -> Tensor:
     """Return NaN for a group with a negative reward: its mean is not a rate of success."""
     negative_B1 = (groups.rewards < 0).any(dim=1, keepdim=True)
-    scaled_Bn = dr_grpo(groups) / (_mean(groups.rewards) + groups.eps)
+    scaled_Bn = dr_grpo(groups) / (_mean(groups.rewards) + _eps(groups))
     return scaled_Bn.masked_fill(negative_B1, math.nan)
 
 
@@ -152,7 +151,7 @@ def pass_at_k(groups: Groups, *, k: int) -> Tensor:
     _check_k("pass_at_k", k, 1, n)
     correct_B1 = groups.correct.sum(dim=1, keepdim=True).to(dtype)
     all_wrong_B1 = _all_wrong(n, correct_B1, k)  # 1 - p
-    deviation_B1 = ((1 - all_wrong_B1) * all_wrong_B1).sqrt() + groups.eps
+    deviation_B1 = ((1 - all_wrong_B1) * all_wrong_B1).sqrt() + _eps(groups)
     others_wrong_B1 = _all_wrong(n - 1, correct_B1, k - 1)  # q
     return (all_wrong_B1 - others_wrong_B1 * ~groups.correct) / deviation_B1
 
@@ -261,7 +260,12 @@ def beta_bernoulli(groups: Groups) -> Tensor:
     # Not 1 - p, which rounds to 0 in half precision where a question is nearly always solved.
     p_B1, q_B1 = successes_B1.to(dtype) / total_B1, (total_B1 - successes_B1).to(dtype) / total_B1
     deviations_Bn = torch.where(correct_Bn, q_B1, -p_B1)
-    return deviations_Bn if groups.scale == "none" else deviations_Bn / ((p_B1 * q_B1).sqrt() + groups.eps)
+    return deviations_Bn if groups.scale == "none" else deviations_Bn / ((p_B1 * q_B1).sqrt() + _eps(groups))
+
+
+def _eps(groups: Groups) -> float:
+    """Return eps, or where that is 0 the smallest number: it makes 0 / 0 zero in a group of equal samples."""
+    return groups.eps or torch.finfo(groups.rewards.dtype).tiny
 
 
 def _mean(rewards_Bn: Tensor) -> Tensor:

@@ -98,7 +98,8 @@ def linear_policy_loss(
         hidden: (B, T, H), or packed (N, H) with `cu_seqlens`; `hidden[t]` predicts `labels[t]`, so the caller shifts.
         weight: (V, H), the lm_head weight, in the dtype of `hidden`.
         labels: (B, T) or (N,) int64 in [0, V); any value where `mask` is False.
-        advantages: per sequence, (B,), or per token; a prompt's advantage must be repeated for its samples.
+        advantages: per sequence, (B,), or per token; a prompt's advantage must be repeated for its samples. Packed
+            sequences of which there are as many as tokens have one per sequence.
         mask: bool like `labels`, True on completion tokens. Other rows have no influence, even if they hold NaN.
         bias: (V,) or None.
         support: (offsets (N + 1,), token_ids (E,)), both int64: the tokens that the sampler kept for each of the N
@@ -137,7 +138,8 @@ def linear_policy_loss(
             0; where it is 0, the KL is measured in `metrics` and a warning says that the loss has none. Default None.
         old_logps: log-probabilities under the policy that sampled; None (default) is the on-policy step, with ratio 1.
         rollout_weights: truncated importance weights of the rollout engine, per sequence or per token; they multiply
-            the policy term only. Default None.
+            the policy term only, but for "vespo", which multiplies them over a sequence and needs one per token.
+            Default None.
         rollout_logps: log-probabilities by the engine that sampled; custom token losses and `near_policy`
             read them. Default None.
         entropy_weights: factors of the entropy term, per sequence or per token, for a term whose denominator

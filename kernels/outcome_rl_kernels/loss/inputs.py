@@ -69,7 +69,8 @@ def token_batch(
     def numbers(name: str, value: Tensor | None, *, per_sequence: bool = False) -> Tensor | None:
         if value is None:
             return None
-        if per_sequence and check_tensor(name, value, FLOATS, device).shape != labels.shape:
+        of_tokens = labels.shape != (sequences.number,)  # where S = N, a sequence may be empty: one per sequence
+        if per_sequence and not (check_tensor(name, value, FLOATS, device).shape == labels.shape and of_tokens):
             value = _of_sequences(name, value, labels, sequences.number)[sequences.ids]
         else:
             value = check_like(name, value, FLOATS, "labels", labels).reshape(-1)
@@ -90,10 +91,17 @@ def token_batch(
             extra = extra.masked_fill(answer_mask, 0.0)
     if extra is not None:  # the formulas compute in float64 on the CPU
         rewards = rewards.double() + extra if device.type == "cpu" else rewards + extra
+    loss, weights = token_loss_of(chosen.token_loss), numbers("rollout_weights", rollout_weights, per_sequence=True)
+    combines = loss.needs_sequences and loss.weighs_rollouts
+    if combines and rollout_weights is not None and rollout_weights.shape != labels.shape:
+        raise ValueError(
+            f"rollout_weights must be one per token for token_loss={chosen.token_loss!r}, which multiplies them over a "
+            f'sequence; got shape {shape_text(rollout_weights)}. rollout_weights(level="token") computes them'
+        )
     inputs = LossInputs(
         advantages=rewards,
         old_logps=numbers("old_logps", old_logps),
-        rollout_weights=numbers("rollout_weights", rollout_weights, per_sequence=True),
+        rollout_weights=weights,
         rollout_logps=numbers("rollout_logps", rollout_logps),
         active=counted,
         sequences=None,

@@ -44,7 +44,7 @@ class TokenLoss:
         scales_with_advantage: the loss is 0, with zero gradient, where the advantage is 0. Such tokens are then left
             out with `rows="contributing"`.
         weighs_rollouts: the function takes `rollout_weights` into account itself, and its result is not multiplied by
-            them.
+            them. With `needs_sequences` they must then be one per token.
         ratios: `(logps, inputs) -> (R,)`, the ratios of the metric `ratio_mean`; None takes the ratios of the tokens.
         clipped: `(logps, inputs) -> (R,)` bool, the tokens of the metric `clip_fraction`; None counts none.
     """

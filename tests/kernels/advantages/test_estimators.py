@@ -60,6 +60,19 @@ def test_equal_rewards_give_exact_zero(dtype: torch.dtype, eps: float, reward: f
         assert estimate(estimator, [reward / 10] * n, dtype=dtype, eps=eps) == [0.0] * n
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, F64])
+@pytest.mark.parametrize("eps", [0.0, 1e-6])
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+@pytest.mark.parametrize("estimator", ALL)
+def test_a_group_that_is_all_wrong_or_all_correct_gives_exact_zero(
+    estimator: str, reward: float, eps: float, dtype: torch.dtype
+) -> None:
+    if estimator == "unlikeliness" and reward:
+        pytest.skip("unlikeliness distinguishes correct samples by their log-probabilities")
+    logps = [-1.0] * 4
+    assert estimate(estimator, [reward] * 4, dtype=dtype, eps=eps, logps=logps) == [0.0] * 4
+
+
 @pytest.mark.parametrize(("n", "k"), [(2, 2), (5, 3), (6, 2)])
 @pytest.mark.parametrize("p", [0.1, 0.6])
 def test_pkpo_is_the_gradient_of_pass_at_k(n: int, k: int, p: float) -> None:
@@ -162,6 +175,16 @@ def test_refused_calls_count_nothing(estimator: str, match: str) -> None:
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the registry as it was."""
     monkeypatch.setattr(estimators, "ADV_ESTIMATORS", dict(ADV_ESTIMATORS))
+
+
+@pytest.mark.usefixtures("registry")
+def test_advice_on_numbers_that_are_not_finite_is_about_the_estimator_in_use() -> None:
+    @register_adv_estimator("undefined")
+    def undefined(groups: Groups) -> torch.Tensor:
+        return groups.rewards * math.nan
+
+    with pytest.raises(ValueError, match=r"'undefined' must be finite; got nan .*Its function must be finite"):
+        estimate("undefined", [1.0, 0.0])
 
 
 @pytest.mark.usefixtures("registry")

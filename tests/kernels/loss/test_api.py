@@ -157,6 +157,19 @@ def test_token_advantages_and_sequence_advantages_agree() -> None:
     torch.testing.assert_close(linear_policy_loss(**call).loss, linear_policy_loss(**spread).loss)
 
 
+@given(lengths=st.lists(st.integers(0, 3), min_size=1, max_size=6).filter(any))
+def test_an_empty_sequence_takes_no_other_ones_advantage(lengths: list[int]) -> None:
+    """Also where there are as many sequences as tokens."""
+    N = sum(lengths)
+    hidden, weight, labels = torch.randn(N, 3), torch.randn(5, 3), torch.arange(N) % 5
+    advantages = torch.arange(1.0, len(lengths) + 1)
+    spread = advantages.repeat_interleave(torch.tensor(lengths))
+    bounds = torch.tensor([0, *lengths]).cumsum(0)
+    mask = torch.ones(N, dtype=torch.bool)
+    loss = linear_policy_loss(hidden, weight, labels, advantages, mask, cu_seqlens=bounds).loss
+    assert loss.item() == pytest.approx(-spread.mean().item(), rel=1e-5)  # on-policy, so the ratio is 1
+
+
 def test_nothing_flows_through_masked_rows() -> None:
     call = inputs()
     _, dh, dw = grads(call)

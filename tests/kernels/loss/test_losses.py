@@ -243,6 +243,8 @@ def test_vespo_multiplies_rollout_weights_into_the_ratio_of_the_sequence() -> No
         found = contributing_tokens(inputs)
         assert found is not None
         assert found.all()  # no weight of 0 silences a token
+    with pytest.raises(ValueError, match=r"rollout_weights must be one per token for token_loss='vespo'"):
+        batch_of([2, 2], token_loss="vespo", advantages=advantages, rollout_weights=vec(0.4, 0.9))
     with pytest.raises(ValueError, match=r"lambda_negative must be >= 0; got \(2.0, 3.0, 3.0, -1.0\)"):
         vespo(lambda_negative=-1.0)
 
