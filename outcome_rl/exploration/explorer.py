@@ -100,7 +100,8 @@ class Explorer:
         self.length_setting = ""
         self._warned_unmasked = self._warned_unanswered = False
         self._lock = threading.RLock()
-        # Pairs and samples that `counts` holds, which a GPU's table would synchronise to tell.
+        # Pairs and samples that `_known_table` holds, which a GPU's table would synchronise to tell.
+        self._known_table = self.counts.table
         self._num_counted = self._num_samples = 0
         self._counting: tuple[Tensor, ...] = ()  # rows that this call counts
 
@@ -144,7 +145,7 @@ class Explorer:
         batch = Batch.of(question_ids, responses, golds, rewards, **columns)
         numbers, rule = self._numbers(batch), self.config.rule(scale)
         with self._unless_refused(batch):
-            outcomes = self._classify(batch, numbers)
+            outcomes = self._classify(batch, numbers[:-1])
             scored = self._scored(batch, numbers, outcomes, rule)
             self._remember(batch.question_ids, scored.host.correct, scored.host.keys, scored.host.counts)
             self.batches += 1
@@ -164,15 +165,18 @@ class Explorer:
         """Count responses that were sampled but are not scored, such as groups that a stack has filtered out.
 
         Args:
-            question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first.
+            question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first. Without
+                golds, `correct` and `is_correct` no response counts as correct.
 
         Raises:
             TypeError, ValueError: as `score` does; nothing is counted.
         """
         batch = Batch.of(question_ids, responses, golds, rows=rows)
+        given = None if batch.correct is None else verdicts_of(batch.correct, len(batch))
         with self._unless_refused(batch):
-            outcomes = self._classify(batch)
-            keys_N, correct_N = torch.from_numpy(outcomes.keys), torch.from_numpy(outcomes.correct)
+            outcomes = self._classify(batch, [given])
+            keys_N = torch.from_numpy(outcomes.keys)
+            correct_N = torch.from_numpy(outcomes.correct) if given is None else given
             self._counting = tuple(move([_question_keys(batch), keys_N, correct_N], self.counts.device))
             counts_N = self.counts.observe(*self._counting)
             self._remember(batch.question_ids, correct_N, keys_N, counts_N)
@@ -240,10 +244,10 @@ class Explorer:
         self._continue(state, counts)
 
     def _continue(self, state: Mapping[str, Any], counts: OutcomeCounts) -> None:
-        solved, total = state["solved"], counts.total()
+        solved = state["solved"]
         keys_Q = torch.tensor([question_key(question_id) for question_id in solved], dtype=torch.int64)
         history = counts.history(keys_Q.to(counts.device))
-        if not (history.visits > 0).all() or int(history.visits.sum()) != total:
+        if not (history.visits > 0).all() or int(history.visits.sum()) != counts.total():
             raise ValueError(
                 "the exploration state is damaged: its counts and its solved questions belong to different runs or "
                 f"steps. {_FIX}"
@@ -255,7 +259,6 @@ class Explorer:
             self.matcher.load_state_dict(state["outcomes"])
             self.counts, self._questions = counts, questions
             self.id_source, self.batches = state["id_source"], state["batches"]
-            self._num_counted, self._num_samples = len(counts), total
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the current state into a folder atomically, and replace an older state in it.
@@ -381,6 +384,9 @@ class Explorer:
     def _unless_refused(self, batch: Batch) -> Iterator[None]:
         """Hold the lock, and undo all changes if the body raises, be it Ctrl-C or no memory while it counts."""
         with self._lock:
+            if self.counts.table is not self._known_table:  # a user has replaced the counts, or a state was loaded
+                self._known_table = self.counts.table
+                self._num_counted, self._num_samples = len(self.counts), self.counts.total()
             before = self.batches, self._num_counted, self._num_samples
             questions, self._counting = self._questions.snapshot(batch.question_ids), ()
             try:
@@ -522,12 +528,11 @@ class Explorer:
                 stacklevel=3,
             )
 
-    def _classify(self, batch: Batch, numbers: "_Numbers | None" = None) -> Outcomes:
-        """Return the outcomes, which rank zero classifies; all columns must be equal on all ranks."""
+    def _classify(self, batch: Batch, columns: Sequence[NDArray[np.int64] | Tensor | None]) -> Outcomes:
+        """Return the outcomes, which rank zero classifies; the batch and `columns` must be equal on all ranks."""
         call = partial(self.matcher.classify, batch, limit_s=self.config.grading_limit_s)
         if self.process_group is None:
             return call()
-        columns = [] if numbers is None else [numbers.groups, numbers.rewards, numbers.correct, numbers.logps]
         values = [None if column is None else column.tolist() for column in columns]
         keys = None if batch.outcome_keys is None else [int(key) for key in batch.outcome_keys]
         inputs = (list(batch.question_ids), list(batch.responses), batch.golds and list(batch.golds), keys, values)

@@ -51,6 +51,15 @@ def score(explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "s
         TypeError, ValueError: as `Explorer.score` and `Explorer.set_id_source`.
     """
     explorer.set_id_source(id_source)
-    if batch.golds is None and batch.correct is None and not explorer.config.is_correct:
-        batch = replace(batch, correct=torch.as_tensor(batch.rewards) > 0)
-    return explorer.score(batch, scale=scale)
+    return explorer.score(_judged(explorer, batch), scale=scale)
+
+
+def count(explorer: Explorer, batch: Batch) -> None:
+    """Count responses that a stack has dropped; their rewards, if there are some, decide as in `score`."""
+    explorer.count(_judged(explorer, batch))
+
+
+def _judged(explorer: Explorer, batch: Batch) -> Batch:
+    if batch.rewards is None or batch.golds is not None or batch.correct is not None or explorer.config.is_correct:
+        return batch
+    return replace(batch, correct=torch.as_tensor(batch.rewards) > 0)

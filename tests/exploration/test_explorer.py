@@ -22,6 +22,7 @@ from two_ranks import run_on_two_ranks
 import outcome_rl
 from outcome_rl import NO_ANSWER, ExplorationConfig, Explorer, Scored, outcome_key, question_key
 from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.outcomes.batch import Batch
 from outcome_rl.toy import policy_dir
 
 BONUSES = ["none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive", "ucb_con+batch", "ucb_mean+batch_positive"]
@@ -173,6 +174,43 @@ def test_what_was_filtered_out_is_counted() -> None:
     assert all(map(torch.equal, explorer.counts.items(), other.counts.items()))
     explorer.count([], [], [])  # nothing was filtered out
     assert int(explorer.counts.items().counts.sum()) == 3
+
+
+@pytest.mark.parametrize("golds", [None, ["1", "1"]])
+@pytest.mark.parametrize("correct", [None, [True, False], [False, True]])
+def test_counting_takes_correctness_from_where_scoring_takes_it(
+    golds: list[str] | None, correct: list[bool] | None
+) -> None:
+    batch = Batch(["q", "q"], [text(1), text(2)], golds, [1.0, 0.0], correct=correct)
+    counted, scored = Explorer(bonus="batch"), Explorer(bonus="batch")
+    counted.count(batch)
+    scored.score(batch)
+    assert counted.questions() == scored.questions()
+    assert counted.solved == scored.solved
+
+
+def test_a_refused_batch_is_not_counted_after_the_counts_were_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    explorer = Explorer(bonus="ucb")
+    for _ in range(3):
+        explorer.score(["q"] * 2, [text(1), text(2)], ["1"] * 2)
+    state = explorer.counts.state_dict()
+    explorer.counts.load_state_dict(
+        state | {name: (state[name] + 1) // 2 for name in ("counts", "successes")}
+    )  # as docs/methods.md halves them
+    before = explorer.counts.state_dict()
+
+    def interrupt(outcomes: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(explorer, "_warn_unanswered", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            explorer.score(["q"] * 2, [text(1), text(3)], ["1"] * 2)
+    after = explorer.counts.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in ("counts", "successes", "outcome_keys"))
+    scored = explorer.score(["q"] * 2, [text(1), text(3)], ["1"] * 2)
+    assert scored.counts.tolist() == [2, 0]
+    assert scored.metrics["exploration/counted_outcomes"] == len(explorer.counts) == 3
 
 
 def test_equal_answers_are_one_outcome_with_one_text() -> None:

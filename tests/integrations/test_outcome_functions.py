@@ -115,6 +115,21 @@ def test_verl_rewards_decide_without_a_gold(queue: Queue, tmp_path: Any) -> None
     assert metrics["exploration/reward_disagrees"] == 0
 
 
+def test_verl_groups_that_are_dropped_are_judged_like_others(queue: Queue, tmp_path: Any) -> None:
+    settings = ["outcome=outcome_functions:length", "bonus=batch", "answer_mask_mode=none"]
+    filtering = ["algorithm.filter_groups.enable=true", "data.train_batch_size=1"]
+    trainer = make_trainer(verl_config(tmp_path, *(EXPLORE + setting for setting in settings), *filtering))
+    for uid, question, answers in (("right", "q1", ["27", "27"]), ("mixed", "q2", ["3", "1"])):
+        put_group(queue, trainer, uid, question, answers, reward_model={"style": "function"})
+        queue.kv_batch_put([uid], "train", tags=[{"is_prompt": True, "status": "finished", "global_steps": 1}])
+    trainer.replay_buffer.poll_interval = 0
+    kept, metrics = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=1)
+    assert kept.keys == ["mixed_0_0", "mixed_1_0"]
+    assert metrics["training/filter_groups/evicted_samples"] == 1
+    (history,) = trainer._outcome_explorer.questions().values()
+    assert (history.visits, history.successes) == (2, 2)
+
+
 def test_verl_rows_reach_both_functions(queue: Queue, tmp_path: Any) -> None:
     settings = ["outcome=outcome_functions:length", "is_correct=outcome_functions:data_source_is", "bonus=ucb"]
     _, _, metrics = advantages_in_verl(queue, tmp_path, *settings, extra_info={"wanted": "dialect"})

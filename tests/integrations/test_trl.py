@@ -36,6 +36,8 @@ from outcome_rl import (
 )
 from outcome_rl.integrations.trl import exploration_advantages
 from outcome_rl.toy import policy_dir
+from outcome_rl_kernels import Groups
+from outcome_rl_kernels.advantages.bonuses import BONUSES, Bonus
 
 METRICS = {
     "exploration/bonus_mean",
@@ -170,6 +172,25 @@ def test_the_bonus_is_added_to_trls_own_advantages(make: Make, settings: dict[st
     repeats = trainer.explorer.counts.items().counts  # of fresh outcomes: -0.5 * (repeats - 1) / 4 for each
     assert (ours - plain).sum().item() == pytest.approx(-0.5 * (repeats * (repeats - 1)).sum().item() / N, abs=1e-5)
     assert not torch.equal(ours, plain)
+
+
+def test_a_bonus_of_the_user_reads_the_rewards(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def low_reward(groups: Groups) -> torch.Tensor:
+        found.append(groups.rewards.clone())
+        return (groups.rewards < 0.5).to(groups.rewards.dtype)
+
+    monkeypatch.setitem(BONUSES, "low_reward", Bonus(low_reward, False, False, False))
+    trainer = make(
+        reward_funcs=[is_right, length],
+        reward_weights=[1.0, 0.5],
+        exploration=ExplorationConfig(bonus="low_reward", answer_mask_mode="none"),
+    )
+    generate(trainer, 0, 1, 2)
+    rewards = (trainer._rewards * torch.tensor([1.0, 0.5])).nansum(dim=1)
+    assert rewards.unique().numel() > 1
+    torch.testing.assert_close(torch.cat(found).flatten(), rewards.view(3, N).flatten())
 
 
 @pytest.mark.parametrize("estimator", ["dr_grpo", "rloo", "pkpo(k=2)"])

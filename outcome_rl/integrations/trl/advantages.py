@@ -71,7 +71,7 @@ def exploration_advantages(
         tokenizer: tokenizer of the policy, with its padding token.
         num_generations: n samples per question.
         correct: N booleans that replace the comparison with the golds, such as `rewards == 1`.
-        rewards: N rewards, for any `adv_estimator` except `grpo`.
+        rewards: N rewards, for any `adv_estimator` except `grpo`, and for a bonus of yours that reads them; None is 0.
         examples: N data rows for an outcome function; None passes empty ones.
         logps: (N, T) log-probabilities of the tokens, for an `adv_estimator` that needs them.
         scale: "none" where TRL's `scale_rewards` is, for estimators built on `grpo`.
@@ -123,13 +123,15 @@ def exploration_advantages(
         ids,
         responses,
         None if golds is None else all_golds,
-        torch.tensor(all_rewards) if config.adv_estimator != "grpo" else torch.zeros(len(samples)),
+        torch.tensor(all_rewards),
         group_ids=[i // num_generations for i in range(len(samples))],
         correct=None if correct is None else all_correct,
         rows=None if examples is None else rows,
         logps=None if logps is None else all_logps,
     )
     scored = explorer.score(batch, scale=scale)
+    if config.adv_estimator == "grpo":
+        scored = replace(scored, advantages=torch.zeros_like(scored.advantages))
     first = PartialState().process_index * num_local
     local_scored = scored.select(range(first, first + num_local))
     if config.adv_estimator != "grpo":

@@ -228,9 +228,6 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         correct = None
         if self._correct_index is not None:
             correct = (rewards[:, self._correct_index] >= self.correct_threshold).tolist()
-        summed = None
-        if self.explorer.config.adv_estimator != "grpo":
-            summed = (rewards * self.reward_weights.to(rewards)).nansum(dim=1).tolist()
         scored = exploration_advantages(
             output,
             [_id(row, id_column) for row in inputs],
@@ -239,7 +236,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             tokenizer=self._tokenizer,
             num_generations=self.num_generations,
             correct=correct,
-            rewards=summed,
+            rewards=(rewards * self.reward_weights.to(rewards)).nansum(dim=1).tolist(),
             scale="none" if self.scale_rewards == "none" else "std",
             examples=inputs if self.explorer.matcher.needs_row else None,
             logps=self._sampled_logps(output) if "logps" in self.explorer.config.needs else None,

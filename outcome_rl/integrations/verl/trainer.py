@@ -17,7 +17,7 @@ from torch import Tensor
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import check_mask_mode, score
+from outcome_rl.integrations.adapter import check_mask_mode, count, score
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes import keys
@@ -142,7 +142,7 @@ def _around_compute_advantage(
             rewards_F,
             group_ids=rows.group_ids,
             rows=rows.examples,
-            logps=rows.logps,
+            logps=rows.mean_logps() if more else None,
         )
         scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale)
         _log_samples(trainer, rows, scored)
@@ -203,13 +203,17 @@ def _count_dropped_groups(trainer: Any, explorer: Explorer, id_key: str) -> str:
     clear = getattr(buffer, "_clear_groups", None)
     if clear is None:
         return "; WARNING: groups that the custom sampler drops are not counted"
+    model = trainer.config.reward.reward_model
+    scores_early = not model.enable or model.enable_resource_pool  # and not after sampling, on the trainer's GPUs
+    more = ["rm_scores"] if scores_early and not explorer.matcher.needs_gold else []
 
     def count_and_clear(partition_id: str, uids: Collection[str]) -> None:
         if partition_id == "train":
             tags = {key: tag for key, tag in buffer.partitions["train"].items() if key.split("_")[0] in uids}
             if tags:
-                rows = _Rows(explorer, id_key, trainer.tokenizer, list(tags), list(tags.values()), "train")
-                explorer.count(rows.question_ids, rows.texts, rows.golds, rows.examples)
+                rows = _Rows(explorer, id_key, trainer.tokenizer, list(tags), list(tags.values()), "train", more)
+                rewards = rows.tensors["rm_scores"].sum(dim=1) if more else None
+                count(explorer, Batch(rows.question_ids, rows.texts, rows.golds, rewards, rows=rows.examples))
         clear(partition_id, uids)
 
     buffer._clear_groups = count_and_clear
@@ -255,14 +259,16 @@ class _Rows:
         columns = {name: [_plain(value) for value in data[name]] for name in data.keys() - {*tensors}}
         self.token_ids: list[list[int]] = [ids.tolist() for ids in data["responses"].unbind()]
         self.texts = [decode_completion(tokenizer, ids) for ids in self.token_ids]
-        self.logps: list[float] | None = None
-        if more:
-            of_rows = zip(*(data[name].unbind() for name in more), strict=True)
-            self.logps = [((logps * mask).sum() / mask.sum().clamp(min=1)).item() for logps, mask in of_rows]
+        self.tensors = {name: data[name] for name in more}
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
         self.question_ids = [question_id(row, id_key) for row in self.examples]
         golds = [gold_answer(row, needed=explorer.matcher.needs_gold) for row in self.examples]
         self.golds = None if None in golds else cast(list[str], golds)
+
+    def mean_logps(self) -> list[float]:
+        """Return the mean log-probability of each response, over the tokens that the policy wrote."""
+        of_rows = zip(*(self.tensors[name].unbind() for name in ("old_log_probs", "response_mask")), strict=True)
+        return [((logps * mask).sum() / mask.sum().clamp(min=1)).item() for logps, mask in of_rows]
 
 
 def _plain(value: Any) -> Any:
