@@ -26,6 +26,7 @@ from outcome_rl.outcomes.canonical.notations import (
     is_of_another_base,
     is_word,
     marked_choice,
+    without_phrase,
     without_value,
 )
 from outcome_rl.outcomes.canonical.number_words import number_in_words
@@ -194,6 +195,8 @@ def plain_text(answer: str) -> str:
     """Return an answer as plain LaTeX, without a choice's value, and with a number in digits."""
     if not answer.isascii():
         answer = unicodedata.normalize("NFC", answer)
+    if "nswer" in answer:
+        answer = without_phrase(answer)
     return number_in_words(answer) or plain_latex(mended(without_value(answer)))
 
 

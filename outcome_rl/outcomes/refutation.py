@@ -58,6 +58,8 @@ _SAID = tuple(
 _WORD = re.compile(r"(?<![\\A-Za-z])(?!d[a-z]\b)[A-Za-z]{2,}")
 _FORMULA = re.compile(r"\\(?!text|mathrm|[ ,;])|[+=^]")
 _CHUNK = re.compile(r"[0-9]+|\\?[A-Za-z]+")
+_NUMBER = re.compile(r"[0-9]+")
+_JOINING = frozenset(("and", "or", "the", "an", "of", "per", "in", "for", "to"))  # they say nothing of a number
 _JOINT = re.compile(r"\b(?:and|or)\b")
 _ORDER = r"[<>≤≥≠∀∃]|\\(?:forall|exists|leq?|geq?|leqslant|geqslant|lt|gt|neq?)(?![A-Za-z])"
 # A relation, two choices with their values, a sum of quantities: math-verify takes a number in it.
@@ -114,6 +116,8 @@ def refuted(a: str, b: str) -> bool:
     joints = set(_JOINT.findall(a)), set(_JOINT.findall(b))
     if all(joints) and joints[0].isdisjoint(joints[1]):
         return True
+    if _say_otherwise(a, b):
+        return True
     chains = _chain(a), _chain(b)
     if _is_rearranged(a, b) or (all(chains) and chains[0] != chains[1]):
         return True
@@ -130,6 +134,22 @@ def refuted(a: str, b: str) -> bool:
         if None not in values and values[0] != values[1]:
             return True
     return False
+
+
+def _say_otherwise(a: str, b: str) -> bool:
+    """Return whether each of two texts of a number has a word that the other lacks, or one has more numbers.
+
+    math-verify reads no words: `20% increase` and `20% decrease` are one number to it.
+    """
+    if any(_FORMULA.search(_TEXT.sub("", text).replace(r"\%", "").replace(r"\$", "")) for text in (a, b)):
+        return False
+    if _SENTENCE.search(f"{a} {b}"):
+        return False
+    words = [{word.casefold().removesuffix("s") for word in _WORD.findall(text)} - _JOINING for text in (a, b)]
+    numbers = [sorted(_NUMBER.findall(text)) for text in (a, b)]
+    return all(words) and (
+        bool(words[0] - words[1] and words[1] - words[0]) or (all(numbers) and numbers[0] != numbers[1])
+    )
 
 
 def _is_rearranged(a: str, b: str) -> bool:

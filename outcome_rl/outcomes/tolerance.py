@@ -5,10 +5,13 @@ more generous: the gold answer `3, 4` accepts `p = 3, q = 4`, and `180.67` accep
 """
 
 import re
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 
 from outcome_rl.outcomes.canonical.latex import unwrap_text
+from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
+from outcome_rl.outcomes.canonical.notations import is_word
 from outcome_rl.outcomes.keys import canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
 
@@ -27,6 +30,9 @@ _LABEL = re.compile(
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
 _FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
 _WITH_UNIT = re.compile(r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?\\text\{ ?(?P<unit>[A-Za-z]{3}[A-Za-z .]*)\}")
+# `287 eggs`, `5 mg`
+_COUNTED = re.compile(r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?(?:(?P<noun>[a-z]{4,})|m[gLl])\.?")
+_NAMED = re.compile(r"(?P<name>[^=<>]+)=(?P<value>[^=]+)")
 _DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
 
@@ -41,6 +47,8 @@ def within_tolerance(gold: str, answer: str) -> bool:
       `\frac{542}{3}`;
     - values with and without labels: `3, 4` and `p = 3, q = 4` or `(p, q) = (3, 4)`; `16` and `|r - s| = 16`;
     - a number with and without a unit: `5` and `5\text{ apples}`, but no word that changes a number: `5\text{ dozen}`;
+    - a number, and an answer that says what it is: `287` and `287 eggs`, `73` and `m + n = 73` or `P(A) = 73`; not
+      `2x = 73`, an equation in one unknown;
     - degrees and radians: `\frac{\pi}{6}` and `30^\circ`;
     - a function with two names for its variable: `f(n) = 2n` and `f(m) = 2m`;
     - a ratio and a text that is a ratio or a time: `2:3` and `10:15`;
@@ -57,8 +65,26 @@ def within_tolerance(gold: str, answer: str) -> bool:
         _rounds_to(answer, gold_plain)
         or canonical_text(gold) in _readings(answer_plain)  # only one side drops its label or unit
         or canonical_text(answer) in _readings(gold_plain)
+        or (canonical_text(gold) in _numbers_said(answer_plain) and not units_in(tokenize(gold_plain)))
         or _same_function(gold_plain, answer_plain)
     )
+
+
+def _numbers_said(plain: str) -> set[str]:
+    """Return the canonical texts of the number that an answer says with a noun, or as the value of an expression."""
+    found = set()
+    if (counted := _COUNTED.fullmatch(plain)) and _is_noun(counted["noun"]):
+        found.add(canonical_text(counted["number"]))
+    if (named := _NAMED.fullmatch(plain)) and real_number(canonical_text(named["value"])) is not None:
+        with suppress(Incomparable):
+            names = {token.text for token in tokenize(named["name"]) if token.kind == "name"}
+            if len(names) > 1:
+                found.add(canonical_text(named["value"]))
+    return found
+
+
+def _is_noun(word: str | None) -> bool:
+    return word is None or (is_word(word) and QUALIFIER.search(word) is None)
 
 
 def _same_function(gold: str, answer: str) -> bool:

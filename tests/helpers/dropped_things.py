@@ -52,6 +52,27 @@ RULES = [
     Rule("a final full stop", r"\text{No solution.}", "no solution", "it ends the sentence", ((r"0.33...", "0.33"),)),
     Rule("currency signs", r"\$5", "¥5", "a question asks for an amount in one currency", ((r"\$5", r"\$6"),)),
     Rule(
+        "variants of a Greek letter",
+        r"\frac{\sigma}{2\varepsilon_0}",
+        r"\frac{\sigma}{2\epsilon_0}",
+        "two glyphs of one letter, which only a text that has both tells apart",
+        ((r"\phi + 2\varphi", r"3\phi"), (r"\varpi", r"\pi")),
+    ),
+    Rule(
+        "a gap between rows",
+        r"\begin{pmatrix} 1 & 2 \\[4pt] 3 & 4 \end{pmatrix}",
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+        "a length with a unit of TeX is no element of a matrix",
+        ((r"\begin{pmatrix} 1 \\ [4,5] \end{pmatrix}", r"\begin{pmatrix} 1 \\ 5 \end{pmatrix}"),),
+    ),
+    Rule(
+        "the words `the answer is`",
+        r"\text{The answer is } 5",
+        "5",
+        "an answer is asked for",
+        (("the answer is not 5", "5"), ("the answer is 5 or 6", "5")),
+    ),
+    Rule(
         "variants of a sign",
         "x ≤ −½",
         r"x \leqslant -\frac12",

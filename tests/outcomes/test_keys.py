@@ -111,6 +111,56 @@ def test_spellings_share_one_key(spellings: list[str]) -> None:
     assert outcome_key(spellings[0]) not in others
 
 
+FUNCTIONS = ("sin", "cos", "tan", "cot", "csc", "arcsin", "arccos", "arctan", "sinh", "ln", "log", "exp")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    "form", [r"\operatorname{{{}}} x", r"\operatorname{{{}}}(x)", r"\mathrm{{{}}}\,x", r"2\mathrm{{{}}}(x)"]
+)
+def test_a_function_is_the_same_in_every_font(name: str, form: str) -> None:
+    factor = 2 if form.startswith("2") else ""
+    assert canonical_text(form.format(name)) == canonical_text(rf"{factor}\{name} x")
+
+
+@pytest.mark.parametrize("formula", [r"32\%", "3:4", "(2,3)", "x = 5", "[1, 2]", "2x + 1", "-7"])
+@pytest.mark.parametrize("group", ["text", "mathrm", "textbf"])
+def test_a_formula_in_text_is_a_formula(formula: str, group: str) -> None:
+    assert canonical_text(rf"\{group}{{{formula}}}") == canonical_text(formula)
+
+
+@pytest.mark.parametrize("letter", ["epsilon", "phi", "theta", "rho"])
+def test_two_glyphs_of_one_letter_are_one_unless_a_text_has_both(letter: str) -> None:
+    usual, variant = rf"\{letter}", rf"\var{letter}"
+    assert canonical_text(rf"\frac{{2{variant}}}{{3}}") == canonical_text(rf"\frac{{2{usual}}}{{3}}")
+    assert canonical_text(f"{usual} + 2{variant}") != canonical_text(f"3{usual}")
+
+
+@pytest.mark.parametrize("answer", ["5", "C", "yes", r"\frac12", "(2, 3)", "no solution"])
+@pytest.mark.parametrize(
+    "form",
+    ["The answer is {}", "Answer: {}", "final answer: {}.", r"\text{{The answer is }}{}", r"\text{{Answer: }} {}"],
+)
+def test_that_it_is_the_answer_says_nothing(form: str, answer: str) -> None:
+    assert canonical_text(form.format(answer)) == canonical_text(answer)
+
+
+@pytest.mark.parametrize("gap", ["4pt", "0.5em", "-2pt", "1ex", " 8 pt "])
+@pytest.mark.parametrize("kind", ["pmatrix", "bmatrix", "cases"])
+def test_the_gap_after_a_row_says_nothing(kind: str, gap: str) -> None:
+    rows = ("x=1", "y=2") if kind == "cases" else ("1&2", "3&4")
+    plain, spaced = (rf"\begin{{{kind}}}{rows[0]}\\{g}{rows[1]}\end{{{kind}}}" for g in ("", f"[{gap}]"))
+    assert canonical_text(spaced) == canonical_text(plain)
+
+
+@pytest.mark.parametrize(("left", "right"), [("5", "x"), ("3", "2i"), ("x^2", "4"), ("x²", "4"), ("1", r"\sqrt{2}")])
+@pytest.mark.parametrize("dash", ["–", "—"])
+def test_a_dash_in_a_formula_is_a_minus_and_between_numbers_a_range(left: str, right: str, dash: str) -> None:
+    for space in ("", " "):
+        assert canonical_text(f"{left}{space}{dash}{space}{right}") == canonical_text(f"{left} - {right}")
+    assert canonical_text(f"5{dash}10") != canonical_text("5 - 10")
+
+
 def test_near_misses_have_different_keys() -> None:
     answers = [
         "1/3",

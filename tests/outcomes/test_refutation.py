@@ -143,6 +143,28 @@ def test_commands_that_change_no_value_refute_nothing(command: str) -> None:
     assert not refuted("35", rf"\{command} 35")
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("increase", "decrease"),
+        ("profit", "loss"),
+        ("km north", "km south"),
+        ("m to the left", "m to the right"),
+        ("boys", "girls"),
+    ],
+)
+@pytest.mark.parametrize("form", [r"5\text{{ {}}}", r"\text{{5 {}}}", "5 {}", r"5\%\text{{ {}}}", r"\$5 \text{{ {}}}"])
+def test_numbers_with_other_words_differ(form: str, one: str, other: str) -> None:
+    """math-verify reads no words."""
+    assert refuted(form.format(one), form.format(other))
+    assert not refuted(form.format(one), form.format(one).replace(" ", "  "))
+
+
+@pytest.mark.parametrize("more", [r"\text{ and }3\text{ nickels}", r"\text{ to }8\text{ dimes}", r", 3\text{ nickels}"])
+def test_a_text_with_more_numbers_differs(more: str) -> None:
+    assert refuted(r"5\text{ dimes}", rf"5\text{{ dimes}}{more}")
+
+
 NOT_NUMBERS = (
     "x+1", "(1,2)", r"\{1,2\}", "[0,1)", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", "y=2x+3", "x^2", "x>3", "1,2",
 )  # fmt: skip

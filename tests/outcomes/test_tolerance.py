@@ -50,3 +50,27 @@ def test_agreement(gold: str, answer: str) -> None:
 )
 def test_difference(gold: str, answer: str) -> None:
     assert not within_tolerance(gold, answer)
+
+
+@pytest.mark.parametrize("noun", ["eggs", "pages", "ways", "people", "students", "mg", "mL"])
+@pytest.mark.parametrize("number", ["287", "5", "1,200", "2.5"])
+def test_an_answer_may_say_what_its_number_counts(number: str, noun: str) -> None:
+    assert within_tolerance(number, f"{number} {noun}")
+    assert not within_tolerance("7", f"{number} {noun}")
+    assert not within_tolerance(rf"{number}\text{{ kg}}", f"{number} {noun}")  # the gold answer says another unit
+
+
+@pytest.mark.parametrize("word", ["dozen", "more", "million", "less", "half", "squared"])
+def test_a_word_that_changes_the_number_is_no_noun(word: str) -> None:
+    assert not within_tolerance("5", f"5 {word}")
+
+
+@pytest.mark.parametrize("value", ["73", r"\frac12", r"\sqrt{2}"])
+@pytest.mark.parametrize(
+    "name", ["m+n", "a+b+c", "100m+n", "AB+CD", "AB^2", r"\gcd(a,b)", r"P(A \cap B)", r"\mathbb{P}(A)", "E[X]"]
+)
+def test_an_expression_names_its_value_and_an_equation_in_one_unknown_does_not(name: str, value: str) -> None:
+    assert within_tolerance(value, f"{name}={value}")
+    assert not within_tolerance("7", f"{name}={value}")
+    for equation in ("2x", "x^2", "x+5", r"\sin x"):
+        assert not within_tolerance(value, f"{equation}={value}")

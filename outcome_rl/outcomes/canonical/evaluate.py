@@ -53,6 +53,7 @@ class Evaluator:
     def __init__(self) -> None:
         self._work = 0
         self._vectors: dict[Tree, list[Number]] = {}
+        self._constants: dict[Tree, Number] = {}  # powers of numbers, which are the same at every point
         self._has_variables = True
 
     def key(self, tree: Tree) -> str:
@@ -93,7 +94,11 @@ class Evaluator:
         if operator == "call":
             return self._call(tree[1], tree[2:], point)
         if operator == "^":
-            return self._power(tree[1], tree[2], point)
+            if not self._has_variables or any(node[0] in ("name", "call", "apply") for node in nodes(tree)):
+                return self._power(tree[1], tree[2], point)
+            if tree not in self._constants:
+                self._constants[tree] = self._power(tree[1], tree[2], point)
+            return self._constants[tree]
         if operator == "*":
             return self._product(tree, point)
         if operator == "/":

@@ -32,6 +32,7 @@ from outcome_rl.outcomes.canonical.lexer import (
     tokenize,
     top_level,
     trimmed,
+    units_in,
     words_in,
 )
 from outcome_rl.outcomes.canonical.lhs import (
@@ -138,6 +139,11 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
         elements = [_within(_domain(declared[0]), elements[0])]
     elif declared and not any("over " in element.key for element in elements):
         raise NotUnderstood("a domain of nothing")
+    units = [units_in(item) for item in items]
+    if len(set().union(*units)) > 1:  # they say what each number is: `5 feet, 6 inches`
+        if len(elements) < len(items) or max(map(len, units)) > 1:
+            raise Incomparable("quantities in several units")
+        return list_key([f"{''.join(unit)}={one.key}" for unit, one in zip(units, elements, strict=True)])
     labels = [element.label or "" for element in elements]
     if len(elements) == len(items) > 1 and all(labels) and len(set(labels)) > 1:
         if len({label.partition("_")[0] for label in labels}) < len(labels):
@@ -265,6 +271,8 @@ class _Reader:
         operators = [tokens[i].text for i in signs]
         if _ABOUT in operators:
             cut = operators.index(_ABOUT)
+            if not sides[0]:  # `\\approx 3.14`
+                return self.statement(sides[1]) if len(sides) == 2 else self.value(sides[0])
             if cut > 0 or label_of(sides[0]) is None:  # `x = \sqrt2 \approx 1.41` is exactly known
                 return self.statement(tokens[: signs[cut]])
             operators[0] = EQUAL
@@ -315,15 +323,16 @@ class _Reader:
     def solved_for_y(self, tree: Tree) -> Tree | None:
         """Return y where a function of x and y is 0, if it is linear in y: `x + y = 2` is `y = 2 - x`."""
         zero, one, two = (with_value(tree, "y", ("number", Fraction(y))) for y in range(3))
-        slope: Tree = ("+", one, ("neg", zero))
-        if not self.is_constant(slope) or any(self.evaluator.values(("+", two, ("neg", one), ("neg", slope)))):
+        at_zero, at_one, at_two = map(self.evaluator.values, (zero, one, two))  # each evaluated once: work is bounded
+        slopes, later = (
+            [arithmetic.add(high, -low) for low, high in zip(*pair, strict=True)]
+            for pair in ((at_zero, at_one), (at_one, at_two))
+        )
+        is_bent = any(arithmetic.add(high, -low) for low, high in zip(slopes, later, strict=True))
+        if is_bent or not all(slopes) or len(set(map(arithmetic.rounded, slopes))) > 1:
             return None
-        solved: Tree = ("/", ("neg", zero), slope)
+        solved: Tree = ("/", ("neg", zero), ("+", one, ("neg", zero)))
         return None if self.evaluator.key(solved) == self.evaluator.key(("name", "x")) else solved  # the line `y = x`
-
-    def is_constant(self, tree: Tree) -> bool:
-        first, *others = map(arithmetic.rounded, self.evaluator.values(tree))
-        return set(others) == {first} and first != "r:0"
 
     def is_name(self, label: str, sides: list[Tokens]) -> bool:
         """Whether both sides are names, as in the line `y = x` and the lengths `AB = CD`."""

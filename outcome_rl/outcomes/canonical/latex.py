@@ -82,7 +82,7 @@ def plain_latex(answer: str) -> str:
         if token in _SPACE or token in ("", "\\") or (token == "~" and (in_text or (out and out[-1] in _ENDS))):
             space = True
             continue
-        if token in _DASHES and not (out and out[-1] in _DIGITS):  # `5–10` is a range
+        if token in _DASHES and not (out and out[-1] in _DIGITS and not _ends_in_argument(out)):  # `5–10` is a range
             token = "-"
         if token in _TEXT or token in _UNWRAPPED:
             kind = "text" if token in _TEXT else "unwrapped"
@@ -133,6 +133,8 @@ _EMPHASIS = re.compile(r"\*\*([^*]+)\*\*|__([^_]+)__|`([^`]+)`")
 
 # Remains of `\begin{pmatrix}`, `\mbox{cm}` and `\pm\sqrt{5}` in sources that print LaTeX through other tools.
 _LOST_BRACES = re.compile(r"\\(begin|end|mbox)([a-z]+)")
+_ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[0-9.]+\s*(?:pt|pc|em|ex|mm|cm|in)\s*\]")  # a length, no element
+_VARIANTS = [(rf"\var{letter}", rf"\{letter}") for letter in ("epsilon", "phi", "theta", "rho")]  # of one letter
 _STRAY_PRODUCT = re.compile(r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()")
 _PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime(?![A-Za-z]))")
 _MATRIX = re.compile(r"Matrix\(\s*\[\s*\[([^()]*)\]\s*\]\s*\)")
@@ -141,6 +143,7 @@ _ESCAPED_TWICE = re.compile(r"\\\\(?=[A-Za-z]{2})")
 # Digits of full width, fractions of one character, raised and lowered digits.
 _ONE_CHARACTER: dict[int, str] = {0xFF10 + digit: str(digit) for digit in range(10)} | {0xFF0E: ".", 0xFF0F: "/"}
 _ONE_CHARACTER |= {first + 0xFEE0 + i: chr(first + i) for first in map(ord, "Aa") for i in range(26)}
+_ONE_CHARACTER |= {ord(variant): letter for variant, letter in zip("ϵϕϑϱ", "εφθρ", strict=True)}
 _ONE_CHARACTER |= {ord(sign): "" for sign in "\u200b\u200c\u200d\u2060\ufeff"} | {
     ord("∛"): r"\sqrt[3]",
     ord("∜"): r"\sqrt[4]",
@@ -168,6 +171,8 @@ def _raised_fraction(match: re.Match[str]) -> str:
     return rf"\frac{{{top}}}{{{bottom}}}"
 
 
+# A dash before a variable, a command or a multiple of one: `5 – x` and `3 – 2i` are no ranges.
+_MINUS = re.compile(r"[–—](?=\s*(?:[0-9.]+\s*)?(?:[A-Za-z](?![A-Za-z])|\\(?!text|math)[a-z]))")
 _PERIOD_BAR = re.compile("(?<=[0-9.])([0-9])\u0305")
 # A period seen three times, or a long one twice: the digits of e, 2.718281828..., are no period.
 _DOTTED = re.compile(
@@ -190,14 +195,20 @@ def mended(answer: str) -> str:
     """
     if not answer.isascii():
         answer = _RAISED_FRACTION.sub(_raised_fraction, answer.translate(_ONE_CHARACTER))
-        answer = _PERIOD_BAR.sub(r"\\overline{\1}", _SCRIPTS.sub(_script, answer))
+        answer = _PERIOD_BAR.sub(r"\\overline{\1}", _SCRIPTS.sub(_script, _MINUS.sub("-", answer)))
     if answer.endswith((".", "…", "dots", "$", "}")):
         answer = _DOTTED.sub(_period, answer)
+    if "\\\\" in answer:
+        answer = _ROW_GAP.sub(r"\\\\", answer)
     answer = respelled(answer)
     if "\\\\" in answer and "\\begin" not in answer:
         answer = _ESCAPED_TWICE.sub(r"\\", answer)
     if "\\begin" in answer or "\\mbox" in answer:
         answer = _LOST_BRACES.sub(r"\\\1{\2}", answer)
+    if "\\var" in answer:
+        for variant, usual in _VARIANTS:
+            if usual not in answer:  # else the text tells them apart
+                answer = answer.replace(variant, usual)
     if "*sqrt" in answer:
         answer = _STRAY_PRODUCT.sub(r"\1 ", answer)
     if _MENDS.search(answer) is None:
@@ -288,16 +299,17 @@ def unwrap_text(text: str) -> str:
     return _TEXT_GROUP.sub(content, text)
 
 
-# Closed lists: dropping any word would also drop "million" and "p.m.". A lone letter is a unit in text mode only.
+# Closed lists: dropping any word would also drop "million" and "p.m.". Letters that are variables as often, such as
+# m, mg and ml, are a unit in text mode only.
 UNIT_WORDS = (
     r"(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?"
     r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent(?:age)?|pct|radians?|dollars?|cents?"
-    r"|(?:milli|kilo)?grams?|kg|mg|pounds?|lbs?|ounces?|oz"
-    r"|(?:milli)?lit(?:er|re)s?|mL|ml|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
+    r"|(?:milli|kilo)?grams?|kg|pounds?|lbs?|ounces?|oz"
+    r"|(?:milli)?lit(?:er|re)s?|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
     r"|mph|km/hr?|miles ?per ?hour|miles/hour"
 )
 _UNIT_IN_TEXT = (
-    rf"(?:{UNIT_WORDS}|[mgsLhJNWV]|in|yd|mi|dm|nm|ha|tons?|tonnes?|acres?|hectares?|mol|moles?|[kM]?Hz|k?Pa|k?J|k?W|k?N"
+    rf"(?:{UNIT_WORDS}|[mgsLhJNWV]|mg|m[lL]|in|yd|mi|dm|nm|ha|tons?|tonnes?|acres?|hectares?|mol|moles?|[kM]?Hz|k?Pa|k?J|k?W|k?N"
     r"|eV|k?cal|newtons?|joules?|watts?|volts?|euros?|yuan|rupees?)"
 )
 UNIT_WORDS_IN_TEXT = rf"(?:{_UNIT_IN_TEXT}(?: ?(?:/|per) ?{_UNIT_IN_TEXT})?)"

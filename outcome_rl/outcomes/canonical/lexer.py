@@ -128,6 +128,8 @@ def _token(match: re.Match[str]) -> Token:
             return Token("symbol", text)
         if _NUMBER_IN_TEXT.fullmatch(text):
             return Token("number", text)
+        if text in ("%", r"\%"):
+            return Token("symbol", "%")
         if text in FUNCTION_NAMES or text in CALLED:
             return Token("command", f"\\{text}")
         letter = _LETTER_IN_TEXT.fullmatch(text)
@@ -189,6 +191,16 @@ def closing(tokens: Tokens, opening: int) -> int:
             if depth <= 0:
                 return i
     return -1
+
+
+_SIGNS_OF_UNITS = {r"\circ": "degree", "%": "percent"}
+_NOT_IN_UNIT = re.compile(r"\\text|[^A-Za-z/^0-9\u3040-\u9fff]|(?<=ch)es(?![A-Za-z])|(?<=[a-z]{2})s(?![A-Za-z])")
+
+
+def units_in(tokens: Tokens) -> set[str]:
+    """Return the units of quantities, which a single quantity loses: `minute` of `5\\text{ minutes}`."""
+    units = {_NOT_IN_UNIT.sub("", token.text) for token in tokens if token.kind == "unit"}
+    return units | {_SIGNS_OF_UNITS[token.text] for token in tokens if token.text in _SIGNS_OF_UNITS}
 
 
 _RUN = re.compile("[A-Za-z]{3,}")

@@ -49,8 +49,11 @@ _SPELLED_CHOICE = re.compile(
     re.DOTALL,
 )
 
-_NAMED_CHOICE = re.compile(
-    r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?(?i:option|choice|answer) ?\(?([A-J])\)?\.? ?\}?\$?"
+_NAMED_CHOICE = re.compile(r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?(?i:option|choice) ?\(?([A-J])\)?\.? ?\}?\$?")
+_ANSWER_IS = re.compile(
+    r"\$?\s*(?:(\\(?:text|textbf|mathrm|mathbf)\s*)(\{))?\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:(?:final|correct)\s+)?"
+    r"answer(?:\s+is|\s*:|\s*=|(?=\s+\(?[A-J]\b))\s*:?\s*(\}?)(.+)",
+    re.IGNORECASE | re.DOTALL,
 )
 _ELEMENTS = """
 H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Ti Cr Mn Fe Co Ni Cu Zn Br Ag Sn I Ba Pt Au Hg Pb U
@@ -130,6 +133,15 @@ def marked_choice(plain: str) -> str | None:
     """Return the letter of a choice that is spelled out, `\\textbf{(C)}\\ 12`; None if there is none."""
     choice = _CHOICE.fullmatch(plain)
     return None if choice is None else choice[1]
+
+
+def without_phrase(answer: str) -> str:
+    """Return what follows `the answer is`, in or before a text group; else the answer."""
+    phrase = _ANSWER_IS.fullmatch(answer)
+    if phrase is None:
+        return answer
+    group, opening, closing, rest = phrase.groups()
+    return f"{group or ''}{{{rest}" if opening and not closing else rest
 
 
 def without_value(answer: str) -> str:

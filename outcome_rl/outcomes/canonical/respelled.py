@@ -39,11 +39,12 @@ _STATEMENTS = re.compile(
 )
 _SIGNS = re.compile(
     r"\b(?:and|only)\b|color|10\s*\^|\\begin|[\[\]]|\\in(?![A-Za-z])|∈|integer|\\(?:text|mathrm|mbox)|≡|\\equiv"
-    r"|\\not|[0-9] ?e\s*[-+]|-(?:st|nd|rd|th)|tg|cosec|\\mathbf\s*\{\s*R"
+    r"|\\not|[0-9] ?e\s*[-+]|-(?:st|nd|rd|th)|tg|cosec|\\mathbf\s*\{\s*R|\\operatorname"
 )
-_ALL_TEXT = re.compile(r"\s*\$?\s*\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{\s*([^{}\\$]*?)\s*\}\s*\.?\s*\$?\s*")
+_ALL_TEXT = re.compile(r"\s*\$?\s*\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{\s*((?:[^{}\\$]|\\%)*?)\s*\}\s*\.?\s*\$?\s*")
 _QUANTITY = re.compile(r"(-?[0-9][0-9.,/]*)(?: ?(st|nd|rd|th)| ([A-Za-z][A-Za-z ]*))?")
 _LIST = re.compile(r"[^\W_]+(?:\s*(?:,|,?\s+and\s)\s*[^\W_]+)+")
+_FORMULA = re.compile(r"(?=.*[0-9])(?:[^A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))+")  # a number, and no word
 _RAISED_TEXT = re.compile(r"\\textsuperscript\s*\{([^{}]*)\}|(?<=[0-9])-(st|nd|rd|th)(?![A-Za-z])")
 _NOT_EQUAL = re.compile(r"\\not\s*=")
 _EULER = re.compile(r"(?<=[0-9]) ?e(?=\s+[-+]|\s*[-+]\s)")  # no power of ten, as in `2e-3`
@@ -54,7 +55,10 @@ _DOMAIN = re.compile(
 )
 # Names of functions in Chinese, French and Russian texts.
 _ABROAD = {"tg": "tan", "ctg": "cot", "cotg": "cot", "arctg": "arctan", "arcctg": "arccot", "cosec": "csc"}
-_FUNCTION = re.compile(rf"\\(?:operatorname\s*\{{\s*({'|'.join(_ABROAD)})\s*\}}|({'|'.join(_ABROAD)})(?![A-Za-z]))")
+_AT_HOME = "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|csc|ln|log|lg|exp"
+_FUNCTION = re.compile(
+    rf"\\(?:(?:operatorname\*?|mathrm)\s*\{{\s*({'|'.join(_ABROAD)}|{_AT_HOME})\s*\}}|({'|'.join(_ABROAD)})(?![A-Za-z]))"
+)
 _MODULUS = re.compile(
     r"(?:\\(?:text|mathrm|operatorname)\s*\{\s*)?\(?\s*(?:\\(?:text|mathrm|operatorname)\s*\{\s*\(?\s*mod\s*\}|\\b?mod(?![A-Za-z])"
     r"|(?<![A-Za-z\\])mod)(?:\s|~|\\[ ,;:])*(?:\{\s*([0-9]+)\s*\}|([0-9]+))\s*\)?\s*\}?\s*(?=[.$\s]*$)"
@@ -68,7 +72,7 @@ def respelled(answer: str) -> str:
     if numerals := _STATEMENTS.fullmatch(answer):  # a list of what holds is complete without `only`
         return re.sub(r"\s*,?\s+and\s+", ", ", numerals[1])
     answer = _SCIENTIFIC.sub(r" \\times ", _COLOUR.sub("", answer))
-    answer = _FUNCTION.sub(lambda name: rf"\{_ABROAD[name[1] or name[2]]} ", _NOT_EQUAL.sub(r"\\neq ", answer))
+    answer = _FUNCTION.sub(_function, _NOT_EQUAL.sub(r"\\neq ", answer))
     answer = _DOMAIN.sub(_blackboard, answer)
     answer = _EULER.sub(r" \\cdot e ", _RAISED_TEXT.sub(_raised_text, answer))
     if text := _ALL_TEXT.fullmatch(answer):
@@ -81,6 +85,11 @@ def respelled(answer: str) -> str:
     if _TURNED.fullmatch(answer):
         return _turned(answer)
     return _with_parameter(answer)
+
+
+def _function(match: re.Match[str]) -> str:
+    name = match[1] or match[2]
+    return rf"\{_ABROAD.get(name, name)} "
 
 
 def _blackboard(match: re.Match[str]) -> str:
@@ -96,7 +105,7 @@ def _outside_of_text(inside: str) -> str | None:
     if quantity := _QUANTITY.fullmatch(inside):
         number, ordinal, unit = quantity.groups()
         return rf"{number}\text{{ {unit}}}" if unit else f"{number}{ordinal or ''}"
-    return inside if _LIST.fullmatch(inside) else None
+    return inside if _LIST.fullmatch(inside) or _FORMULA.fullmatch(inside) else None
 
 
 def _values(body: str) -> str | None:

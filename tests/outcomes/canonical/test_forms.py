@@ -1,6 +1,7 @@
 """Forms of answers: what is one thing, what stays apart, and what no rule reads. Spellings are in `test_keys`."""
 
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from outcome_rl.outcomes.canonical.forms import mathematical_form
 from outcome_rl.outcomes.canonical.latex import plain_latex
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, TooLarge, Words, tokenize
 from outcome_rl.outcomes.canonical.lhs import label_of
-from outcome_rl.outcomes.keys import equivalent
+from outcome_rl.outcomes.keys import canonical_text, equivalent
 
 
 def form(answer: str) -> str:
@@ -348,3 +349,49 @@ def test_notation_of_other_languages(a: str, b: str) -> None:
 )
 def test_notation_of_other_languages_is_not_taken_too_far(a: str, b: str) -> None:
     assert not equivalent(a, b)
+
+
+COEFFICIENTS = ("3", r"\frac{1}{3}", r"\frac{\sqrt3}{2}", "2.5", r"12\pi ")
+
+
+@pytest.mark.parametrize("letters", ["mg", "ml", "mL", "ml^2", "mL^2", "mgh", "mgl"])
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+def test_letters_of_a_product_are_no_unit(coefficient: str, letters: str) -> None:
+    """Mass times g or length; in text they are milligrams and millilitres."""
+    assert not equivalent(f"{coefficient} {letters}", coefficient)
+    if "^" not in letters:
+        assert equivalent(f"{coefficient} {letters}", f"{coefficient} {letters[1:]}{letters[0]}")
+    if letters in ("mg", "ml", "mL"):
+        assert equivalent(rf"{coefficient}\text{{ {letters}}}", coefficient)
+
+
+UNITS = ("feet", "inches", "hours", "minutes", r"\text{ m}", r"\text{ kg}", r"^\circ", r"\%", "dollars")
+
+
+@pytest.mark.parametrize(("one", "other"), [pair for pair in product(UNITS, UNITS) if pair[0] < pair[1]])
+@pytest.mark.parametrize("joint", [", ", " and ", "; "])
+def test_units_tell_the_numbers_of_a_list_apart(one: str, other: str, joint: str) -> None:
+    def quantity(number: int, unit: str) -> str:
+        return f"{number} {unit}" if unit.isalpha() else f"{number}{unit}"
+
+    key = canonical_text(quantity(5, one) + joint + quantity(6, other))
+    assert key == canonical_text(quantity(6, other) + joint + quantity(5, one))
+    assert key != canonical_text(quantity(6, one) + joint + quantity(5, other))
+    assert key not in (canonical_text("5, 6"), canonical_text(f"{quantity(5, one)}, {quantity(6, one)}"))
+    assert canonical_text(quantity(5, one) + joint + quantity(6, one)) == canonical_text("5, 6")
+
+
+@pytest.mark.parametrize("constant", [r"2^2", r"\sqrt2", r"(2\sqrt2)^2", "(3!)", r"\pi^2", r"\frac{5^2}{3}", "e"])
+@pytest.mark.parametrize(("x", "y"), [("x", "y"), ("a", "b"), ("x", "z"), ("u", "v")])
+def test_an_equation_is_read_whatever_its_constant_and_the_names_of_its_variables(
+    constant: str, x: str, y: str
+) -> None:
+    """A circle, a parabola, a line: all within the bound on work."""
+    for left, moved in (
+        (f"{x}^2+{y}^2={constant}", f"{constant}-{y}^2={x}^2"),
+        (f"({x}-1)^2+({y}-2)^2={constant}", f"({y}-2)^2={constant}-({x}-1)^2"),
+        (f"{x}^2={constant}{y}", f"{x}^2-{constant}{y}=0"),
+        (f"2{x}+3{y}={constant}", f"3{y}+2{x}-{constant}=0"),
+    ):
+        assert equivalent(left, moved)
+        assert canonical_text(left)[:2] in ("eq", "f:")
