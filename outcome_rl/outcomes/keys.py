@@ -191,10 +191,16 @@ def real_number(canonical: str) -> Fraction | None:
     return None
 
 
+_QUOTES = ('"', "“")
+_QUOTED = re.compile(r'["“]([^"“”]+)["”]\.?')
+
+
 def plain_text(answer: str) -> str:
     """Return an answer as plain LaTeX, without a choice's value, and with a number in digits."""
     if not answer.isascii():
         answer = unicodedata.normalize("NFC", answer)
+    if answer[:1] in _QUOTES and (quoted := _QUOTED.fullmatch(answer)):
+        answer = quoted[1]
     if "nswer" in answer:
         answer = without_phrase(answer)
     return number_in_words(answer) or plain_latex(mended(without_value(answer)))
@@ -244,6 +250,7 @@ _SAME = dict.fromkeys(
     ("nosolution", "nosolutions", "thereisnosolution", "therearenosolutions", "emptyset", "theemptyset"), r"\emptyset"
 )
 _SAME |= dict.fromkeys(("allreals", "allrealnumbers", "everyrealnumber", "anyrealnumber"), r"\mathbb R")
+_SAME |= {"infinity": r"\infty", "positiveinfinity": r"\infty", "negativeinfinity": r"-\infty", "-infinity": r"-\infty"}
 _SAME |= {"dne": "doesnotexist", "infinitelymanysolutions": "infinitelymany"}
 _AND = re.compile(r"\\text\{ ?and ?\}")
 _HAS_MATHEMATICS = re.compile(r"[0-9\\=<>^]")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 
-from outcome_rl.outcomes.canonical.latex import unwrap_text
+from outcome_rl.outcomes.canonical.latex import UNIT_WORDS_IN_TEXT, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
 from outcome_rl.outcomes.canonical.notations import is_word
 from outcome_rl.outcomes.keys import canonical_text, plain_text, real_number
@@ -30,8 +30,8 @@ _LABEL = re.compile(
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
 _FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
 _WITH_UNIT = re.compile(r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?\\text\{ ?(?P<unit>[A-Za-z]{3}[A-Za-z .]*)\}")
-# `287 eggs`, `5 mg`
-_COUNTED = re.compile(r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?(?:(?P<noun>[a-z]{4,})|m[gLl])\.?")
+# `287 eggs`, `5 m`
+_COUNTED = re.compile(rf"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?(?:{UNIT_WORDS_IN_TEXT}|(?P<noun>[a-z]{{4,}}))\.?")
 _NAMED = re.compile(r"(?P<name>[^=<>]+)=(?P<value>[^=]+)")
 _DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")

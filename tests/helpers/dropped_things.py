@@ -65,6 +65,7 @@ RULES = [
         "a length with a unit of TeX is no element of a matrix",
         ((r"\begin{pmatrix} 1 \\ [4,5] \end{pmatrix}", r"\begin{pmatrix} 1 \\ 5 \end{pmatrix}"),),
     ),
+    Rule("quotation marks", '"quadratic"', "quadratic", "they mark the answer", ((r'5"', "5"),)),
     Rule(
         "the words `the answer is`",
         r"\text{The answer is } 5",

@@ -145,6 +145,16 @@ def test_that_it_is_the_answer_says_nothing(form: str, answer: str) -> None:
     assert canonical_text(form.format(answer)) == canonical_text(answer)
 
 
+@pytest.mark.parametrize(
+    ("words", "signs"),
+    [("infinity", r"\infty"), ("negative infinity", r"-\infty"), ("+/-5", r"\pm 5"), ("2 +/- 3", r"2 \pm 3")],
+)
+def test_words_and_signs_of_plain_text(words: str, signs: str) -> None:
+    assert canonical_text(words) == canonical_text(signs)
+    if words.isalpha():
+        assert canonical_text(rf"\text{{{words}}}") == canonical_text(signs)
+
+
 @pytest.mark.parametrize("gap", ["4pt", "0.5em", "-2pt", "1ex", " 8 pt "])
 @pytest.mark.parametrize("kind", ["pmatrix", "bmatrix", "cases"])
 def test_the_gap_after_a_row_says_nothing(kind: str, gap: str) -> None:

@@ -52,7 +52,7 @@ def test_difference(gold: str, answer: str) -> None:
     assert not within_tolerance(gold, answer)
 
 
-@pytest.mark.parametrize("noun", ["eggs", "pages", "ways", "people", "students", "mg", "mL"])
+@pytest.mark.parametrize("noun", ["eggs", "pages", "ways", "people", "students", "mg", "mL", "h", "eV", "m/s", "Pa"])
 @pytest.mark.parametrize("number", ["287", "5", "1,200", "2.5"])
 def test_an_answer_may_say_what_its_number_counts(number: str, noun: str) -> None:
     assert within_tolerance(number, f"{number} {noun}")

@@ -209,6 +209,8 @@ def mended(answer: str) -> str:
         for variant, usual in _VARIANTS:
             if usual not in answer:  # else the text tells them apart
                 answer = answer.replace(variant, usual)
+    if "+/-" in answer:
+        answer = answer.replace("+/-", r"\pm ")
     if "*sqrt" in answer:
         answer = _STRAY_PRODUCT.sub(r"\1 ", answer)
     if _MENDS.search(answer) is None:
