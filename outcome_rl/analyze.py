@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.comparisons import Progress
+from outcome_rl.outcomes.extraction import final_answer
 from outcome_rl.outcomes.keys import Tag, canonical_text
 from outcome_rl.outcomes.keys import question_id as question_id_of
 from outcome_rl.outcomes.kinds import OutcomeKind
@@ -188,7 +189,7 @@ def analyze_file(
 def _kind(gold: str, answer: str | None) -> str:
     if answer is None:
         return "no answer"
-    text = canonical_text(gold)
+    text = canonical_text(final_answer(gold))
     return next((kind for tag, kind in KINDS.items() if text.startswith(tag)), "expression")
 
 

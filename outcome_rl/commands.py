@@ -50,7 +50,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         nargs="*",
         default=[],
         metavar="KEY=VALUE",
-        help="settings, such as rollout.n=16; `outcome-rl train --settings` lists them",
+        help="settings, such as data.max_response_length=2048; `outcome-rl train --settings` lists them",
     )
     settings.add_argument("--config", metavar="FILE|PRESET", help="YAML file, or one of the presets below")
     data = shared(

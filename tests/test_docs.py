@@ -264,7 +264,7 @@ def test_the_reward_function_of_the_training_page_runs(tmp_path: Path) -> None:
     (tmp_path / "rewards_of_the_page.py").write_text(block)
     problem = Problem("q", "?", "4", example={"answer": "4"})
     reward = RewardFunction(f"{tmp_path}/rewards_of_the_page.py:reward")
-    assert reward(["it is 4", "none"], [problem] * 2) == [1.0, -0.004]
+    assert reward(["it is 4", "none", "4" * 3000], [problem] * 3) == [1.0, 0.0, 0.5]
 
 
 def test_nothing_is_installed_under_our_name_from_an_index() -> None:

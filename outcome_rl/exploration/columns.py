@@ -67,6 +67,7 @@ def move(columns: Sequence[Tensor], device: torch.device) -> list[Tensor]:
 
 def numbers_of(name: str, values: Tensor | Sequence[float], n: int) -> Tensor:
     values_N = values.detach() if isinstance(values, Tensor) else _column(name, values, torch.float32)
+    values_N = values_N if values_N.is_floating_point() or values_N.is_complex() else values_N.float()
     if not values_N.is_floating_point() or values_N.shape != (n,) or not values_N.isfinite().all():
         raise ValueError(
             f"{name} must be {n} finite floating-point numbers, one per response; got {values_N.dtype} of shape "

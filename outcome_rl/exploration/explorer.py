@@ -90,6 +90,11 @@ class Explorer:
         process_group: dist.ProcessGroup | None = None,
         **settings: Any,
     ) -> None:
+        if config is not None and not isinstance(config, ExplorationConfig):
+            raise TypeError(
+                f"config must be an ExplorationConfig; got {type(config).__name__}. Give settings by name: "
+                "Explorer(bonus='batch')"
+            )
         self.config = ExplorationConfig.from_mapping((vars(config) if config else {}) | settings, "Explorer")
         self.process_group = process_group
         self.matcher = self.config.matcher()

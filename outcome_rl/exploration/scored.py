@@ -17,6 +17,7 @@ from outcome_rl.exploration.columns import move
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
 from outcome_rl.outcomes.extraction import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
+from outcome_rl_kernels.checks import check_tensor
 from outcome_rl_kernels.loss.types import AnswerMaskMode
 
 
@@ -143,7 +144,16 @@ class Scored:
 
         Returns:
             (N, T) on the device of `answer_mask`.
+
+        Raises:
+            TypeError, ValueError: the mask has another dtype or shape.
         """
+        check_tensor("answer_mask", answer_mask, (torch.bool,))
+        if answer_mask.dim() != 2 or len(answer_mask) != len(self.advantages):
+            raise ValueError(
+                f"answer_mask must have shape (N, T) with N = {len(self.advantages)} responses; got "
+                f"{tuple(answer_mask.shape)}. Scored.answer_mask makes it"
+            )
         advantages_N1, bonuses_N1 = (x.to(answer_mask.device)[:, None] for x in (self.advantages, self.bonuses))
         if self.answer_mask_mode == "bonus":
             return advantages_N1 + bonuses_N1.masked_fill(answer_mask, 0.0)

@@ -156,6 +156,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
             policy.load_weights(checkpoint / "model")
             updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", "cpu", weights_only=True))
             state = RunState(**saved["run"])
+            _check_length(state.step, total_steps, checkpoint)
             _warn_of_other_versions(checkpoint, saved["made with"])
         log = _open_log(config, state.step, is_abandoned=has_rows and checkpoint is None)
         resources.callback(log.close)
@@ -188,6 +189,14 @@ def _model_with_dtype(config: TrainConfig, saved: Mapping[str, Any]) -> ModelCon
     """Return the section `model` with the data type that rank zero chooses, for all processes."""
     saved_dtype = saved.get("identity", {}).get("model.dtype")
     return distributed.on_rank_zero(lambda: with_dtype(config.model, saved_dtype))
+
+
+def _check_length(done: int, total_steps: int, checkpoint: Path) -> None:
+    if done > total_steps:
+        raise ValueError(
+            f"trainer.total_training_steps gives {total_steps} steps, and {checkpoint} has done {done}: a run may be "
+            "made longer, not shorter. Raise it, or start a new run under another trainer.experiment_name"
+        )
 
 
 def _load_policy(config: TrainConfig) -> Policy:

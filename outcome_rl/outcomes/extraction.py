@@ -381,3 +381,9 @@ def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 # Rules for a text without spaces at its end.
 _FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (_tag, _hash, _heading, _phrase, _conclusion, _line)
+
+
+def final_answer(gold: str) -> str:
+    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
+    answer = extract_answer(gold)
+    return gold if answer is None else answer.text

@@ -119,7 +119,7 @@ class OutcomeFunction:
             got = f"{len(results)}" if in_order else f"a {type(results).__name__}"
             raise ValueError(
                 f"the batched outcome function {self.name!r} must return a list of {len(responses)} outcomes, one per "
-                f"response; got {got}"
+                f"text that it got, gold answers among them; got {got}"
             )
         rows = zip(results, responses, strict=True)
         return [_attempt(len(response), lambda one: one, result) for result, response in rows]

@@ -19,7 +19,7 @@ import numpy as np
 
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import ONE, Comparisons, Progress, Question, Text, needs_judge
-from outcome_rl.outcomes.extraction import Answer, extract_answer
+from outcome_rl.outcomes.extraction import Answer, extract_answer, final_answer
 from outcome_rl.outcomes.functions import boolean, check_callable
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open
@@ -153,7 +153,7 @@ class OutcomeMatcher(Kind):
         self, batch: Batch, answers: list[Answer | None], progress: Progress | None, limit_s: float | None
     ) -> Outcomes:
         given = batch.golds is not None
-        golds = [""] * len(batch) if batch.golds is None else _once_each(_final_answer, batch.golds)
+        golds = [""] * len(batch) if batch.golds is None else _once_each(final_answer, batch.golds)
         with self.unless_refused(batch.question_ids):
             questions = [
                 self._question(question_id, gold, given=given)
@@ -285,9 +285,3 @@ class OutcomeMatcher(Kind):
 def _once_each(call: Callable[[T], R], values: Sequence[T]) -> list[R]:
     """Map a function over values, calling it once for equal ones: samples of one question are often identical."""
     return list(map(cache(call), values))
-
-
-def _final_answer(gold: str) -> str:
-    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
-    answer = extract_answer(gold)
-    return gold if answer is None else answer.text

@@ -125,15 +125,8 @@ def _listed(data: Iterable[tuple[str, ...]]) -> str:
 
 
 def _labels(runs: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> list[str]:
-    """Name the method of each run by as few settings as distinguish the methods, exploration settings first."""
-    shown: list[str] = []
-
-    def methods(names: Sequence[str]) -> list[str]:
-        return [json.dumps([settings.get(name) for name in names]) for settings in runs]
-
-    for name in sorted(varied, key=lambda name: (name != "exploration.bonus", not name.startswith("exploration."))):
-        if len(set(methods([*shown, name]))) > len(set(methods(shown))):
-            shown.append(name)
+    """Name the method of each run by every setting in which the methods differ, exploration settings first."""
+    shown = sorted(varied, key=lambda name: (name != "exploration.bonus", not name.startswith("exploration.")))
     return [
         ", ".join(f"{name.rpartition('.')[2]}={settings.get(name)}" for name in shown) or "all runs"
         for settings in runs

@@ -1,5 +1,6 @@
 """Steps of a run, and obstacles to it here, for `--dry-run`, without loading weights."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def refusals(config: TrainConfig) -> Iterator[str]:
         lambda: check_loggers(config.trainer.logger),
         lambda: config.reward.function and RewardFunction(config.reward.function),
         lambda: find_run(config),
+        lambda: _check_writable(config.run_dir),
         lambda: steps_per_epoch(config),
         lambda: _check_prompts(config),
         lambda: _check_exploration(config),
@@ -49,6 +51,13 @@ def refusals(config: TrainConfig) -> Iterator[str]:
             check()
         except (OSError, ValueError) as error:
             yield str(error)
+
+
+def _check_writable(folder: Path) -> None:
+    """Check that the folder can be made, without making it."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise PermissionError(f"trainer.default_local_dir: {folder} cannot be written, because {there} cannot")
 
 
 def _check_prompts(config: TrainConfig) -> None:
@@ -98,4 +107,4 @@ def describe(config: TrainConfig) -> Iterator[str]:
 
 def _is_local(source: str) -> bool:
     name = source.partition("@")[0].partition(":")[0]
-    return name == "toy" or source.endswith(SUFFIXES) or Path(name).is_dir()
+    return name == "toy" or source.endswith(SUFFIXES) or Path(name).is_dir() or "@" not in source  # the last is refused

@@ -18,7 +18,7 @@ from outcome_rl.grpo.data.problems import derive_seed, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine
+from outcome_rl.grpo.rollout.engine import RolloutEngine, check_engine, generate
 from outcome_rl.grpo.run.checkpoint import check_same_run
 from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.types import ProblemSet
@@ -84,7 +84,8 @@ class Sampler:
                 problems = dataset.problems[start : start + width]
                 if all(problem.id in done for problem in problems):
                     continue
-                rollouts = self.engine.generate(
+                rollouts = generate(
+                    self.engine,
                     dataset.prompts[start : start + width],
                     sampling,
                     self.config.data.max_response_length,

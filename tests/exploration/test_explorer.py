@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import explorer_ranks
+import numpy as np
 import pytest
 import torch
 from explorer_ranks import batch, columns
@@ -388,7 +389,9 @@ def test_settings_go_over_the_configuration() -> None:
         ({"question_ids": [" ", " ", "r"]}, "blank"),
         ({"rewards": [1.0, 0.0]}, "rewards must be 3 finite"),
         ({"rewards": [1.0, math.nan, 0.0]}, "1 that are not finite"),
-        ({"rewards": torch.tensor([1, 0, 0])}, "torch.int64"),
+        ({"rewards": torch.tensor([1, 0])}, "rewards must be 3"),
+        ({"question_ids": None}, "question_ids must be a list of strings"),
+        ({"responses": iter([1, 2, 3])}, "responses must be strings"),
         ({"correct": [1, 0, 0]}, "correct must be 3 booleans"),
         ({"golds": None}, "golds or correct must be given, because"),
         ({"golds": None, "rewards": [1.0, 0.0, 0.0]}, "because bonus='ucb_con' requires"),
@@ -472,3 +475,35 @@ def test_counts_on_a_gpu_equal_those_on_the_cpu() -> None:
         torch.testing.assert_close(scored.advantages.cpu(), expected.advantages)
         assert scored.metrics == pytest.approx(expected.metrics)
     assert on_gpu.seen("q1") == on_cpu.seen("q1")
+
+
+def test_columns_may_be_arrays_and_generators() -> None:
+    ids, texts, golds = ["q"] * 3, [text(1), text(2), text(1)], ["1"] * 3
+    expected = Explorer().score(ids, texts, golds, [1.0, 0.0, 1.0])
+    for found in (
+        Explorer().score(np.array(ids), np.array(texts), np.array(golds), np.array([1, 0, 1])),
+        Explorer().score(iter(ids), iter(texts), iter(golds), torch.tensor([True, False, True])),
+    ):
+        assert torch.equal(found.advantages, expected.advantages)
+        assert torch.equal(found.keys, expected.keys)
+
+
+@pytest.mark.parametrize("config", [{"bonus": "batch"}, "batch"])
+def test_a_config_of_another_type_is_refused(config: Any) -> None:
+    with pytest.raises(TypeError, match="config must be an ExplorationConfig"):
+        Explorer(config)
+
+
+@pytest.mark.parametrize(
+    ("mask", "named"),
+    [
+        (torch.zeros(2, 3), "must have dtype bool"),
+        (torch.zeros(3, 3, dtype=torch.bool), "with N = 2"),
+        (torch.zeros(2, dtype=torch.bool), "shape"),
+        (None, "answer_mask"),
+    ],
+)
+def test_a_mask_of_another_form_is_refused(mask: Any, named: str) -> None:
+    scored = Explorer().score(["q"] * 2, [text(1), text(2)], ["1"] * 2)
+    with pytest.raises((TypeError, ValueError), match=named):
+        scored.token_advantages(mask)

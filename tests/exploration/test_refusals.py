@@ -58,7 +58,9 @@ BAD: dict[str, Callable[[dict[str, Any], int], object]] = {
     "a group of two questions": lambda columns, i: columns.__setitem__("group_ids", [0] * len(columns["rewards"])),
     "an unknown scale": lambda columns, i: columns.__setitem__("scale", "x"),
     "keys": lambda columns, i: columns.__setitem__("outcome_keys", [1] * len(columns["rewards"])),
-    "correct of another length": lambda columns, i: columns.__setitem__("correct", [True]),
+    "correct of another length": lambda columns, i: columns.__setitem__(
+        "correct", [True] * (len(columns["rewards"]) + 1)
+    ),
     "a group without a name": lambda columns, i: columns["group_ids"].__setitem__(i, (0, float("nan"))),
     "an unknown column": lambda columns, i: columns.__setitem__("example", []),
 }
@@ -139,7 +141,7 @@ def test_a_function_that_must_be_awaited_is_refused(setting: dict[str, Any]) -> 
 @pytest.mark.parametrize("result", [{"a", "b"}, {"a": 1, "b": 2}, iter("ab"), "ab", np.array(1), None])
 def test_a_batched_function_returns_outcomes_in_order(result: Any) -> None:
     explorer = Explorer(outcome=outcome_function(name="all", batched=True)(lambda responses, examples: result))
-    with pytest.raises(ValueError, match="must return a list of 2 outcomes, one per response; got a"):
+    with pytest.raises(ValueError, match="must return a list of 2 outcomes, one per text that it got"):
         explorer.score(["q", "q"], ["a", "b"], correct=[True, False])
 
 

@@ -61,6 +61,14 @@ def test_a_run_stopped_twice_equals_an_uninterrupted_one(
     assert_same_run(run_dir, config.run_dir)
 
 
+def test_a_run_cannot_be_made_shorter(finished: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    before = (tmp_path / "run" / "config.yaml").read_bytes()
+    with pytest.raises(ValueError, match=r"total_training_steps gives 3 steps, and .*global_step_6 has done 6"):
+        train(small_config(tmp_path, "trainer.total_training_steps=3"))
+    assert (tmp_path / "run" / "config.yaml").read_bytes() == before
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
     signum: signal.Signals,

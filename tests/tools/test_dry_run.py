@@ -276,3 +276,21 @@ def test_memory_is_compared_with_the_machine() -> None:
     assert "TOO LITTLE" not in there
     large = MemoryEstimate(1, [Part("a", 2**60, "always")])
     assert any("TOO LITTLE" in line for line in memory_lines(large, load_config("toy", ["model.device=cpu"])))
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (["exploration.adv_estimator=unlikeliness"], "reads log-probabilities of the samples"),
+        (["exploration.adv_estimator=pass_at_k(k=64)"], "must be an integer from 1 to n=4"),
+        (["exploration.adv_estimator=pkpo(k=1)"], "from 2 to n=4"),
+        (["data.train_files=[problems.csv]"], "problems.csv: not a .jsonl"),
+        (["trainer.default_local_dir=/dev/null/runs"], "/dev/null/runs/run cannot be written, because /dev/null"),
+    ],
+)
+def test_what_needs_no_model_is_refused_before_a_run(
+    settings: list[str], named: str, tmp_path: Path, small: MakeOverrides
+) -> None:
+    result = invoke("--config", "toy", "--dry-run", *small(tmp_path), "rollout.n=4", *settings)
+    assert result.exit_code == 2
+    assert named in result.stderr

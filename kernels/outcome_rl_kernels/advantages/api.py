@@ -225,7 +225,11 @@ def _estimate(groups: Groups, rule: GroupRule) -> Tensor:
     )
     if rule.may_refuse:
         is_maxrl = rule.adv_estimator == "maxrl"
-        fix = "maxrl takes no negative rewards" if is_maxrl else "Its function must be finite for finite rewards"
+        fix = (
+            "maxrl takes no negative rewards; raise yours, or choose another adv_estimator"
+            if is_maxrl
+            else "Its function must be finite for finite rewards"
+        )
         _check_finite(advantages_Bn, name, fix)
     return advantages_Bn
 

@@ -138,9 +138,10 @@ def _problem(
     name, prompt = first_field(row, prompt_columns, "prompt", where, "Set data.prompt_key to name the column")
     messages = _messages(prompt, name, where) if isinstance(prompt, list) else ()
     ids = _columns(row, config.id_key, ID_COLUMNS, training)
-    question_id, id_source = id_of_row(row, ids, where, "Set data.id_key to name the column")
+    question_id, id_source = id_of_row(row, ids, where, "Set data.id_key to name the column; the problem's own will do")
     name_of_answer, answer = _answer(row, config, where, training, needs_answers)
     if needs_answers or not _is_empty(answer):
+        answer = "" if answer is None else answer  # null
         answer = filled_text(answer, name_of_answer, "answer", where, ", or set data.empty_answers=drop")
     problem = Problem(
         id=question_id,
@@ -159,8 +160,7 @@ def _answer(
     columns = _columns(row, config.answer_key, ANSWER_COLUMNS, training)
     if not is_needed and all(find(row, column) is None for column in columns):
         return "", None
-    may_be_null = config.empty_answers == "drop" or not is_needed
-    return first_field(row, columns, "answer", where, "Set data.answer_key to name the column", nullable=may_be_null)
+    return first_field(row, columns, "answer", where, "Set data.answer_key to name the column", nullable=True)
 
 
 def _columns(row: Mapping[str, Any], key: str, usual: Sequence[str], training: bool) -> Sequence[str]:

@@ -18,7 +18,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import RolloutEngine
+from outcome_rl.grpo.rollout.engine import RolloutEngine, checked, generate
 from outcome_rl.grpo.types import EngineDied, Fetch, Problem, ProblemSet, Prompts, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
 
@@ -145,8 +145,8 @@ class Collector:
     def _rollouts(self, number: int) -> list[Rollout]:
         """Return the responses of a batch: those sampled ahead, or new ones."""
         if self.pending is None or self.pending.number != number:
-            return self.engine.generate(*self._request(number))
-        rollouts = self.pending.fetch()
+            return generate(self.engine, *self._request(number))
+        rollouts = checked(self.engine, self.pending.fetch(), self.order.batch_size, self.config.rollout.n)
         self.pending = None  # not if the engine died, so that the state is not saved
         return rollouts
 

@@ -132,6 +132,8 @@ def check_engine(config: TrainConfig) -> type[RolloutEngine]:
         "not return the tokens that they kept, which the loss needs": (
             rollout.keeps_support and not engine.returns_support
         ),
+        f"exploration.adv_estimator={config.exploration.adv_estimator} reads log-probabilities of the samples, which "
+        f"{name} does not return": "logps" in config.exploration.needs and engine.samples_policy,
         f"{name} cannot sample on rollout.servers": bool(rollout.servers) and not engine.uses_servers,
         f"rollout.merge_adapters=false sends only LoRA adapters, which {name} cannot take": (
             not rollout.merge_adapters and not engine.takes_adapters
@@ -148,6 +150,31 @@ def check_engine(config: TrainConfig) -> type[RolloutEngine]:
             raise ValueError(f"{refusal}. Leave the setting out, or choose another rollout.engine, such as {able[-1]}")
     engine.check(config)
     return engine
+
+
+def generate(
+    engine: RolloutEngine, prompts: Prompts, sampling: SamplingConfig, max_tokens: int, seed: int
+) -> list[Rollout]:
+    """Return what the engine generates.
+
+    Raises:
+        ValueError: these are not `sampling.n` responses to each prompt.
+    """
+    return checked(engine, engine.generate(prompts, sampling, max_tokens, seed), len(prompts), sampling.n)
+
+
+def checked(engine: RolloutEngine, rollouts: list[Rollout], prompts: int, n: int) -> list[Rollout]:
+    """Return the rollouts, which must be n for each prompt.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if len(rollouts) != prompts * n:
+        raise ValueError(
+            f"rollout.engine: {type(engine).__name__} must return {n} rollouts for each of {prompts} prompts, "
+            f"{prompts * n} in all; got {len(rollouts)}"
+        )
+    return rollouts
 
 
 class DataParallelEngine(RolloutEngine):

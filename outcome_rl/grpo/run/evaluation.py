@@ -8,7 +8,7 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import derive_seed, load_problems, set_name
 from outcome_rl.grpo.data.prompts import tokenize
-from outcome_rl.grpo.rollout.engine import RolloutEngine
+from outcome_rl.grpo.rollout.engine import RolloutEngine, generate
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import macro_average, summarise
 from outcome_rl.outcomes.batch import Batch
@@ -91,7 +91,7 @@ def evaluate(
     """
     start = time.perf_counter()
     n, seed = sampling.n, derive_seed(seed, "evaluate", dataset.fingerprint)
-    rollouts = engine.generate(dataset.prompts, sampling, max_tokens, seed)
+    rollouts = generate(engine, dataset.prompts, sampling, max_tokens, seed)
     # Evaluation problems may have the same ids as training problems of another source.
     ids = [f"{dataset.fingerprint[:8]}:{problem.id}" for problem in dataset.problems]
     golds = [problem.answer for problem in dataset.problems]

@@ -101,7 +101,7 @@ def test_numbers_are_read_as_text(tmp_path: Path) -> None:
     [
         ({"id": None}, r"row 3: lacks 'id' or 'question_id' or 'unique_id' or .* \(the id\); it has .*data\.id_key"),
         ({"problem": None}, r"row 3: lacks 'problem' or 'question' or 'prompt' \(the prompt\).*data\.prompt_key"),
-        ({"answer": None}, r"row 3: lacks 'answer' or 'gold' or .* \(the answer\).*data\.answer_key"),
+        ({"answer": None}, r"row 3: field 'answer' \(the answer\) is empty.*data\.empty_answers=drop"),
         ({"id": "  "}, r"row 3: field 'id' \(the id\) is empty"),
         ({"answer": ""}, r"row 3: field 'answer' \(the answer\) is empty"),
         ({"answer": ["4"]}, r"row 3: field 'answer' \(the answer\) must be text or a number; got list"),

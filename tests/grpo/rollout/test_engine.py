@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import invoke as call
 from grpo_runs import MakeOverrides, invoke, rows
 
+from outcome_rl import cli
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
@@ -154,3 +156,15 @@ def test_an_engine_of_the_user_is_named_by_its_path(small: MakeOverrides, tmp_pa
     assert result.exit_code == 0, result.stderr
     assert {row["completion"] for row in rows(tmp_path / "run", "samples")} == {r"\boxed{ 5 }"}
     assert [row["outcomes/distinct_in_group"] for row in rows(tmp_path / "run", "metrics")] == [1.0] * 6
+
+
+def test_an_engine_that_returns_too_few_responses_is_named(small: MakeOverrides, tmp_path: Path) -> None:
+    """Else every later response would be scored for another question."""
+    (tmp_path / "short_engine.py").write_text(OWN_ENGINE.rstrip() + "[1:]\n")
+    engine = f"rollout.engine={tmp_path}/short_engine.py:Parrot"
+    trained = invoke("--config", "toy", *small(tmp_path), engine)
+    evaluated = call(cli.main, "eval", "toy", "--data", "toy:test", "--out", str(tmp_path / "eval"), engine)
+    for result in (trained, evaluated):
+        assert result.exit_code == 2
+        assert "rollout.engine: Parrot must return" in result.stderr
+    assert not any(path.stat().st_size for path in (tmp_path / "eval").glob("*.jsonl"))
