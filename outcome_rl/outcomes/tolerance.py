@@ -12,7 +12,7 @@ from functools import lru_cache
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS_IN_TEXT, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
 from outcome_rl.outcomes.canonical.notations import is_word
-from outcome_rl.outcomes.keys import canonical_text, plain_text, real_number
+from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
 
 MIN_DIGITS = 3
@@ -54,12 +54,16 @@ def within_tolerance(gold: str, answer: str) -> bool:
     - a ratio and a text that is a ratio or a time: `2:3` and `10:15`;
     - a decimal comma that cannot separate thousands: `1000.99` and `1000,99`.
 
+    Texts of more than `MAX_ANSWER_CHARS` agree with nothing.
+
     Args:
         gold: the gold answer.
         answer: the answer of a response.
     """
     if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(answer):
         return False  # equal ones have one key
+    if max(len(gold), len(answer)) > MAX_ANSWER_CHARS:
+        return False  # as keys leave them unread: the time of some patterns grows with the square of the length
     gold_plain, answer_plain = plain_text(gold.strip()), plain_text(answer.strip())
     return (
         _rounds_to(answer, gold_plain)

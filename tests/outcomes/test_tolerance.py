@@ -3,6 +3,7 @@
 import pytest
 
 from outcome_rl import OutcomeMatcher, equivalent
+from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.tolerance import within_tolerance
 
 
@@ -74,3 +75,16 @@ def test_an_expression_names_its_value_and_an_equation_in_one_unknown_does_not(n
     assert not within_tolerance("7", f"{name}={value}")
     for equation in ("2x", "x^2", "x+5", r"\sin x"):
         assert not within_tolerance(value, f"{equation}={value}")
+
+
+def test_long_texts_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blanks in a bracket take some patterns the square of their number."""
+
+    def read(text: str) -> str:
+        assert len(text) <= keys.MAX_ANSWER_CHARS
+        return text
+
+    monkeypatch.setattr("outcome_rl.outcomes.tolerance.plain_text", read)
+    blanks = " " * 20_000
+    assert not within_tolerance("5", f"[{blanks}5")
+    assert not within_tolerance(f"[{blanks}5", "5")

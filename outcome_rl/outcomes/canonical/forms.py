@@ -140,7 +140,7 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
     elif declared and not any("over " in element.key for element in elements):
         raise NotUnderstood("a domain of nothing")
     units = [units_in(item) for item in items]
-    if len(set().union(*units)) > 1:  # they say what each number is: `5 feet, 6 inches`
+    if len(items) > 1 and len(set().union(*units)) > 1:  # they say what each number is: `5 feet, 6 inches`
         if len(elements) < len(items) or max(map(len, units)) > 1:
             raise Incomparable("quantities in several units")
         return list_key([f"{''.join(unit)}={one.key}" for unit, one in zip(units, elements, strict=True)])

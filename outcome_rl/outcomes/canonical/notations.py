@@ -51,8 +51,8 @@ _SPELLED_CHOICE = re.compile(
 
 _NAMED_CHOICE = re.compile(r"\$?(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?(?i:option|choice) ?\(?([A-J])\)?\.? ?\}?\$?")
 _ANSWER_IS = re.compile(
-    r"\$?\s*(?:(\\(?:text|textbf|mathrm|mathbf)\s*)(\{))?\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:(?:final|correct)\s+)?"
-    r"answer(?:\s+is|\s*:|\s*=|(?=\s+\(?[A-J]\b))\s*:?\s*(\}?)(.+)",
+    r"\$?\s*(?:(\\(?:text|textbf|mathrm|mathbf)\s*)(\{)\s*)?(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?"
+    r"(?:(?:final|correct)\s+)?answer(?:\s+is|\s*:|\s*=|(?=\s+\(?[A-J]\b))\s*:?\s*(\}?)(.+)",
     re.IGNORECASE | re.DOTALL,
 )
 _ELEMENTS = """
