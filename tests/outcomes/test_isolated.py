@@ -1,7 +1,6 @@
 """Isolated outcome functions: the same outcomes, and every way to misbehave is an outcome of its own."""
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import outcome_functions
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import ends
 
 from outcome_rl import isolated
 from outcome_rl.outcomes.functions import Failure, Found
@@ -97,16 +97,6 @@ def test_a_process_that_left_the_group_of_its_response_ends_with_it(tmp_path: Pa
     with isolated(outcome_functions.leave_a_service, workers=1) as function:
         assert function.call([str(file)], [{}]) == [Found('"started"')]
         assert ends(int(file.read_text()))
-
-
-def ends(pid: int) -> bool:
-    """Return whether a process ends within ten seconds."""
-    status, deadline = Path(f"/proc/{pid}/stat"), time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.parametrize(
