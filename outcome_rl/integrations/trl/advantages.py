@@ -71,7 +71,7 @@ def exploration_advantages(
         tokenizer: tokenizer of the policy, with its padding token.
         num_generations: n samples per question.
         correct: N booleans that replace the comparison with the golds, such as `rewards == 1`.
-        rewards: N rewards, for any `adv_estimator` except `grpo`, and for a bonus of yours that reads them; None is 0.
+        rewards: N rewards, for any `adv_estimator` except `grpo`, and for your own bonus if it reads them; None is 0.
         examples: N data rows for an outcome function; None passes empty ones.
         logps: (N, T) log-probabilities of the tokens, for an `adv_estimator` that needs them.
         scale: "none" where TRL's `scale_rewards` is, for estimators built on `grpo`.
