@@ -25,7 +25,10 @@ from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import macro_average
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.settings import settings_of
 from outcome_rl.tools.find_model import find_model
+
+TRAINING_ONLY = frozenset(f"rollout.{one.name}" for one in settings_of(SamplingConfig))
 
 
 def sampling_config(
@@ -41,8 +44,14 @@ def sampling_config(
         overrides: `key=value`.
 
     Raises:
-        ValueError: wrong settings, or no problems.
+        ValueError: wrong settings, among them those of training samples, or no problems.
     """
+    for override in overrides:
+        if override.partition("=")[0] in TRAINING_ONLY:
+            raise ValueError(
+                f"{override} is about samples in training, and has no effect here; set rollout.val_kwargs."
+                f"{override.removeprefix('rollout.')}"
+            )
     path, trained_with = find_model(model)
     start = preset or trained_with or ("toy" if path == "toy" else None)
     given = json.dumps(list(sources))

@@ -123,3 +123,11 @@ def test_every_command_has_help() -> None:
         result = invoke(cli.main, name, "--help")
         assert result.exit_code == 0
         assert "paper/llama-3.1-8b-instruct-hard" in result.stdout or name in ("export", "report")
+
+
+@pytest.mark.parametrize("override", ["rollout.n=2", "rollout.temperature=0.5", "rollout.top_p=0.9", "rollout.top_k=5"])
+@pytest.mark.parametrize("command", ["eval", "hard-set"])
+def test_settings_of_training_samples_are_refused(command: str, override: str, tmp_path: Path) -> None:
+    result = invoke(cli.main, command, "toy", "--data", "toy:test", "--out", str(tmp_path / "out"), override)
+    assert result.exit_code == 2
+    assert override.replace("rollout.", "rollout.val_kwargs.") in result.stderr
