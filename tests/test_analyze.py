@@ -101,6 +101,8 @@ def test_verdicts_of_the_file_are_compared(tmp_path: Path) -> None:
         {"question_id": "q", "gold": "4", "answer": "5", "correct": False, "kind": "number", "samples": 1},
     ]
     assert report["disagreements_by_kind"] == {"number": 2}
+    solution = {**row(samples), "gold": "2 + 2 = 4, so\n#### 4"}  # the kind is that of its final answer
+    assert analyze_file(write_rows(path, [solution]))["disagreements_by_kind"] == {"number": 2}
     beside = {**row([{"answer": answer} for answer in "4455"]), "correct": verdicts}
     assert analyze_file(write_rows(path, [beside]))["disagreements"] == report["disagreements"]
     many = row([{"answer": str(i), "correct": i != 4} for i in range(5, 105)])

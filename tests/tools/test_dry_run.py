@@ -67,6 +67,8 @@ def test_activations(dtype: str, model: tuple[LlamaForCausalLM, Path]) -> None:
     real, folder = model
     policy = Policy(deepcopy(real).to(getattr(torch, dtype)), tokenizer=None)
     assert parts(config_of(folder, f"model.dtype={dtype}"))["activations"] == kept_for_backward(policy, 4, 12)
+    few = ("actor.ppo_micro_batch_size_per_gpu=64", "data.train_batch_size=1", "rollout.n=2")  # no more than there are
+    assert parts(config_of(folder, f"model.dtype={dtype}", *few))["activations"] == kept_for_backward(policy, 2, 12)
 
 
 def test_settings_that_save_memory_lower_the_estimate(model: tuple[LlamaForCausalLM, Path]) -> None:
