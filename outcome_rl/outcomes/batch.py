@@ -48,12 +48,14 @@ class Batch:
     def __post_init__(self) -> None:
         for name in ("question_ids", "responses", "golds", "rows", "group_ids"):
             column = getattr(self, name)
-            if column is None and name in ("question_ids", "responses"):
-                raise TypeError(f"{name} must be a list of strings, one per response; got None")
-            if column is not None and not isinstance(column, str | list | tuple):  # NumPy's, pandas', a generator
+            if column is None:
+                if name in ("question_ids", "responses"):
+                    raise TypeError(f"{name} must be a list of strings, one per response; got None")
+                continue
+            if not isinstance(column, str | list | tuple):  # NumPy's, pandas', a generator
                 column = list(column)
                 object.__setattr__(self, name, column)
-            if column is not None and (isinstance(column, str) or len(column) != len(self.question_ids)):
+            if isinstance(column, str) or len(column) != len(self.question_ids):
                 got = "a string" if isinstance(column, str) else f"{len(column)} for {len(self.question_ids)} ids"
                 raise ValueError(f"{name} must have one entry per response; got {got}")
         for name in ("question_ids", "responses", "golds"):

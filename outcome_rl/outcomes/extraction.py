@@ -55,6 +55,12 @@ def extract_answer(response: str) -> Answer | None:
     return answer and _moved(answer, skipped)
 
 
+def final_answer(gold: str) -> str:
+    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
+    answer = extract_answer(gold)
+    return gold if answer is None else answer.text
+
+
 def after_reasoning(response: str) -> str:
     """Return what follows the end of the model's reasoning, or the whole response if that has no answer."""
     final = response[_end_of_reasoning(response) :]
@@ -381,9 +387,3 @@ def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 # Rules for a text without spaces at its end.
 _FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (_tag, _hash, _heading, _phrase, _conclusion, _line)
-
-
-def final_answer(gold: str) -> str:
-    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
-    answer = extract_answer(gold)
-    return gold if answer is None else answer.text

@@ -191,7 +191,6 @@ def real_number(canonical: str) -> Fraction | None:
     return None
 
 
-_QUOTES = ('"', "“")
 _QUOTED = re.compile(r'["“]([^"“”]+)["”]\.?')
 
 
@@ -199,10 +198,8 @@ def plain_text(answer: str) -> str:
     """Return an answer as plain LaTeX, without a choice's value, and with a number in digits."""
     if not answer.isascii():
         answer = unicodedata.normalize("NFC", answer)
-    if answer[:1] in _QUOTES and (quoted := _QUOTED.fullmatch(answer)):
-        answer = quoted[1]
-    if "nswer" in answer:
-        answer = without_phrase(answer)
+    quoted = _QUOTED.fullmatch(answer)
+    answer = without_phrase(answer if quoted is None else quoted[1])
     return number_in_words(answer) or plain_latex(mended(without_value(answer)))
 
 

@@ -29,9 +29,10 @@ _LABEL = re.compile(
 )
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
 _FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
-_WITH_UNIT = re.compile(r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?\\text\{ ?(?P<unit>[A-Za-z]{3}[A-Za-z .]*)\}")
+_NUMBER = r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?"
+_WITH_UNIT = re.compile(_NUMBER + r"\\text\{ ?(?P<unit>[A-Za-z]{3}[A-Za-z .]*)\}")
 # `287 eggs`, `5 m`
-_COUNTED = re.compile(rf"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?(?:{UNIT_WORDS_IN_TEXT}|(?P<noun>[a-z]{{4,}}))\.?")
+_COUNTED = re.compile(rf"{_NUMBER}(?:{UNIT_WORDS_IN_TEXT}|(?P<noun>[a-z]{{4,}}))\.?")
 _NAMED = re.compile(r"(?P<name>[^=<>]+)=(?P<value>[^=]+)")
 _DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")

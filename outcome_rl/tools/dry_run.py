@@ -107,4 +107,5 @@ def describe(config: TrainConfig) -> Iterator[str]:
 
 def _is_local(source: str) -> bool:
     name = source.partition("@")[0].partition(":")[0]
-    return name == "toy" or source.endswith(SUFFIXES) or Path(name).is_dir() or "@" not in source  # the last is refused
+    # Without a split it is no data set of the hub: reading it says so.
+    return name == "toy" or source.endswith(SUFFIXES) or Path(name).is_dir() or "@" not in source

@@ -28,8 +28,6 @@ from outcome_rl.outcomes.extraction import extract_answer
 from outcome_rl.settings import settings_of
 from outcome_rl.tools.find_model import find_model
 
-TRAINING_ONLY = frozenset(f"rollout.{one.name}" for one in settings_of(SamplingConfig))
-
 
 def sampling_config(
     model: str, sources: Sequence[str], preset: str | None = None, overrides: Sequence[str] = ()
@@ -46,8 +44,9 @@ def sampling_config(
     Raises:
         ValueError: wrong settings, among them those of training samples, or no problems.
     """
+    of_training = {one.name for one in settings_of(SamplingConfig, "rollout.")}
     for override in overrides:
-        if override.partition("=")[0] in TRAINING_ONLY:
+        if override.partition("=")[0] in of_training:
             raise ValueError(
                 f"{override} is about samples in training, and has no effect here; set rollout.val_kwargs."
                 f"{override.removeprefix('rollout.')}"

@@ -139,7 +139,14 @@ def test_two_glyphs_of_one_letter_are_one_unless_a_text_has_both(letter: str) ->
 @pytest.mark.parametrize("answer", ["5", "C", "yes", r"\frac12", "(2, 3)", "no solution"])
 @pytest.mark.parametrize(
     "form",
-    ["The answer is {}", "Answer: {}", "final answer: {}.", r"\text{{The answer is }}{}", r"\text{{Answer: }} {}"],
+    [
+        "The answer is {}",
+        "Answer: {}",
+        "ANSWER: {}",
+        "final answer: {}.",
+        r"\text{{The answer is }}{}",
+        r"\text{{Answer: }} {}",
+    ],
 )
 def test_that_it_is_the_answer_says_nothing(form: str, answer: str) -> None:
     assert canonical_text(form.format(answer)) == canonical_text(answer)

@@ -224,12 +224,9 @@ def _estimate(groups: Groups, rule: GroupRule) -> Tensor:
         groups.rewards.dtype
     )
     if rule.may_refuse:
-        is_maxrl = rule.adv_estimator == "maxrl"
-        fix = (
-            "maxrl takes no negative rewards; raise yours, or choose another adv_estimator"
-            if is_maxrl
-            else "Its function must be finite for finite rewards"
-        )
+        fix = "Its function must be finite for finite rewards"
+        if rule.adv_estimator == "maxrl":
+            fix = "maxrl takes no negative rewards; raise yours, or choose another adv_estimator"
         _check_finite(advantages_Bn, name, fix)
     return advantages_Bn
 

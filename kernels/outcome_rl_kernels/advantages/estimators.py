@@ -116,6 +116,19 @@ def parse_adv_estimator(text: str) -> Estimator:
     return replace(estimator, function=partial(function, **given)) if given else estimator
 
 
+def check_group_size(estimator: Estimator, n: int) -> None:
+    """Refuse numbers of a built-in estimator that do not fit groups of n samples: it is called on one.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if getattr(estimator.function, "func", estimator.function).__module__ != __name__:
+        return
+    zeros_1n, keys_1n = torch.zeros(1, n), torch.ones(1, n, dtype=torch.int64)
+    zeros_11 = torch.zeros(1, 1, dtype=torch.int64)
+    estimator.function(Groups(zeros_1n, zeros_1n > 0, keys_1n, keys_1n, zeros_11, zeros_11, zeros_11, logps=zeros_1n))
+
+
 @register_adv_estimator("grpo")
 def grpo(groups: Groups) -> Tensor:
     if groups.scale == "none":

@@ -66,11 +66,12 @@ def token_batch(
     def mask_like_labels(name: str, value: Tensor) -> Tensor:
         return check_like(name, value, (torch.bool,), "labels", labels).reshape(-1)
 
+    is_ambiguous = labels.shape == (sequences.number,)  # S = N: a column is per sequence, as a sequence may be empty
+
     def numbers(name: str, value: Tensor | None, *, per_sequence: bool = False) -> Tensor | None:
         if value is None:
             return None
-        of_tokens = labels.shape != (sequences.number,)  # where S = N, a sequence may be empty: one per sequence
-        if per_sequence and not (check_tensor(name, value, FLOATS, device).shape == labels.shape and of_tokens):
+        if per_sequence and (check_tensor(name, value, FLOATS, device).shape != labels.shape or is_ambiguous):
             value = _of_sequences(name, value, labels, sequences.number)[sequences.ids]
         else:
             value = check_like(name, value, FLOATS, "labels", labels).reshape(-1)

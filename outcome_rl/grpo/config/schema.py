@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import torch
-
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.outcomes.functions import load_function
 from outcome_rl.settings import setting, settings_of
-from outcome_rl_kernels.advantages import estimators
 from outcome_rl_kernels.advantages.api import parse_bonus
-from outcome_rl_kernels.advantages.groups import Groups
+from outcome_rl_kernels.advantages.estimators import check_group_size
 from outcome_rl_kernels.loss.losses import token_loss_names
 from outcome_rl_kernels.loss.types import KLPenalty, LossAggregation, TokenLossFunction
 
@@ -472,22 +469,12 @@ class TrainConfig:
         self.trainer.check()
         self.actor.check(self.data, self.model.lora_rank)
         self.rollout.check(self.exploration.bonus)
-        self._check_group_size()
+        try:
+            check_group_size(self.exploration.rule().estimator, self.rollout.n)
+        except ValueError as error:
+            raise ValueError(f"exploration.adv_estimator with rollout.n={self.rollout.n}: {error}") from error
         if self.exploration.matcher().needs_keys:
             raise ValueError("exploration.outcome must be math or a function here; given is for custom training loops")
-
-    def _check_group_size(self) -> None:
-        """Refuse numbers of a built-in estimator that do not fit the size of the groups: it is called on one."""
-        n, function = self.rollout.n, self.exploration.rule().estimator.function
-        if getattr(function, "func", function).__module__ != estimators.__name__:
-            return
-        zeros_1n, zeros_11 = torch.zeros(1, n), torch.zeros(1, 1, dtype=torch.int64)
-        keys_1n = torch.ones(1, n, dtype=torch.int64)
-        groups = Groups(zeros_1n, zeros_1n > 0, keys_1n, keys_1n, zeros_11, zeros_11, zeros_11, logps=zeros_1n)
-        try:
-            function(groups)
-        except ValueError as error:
-            raise ValueError(f"exploration.adv_estimator with rollout.n={n}: {error}") from error
 
     @property
     def needs_answers(self) -> bool:

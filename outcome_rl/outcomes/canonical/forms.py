@@ -271,8 +271,8 @@ class _Reader:
         operators = [tokens[i].text for i in signs]
         if _ABOUT in operators:
             cut = operators.index(_ABOUT)
-            if not sides[0]:  # `\\approx 3.14`
-                return self.statement(sides[1]) if len(sides) == 2 else self.value(sides[0])
+            if not sides[0] and len(sides) == 2:  # `\approx 3.14`
+                return self.statement(sides[1])
             if cut > 0 or label_of(sides[0]) is None:  # `x = \sqrt2 \approx 1.41` is exactly known
                 return self.statement(tokens[: signs[cut]])
             operators[0] = EQUAL
