@@ -1,16 +1,14 @@
 """The `Explorer`: computes advantages and bonuses from the responses of a step, and keeps the outcomes of a run."""
 
-import gc
-import json
 import os
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypedDict
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -18,27 +16,18 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outcome_rl.declared import check_types
+from outcome_rl.exploration import saved
 from outcome_rl.exploration.columns import from_rank_zero, group_indices, move, numbers_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.gate import Gate
 from outcome_rl.exploration.questions import QuestionHistory, Questions
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.kinds import Outcomes
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle
-from outcome_rl_kernels.counts.reference import CountEntries
-from outcome_rl_kernels.counts.snapshot import write_snapshot
-
-COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
-FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)
-MAX_LOADS = 10  # of a folder that another process replaces meanwhile
-_FORMAT = "outcome_rl exploration 1"
-_FIX = "Continue from another checkpoint, or start with new counts"
 
 
 def device_of_counts(device: torch.device) -> torch.device:
@@ -243,7 +232,7 @@ class Explorer:
         Raises:
             ValueError: it was made under another outcome rule, or is damaged; this explorer is then unchanged.
         """
-        _check_state("the exploration state", state, _StateInMemory)
+        saved.check_state("the exploration state", state, saved.StateInMemory)
         counts = OutcomeCounts(device=self.counts.device, rule=self.matcher.rule)
         counts.load_state_dict(state["counts"])
         self._continue(state, counts)
@@ -255,7 +244,7 @@ class Explorer:
         if not (history.visits > 0).all() or int(history.visits.sum()) != counts.total():
             raise ValueError(
                 "the exploration state is damaged: its counts and its solved questions belong to different runs or "
-                f"steps. {_FIX}"
+                f"steps. {saved.FIX}"
             )
         questions = Questions()
         questions.add(solved.items())
@@ -273,18 +262,10 @@ class Explorer:
             RuntimeError: this is not rank zero of the process group.
             ValueError: the outcome function has no name.
         """
-        _check_replaceable(Path(folder))
-        with _without_garbage_collection():
+        saved.check_replaceable(Path(folder))
+        with saved.paused_garbage_collection():
             state = self.state_dict()
-        counts = state.pop("counts")
-        entries = CountEntries(*(counts[name].cpu() for name in CountEntries._fields))
-        # Functions are not saved; the outcome rule identifies them.
-        config = {name: value for name, value in vars(self.config).items() if not callable(value)}
-        with atomic_folder(folder, replace=True) as scratch:
-            write_snapshot(scratch / COUNTS_FILE, entries, counts["rule"])
-            content = json.dumps({"format": _FORMAT, "config": config, **state}, sort_keys=True)
-            (scratch / STATE_FILE).write_text(content, encoding="utf-8")
-            seal_folder(scratch)
+        saved.write_state(Path(folder), self.config, state)
 
     @classmethod
     def load(
@@ -311,18 +292,8 @@ class Explorer:
             TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, or a
                 setting is wrong.
         """
-        for _ in range(MAX_LOADS):
-            seal = _seal(folder)
-            try:
-                explorer = cls._load(Path(folder), config, device, process_group, settings)
-            except (FileNotFoundError, ValueError):
-                if _seal(folder) == seal:
-                    raise
-                continue
-            if _seal(folder) == seal:
-                return explorer
-            explorer.close()
-        raise ValueError(f"{folder} was replaced again and again while it was read. Load a copy of it")
+        read = partial(cls._load, Path(folder), config, device, process_group, settings)
+        return saved.read_unreplaced(Path(folder), read, discard=cls.close)
 
     @classmethod
     def _load(
@@ -333,27 +304,14 @@ class Explorer:
         process_group: dist.ProcessGroup | None,
         settings: dict[str, Any],
     ) -> Self:
-        if not any((folder / name).exists() for name in FILES):
-            raise FileNotFoundError(f"{folder} holds no exploration state. {_FIX}")
-        try:
-            check_folder(folder, closed="")
-        except (FileNotFoundError, ValueError) as error:
-            raise type(error)(f"{error}. {_FIX}") from error
-        path = folder / STATE_FILE
-        try:
-            state = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged: {error}. {_FIX}") from error
-        _check_state(str(path), state, _StateInFile)
-        if state["format"] != _FORMAT:
-            raise ValueError(f"{path} must have the format {_FORMAT!r}; got {state['format']!r}. {_FIX}")
+        state = saved.read_state(folder)
         if config is None:
-            config = ExplorationConfig.from_mapping(state["config"] | settings, str(path))
+            config = ExplorationConfig.from_mapping(state["config"] | settings, str(folder / saved.STATE_FILE))
         explorer = cls(config, device=device, process_group=process_group, **settings)
         try:
-            with _without_garbage_collection():
+            with saved.paused_garbage_collection():
                 rule, device = explorer.matcher.rule, explorer.counts.device
-                counts = OutcomeCounts.load(folder / COUNTS_FILE, device=device, rule=rule)
+                counts = OutcomeCounts.load(folder / saved.COUNTS_FILE, device=device, rule=rule)
                 explorer._continue(state, counts)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(f"{folder}: {error}") from error
@@ -564,31 +522,6 @@ class Explorer:
             )
 
 
-class _State(TypedDict):
-    """A saved state, without the counts."""
-
-    outcomes: dict[str, Any]
-    solved: dict[str, bool]
-    batches: int
-    id_source: str
-
-
-class _StateInMemory(_State):
-    counts: dict[str, Any]
-
-
-class _StateInFile(_State):
-    format: str
-    config: dict[str, Any]
-
-
-def _check_state(name: str, state: Any, declared: type) -> None:
-    try:
-        check_types("it", [state], declared)
-    except ValueError as error:
-        raise ValueError(f"{name} is damaged or not an exploration state: {error}. {_FIX}") from error
-
-
 class _Numbers(NamedTuple):
     """The columns of numbers of a batch, checked."""
 
@@ -597,39 +530,6 @@ class _Numbers(NamedTuple):
     correct: Tensor | None
     logps: Tensor | None
     judged: bool  # whether correctness is known
-
-
-def _check_replaceable(folder: Path) -> None:
-    """Check that a folder may be replaced: it does not exist, or holds nothing but a saved state and hidden files."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file; save into a folder")
-    if others := {one.name for one in folder.iterdir() if one.is_dir() or not one.name.startswith(".")} - {*FILES}:
-        raise FileExistsError(
-            f"{folder} holds other files, such as {min(others)!r}, which would be lost; save into a folder of its own, "
-            f"such as {folder / 'exploration'}"
-        )
-
-
-def _seal(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """Return what identifies a saved state, which another process may replace by an equal one; or None."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        manifest = Path(folder, MANIFEST).stat()
-        return manifest.st_ino, manifest.st_mtime_ns
-    return None
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection: while millions of objects are created, it takes most of the time and frees none."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _question_keys(batch: Batch) -> Tensor:

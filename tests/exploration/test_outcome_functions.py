@@ -11,7 +11,7 @@ import torch
 from transformers import AutoTokenizer
 
 from outcome_rl import ExplorationConfig, Explorer
-from outcome_rl.exploration.explorer import STATE_FILE
+from outcome_rl.exploration.saved import STATE_FILE
 from outcome_rl.outcomes.matcher import OutcomeMatcher
 from outcome_rl.toy import policy_dir
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import Batch, Explorer, outcome_function, register_bonus
-from outcome_rl.exploration.explorer import STATE_FILE
+from outcome_rl.exploration.saved import STATE_FILE
 from outcome_rl.files import seal_folder
 from outcome_rl_kernels import OutcomeCounts
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcome_rl import ExplorationConfig, Explorer
-from outcome_rl.exploration.explorer import COUNTS_FILE, STATE_FILE
+from outcome_rl.exploration.saved import COUNTS_FILE, STATE_FILE
 from outcome_rl.files import MANIFEST, seal_folder
 
 

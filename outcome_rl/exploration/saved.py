@@ -1,0 +1,140 @@
+"""Saved states of an `Explorer`: the folder that holds one, and the checks of what is read from it."""
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar
+
+from outcome_rl.declared import check_types
+from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
+from outcome_rl_kernels.counts.reference import CountEntries
+from outcome_rl_kernels.counts.snapshot import write_snapshot
+
+COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
+FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)
+FIX = "Continue from another checkpoint, or start with new counts"
+MAX_READS = 10  # of a folder that another process replaces meanwhile
+_FORMAT = "outcome_rl exploration 1"
+T = TypeVar("T")
+
+
+class _State(TypedDict):
+    """A saved state, without the counts."""
+
+    outcomes: dict[str, Any]
+    solved: dict[str, bool]
+    batches: int
+    id_source: str
+
+
+class StateInMemory(_State):
+    """`Explorer.state_dict`."""
+
+    counts: dict[str, Any]
+
+
+class _StateInFile(_State):
+    format: str
+    config: dict[str, Any]
+
+
+def check_state(name: str, state: Any, declared: type) -> None:
+    """Raise a ValueError unless a state has the entries and types of a declared class."""
+    try:
+        check_types("it", [state], declared)
+    except ValueError as error:
+        raise ValueError(f"{name} is damaged or not an exploration state: {error}. {FIX}") from error
+
+
+def check_replaceable(folder: Path) -> None:
+    """Check that a folder may be replaced: it does not exist, or holds nothing but a saved state and hidden files."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; save into a folder")
+    if others := {one.name for one in folder.iterdir() if one.is_dir() or not one.name.startswith(".")} - {*FILES}:
+        raise FileExistsError(
+            f"{folder} holds other files, such as {min(others)!r}, which would be lost; save into a folder of its own, "
+            f"such as {folder / 'exploration'}"
+        )
+
+
+def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) -> None:
+    """Write a `state_dict` and its settings into a folder atomically."""
+    counts = state["counts"]
+    entries = CountEntries(*(counts[name].cpu() for name in CountEntries._fields))
+    rest = {name: value for name, value in state.items() if name != "counts"}
+    # Functions are not saved; the outcome rule identifies them.
+    settings = {name: value for name, value in vars(config).items() if not callable(value)}
+    with atomic_folder(folder, replace=True) as scratch:
+        write_snapshot(scratch / COUNTS_FILE, entries, counts["rule"])
+        content = json.dumps({"format": _FORMAT, "config": settings, **rest}, sort_keys=True)
+        (scratch / STATE_FILE).write_text(content, encoding="utf-8")
+        seal_folder(scratch)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """Return the settings and the state without the counts, checked.
+
+    Raises:
+        FileNotFoundError: the folder lacks a file.
+        ValueError: a file is damaged or foreign.
+    """
+    if not any((folder / name).exists() for name in FILES):
+        raise FileNotFoundError(f"{folder} holds no exploration state. {FIX}")
+    try:
+        check_folder(folder, closed="")
+    except (FileNotFoundError, ValueError) as error:
+        raise type(error)(f"{error}. {FIX}") from error
+    path = folder / STATE_FILE
+    try:
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}. {FIX}") from error
+    check_state(str(path), state, _StateInFile)
+    if state["format"] != _FORMAT:
+        raise ValueError(f"{path} must have the format {_FORMAT!r}; got {state['format']!r}. {FIX}")
+    return state
+
+
+def read_unreplaced(folder: Path, read: Callable[[], T], discard: Callable[[T], None]) -> T:
+    """Return what `read` makes of a folder, read again while another process replaces the folder meanwhile.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read` does, or the folder was replaced every time.
+    """
+    for _ in range(MAX_READS):
+        seal = _seal(folder)
+        try:
+            result = read()
+        except (FileNotFoundError, ValueError):
+            if _seal(folder) == seal:
+                raise
+            continue
+        if _seal(folder) == seal:
+            return result
+        discard(result)
+    raise ValueError(f"{folder} was replaced again and again while it was read. Load a copy of it")
+
+
+def _seal(folder: Path) -> tuple[int, int] | None:
+    """Return what identifies a saved state, which another process may replace by an equal one; or None."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        manifest = (folder / MANIFEST).stat()
+        return manifest.st_ino, manifest.st_mtime_ns
+    return None
+
+
+@contextmanager
+def paused_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection: while millions of objects are created, it takes most of the time and frees none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
