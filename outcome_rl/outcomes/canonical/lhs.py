@@ -28,6 +28,13 @@ def without_domain(tokens: Tokens) -> Tokens:
     return tokens[: next((i for i, token in enumerate(tokens) if token.text == ELEMENT), len(tokens))]
 
 
+def domain_of(item: Tokens) -> str:
+    """Return the set of `x \\in \\mathbb{Z}`, as text; empty for the reals and for none."""
+    at = next((i for i, token in enumerate(item) if token.text == ELEMENT), len(item))
+    domain = "".join(token.text for token in item[at + 1 :] if token.text not in "{}")
+    return "" if domain in (r"\mathbbR", r"\mathbb R") else domain.replace(r"\mathbb", "")
+
+
 def label_of(tokens: Tokens) -> str | None:
     """Return the name left of `=`: `x`, `x_1`, `f(x)`, `AB/CD`, `(x, y)`, `\\text{Price}`; else None."""
     tokens = trimmed(tokens)
@@ -61,6 +68,11 @@ def _single_label(tokens: Tokens) -> str | None:
     sides = tree[1:] if tree[0] == "/" else (tree,)
     labels = [str(side[1]) if side[0] == "name" else _segment(side) for side in sides]
     return "/".join(labels) if all(labels) else None
+
+
+def place_of_label(label: str) -> tuple[bool, str]:
+    """Return what sorts the labels of a tuple: `r` comes before `\\theta`."""
+    return label.startswith("\\"), label
 
 
 def is_angle(name: str) -> bool:
