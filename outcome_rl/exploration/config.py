@@ -98,10 +98,6 @@ class ExplorationConfig:
         self._check_names()
         self.rule()
         Gate.of(self.gate)
-        if self.is_correct and self.outcome in NAMED:
-            raise ValueError(
-                f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
-            )
         if isinstance(self.outcome, str) and ":" not in self.outcome and self.outcome not in NAMED:
             raise ValueError(
                 f"outcome must be {', '.join(NAMED)} or the name of a function, module:function; got {self.outcome!r}"
@@ -124,10 +120,13 @@ class ExplorationConfig:
             TypeError, ValueError: a named function cannot be imported, or does not take two arguments.
         """
         found = load_function(NAMED.get(self.outcome, self.outcome)) if isinstance(self.outcome, str) else self.outcome
-        if hasattr(found, "from_settings"):
-            kind: OutcomeKind = found.from_settings(self)
-            return kind
-        return FunctionMatcher(self.outcome, self.is_correct or None)
+        if not (isinstance(found, type) and issubclass(found, OutcomeKind)):
+            return FunctionMatcher(self.outcome, self.is_correct or None)
+        if self.is_correct:
+            raise ValueError(
+                f"is_correct needs an outcome function, whose values it takes; got outcome={self.outcome!r}"
+            )
+        return found.from_settings(self)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any], origin: str) -> Self:

@@ -26,7 +26,7 @@ from outcome_rl.outcomes.functions import (
     wrapped,
 )
 from outcome_rl.outcomes.keys import NO_ANSWER, hash_key
-from outcome_rl.outcomes.kinds import Kind, Outcomes, golds_differ
+from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, golds_differ
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class _Question:
         return cls(gold, gold_key, dict(shown))
 
 
-class FunctionMatcher(Kind):
+class FunctionMatcher(OutcomeKind):
     """Map responses to outcome keys and correctness by an outcome function.
 
     A response is correct if `is_correct(value, example)` says so. Without such a function the gold answer goes through
@@ -150,18 +150,6 @@ class FunctionMatcher(Kind):
         failed = sum(isinstance(one, Failure) for one in found)
         return Outcomes(np.array(keys, np.int64), np.array(correct, bool), list(map(_answer, found)), failed)
 
-    def classify_answers(
-        self,
-        question_ids: Sequence[str],
-        answers: Sequence[str | None],
-        golds: Sequence[str] | None,
-        rows: Sequence[Row] | None = None,
-        *,
-        progress: Progress | None = None,
-    ) -> Outcomes:
-        """Classify the texts of responses; None is an empty one."""
-        return self.classify(question_ids, [text or "" for text in answers], golds, rows, progress=progress)
-
     def close(self) -> None:
         """Stop the function's processes, if it has any; a later call starts new ones."""
         self._function.close()
@@ -245,13 +233,14 @@ class GivenMatcher(FunctionMatcher):
         # Under this name version 0.2 has saved such counts.
         super().__init__(OutcomeFunction(_given, name="outcome_rl.outcomes.functions:given"))
 
-    def classify(self, question_ids: Any, *columns: Any, **named: Any) -> Outcomes:
+    def classify(  # type: ignore[override]
+        self, question_ids: Any, *columns: Any, progress: Any = None, limit_s: float | None = None, **named: Any
+    ) -> Outcomes:
         """Classify N keys.
 
         Raises:
             TypeError, ValueError: as for `Batch`, there are golds, or the keys are not N integers.
         """
-        limits = {name: named.pop(name) for name in ("progress", "limit_s") if name in named}
         batch = Batch.of(question_ids, *columns, **named)
         if batch.golds is not None:
             raise ValueError("golds cannot be compared with given outcomes; pass golds=None and correct")
@@ -260,7 +249,8 @@ class GivenMatcher(FunctionMatcher):
             raise ValueError(
                 f"outcome_keys must be {len(batch)} integers, one per response; got {keys.dtype} of shape {keys.shape}"
             )
-        return super().classify(replace(batch, responses=[str(key) for key in keys.tolist()]), **limits)
+        batch = replace(batch, responses=[str(key) for key in keys.tolist()])
+        return super().classify(batch, progress=progress, limit_s=limit_s)
 
 
 def _given(key: str, example: Row) -> int | None:

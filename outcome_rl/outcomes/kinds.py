@@ -1,9 +1,9 @@
-"""Kinds of outcomes: the protocol that the `Explorer` relies on, its base class, and the kinds that have a name.
+"""Kinds of outcomes: the base class that the `Explorer` relies on, and the kinds that have a name.
 
 A kind reads outcomes from a `Batch`, and remembers the outcomes of each question. `outcome="math"` is a name of this
 module, and "module:Class" imports another kind, which needs no registration:
 
-    class Length(Kind):
+    class Length(OutcomeKind):
         rule = "length/1"
 
         def classify(self, batch, **limits): ...   # -> Outcomes
@@ -12,9 +12,10 @@ module, and "module:Class" imports another kind, which needs no registration:
 import logging
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NotRequired, Protocol, Self, TypedDict, runtime_checkable
+from typing import Any, NamedTuple, NotRequired, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,9 +50,16 @@ class Outcomes(NamedTuple):
     unresolved: int
 
 
-@runtime_checkable
-class OutcomeKind(Protocol):
+class OutcomeKind(ABC):
     """A way to read outcomes from responses, which remembers the outcomes of each question.
+
+    A subclass needs `rule` and `classify`. To list and save outcomes, it keeps the state of each question in
+    `_questions`; a class without state leaves that empty.
+
+    Args:
+        rule: as the attribute; None takes the class's.
+        question_type: class of the states of questions, with `texts()`, `state()`, `from_state(question_id, state)`,
+            and with `snapshot()` and `restore(snapshot)`, which take back changes.
 
     Attributes:
         rule: name and version of the mapping from responses to keys; counts made under another rule cannot be mixed
@@ -65,15 +73,25 @@ class OutcomeKind(Protocol):
         doubtful_golds: question id -> reason to check its gold answer, which is used.
     """
 
-    rule: str
-    needs_gold: bool
-    needs_row: bool
-    needs_keys: bool
-    gives_spans: bool
-    reads_answers: bool
-    bad_golds: dict[str, str]
-    doubtful_golds: dict[str, str]
+    rule: str = ""
+    needs_gold = needs_row = needs_keys = gives_spans = reads_answers = False
 
+    def __init__(self, rule: str | None = None, question_type: Any = None) -> None:
+        if rule is not None:
+            self.rule = rule
+        self.bad_golds: dict[str, str] = {}
+        self.doubtful_golds: dict[str, str] = {}
+        self._question_type = question_type
+        self._questions: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._guarded = False
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        """Return a new kind with the settings of an `ExplorationConfig`."""
+        return cls()
+
+    @abstractmethod
     def classify(self, batch: Batch, *, progress: Progress | None = None, limit_s: float | None = None) -> Outcomes:
         """Classify N responses; `limit_s` bounds the seconds that slow comparisons or calls take together."""
 
@@ -86,61 +104,12 @@ class OutcomeKind(Protocol):
         *,
         progress: Progress | None = None,
     ) -> Outcomes:
-        """Classify what `extract` returned for N responses."""
+        """Classify what `extract` returned for N responses; None is an empty text."""
+        batch = Batch.of(question_ids, [text or "" for text in answers], golds, rows=rows)
+        return self.classify(batch, progress=progress)
 
     def extract(self, response: str) -> str | None:
-        """Return the part of a response that `classify_answers` needs; None is no answer."""
-
-    def representatives(self, question_id: str) -> dict[int, str]:
-        """Return one text of each outcome of a question by its key."""
-
-    def unless_refused(self, question_ids: Iterable[str]) -> Any:
-        """Return a context that undoes all changes to these questions if its body raises."""
-
-    def forget(self, question_ids: Iterable[str]) -> None:
-        """Drop the outcomes of some questions."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state, as values that JSON can hold."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the outcomes of this kind with saved ones."""
-
-    def close(self) -> None:
-        """Stop the processes, if there are any."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-
-class Kind:
-    """Base of the kinds: keeps the state of each question, saves it, undoes changes and forgets it.
-
-    Args:
-        rule: as for `OutcomeKind`.
-        question_type: class of these states, with `texts()`, `state()`, `from_state(question_id, state)`, and with
-            `snapshot()` and `restore(snapshot)`, which take back changes.
-    """
-
-    needs_gold = needs_row = needs_keys = gives_spans = reads_answers = False
-
-    def __init__(self, rule: str, question_type: Any) -> None:
-        self.rule = rule
-        self.bad_golds: dict[str, str] = {}
-        self.doubtful_golds: dict[str, str] = {}
-        self._question_type = question_type
-        self._questions: dict[str, Any] = {}
-        self._lock = threading.RLock()
-        self._guarded = False
-
-    @classmethod
-    def from_settings(cls, settings: Any) -> Self:
-        """Return a new kind with the settings of an `ExplorationConfig`."""
-        return cls()  # type: ignore[call-arg]
-
-    def extract(self, response: str) -> str | None:
-        """Return the response itself: all of it is read."""
+        """Return the part of a response that `classify_answers` needs, by default all of it; None is no answer."""
         return response
 
     @contextmanager
@@ -223,7 +192,7 @@ class Kind:
         with self._lock:
             self._questions, self.bad_golds, self.doubtful_golds = questions, bad_golds, doubtful_golds
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most kinds have no processes
         """Stop the processes, if there are any; outcomes are kept, and a later call starts new processes."""
 
     def __enter__(self) -> Self:

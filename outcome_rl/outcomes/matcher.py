@@ -23,7 +23,7 @@ from outcome_rl.outcomes.extraction import Answer, extract_answer, final_answer
 from outcome_rl.outcomes.functions import boolean, check_callable
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open
-from outcome_rl.outcomes.kinds import Kind, Outcomes, golds_differ
+from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, golds_differ
 from outcome_rl.outcomes.refutation import refuted
 from outcome_rl.outcomes.tolerance import within_tolerance
 
@@ -42,7 +42,7 @@ Judge = Callable[[str, str], bool]
 Equivalence = Literal["canonical", "math_verify"] | Judge
 
 
-class OutcomeMatcher(Kind):
+class OutcomeMatcher(OutcomeKind):
     """Map responses to outcome keys and correctness; an answer to a question always gets the same key.
 
     Args:

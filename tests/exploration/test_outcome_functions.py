@@ -125,7 +125,7 @@ def test_versions_keep_counts_apart(tmp_path: Path) -> None:
 def test_settings_that_do_not_fit() -> None:
     assert isinstance(ExplorationConfig().matcher(), OutcomeMatcher)
     with pytest.raises(ValueError, match="is_correct needs an outcome function"):
-        ExplorationConfig(is_correct="outcome_functions:divides")
+        Explorer(is_correct="outcome_functions:divides")
     with pytest.raises(ValueError, match="no_such_module"):
         Explorer(outcome="no_such_module:f")
     with pytest.raises(TypeError, match="outcome"):
