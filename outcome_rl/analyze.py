@@ -241,7 +241,7 @@ def read_samples(
         filters.update([read["filter"]] if "resps" in read and "filter" in read and not filters else [])
         if "resps" in read and filters and read.get("filter") not in filters:
             continue  # the same samples again
-        row = in_usual_fields(read)
+        row = in_usual_fields(read, where)
         question_id = _id(row, where)
         gold_name, value = first_field(row, GOLD_COLUMNS, "gold answer", where, "Rename a field", nullable=True)
         gold = "" if value is None else as_text(value, gold_name, "gold answer", where)

@@ -1,4 +1,4 @@
-"""Values that were read from a file, checked against types as Python declares them: annotations are the only list."""
+"""Check values from a file against Python's type annotations."""
 
 from array import array
 from collections.abc import Collection
@@ -28,7 +28,7 @@ def check_types(name: str, values: Collection[Any], declared: Any) -> None:
     kinds = inner if origin in (Union, UnionType) else (origin,)
     kinds = tuple(dict if is_typeddict(kind) else kind for kind in kinds)
     for found in {*map(type, values)}:
-        # True is an integer to Python, but to no reader.
+        # bool is a subclass of int, but `true` in place of a number is an error.
         if not issubclass(found, kinds) or (found is bool and bool not in kinds):
             expected = " or ".join(kind.__name__ for kind in kinds)
             raise ValueError(f"{name} must be {expected}; got {found.__name__}")

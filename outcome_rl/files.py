@@ -122,7 +122,7 @@ def check_folder(folder: Path, part: str = "", closed: str | None = None) -> Non
 
     Args:
         folder: the sealed folder.
-        part: check only the files whose names start so, such as `model/`.
+        part: check only files whose names have this prefix, such as `model/`.
         closed: subfolder, "" for the folder itself, in which further files are refused, because libraries read whatever
             they find; hidden files and other folders are ignored.
 
@@ -163,7 +163,7 @@ def _entries(content: bytes, manifest: Path) -> dict[str, tuple[int, str]]:
 
 
 def is_missing_folder(name: str) -> bool:
-    """Return whether a name that may be one of the hub (`NAME`, `OWNER/NAME`) is a local path that does not exist.
+    """Return whether a name can only be a local path, not `NAME` or `OWNER/NAME` of the hub, and that does not exist.
 
     `OWNER/NAME` is a local path if there is a folder `OWNER`.
     """

@@ -300,7 +300,7 @@ def _keys_differ(gold: Any, target: Any) -> bool:
 
 
 def _answer(parsed: Any) -> str | None:
-    """Return the answer in a text, if there can be no other one."""
+    """Return the answer of a text; None if math-verify might find another."""
     config = parsed.settings[0] if isinstance(parsed, Parsed) else ()
     latex = [one for one in config if isinstance(one, LatexExtractionConfig)]
     if len(latex) != 1 or any(isinstance(one, StringExtractionConfig) for one in config):

@@ -58,10 +58,23 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield where, row
 
 
-def in_usual_fields(row: dict[str, Any]) -> dict[str, Any]:
+def in_usual_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Return a row of samples of lm-evaluation-harness or lighteval with the fields `id`, `gold`, `responses` and, for
     one response that a metric calls right or wrong, `correct`; any other row unchanged.
+
+    Raises:
+        ValueError: it has fields of one of them, but not all that are needed; `where` is the row, for the error.
     """
+    try:
+        return _in_usual_fields(row)
+    except (IndexError, KeyError, TypeError) as error:
+        tool = "lm-evaluation-harness" if "resps" in row else "lighteval"
+        raise ValueError(
+            f"{where}: a row of {tool} without a gold answer or responses where they usually are ({error!r}). {_LAYOUT}"
+        ) from error
+
+
+def _in_usual_fields(row: dict[str, Any]) -> dict[str, Any]:
     if "resps" in row and "target" in row:
         responses = [text for one in row["resps"] for text in (one if isinstance(one, list) else [one])]
         metrics = {name: row.get(name) for name in row.get("metrics") or ["exact_match"]}

@@ -356,6 +356,24 @@ def test_details_of_lighteval(tmp_path: Path) -> None:
     assert questions[1].labels == [True]
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"doc_id": 0, "target": "2", "resps": None},
+        {"doc_id": 0, "target": "2", "resps": 3},
+        {"doc": {"choices": ["2"], "gold_index": None}, "model_response": {"text": ["2"]}},
+        {"doc": {"choices": ["2"], "gold_index": [1]}, "model_response": {"text": ["2"]}},
+        {"doc": {"choices": ["2"], "gold_index": []}, "model_response": {"text": ["2"]}},
+        {"doc": {"gold_index": 0}, "model_response": {"text": ["2"]}},
+        {"doc": {"choices": ["2"], "gold_index": 0}, "model_response": {}},
+    ],
+)
+def test_rows_of_other_tools_without_what_is_needed_are_named(tmp_path: Path, row: dict[str, Any]) -> None:
+    path = write_rows(tmp_path / "samples.jsonl", [row])
+    with pytest.raises(ValueError, match=r"samples.jsonl, row 1: a row of li|samples.jsonl, row 1: a row of lm"):
+        analyze_file(path)
+
+
 def test_equal_disagreements_are_listed_once(tmp_path: Path) -> None:
     rows = [{"id": "q", "gold": "2", "responses": [r"\boxed{3}"] * 4 + [r"\boxed{4}"], "correct": [True] * 5}]
     report = analyze_file(write_rows(tmp_path / "samples.jsonl", rows))

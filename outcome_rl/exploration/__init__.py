@@ -5,7 +5,8 @@
     explorer.save("checkpoint/exploration")                   # the same format in every training stack
 
 - `config` has the settings, `ExplorationConfig`;
-- `batch` checks and groups the columns of a batch, on one rank or many;
+- `columns` checks and groups the columns of a batch, on one rank or many;
+- `gate` leaves questions without advantages, `questions` and `saved` keep what was solved and write it to disk;
 - `scored` holds a scored batch: its metrics, its answer mask, its advantages per token;
 - `explorer` is the `Explorer`.
 

@@ -94,7 +94,7 @@ class Explorer:
         self.length_setting = ""
         self._warned_unmasked = self._warned_unanswered = False
         self._lock = threading.RLock()
-        # Pairs and samples that `_known_table` holds, which a GPU's table would synchronise to tell.
+        # Numbers of pairs and samples in `_known_table`; asking a table on a GPU would synchronise.
         self._known_table = self.counts.table
         self._num_counted = self._num_samples = 0
         self._counting: tuple[Tensor, ...] = ()  # rows that this call counts

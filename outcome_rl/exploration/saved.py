@@ -121,7 +121,7 @@ def read_unreplaced(folder: Path, read: Callable[[], T], discard: Callable[[T], 
 
 
 def _seal(folder: Path) -> tuple[int, int] | None:
-    """Return what identifies a saved state, which another process may replace by an equal one; or None."""
+    """Return inode and time of the manifest, which change when another process replaces the state; None without one."""
     with suppress(FileNotFoundError, NotADirectoryError):
         manifest = (folder / MANIFEST).stat()
         return manifest.st_ino, manifest.st_mtime_ns

@@ -41,7 +41,6 @@ class ExplorationRewards:
     def __init__(self, *, id_key: str = "", **settings: Any) -> None:
         self.id_key = id_key
         self.explorer = explorer_without_mask("slime", **settings)
-        self.explorer.length_setting = "--rollout-max-response-len"
 
     def __call__(self, args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
         """Process the rewards of a rollout, and count its outcomes.
@@ -57,6 +56,7 @@ class ExplorationRewards:
         Raises:
             ValueError: a sample has no label although outcomes are final answers, or no entry `id_key` in its metadata.
         """
+        self.explorer.length_setting = "--rollout-max-response-len"
         raw_rewards = [float(sample.get_reward_value(args)) for sample in samples]
         # Where outcomes do not need labels, the rewards can tell which responses are correct.
         unlabelled = not self.explorer.matcher.needs_gold and any(sample.label is None for sample in samples)

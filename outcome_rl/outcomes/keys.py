@@ -176,7 +176,7 @@ _PLAIN_NUMBER = re.compile(
 )
 
 
-@lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
+@lru_cache(maxsize=1 << 15)
 def real_number(canonical: str) -> Fraction | None:
     """Return the real number of a canonical text, None if it is of anything else."""
     kind, _, digits = canonical.partition(":")
@@ -203,7 +203,7 @@ def plain_text(answer: str) -> str:
     return number_in_words(answer) or plain_latex(mended(without_value(answer)))
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 15)  # a run repeats most answers: 5 in 6 of 800 measured answers had been seen before
 def _canonical(answer: str) -> str:
     canonical = _canonical_of_plain(plain_text(answer))
     return canonical if len(canonical) <= MAX_CANONICAL_CHARS else _digested(canonical)

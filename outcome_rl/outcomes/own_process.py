@@ -37,8 +37,8 @@ def in_own_process(answer: Callable[[Any], Mapping[str, Any]]) -> worker_process
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before the fork
     if libc is not None:
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whose parent ends becomes a child of the worker: see `_end`
-    others = _children()  # that the module has started, and that stay
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # a process whose parent ended becomes a child: see `_end`
+    others = _children()  # that importing the module started; they are kept
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy the memory that it shares with the worker
 

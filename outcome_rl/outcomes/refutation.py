@@ -100,7 +100,7 @@ _NUMERIC = ("q:", "r:", "c:")  # beginnings of the canonical texts of numbers
 
 
 def refuted(a: str, b: str) -> bool:
-    """Return whether two answers are seen to differ: by dots or a condition in one of them, or by their values.
+    """Return whether texts or values show that two answers differ: dots or a condition in only one, or other values.
 
     Args:
         a, b: answers that math-verify calls equal.

@@ -3,8 +3,8 @@
 A process boundary is the only bound that holds for code that may loop, fill the memory or end its process. Each worker
 is a plain subprocess of `worker_process`; the parent measures the time of a task and kills the worker at the limit.
 Tasks and replies are JSON lines with the number of the task, so that no task gets the reply to another. A reply with a
-"reason" is a failure, and its worker is replaced. An error is taken only from the first task of a worker; another task
-is asked again of a new one, so that no task gets an error that an earlier one has caused.
+"reason" is a failure, and its worker is replaced. If a worker fails on its first task, that task gets the error; a
+later task goes to a new worker, because an earlier one may have caused the failure.
 """
 
 import itertools

@@ -12,7 +12,6 @@ from outcome_rl.analyze import classify_samples, read_samples
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.metrics import pass_at_k
 from outcome_rl.outcomes.keys import NO_ANSWER
-from outcome_rl.outcomes.matcher import OutcomeMatcher
 
 
 class BaseSamples(NamedTuple):
@@ -75,8 +74,7 @@ class BaseSamples(NamedTuple):
 
 def _classified(path: Path, exploration: ExplorationConfig) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     matcher = exploration.matcher()
-    math_answers = isinstance(matcher, OutcomeMatcher)
-    questions = read_samples(path) if math_answers else read_samples(path, from_text=True, extract=str)
+    questions = read_samples(path, from_text=not matcher.reads_answers, extract=matcher.extract)
     with matcher:
         outcomes, _ = classify_samples(matcher, questions)
         bad = matcher.bad_golds

@@ -28,13 +28,19 @@ RATE_MARGIN, ANSWERS_MARGIN = 0.01, 0.25
 WORDS = {"seen": "higher", "opposite": "lower", "no difference": "no difference", "undecided": "undecided"}
 
 
-class Measured(NamedTuple):
-    """A run with its method, task and seed, and its metrics."""
+class Identity(NamedTuple):
+    """Method, task and seed of a run."""
 
-    name: str
     method: str
     task: tuple[str, ...]
     seed: int
+
+
+class Measured(NamedTuple):
+    """A run and its metrics."""
+
+    name: str
+    identity: Identity
     figures: dict[str, float]
 
 
@@ -53,8 +59,8 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
     runs = _measure([read_run(folder) for folder in folders], folders)
     methods: dict[str, list[Measured]] = {}
     for run in runs:
-        methods.setdefault(run.method, []).append(run)
-    unit = "task" if len({run.task for run in runs}) >= LEAST_UNITS else "seed"
+        methods.setdefault(run.identity.method, []).append(run)
+    unit = "task" if len({run.identity.task for run in runs}) >= LEAST_UNITS else "seed"
     measures = [name for name in runs[0].figures if all(name in run.figures for run in runs)]
     return {
         "methods": {
@@ -64,7 +70,7 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
             }
             for method, group in methods.items()
         },
-        "baseline": runs[0].method,
+        "baseline": runs[0].identity.method,
         "unit": unit,
         "verdicts": _verdicts(methods, measures, unit),
     }
@@ -72,19 +78,11 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
 
 def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
     measured = [
-        Measured(str(folder), *identity, _figures(run))
+        Measured(str(folder), identity, _figures(run))
         for run, folder, identity in zip(runs, folders, identify(runs, folders), strict=True)
     ]
     _check_same_evaluations(measured)
     return measured
-
-
-class Identity(NamedTuple):
-    """Method, task and seed of a run."""
-
-    method: str
-    task: tuple[str, ...]
-    seed: int
 
 
 def identify(runs: Sequence[Run], folders: Sequence[Path]) -> list[Identity]:
@@ -110,7 +108,7 @@ def _check_same_evaluations(runs: Sequence[Measured]) -> None:
     """Raise ValueError if two methods were evaluated on different data."""
     evaluated: dict[str, set[tuple[str, ...]]] = {}
     for run in runs:
-        evaluated.setdefault(run.method, set()).add(run.task[2:])
+        evaluated.setdefault(run.identity.method, set()).add(run.identity.task[2:])
     baseline, *others = evaluated
     for method in others:
         if evaluated[method] != evaluated[baseline]:
@@ -165,12 +163,12 @@ def _figures(run: Run) -> dict[str, float]:
 
 def _verdicts(methods: Mapping[str, Sequence[Measured]], measures: Sequence[str], unit: str) -> list[dict[str, Any]]:
     baseline, *others = methods
-    base = {(run.task, run.seed): run.figures for run in methods[baseline]}
+    base = {run.identity[1:]: run.figures for run in methods[baseline]}
 
     def differences(left: str, measure: str) -> Iterable[tuple[Any, float]]:
         for run in methods[left]:
-            if (pair := (run.task, run.seed)) in base:
-                yield run.task if unit == "task" else pair, run.figures[measure] - base[pair][measure]
+            if (pair := run.identity[1:]) in base:
+                yield run.identity.task if unit == "task" else pair, run.figures[measure] - base[pair][measure]
 
     rows = list(product(others, measures))
     cases = [Case(per_unit(differences(left, name)), 1, margin(name)) for left, name in rows]
@@ -179,8 +177,8 @@ def _verdicts(methods: Mapping[str, Sequence[Measured]], measures: Sequence[str]
             "left": left,
             "right": baseline,
             "measure": measure,
-            "mean": verdict.mean,
-            "interval": [verdict.low, verdict.high],
+            "mean": verdict.mean if verdict.units else None,
+            "interval": None if math.isnan(verdict.low) else [verdict.low, verdict.high],
             "p": verdict.p,
             "units": verdict.units,
             "verdict": WORDS[verdict.word],
@@ -231,5 +229,4 @@ def print_comparison(comparison: Mapping[str, Any]) -> None:
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    low, high = row["interval"]
-    return "" if math.isnan(low) else f"{low:+.3f} to {high:+.3f}"
+    return "{:+.3f} to {:+.3f}".format(*row["interval"]) if row["interval"] else ""

@@ -1,7 +1,7 @@
 """Histories of runs of any training stack: metrics by step, and pass@k by step.
 
-Our plug-ins log the same names in every stack (`Scored.metrics`), so that a history needs no translation but of the
-file's format, of pass@k, and of the entropy over all responses:
+Our plug-ins log the same names in every stack (`Scored.metrics`). Only the file's format, pass@k and the entropy over
+all responses differ:
 
 | stack | file | pass@k | entropy of all |
 |---|---|---|---|

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from outcome_rl.declared import check_types
 from outcome_rl.files import read_rows
-from outcome_rl.grpo.config.load import read_yaml
+from outcome_rl.grpo.config.load import leaves, read_yaml
 from outcome_rl.grpo.data.problems import set_name
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps, watched_set
 from outcome_rl.grpo.run.run_log import has_rows
@@ -51,36 +51,19 @@ class Samples(TypedDict):
 ROWS = {"metrics": Metrics, "evaluations": Evaluation, "samples": Samples}
 
 
-class _Model(TypedDict):
-    path: str
-
-
-class _Data(TypedDict):
-    train_files: list[str]
-    val_files: list[str]
-    test_files: list[str]
-
-
-class _Reward(TypedDict):
-    function: str
-
-
-class _Rollout(TypedDict):
-    n: int
-
-
-class _Trainer(TypedDict):
-    seed: int
-
-
-class Settings(TypedDict):
-    """Settings of `config.yaml` that the tools read."""
-
-    model: _Model
-    data: _Data
-    reward: _Reward
-    rollout: _Rollout
-    trainer: _Trainer
+Settings = TypedDict(
+    "Settings",
+    {
+        "model.path": str,
+        "data.train_files": list[str],
+        "data.val_files": list[str],
+        "data.test_files": list[str],
+        "reward.function": str,
+        "rollout.n": int,
+        "trainer.seed": int,
+    },
+)
+"""Settings of `config.yaml` that the tools read."""
 
 
 class Comparison(NamedTuple):
@@ -132,7 +115,7 @@ def read_run(folder: Path) -> Run:
     if not path.is_file() or not has_rows(folder):
         raise ValueError(f"{folder} holds no run: config.yaml and metrics.jsonl or evaluations.jsonl are missing")
     config = read_yaml(path)
-    _check(f"{path}: it", config, Settings)
+    _check(f"{path}: it", dict(leaves(config)), Settings)
     streams: dict[str, list[dict[str, Any]]] = {}
     for stream, row_type in ROWS.items():
         streams[stream] = list(read_rows(folder / f"{stream}.jsonl"))

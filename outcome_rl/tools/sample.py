@@ -4,6 +4,7 @@ Questions are sampled in fixed chunks with per-chunk seeds, so a resumed file eq
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -159,7 +160,7 @@ def average_report(reports: Sequence[Report]) -> Report:
             case str():
                 average[name] = values[0]  # the outcome rule, which all share
             case dict():
-                average[name] = {key: value for entries in values for key, value in entries.items()}
+                average[name] = dict(sum(map(Counter, values), Counter[str]()).most_common())
             case list():
                 average[name] = [item for items in values for item in items]
             case _:

@@ -113,7 +113,7 @@ class GroupRule:
 
     @property
     def may_refuse(self) -> bool:
-        """Whether a function may raise an error; GRPO and the built-in bonuses do not."""
+        """Whether the estimator or a bonus may fail, so that a batch is counted only after they ran."""
         return self.adv_estimator != "grpo" or not BUILT_IN.issuperset(parse_bonus(self.bonus))
 
 
@@ -244,6 +244,9 @@ def _explore(groups: Groups, rule: GroupRule) -> Tensor:
             bonus_Bn.masked_fill_(groups.correct.all(dim=1, keepdim=True), 0.0)
         total_Bn = bonus_Bn if total_Bn is None else total_Bn.add_(bonus_Bn)
     assert total_Bn is not None
+    if rule.may_refuse:
+        name = f"the result of bonus={rule.bonus!r}"
+        _check_finite(total_Bn, name, "Its function must be finite for all counts, also of zero")
     return total_Bn
 
 

@@ -81,7 +81,7 @@ def raw_bonus(groups: Groups) -> Tensor:
     if groups.counts is None:
         raise ValueError("the bonus needs groups.counts, the historical counts of the outcomes; got None")
     dtype = groups.rewards.dtype
-    # The root of an integer is in the default dtype, where float32 rewards need no conversion.
+    # `rsqrt` of integers gives the default dtype, so float32 rewards need no cast.
     counts_Bn = groups.counts if dtype == torch.get_default_dtype() else groups.counts.to(dtype)
     return torch.minimum(counts_Bn.rsqrt(), groups.earns_bonus)  # N = 0 gives infinity
 

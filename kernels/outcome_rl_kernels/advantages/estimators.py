@@ -106,9 +106,11 @@ def parse_adv_estimator(text: str) -> Estimator:
     function = estimator.function
     try:
         call: Any = ast.parse(f"f({numbers or ''})", mode="eval").body
-        given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-        if call.args or not all(isinstance(number, int | float) for number in given.values()):
-            raise ValueError("numbers are given by name")
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError("numbers are given by name, and estimators are not added")
+        given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        if not all(type(number) in (int, float) for number in given.values()):
+            raise ValueError("not a number")
         inspect.signature(function).bind(None, **given)
     except (SyntaxError, TypeError, ValueError) as error:
         takes = ", ".join(str(number) for number in list(inspect.signature(function).parameters.values())[1:])

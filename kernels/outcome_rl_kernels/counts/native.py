@@ -36,7 +36,7 @@ class NativeTable:
         return int(self._library.count_table_slot_count(self.handle))
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> Past:
-        past = _new_past(question_keys, outcome_keys)
+        past = Past.empty(question_keys, outcome_keys)
         done = self._library.count_table_observe(
             self.handle,
             question_keys.data_ptr(),
@@ -51,7 +51,7 @@ class NativeTable:
         return past
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
-        past = _new_past(question_keys, outcome_keys)
+        past = Past.empty(question_keys, outcome_keys)
         self._library.count_table_lookup(
             self.handle,
             question_keys.data_ptr(),
@@ -81,7 +81,3 @@ class NativeTable:
     def _check(self, done: bool) -> None:
         if not done:
             raise MemoryError(f"no memory to grow the count table of {self.slot_count} slots; its counts are unchanged")
-
-
-def _new_past(question_keys: Tensor, outcome_keys: Tensor) -> Past:
-    return Past(torch.empty_like(outcome_keys), outcome_keys.new_empty(3, *question_keys.shape))

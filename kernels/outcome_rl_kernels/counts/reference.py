@@ -6,7 +6,7 @@ contiguous, each question has equally many outcomes, one after another, counts a
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -28,6 +28,11 @@ class Past(NamedTuple):
 
     counts: Tensor  # of each outcome, in the shape of `outcome_keys`
     history: Tensor  # (3, ...) of each question, in the shape of `question_keys`: samples, correct samples, answers
+
+    @classmethod
+    def empty(cls, question_keys: Tensor, outcome_keys: Tensor) -> Self:
+        """Return one whose values are not set yet."""
+        return cls(torch.empty_like(outcome_keys), outcome_keys.new_empty(3, *question_keys.shape))
 
 
 class CountTable(Protocol):

@@ -50,12 +50,12 @@ class TritonTable:
         return len(self.slots)
 
     def observe(self, question_keys: Tensor, outcome_keys: Tensor, correct: Tensor | None) -> Past:
-        past = _new_past(question_keys, outcome_keys)
+        past = Past.empty(question_keys, outcome_keys)
         self._add(question_keys, outcome_keys, correct, past, None)
         return past
 
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
-        past = _new_past(question_keys, outcome_keys)
+        past = Past.empty(question_keys, outcome_keys)
         if question_keys.numel() > 0:
             self._find(question_keys, outcome_keys, None, past, None)
         return past
@@ -97,7 +97,7 @@ class TritonTable:
             self._commit(question_keys, outcome_keys, correct, places, amounts)
 
     def _reserve(self, rows: int) -> None:
-        """Make room for a launch that adds `rows` rows and must follow."""
+        """Make room for the next launch, which adds `rows` rows."""
         capturing = self.slots.is_cuda and torch.cuda.is_current_stream_capturing()
         limit = limit_of(self.slot_count)
         if capturing and self._most_slots + rows > limit:
@@ -224,7 +224,3 @@ def shift_of(slot_count: int) -> int:
 def limit_of(slot_count: int) -> int:
     """Return how many slots may be taken, 0.3 of all: 999 of 1,000 walks end within 8 slots (at 0.6 within 23)."""
     return slot_count // 10 * 3
-
-
-def _new_past(question_keys: Tensor, outcome_keys: Tensor) -> Past:
-    return Past(torch.empty_like(outcome_keys), outcome_keys.new_empty(3, *question_keys.shape))

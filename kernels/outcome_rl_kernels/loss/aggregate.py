@@ -111,6 +111,11 @@ def _kl_term(logps: Tensor, ref_logps: Tensor, inputs: LossInputs) -> Tensor:
     return kl * importance_ratios(logps, inputs) if inputs.settings.unbiased_kl else kl
 
 
+def total(losses: Tensor, logps: Tensor, active: Tensor | None) -> Tensor:
+    """Return the sum of weighted losses, 0-d; the NaN of broken logits or labels counts on answer tokens too."""
+    return sum_active(logps.where(logps.isnan(), losses), active)
+
+
 def metrics(logps: Tensor, entropies: Tensor, batch: TokenBatch, counted: Tensor | None = None) -> dict[str, Tensor]:
     """Return the metrics of the active tokens, 0-d and without gradient; `PolicyLossOutput` defines them.
 

@@ -25,6 +25,7 @@ from outcome_rl_kernels.loss.types import (
     LossAggregation,
     LossSettings,
     Support,
+    TokenBatch,
     TokenLoss,
     TokenLossFunction,
 )
@@ -202,10 +203,7 @@ def linear_policy_loss(
             fp32_logits=fp32_logits,
             shard=shard,
         )
-    loss, logps_N, entropies_N = result
-    logps_N, entropies_N = logps_N.detach(), entropies_N.detach()
-    measured = metrics(logps_N, entropies_N, batch, counted)
-    return PolicyLossOutput(loss, logps_N.reshape(labels.shape), entropies_N.reshape(labels.shape), measured)
+    return _output(*result, batch, counted, labels.shape)
 
 
 def policy_loss(
@@ -248,10 +246,15 @@ def policy_loss(
         result = loss_of_logprobs(*values, batch)
     else:
         result = fused_policy_loss(logits_NV, batch, impl=chosen, inplace=inplace)
-    loss, logps_N, entropies_N = result
+    return _output(*result, batch, counted, labels.shape)
+
+
+def _output(
+    loss: Tensor, logps_N: Tensor, entropies_N: Tensor, batch: TokenBatch, counted: Tensor | None, shape: torch.Size
+) -> PolicyLossOutput:
     logps_N, entropies_N = logps_N.detach(), entropies_N.detach()
     measured = metrics(logps_N, entropies_N, batch, counted)
-    return PolicyLossOutput(loss, logps_N.reshape(labels.shape), entropies_N.reshape(labels.shape), measured)
+    return PolicyLossOutput(loss, logps_N.reshape(shape), entropies_N.reshape(shape), measured)
 
 
 def loss_normalizer(

@@ -63,7 +63,7 @@ class LogitChunks:
         rows = len(head.hidden)
         most, on_gpu = max(1, workspace_bytes // row_bytes), weight.device.type != "cpu"
         self._size = _chunk_size(rows, most, tiles=on_gpu)
-        # Rounded up, so that the blocks of micro-batches of different lengths can be used again.
+        # Rounded up, so that the allocator can reuse the block for micro-batches of other lengths.
         self._room = (
             max(self._size, min(-(-self._size // _TILE_ROWS[0]) * _TILE_ROWS[0], most)) if on_gpu else self._size
         )
@@ -110,7 +110,7 @@ class HeadGradients:
     def __init__(self, head: Head, wants: Wants, num_chunks: int) -> None:
         self._head = head
         hidden_RH, weight, bias = head
-        # Contiguous whatever the operands are, as `empty_gradients` says of them.
+        # Contiguous even if the operands are not, as `empty_gradients` promises torch.compile.
         self._hidden_grad_RH = hidden_RH.new_empty(hidden_RH.shape) if wants.hidden else None
         self._weight_grad = None
         if wants.weight:

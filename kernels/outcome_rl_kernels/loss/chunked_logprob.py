@@ -43,7 +43,7 @@ class ChunkedLogProbFunction:
             targets: (N,) int64 in [0, V).
             temperature: > 0, divides the logits.
             chunk_size: accepted without effect; the kernels choose their chunks.
-            final_logit_softcapping: None: logits that a model bends after its head need TRL's function.
+            final_logit_softcapping: must be None; a model with a soft cap on its logits needs TRL's function.
             logit_scale: > 0, multiplies the logits.
             outputs: any of "log_probs" (always computed), "entropy", "log_sum_sq_probs" (`log sum p^2`), "mean_logits"
                 (of z) and "is_top1" (the target is the first maximum). The last three cost one more product with the
@@ -63,6 +63,8 @@ class ChunkedLogProbFunction:
                 f"final_logit_softcapping must be None, because these kernels have no tanh; got "
                 f"{final_logit_softcapping}. Keep TRL's ChunkedLogProbFunction for this model"
             )
+        if not temperature > 0:
+            raise ValueError(f"temperature must be > 0; got {temperature}")
         if not logit_scale > 0:
             raise ValueError(f"logit_scale must be > 0; got {logit_scale}. Keep TRL's ChunkedLogProbFunction for it")
         for name in outputs:

@@ -34,7 +34,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from outcome_rl_kernels.backends import Backend
-from outcome_rl_kernels.loss.aggregate import is_default, sum_active, token_loss
+from outcome_rl_kernels.loss.aggregate import is_default, token_loss, total
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, check_labels, flat
 from outcome_rl_kernels.loss.row_kernels import RowKernels, RowStatistics, row_kernels
@@ -335,9 +335,7 @@ def _autograd() -> Iterator[None]:
 def _sum(columns_3R: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the loss, 0-d, and log-probabilities and entropies, from the result of `_loss_of_rows`."""
     losses_R, logps_R, _ = columns_3R
-    # An answer token drops its policy term, but broken logits or labels must show even there.
-    loss = sum_active(logps_R.where(logps_R.isnan(), losses_R), active)
-    return loss.float(), columns_3R[1:].float()
+    return total(losses_R, logps_R, active).float(), columns_3R[1:].float()
 
 
 # --- torch.library

@@ -66,7 +66,8 @@ def token_batch(
     def mask_like_labels(name: str, value: Tensor) -> Tensor:
         return check_like(name, value, (torch.bool,), "labels", labels).reshape(-1)
 
-    is_ambiguous = labels.shape == (sequences.number,)  # S = N: a column is per sequence, as a sequence may be empty
+    # With as many sequences as tokens, a column (N,) holds one number per sequence.
+    is_ambiguous = labels.shape == (sequences.number,)
 
     def numbers(name: str, value: Tensor | None, *, per_sequence: bool = False) -> Tensor | None:
         if value is None:

@@ -10,7 +10,7 @@ from outcome_rl_kernels.loss.types import LossInputs, Sequences
 
 
 def exp(x: Tensor) -> Tensor:
-    """Return e^x; PyTorch's exp wakes all threads for a few float64 numbers: 16 ms if other programs run."""
+    """Return e^x; torch.exp starts all threads even for a few float64 numbers: 16 ms on a busy machine."""
     return torch.expm1(x) + 1
 
 

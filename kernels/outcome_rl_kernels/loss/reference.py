@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.loss.aggregate import sum_active, token_loss
+from outcome_rl_kernels.loss.aggregate import token_loss, total
 from outcome_rl_kernels.loss.inputs import check_labels
 from outcome_rl_kernels.loss.types import Head, TokenBatch, in_dtype
 
@@ -57,7 +57,6 @@ def loss_of_logprobs(logps_N: Tensor, entropies_N: Tensor, batch: TokenBatch) ->
     """Return the loss, by autograd through log-probabilities and entropies, and the two in the dtype of the weights."""
     # Gradients of inactive tokens, perhaps NaN, end in the zeros of log-probabilities and entropies.
     losses_N = token_loss(logps_N, entropies_N, in_dtype(batch, logps_N.dtype))
-    # An answer token drops its policy term, but broken logits or labels must show even there.
-    loss = sum_active(logps_N.where(logps_N.isnan(), losses_N * batch.weights), batch.inputs.active)
+    loss = total(losses_N * batch.weights, logps_N, batch.inputs.active)
     dtype = batch.weights.dtype
     return loss.to(dtype), logps_N.to(dtype), entropies_N.to(dtype)

@@ -44,7 +44,7 @@ class VocabShard(NamedTuple):
 
 
 def whole_head(weight: Tensor) -> VocabShard:
-    """Return the only shard of a head that is not cut."""
+    """Return the shard that stands for a whole head."""
     vocabulary = weight.shape[0]
     return VocabShard(None, 0, vocabulary, vocabulary, vocabulary)
 

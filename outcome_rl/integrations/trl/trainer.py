@@ -150,6 +150,11 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 "the outcome function must have a name, which identifies its counts in checkpoints; wrap it in "
                 "outcome_function(name=..., version=...), or set save_strategy='no'"
             )
+        if self.args.save_on_each_node:
+            raise ValueError(
+                "save_on_each_node must be False, because only the first process has the outcome classes; save into a "
+                "folder that all nodes share"
+            )
         estimator = self.explorer.config.adv_estimator
         outside_groups = self.scale_rewards == "batch" or self.multi_objective_aggregation == "normalize_then_sum"
         if estimator != "grpo" and outside_groups:
@@ -308,6 +313,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 process_group=before.process_group,
             )
             loaded.set_id_source(self._id_source)
+            loaded.length_setting = before.length_setting
             before.close()
             self.explorer = loaded
 

@@ -231,7 +231,7 @@ class _Rows:
         keys: Sequence[str],
         tags: Sequence[Mapping[str, Any]],
         partition_id: str,
-        more: Sequence[str] = (),
+        more: Sequence[str],
     ) -> None:
         last: dict[str, tuple[int, int]] = {}  # session -> (index of its output, row); a key is {uid}_{session}_{index}
         self.session_of_row = [key.rpartition("_")[0] for key in keys]
@@ -293,7 +293,7 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
     return id_of_row(row, [id_key], "a row of the data", f"Name another entry by {SETTINGS}.id_key")[0]
 
 
-def gold_answer(row: Mapping[str, Any], *, needed: bool = True) -> str | None:
+def gold_answer(row: Mapping[str, Any], *, needed: bool) -> str | None:
     """Return `reward_model.ground_truth` of a row; None if it is missing or not a single answer, unless `needed`.
 
     Raises:

@@ -32,7 +32,7 @@ class Undefined(NotUnderstood):
 
 
 @lru_cache
-def mp(bits: int = BITS) -> Any:
+def mp() -> Any:
     """Return a private mpmath context: its precision is set once, here, and mpmath's global context is unchanged."""
     import mpmath
 
@@ -40,7 +40,7 @@ def mp(bits: int = BITS) -> Any:
     for constant in (mpmath.libmp.mpf_pi, mpmath.libmp.mpf_e, mpmath.libmp.mpf_ln2, mpmath.libmp.mpf_ln10):
         constant(1 << 13)
     context = mpmath.MPContext()
-    context.prec = bits
+    context.prec = BITS
     return context
 
 

@@ -47,7 +47,7 @@ def tuple_key(opening: str, keys: Iterable[str], closing: str) -> str:
 
 
 def joined(elements: list[Element], joints: frozenset[str], *, are_conditions: bool) -> list[Element]:
-    """Return what `and` or `or` makes of the items: of conditions one set, of numbers a list."""
+    """Combine items joined by `and` or `or`: conditions to one set, values to a list."""
     sets = [element.numbers for element in elements if element.numbers is not None]
     label, *labels = [element.label for element in elements]
     one_name = set(labels) in ({label}, {None})  # `x = 1 or 2`

@@ -3,9 +3,9 @@ r"""Values and keys of expression trees.
 Variables stand for fixed pseudo-random numbers near 1 and -1, derived from their names. Two analytic formulas are equal
 everywhere if they agree at `POINTS` such points. Absolute values, floors, roots, logarithms and inverse functions join
 several analytic functions, which no set of points separates with certainty. Each of them stands for an unknown number
-that is known only by its operand (`_Unknowns`): two formulas have one key if they agree **whatever these numbers are**,
-and then they agree everywhere. Work is counted in units of about a microsecond and bounded by `MAX_WORK`, before it is
-done and never by the clock.
+that is known only by its operand (`Evaluator._unknown`): two formulas have one key if they agree **whatever these
+numbers are**, and then they agree everywhere. Work is counted in units of about a microsecond and bounded by
+`MAX_WORK`, before it is done and never by the clock.
 """
 
 from collections import Counter
@@ -182,7 +182,7 @@ class Evaluator:
         return not names_in(tree) or len(set(map(rounded, self.values(tree)))) == 1
 
     def _profile(self, tree: Tree, scale: Number = _ONE[1]) -> list[str]:
-        """Return what a function is known by: its values, over a number."""
+        """Return the values at all points, divided by `scale`, as text; equal functions have equal ones."""
         return [rounded(divide(value, scale)) for value in self.values(tree)]
 
     def _absolute(self, tree: Tree, point: int) -> Number:

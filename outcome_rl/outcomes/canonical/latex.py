@@ -14,22 +14,11 @@ _TOKEN = re.compile(r"\\[A-Za-z]+\s*|\\!\s*|\\.|\s+|.", re.DOTALL)
 _CURRENCIES = frozenset(("$", "£", "€", "¥", "￥", "¢", "₹", r"\$", r"\yen", r"\cent"))
 _DROPPED = _CURRENCIES | frozenset((r"\(", r"\)", r"\[", r"\]", r"\!", r"\/", r"\left", r"\right", r"\middle"))
 _DROPPED |= frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r", "m"))
-_DROPPED |= frozenset(
-    (
-        r"\displaystyle",
-        r"\textstyle",
-        r"\scriptstyle",
-        r"\limits",
-        r"\rm",
-        r"\bf",
-        r"\it",
-        r"\sf",
-        r"\tt",
-        r"\bfseries",
-        r"\itshape",
-    )
-)
-_DROPPED |= frozenset((r"\tiny", r"\small", r"\normalsize", r"\large", r"\Large", r"\LARGE", r"\huge", r"\Huge"))
+_SIZES_AND_FONTS = r"""
+\displaystyle \textstyle \scriptstyle \limits \rm \bf \it \sf \tt \bfseries \itshape
+\tiny \small \normalsize \large \Large \LARGE \huge \Huge
+"""
+_DROPPED |= frozenset(_SIZES_AND_FONTS.split())
 _SPACE = frozenset((r"\,", r"\:", r"\;", r"\>", r"\quad", r"\qquad", r"\enspace", r"\thinspace"))
 _TEXT = frozenset(rf"\text{style}" for style in ("", "rm", "bf", "it", "sf", "tt", "normal"))
 _TEXT |= frozenset((r"\mathrm", r"\mbox", r"\hbox", r"\emph"))

@@ -208,7 +208,7 @@ _CONSONANTS = re.compile("[^aeiou]+|[a-c]+|[v-z]+")
 
 
 def words_in(tokens: Tokens) -> list[str]:
-    """Return letters in a row that may be a word, whose anagrams are other words: `tea` of `5 tea`.
+    """Return runs of letters that may be a word and no product, whose anagrams would have one key: `tea` of `5 tea`.
 
     Products are mostly written in the order of the alphabet, or hold no vowel.
     """

@@ -8,6 +8,7 @@ import re
 
 from outcome_rl.outcomes.canonical.intervals import list_key
 from outcome_rl.outcomes.canonical.lexer import GREEK
+from outcome_rl.outcomes.canonical.number_words import ONES
 
 _TIME = re.compile(r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?([ap]\.?m\.?|[AP]\.?M\.?)")  # 5aM is a product
 # Without am or pm, `4:30` may be a ratio too: it is equal to itself only, as a time or a ratio would be.
@@ -20,8 +21,7 @@ _DATES = [re.compile(rf"{dates},?(?P<year>[0-9]{{4}})?") for dates in (_MONTH + 
 _ISO_DATE = re.compile(r"([12][0-9]{3})([-/])(0?[1-9]|1[0-2])\2(0?[1-9]|[12][0-9]|3[01])")
 _SLASHED_DATE = re.compile(r"(?:0?[1-9]|[12][0-9]|3[01])/(?:0?[1-9]|[12][0-9]|3[01])/[0-9]{4}")  # day or month first
 _CIRCLED = re.compile("[①-⑳]+")
-_NUMBER_NAMES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-_NUMERALS = _NUMBER_NAMES.split()
+_NUMERALS = ONES[2:17]  # of the bases
 _DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*|[A-F]{2,}(?=\)?_\{16\}))\)?"
 _BASE = rf"(?:[0-9]{{1,2}}|{'|'.join(_NUMERALS)})"
 _BASED = re.compile(rf"{_DIGITS}(?:_([0-9])|_\{{\(?({_BASE})\)?\}}|\(base({_BASE})\)|(?:in)?base({_BASE}))")

@@ -11,10 +11,10 @@ nineteen
 """
 _TENS_FROM_20 = "twenty thirty forty fifty sixty seventy eighty ninety"
 _PARTS_FROM_3 = "third fourth fifth sixth seventh eighth ninth tenth"
-_ONES, _TENS = _ONES_AND_TEENS.split(), _TENS_FROM_20.split()
+ONES, _TENS = _ONES_AND_TEENS.split(), _TENS_FROM_20.split()
 _PARTS = {"half": 2, "quarter": 4} | {part: i for i, part in enumerate(_PARTS_FROM_3.split(), start=3)}
 _PLURALS = {"halves" if part == "half" else f"{part}s": value for part, value in _PARTS.items()}
-_VALUES = {word: value for value, word in enumerate(_ONES)} | {ten: 10 * i for i, ten in enumerate(_TENS, start=2)}
+_VALUES = {word: value for value, word in enumerate(ONES)} | {ten: 10 * i for i, ten in enumerate(_TENS, start=2)}
 _SPELLED = re.compile(
     r"\$?\s*(?:\\(?:text|textbf|mathrm|mbox)\s*\{)?\s*([A-Za-z][A-Za-z -]{2,80})\s*\.?\s*\}?\s*\$?\.?"
 )
@@ -67,7 +67,7 @@ def _in_words(value: int) -> list[str]:
     if value >= 1000:
         return [*_in_words(value // 1000), "thousand", *(_in_words(value % 1000) if value % 1000 else ())]
     if value >= 100:
-        return [_ONES[value // 100], "hundred", *(_in_words(value % 100) if value % 100 else ())]
+        return [ONES[value // 100], "hundred", *(_in_words(value % 100) if value % 100 else ())]
     if value >= 20:
-        return [_TENS[value // 10 - 2], *([_ONES[value % 10]] if value % 10 else ())]
-    return [_ONES[value]]
+        return [_TENS[value // 10 - 2], *([ONES[value % 10]] if value % 10 else ())]
+    return [ONES[value]]

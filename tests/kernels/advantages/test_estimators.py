@@ -142,7 +142,9 @@ def test_correctness_may_differ_from_the_reward() -> None:
         ("pkpo(k=2, eps=1)", "unexpected"),
         ("pkpo(k=)", "takes"),
         ("rloo(k=2)", "unexpected"),
-        ("edas(alpha='a')", "by name"),
+        ("edas(alpha='a')", "not a number"),
+        ("pass_at_k(k=True)", "not a number"),
+        ("pass_at_k(k=4)+rloo()", "not added"),
         ("rloo; print(1)", "must be one of"),
     ],
 )
