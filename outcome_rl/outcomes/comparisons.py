@@ -18,7 +18,7 @@ Progress = Callable[[int, int], None]
 
 
 class Text(NamedTuple):
-    """An answer in comparisons: identity, text for the equivalence check, and whether only that check can compare it."""
+    """An answer in comparisons: identity, text for the equivalence check, and whether only it can compare them."""
 
     identity: str
     form: str
