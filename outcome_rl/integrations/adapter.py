@@ -1,12 +1,15 @@
-"""Rules that all plug-ins share: supported mask modes, and correctness without gold answers."""
+"""Rules that all plug-ins share: mask modes, the tokens that hold an outcome, correctness without gold answers."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.outcomes.answer_mask import Tokenizer
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.loss.types import AnswerMaskMode
@@ -38,7 +41,42 @@ def explorer_without_mask(stack: str, **settings: Any) -> Explorer:
     return Explorer(**settings)
 
 
-def score(explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "std") -> Scored:
+class Turn(NamedTuple):
+    """The tokens of a response that hold its outcome."""
+
+    start: int  # index of the first one in the response
+    ids: list[int]
+
+
+def outcome_turn(explorer: Explorer, ids: Sequence[int], written: Sequence[Any]) -> Turn:
+    """Return the tokens that hold the outcome: the policy's last turn, or for an outcome function the whole episode.
+
+    Args:
+        explorer: whose outcomes are read.
+        ids: tokens of a response, without padding.
+        written: which of them the policy wrote, and no tool or environment; if none is marked, all of them count.
+    """
+    end = len(ids)
+    if explorer.matcher.needs_row or not any(written):
+        return Turn(0, [*ids])
+    while not written[end - 1]:
+        end -= 1
+    start = next((i + 1 for i in range(end - 1, -1, -1) if not written[i]), 0)
+    return Turn(start, [*ids[start:end]])
+
+
+def answer_mask(scored: Scored, tokenizer: Tokenizer, turns: Sequence[Turn], width: int) -> Tensor:
+    """Return which of `width` tokens of each response spell its answer, bool (N, width)."""
+    mask = torch.zeros(len(turns), width, dtype=torch.bool)
+    spelled = scored.answer_mask(tokenizer, [turn.ids for turn in turns])
+    for row, (start, ids) in enumerate(turns):
+        mask[row, start : start + len(ids)] = spelled[row, : len(ids)]
+    return mask
+
+
+def score(
+    explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "std", scores: Tensor | None = None
+) -> Scored:
     """Score and count the batch of a stack; without golds its rewards decide which responses are correct.
 
     Args:
@@ -46,20 +84,21 @@ def score(explorer: Explorer, batch: Batch, *, id_source: str, scale: Scale = "s
         batch: with rewards. Without golds, and without `is_correct`, a response with a positive reward is correct.
         id_source: where the question ids come from, in words.
         scale: as for `Explorer.score`.
+        scores: (N,) numbers that decide so in place of the rewards, where these hold a penalty too.
 
     Raises:
         TypeError, ValueError: as `Explorer.score` and `Explorer.set_id_source`.
     """
     explorer.set_id_source(id_source)
-    return explorer.score(_judged(explorer, batch), scale=scale)
+    return explorer.score(_judged(explorer, batch, batch.rewards if scores is None else scores), scale=scale)
 
 
 def count(explorer: Explorer, batch: Batch) -> None:
     """Count responses that a stack has dropped; their rewards, if there are some, decide as in `score`."""
-    explorer.count(_judged(explorer, batch))
+    explorer.count(_judged(explorer, batch, batch.rewards))
 
 
-def _judged(explorer: Explorer, batch: Batch) -> Batch:
-    if batch.rewards is None or batch.golds is not None or batch.correct is not None or explorer.config.is_correct:
+def _judged(explorer: Explorer, batch: Batch, scores: Any) -> Batch:
+    if scores is None or batch.golds is not None or batch.correct is not None or explorer.config.is_correct:
         return batch
-    return replace(batch, correct=torch.as_tensor(batch.rewards) > 0)
+    return replace(batch, correct=torch.as_tensor(scores) > 0)

@@ -18,7 +18,7 @@ import torch
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import check_mask_mode, score
+from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, outcome_turn, score
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.batch import Batch
 
@@ -40,13 +40,15 @@ def assign_advantages(
             trainer passes it.
         explorer: counts and outcome classes, kept over training.
         tokenizer: Hugging Face tokenizer of the policy.
-        golds: uid -> gold answer; None takes `reward > 0` as correct.
+        golds: uid -> gold answer; None takes `reward > 0` as correct. The answer is read from the last tokens in a row
+            that `loss_mask` holds, an outcome from all of them.
 
     Returns:
         The scored trajectories, with `metrics`; no gradient.
 
     Raises:
-        ValueError: a uid has no gold, or `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
+        ValueError: a uid has no gold, `golds` is None although the rewards hold SkyRL's KL penalty, or
+            `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
     """
     check_mask_mode(explorer.config.answer_mask_mode, "SkyRL")
     explorer.length_setting = "generator.sampling_params.max_generate_length"
@@ -57,11 +59,21 @@ def assign_advantages(
     uids = [data.metadata["uids"][row] for row in last_N]
     if golds is not None and (unknown := sorted(set(uids) - set(golds))):
         raise ValueError(f"golds must have an answer for the uid of every trajectory; {unknown[:3]} have none")
+    if golds is None and not explorer.config.is_correct and "avg_kl" in data.metadata.get("metrics", {}):
+        raise ValueError(
+            "golds must be given with use_kl_in_reward=True: the rewards hold a KL penalty, so a positive one does not "
+            "mean a correct response. Pass golds, or use_kl_loss=True in place of the penalty"
+        )
     tokens_BT = data["sequences"][:B, -is_response_BT.shape[1] :]
-    ids = [tokens_BT[row][is_response_BT[row]].tolist() for row in last_N]
+    of_rows = [(tokens_BT[row], data["loss_mask"][row]) for row in last_N]
+    is_response_N = [is_response_BT[row] for row in last_N]
+    turns = [
+        outcome_turn(explorer, ids[chosen].tolist(), written[chosen].tolist())
+        for (ids, written), chosen in zip(of_rows, is_response_N, strict=True)
+    ]
     batch = Batch(
         uids,
-        [decode_completion(tokenizer, row) for row in ids],
+        [decode_completion(tokenizer, turn.ids) for turn in turns],
         None if golds is None else [golds[uid] for uid in uids],
         data["rewards"][last_N].sum(dim=1),
         rows=[{"uid": uid} for uid in uids],
@@ -70,7 +82,8 @@ def assign_advantages(
     trajectories_B = is_last_B.cumsum(dim=0) - is_last_B.long()
     advantages_BT = torch.zeros_like(data["rewards"], dtype=torch.float32)
     advantages_BT[:B] = (scored.advantages + scored.bonuses).cpu()[trajectories_B, None] * is_response_BT
-    for row, tokens in zip(last_N, scored.token_advantages(scored.answer_mask(tokenizer, ids)).cpu(), strict=True):
-        advantages_BT[row, is_response_BT[row]] = tokens[: int(is_response_BT[row].sum())]
+    mask_NT = answer_mask(scored, tokenizer, turns, is_response_BT.shape[1])
+    for row, chosen, tokens in zip(last_N, is_response_N, scored.token_advantages(mask_NT).cpu(), strict=True):
+        advantages_BT[row, chosen] = tokens[: int(chosen.sum())]
     data["advantages"], data["returns"] = advantages_BT, advantages_BT.clone()
     return scored

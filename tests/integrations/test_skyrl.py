@@ -115,7 +115,31 @@ def test_skyrls_trainer_takes_them() -> None:
     assert "exploration/distinct_answers" in trainers[1].all_metrics
 
 
+def test_the_answer_is_what_the_policy_wrote_last() -> None:
+    """Words of the environment behind an answer are not the policy's."""
+    rows = [("0", "\\boxed{ 27 } 9 \\boxed{ 5 }", 1.0), ("0", "\\boxed{ 27 }", 1.0)]
+    data = batch_of(rows)
+    data["loss_mask"][0, -5:] = 0  # 9 \boxed{ 5 } and the end
+    explorer = Explorer(bonus="ucb", coef=1.0)
+    assert assign_advantages(data, explorer, TOKENIZER, golds=GOLDS).correct.all()
+    assert explorer.seen("0") == [("27", 2)]
+    assert data["advantages"][0, -8:-5].tolist() == [1.0, 0.0, 1.0]
+
+
 def test_errors_name_the_fix() -> None:
+    data = batch_of(step_rows())
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(
+            trainer=SimpleNamespace(algorithm=SimpleNamespace(kl_estimator_type="k1", kl_loss_coef=0.1))
+        ),
+        reward_kl_controller=None,
+        all_metrics={},
+    )
+    data["action_log_probs"] = data["base_action_log_probs"] = torch.zeros_like(data["rewards"])
+    RayPPOTrainer.apply_reward_kl_penalty(trainer, data)
+    with pytest.raises(ValueError, match="golds must be given with use_kl_in_reward=True"):
+        assign_advantages(data, Explorer(), TOKENIZER)
+    assert assign_advantages(data, Explorer(), TOKENIZER, golds=GOLDS).correct.sum() == 3
     with pytest.raises(ValueError, match="answer_mask_mode must be"):
         assign_advantages(batch_of(step_rows()), Explorer(answer_mask_mode="all"), TOKENIZER)
     with pytest.raises(ValueError, match=r"golds must have an answer for the uid of every trajectory; \['7'\] have"):

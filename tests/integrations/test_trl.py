@@ -34,7 +34,7 @@ from outcome_rl import (
     outcome_key,
     question_key,
 )
-from outcome_rl.integrations.trl import exploration_advantages
+from outcome_rl.integrations.trl import advantages, exploration_advantages
 from outcome_rl.toy import policy_dir
 from outcome_rl_kernels import Groups
 from outcome_rl_kernels.advantages.bonuses import BONUSES, Bonus
@@ -279,6 +279,14 @@ def test_what_no_reward_function_scores_does_not_move_the_policy(make: Make) -> 
     assert (output["advantages"][::4] != 0).any()
 
 
+def test_the_table_shows_the_bonus_that_the_policy_gets(make: Make) -> None:
+    trainer = make(reward_funcs=nothing, exploration=ExplorationConfig(bonus="ucb"), log_completions=True)
+    output = generate(trainer, 0, 1, 2)
+    bonuses, advantages = (list(trainer._logs["extra"][f"exploration/{name}"]) for name in ("bonus", "advantage"))
+    whole = [row[row != 0][0].item() if row.any() else 0.0 for row in output["advantages"].view(12, -1)]
+    assert [a + b for a, b in zip(advantages, bonuses, strict=True)][1::4] == [0.0] * 3 == whole[1::4]
+
+
 def test_a_completion_that_was_cut_off_is_counted_though_trl_masks_it(make: Make) -> None:
     def cut_off(prompts: list[str], trainer: Any) -> dict[str, Any]:
         written = saying(r"\boxed{ 5 }", "1 + 1 + 1 =")(prompts, trainer)
@@ -317,6 +325,82 @@ def test_the_answer_is_what_the_policy_wrote_last(make: Make) -> None:
     assert (found.outcome_keys == NO_ANSWER).sum() == 3
     masked = (output["advantages"] == 0) & (output["advantages"] != 0).any(dim=1, keepdim=True)
     assert masked.nonzero()[:, 1].unique().tolist() == [len(parts[0]) + len(parts[1]) + 1]
+
+
+def episode(*turns: tuple[str, int], end: bool = True) -> tuple[list[int], list[int]]:
+    """Tokens of an episode, and which of them the policy wrote."""
+    words, ids, written = tokenizer(), [], []
+    for text, mask in turns:
+        new = words(text, add_special_tokens=False)["input_ids"]
+        ids, written = ids + new, written + [mask] * len(new)
+    return ([*ids, words.eos_token_id], [*written, 1]) if end else (ids, written)
+
+
+def acting(*episodes: tuple[list[int], list[int]]) -> Any:
+    """A rollout function of these episodes."""
+
+    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        chosen = [episodes[i % len(episodes)] for i in range(len(prompts))]
+        return {
+            "prompt_ids": [tokenizer()("1 + 1 =>")["input_ids"] for _ in prompts],
+            "completion_ids": [ids for ids, _ in chosen],
+            "env_mask": [written for _, written in chosen],
+            "logprobs": None,
+        }
+
+    return rollout
+
+
+def test_an_episode_that_ends_with_the_environment_keeps_its_answer(make: Make) -> None:
+    answered = (r"\boxed{ 7 }", 1), ("9 9", 0)
+    rollout = acting(
+        episode(*answered, end=False), episode(*answered), episode(("9", 0), *answered, ("9", 0), end=False)
+    )
+    trainer = make(rollout_func=rollout, exploration=ExplorationConfig(bonus="ucb"))
+    output = generate(trainer, 0, 1, 2)
+    seen = trainer.explorer.seen(trainer.train_dataset[0]["id"])
+    assert dict(seen) == {"7": 3, None: 1}  # with an end token behind the environment's words, that is the last turn
+    masked = (output["advantages"] == 0) & (output["advantages"] != 0).any(dim=1, keepdim=True)
+    assert masked.nonzero().tolist()[:2] == [[0, 1], [2, 2]]
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_iterations": 2}], ids=str)
+def test_an_episode_that_was_cut_off_is_read_and_ranked(make: Make, settings: dict[str, Any]) -> None:
+    """TRL empties its masks, and does not compute its log-probabilities."""
+    cut_off = episode(("9 9", 0), (r"\boxed{ 7 } 1", 1), end=False)
+    whole = [episode(("9 9", 0), (rf"\boxed{{ {digit} }}", 1)) for digit in "753"]
+    exploration = ExplorationConfig(adv_estimator="unlikeliness", bonus="none")
+    found = []
+    for masks in (True, False):
+        rollout = acting(cut_off, *whole)
+        trainer = make(
+            rollout_func=rollout,
+            exploration=exploration,
+            reward_funcs=[is_right, length],
+            mask_truncated_completions=masks,
+            **settings,
+        )
+        output = generate(trainer, 0, 1, 2)
+        assert dict(trainer.explorer.seen(trainer.train_dataset[0]["id"])) == {"7": 2, "5": 1, "3": 1}
+        found.append(output["advantages"])
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_the_end_counts_where_it_is_the_padding_too(make: Make) -> None:
+    exploration = ExplorationConfig(adv_estimator="unlikeliness", bonus="none")
+    rollout = saying(r"\boxed{ 7 }", r"1 + 1 = 5 \boxed{ 5 }", r"9 \boxed{ 3 }", "7 + 1 + 1 + 1 + 1 = 9")
+    found = []
+    for pads_with_the_end in (False, True):
+        trainer = make(exploration=exploration, reward_funcs=[is_right, length], rollout_func=rollout)
+        if pads_with_the_end:
+            trainer._tokenizer.pad_token = trainer._tokenizer.eos_token
+        score = trainer.explorer.score
+        trainer.explorer.score = lambda batch, score=score, **options: (
+            found.append(batch.logps) or score(batch, **options)
+        )
+        output = generate(trainer, 0, 1, 2)
+        assert advantages._written(output, trainer._tokenizer) == trainer._written  # for a trainer of the user
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
 class OwnTrainer(GRPOTrainer):  # type: ignore[misc]

@@ -1,6 +1,7 @@
 """Counts, outcome classes and solved questions in TRL's checkpoints, and on every rank."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,8 +92,14 @@ def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
     make_trainer(policy, tmp_path, trainer_class=GRPOTrainer, **settings).train()
     trainer = make_trainer(policy, tmp_path, **(settings | {"max_steps": 2}))
-    with pytest.raises(FileNotFoundError, match=r"checkpoint-1/exploration holds no exploration state"):
+    with pytest.raises(
+        FileNotFoundError, match=r"checkpoint-1 holds no exploration state.*To start with new counts"
+    ) as e:
         trainer.train(resume_from_checkpoint=True)
+    trainer.explorer.save(re.findall(r"save\('(.*)'\)", str(e.value))[0])
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.explorer.length_setting == "max_completion_length"
+    assert int(trainer.explorer.counts.items().counts.sum()) == 12
 
 
 @pytest.mark.slow

@@ -83,6 +83,14 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
     assert "exploration/solved_fraction" not in trainer._metrics["train"]
 
 
+def len_of(response: str, example: Any) -> int:
+    return len(response)
+
+
+def is_long(value: int, example: Any) -> bool:
+    return value > 9
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -110,7 +118,17 @@ def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
             {"data": questions(answer=None), "reward_funcs": length},
             "correctness is unknown: the training data has the",
         ),
-        ({"remove_unused_columns": True, "reward_funcs": length}, "the columns 'prompt'"),
+        ({"remove_unused_columns": True, "reward_funcs": length}, "remove_unused_columns=True.*leaves 'prompt'"),
+        ({"save_on_each_node": True}, "save_on_each_node must be False"),
+        ({"columns": {"correct_threshold": 0.5}}, "correct_threshold=0.5 needs correct_reward"),
+        (
+            {"columns": {"correct_reward": is_right}, "exploration": {"outcome": len_of, "is_correct": is_long}},
+            "correct_reward and is_correct both decide",
+        ),
+        (
+            {"reward_funcs": [is_right, is_right], "columns": {"correct_reward": "is_right"}},
+            "'is_right' names 2 reward functions",
+        ),
         ({"columns": {"correct_reward": "x"}}, "one of the reward functions 'is_right'; got 'x'"),
         ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
         ({"data": questions(id=None, image=[None] * 6)}, "with 'image' a question is more than its prompt"),
@@ -128,6 +146,14 @@ def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
         ValueError, match=r"field 'answer' \(the reference answer\) must be text or a number; got NoneType"
     ):
         generate(make(data=data, reward_funcs=length), 0, 1, 2)
+
+
+def test_golds_are_not_read_where_a_reward_decides(make: Make) -> None:
+    data = questions(answer=["7", None, "7", "3", "9", "5"])
+    for columns in ({"correct_reward": "length"}, {"answer_key": None}):
+        trainer = make(data=data, reward_funcs=length, exploration=ExplorationConfig(bonus="batch"), columns=columns)
+        generate(trainer, 0, 1, 2)
+        assert trainer.explorer.counts.total() == 12
 
 
 def test_a_question_with_two_golds_is_an_error(make: Make) -> None:

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl import DataProto
+from verl.trainer.ppo.core_algos import get_kl_controller
 from verl.utils.debug.metrics import calculate_debug_metrics
 from verl_runs import EXPLORE, Queue, make_trainer, put_group, together, verl_config
 
 from outcome_rl import NO_ANSWER, OutcomeCounts, group_advantages, outcome_key, question_key
-from outcome_rl.exploration import explorer
+from outcome_rl.exploration import saved
 from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.integrations.verl.trainer import gold_answer, question_id
@@ -115,6 +116,43 @@ def test_answers_are_masked(make: Make, queue: Queue, mode: str) -> None:
         if answer is not None:  # ... \boxed{ ANSWER } <eos>
             wanted[-3] = reward if mode == "bonus" else 0.0
         torch.testing.assert_close(row, wanted)
+
+
+def test_the_answer_is_what_the_policy_wrote_last(make: Make, queue: Queue) -> None:
+    """A tool's output that holds an answer is not the policy's, and is not masked in its place."""
+    trainer = make(EXPLORE + "bonus=ucb", EXPLORE + "coef=1", EXPLORE + "id_key=extra_info.index")
+    batch = put_group(queue, trainer, "a", "q1", ["27", "27"])
+    tool = torch.tensor(trainer.tokenizer.convert_tokens_to_ids(["9", r"\boxed{", "5", "}"]))
+    for key in batch.keys[:1]:
+        row = queue.fields[key]
+        for name, more in {"responses": tool, "response_mask": tool * 0, "rm_scores": tool * 0.0}.items():
+            row[name] = torch.cat([row[name], more.to(row[name].dtype)])
+    metrics: dict[str, float] = {}
+    trainer._compute_advantage(batch, metrics)
+    assert trainer._outcome_explorer.seen("dialect:q1") == [("27", 2)]
+    assert metrics["outcomes/correct_rate"] == 1
+    assert [row.tolist() for row in advantages_of(queue, batch)] == [[1, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("golds", [True, False])
+def test_a_penalty_in_the_reward_makes_no_answer_correct(make: Make, queue: Queue, golds: bool) -> None:
+    """verl subtracts the KL, which may be negative, before advantages: the scores without it decide."""
+    seen = []
+    for penalty in ("false", "true"):
+        function = [] if golds else [EXPLORE + "outcome=outcome_functions:last_word"]
+        trainer = make(EXPLORE + "answer_mask_mode=none", f"algorithm.use_kl_in_reward={penalty}", *function)
+        trainer.kl_ctrl_in_reward = get_kl_controller(trainer.config.algorithm.kl_ctrl)
+        batch = both_groups(queue, trainer)
+        for i, key in enumerate(batch.keys):
+            row = queue.fields[key]
+            row["reward_model"] = row["reward_model"] if golds else {"style": "rule"}
+            row["old_log_probs"] = torch.full(row["responses"].shape, -1.0)
+            row["ref_log_prob"] = torch.full(row["responses"].shape, -1.5 + i % 2)
+        metrics: dict[str, float] = {}
+        trainer._compute_advantage(batch, metrics)
+        names = ("outcomes/correct_rate", "exploration/reward_disagrees", "exploration/solved_fraction")
+        seen.append([metrics[name] for name in names])
+    assert seen == [[0.25, 0.0, 1.0]] * 2
 
 
 def test_where_all_answers_are_correct_ucb_con_gives_no_bonus(make: Make, queue: Queue) -> None:
@@ -248,7 +286,7 @@ def test_a_question_keeps_its_counts_by_its_id_whatever_its_prompt(make: Make, q
 @pytest.mark.parametrize("reward_model", [None, {}, {"ground_truth": ["1", "2"]}, {"ground_truth": None}])
 def test_a_gold_that_is_not_one_answer_is_refused(reward_model: Any) -> None:
     with pytest.raises(ValueError, match=r"reward_model\.ground_truth must be one answer"):
-        gold_answer({"reward_model": reward_model})
+        gold_answer({"reward_model": reward_model}, needed=True)
 
 
 # --- checkpoints
@@ -304,7 +342,7 @@ def test_a_kill_while_saving_leaves_verls_previous_checkpoint_the_last(
     def killed(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(explorer, "write_snapshot", killed)
+    monkeypatch.setattr(saved, "write_snapshot", killed)
     with pytest.raises(KeyboardInterrupt):
         trainer._save_checkpoint()
     assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "1"

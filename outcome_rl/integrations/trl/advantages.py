@@ -17,6 +17,7 @@ import torch
 
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.integrations.adapter import Turn, answer_mask, outcome_turn
 from outcome_rl.outcomes.answer_mask import decode_completion
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl_kernels.advantages.groups import Scale
@@ -34,13 +35,6 @@ class _Sample(NamedTuple):
     logp: float | None  # mean over its tokens
 
 
-class _Turn(NamedTuple):
-    """The part of a completion that has the outcome, without padding: the last turn of the policy, or all turns."""
-
-    start: int  # index of its first token
-    ids: list[int]
-
-
 def exploration_advantages(
     output: dict[str, Any],
     question_ids: Sequence[str],
@@ -53,6 +47,7 @@ def exploration_advantages(
     rewards: Sequence[float] | None = None,
     examples: Sequence[Mapping[str, Any]] | None = None,
     logps: torch.Tensor | None = None,
+    written: Sequence[Sequence[int]] | None = None,
     scale: Scale = "std",
 ) -> Scored:
     """Count the outcomes of a generation batch and add the exploration bonus to its advantages, in place.
@@ -63,8 +58,8 @@ def exploration_advantages(
     Args:
         output: result of `GRPOTrainer._generate_and_score_completions`, with `advantages` (N,). They become (N, T)
             where answer tokens are masked; `answer_mask_mode="all"` changes `tool_mask` and `num_items_in_batch`
-            instead. With tools, the answer is taken from the tokens that the policy wrote after the last tool output;
-            an outcome function gets the text of all turns, tool outputs included.
+            instead. With tools, the answer is taken from the last turn of the policy; an outcome function gets the text
+            of all turns, tool outputs included.
         question_ids: N stable ids of this rank's completions.
         golds: N reference answers, or texts that end in one, such as a solution; None where there are none.
         explorer: counts and outcome classes; with several ranks its `process_group` must contain all of them.
@@ -74,6 +69,9 @@ def exploration_advantages(
         rewards: N rewards, for any `adv_estimator` except `grpo`, and for your own bonus if it reads them; None is 0.
         examples: N data rows for an outcome function; None passes empty ones.
         logps: (N, T) log-probabilities of the tokens, for an `adv_estimator` that needs them.
+        written: N lists, with 1 for each token that the policy wrote and 0 for one of a tool, without padding; None
+            takes `tool_mask`, and leaves trailing padding out. `mask_truncated_completions` empties the mask of a
+            response that was cut off, so with tools pass what `_generate` returned.
         scale: "none" where TRL's `scale_rewards` is, for estimators built on `grpo`.
 
     Returns:
@@ -95,14 +93,17 @@ def exploration_advantages(
         ("rewards", rewards),
         ("examples", examples),
         ("logps", logps),
+        ("written", written),
     ):
         if values is not None and len(values) != num_local:
             raise ValueError(f"{name} must have one entry for each of {num_local} completions; got {len(values)}")
     config = explorer.config
     if rewards is None and config.adv_estimator != "grpo" and "rewards" in config.needs:
         raise ValueError(f"rewards must be given for adv_estimator={config.adv_estimator!r}; got None")
-    turns = _turns(output, tokenizer.pad_token_id, last_only=not explorer.matcher.needs_row)
-    means = None if logps is None else _mean_of_written(logps, output, tokenizer.pad_token_id)
+    written = _written(output, tokenizer) if written is None else written
+    rows_of_ids = zip(output["completion_ids"].tolist(), written, strict=True)
+    turns = [outcome_turn(explorer, ids[: len(mask)], mask) for ids, mask in rows_of_ids]
+    means = None if logps is None else _mean_of_written(logps, written)
     local = [
         _Sample(
             question_ids[i],
@@ -144,17 +145,18 @@ def exploration_advantages(
     return scored
 
 
-def _mean_of_written(logps_NT: torch.Tensor, output: dict[str, Any], pad_id: int) -> list[float]:
+def _mean_of_written(logps_NT: torch.Tensor, written: Sequence[Sequence[int]]) -> list[float]:
     """Return the mean over the tokens that the policy wrote, without those whose sampler gave NaN; 0 over none."""
-    written_NT = (output["completion_ids"] != pad_id) & ~logps_NT.isnan()
-    if "tool_mask" in output:
-        written_NT &= output["tool_mask"].bool()
+    written_NT = ~logps_NT.isnan()
+    for row, mask in enumerate(written):
+        written_NT[row, : len(mask)] &= torch.tensor(mask, device=logps_NT.device).bool()
+        written_NT[row, len(mask) :] = False
     total_N = logps_NT.float().masked_fill(~written_NT, 0.0).sum(dim=1)
     means: list[float] = (total_N / written_NT.sum(dim=1).clamp(min=1)).tolist()
     return means
 
 
-def _add(output: dict[str, Any], scored: Scored, turns: list[_Turn], tokenizer: Any) -> None:
+def _add(output: dict[str, Any], scored: Scored, turns: list[Turn], tokenizer: Any) -> None:
     """Add bonuses to the advantages, and mask the answer's tokens as `answer_mask_mode` says."""
     from accelerate.utils import gather
 
@@ -163,11 +165,7 @@ def _add(output: dict[str, Any], scored: Scored, turns: list[_Turn], tokenizer: 
         output["advantages"] = output["advantages"] + scored.bonuses.to(device)
     if mode == "none":
         return
-    answer_NT = torch.zeros(output["completion_ids"].shape, dtype=torch.bool)
-    spelled_NL = scored.answer_mask(tokenizer, [turn.ids for turn in turns])
-    for row, (start, ids) in enumerate(turns):
-        answer_NT[row, start : start + len(ids)] = spelled_NL[row, : len(ids)]
-    answer_NT = answer_NT.to(device)
+    answer_NT = answer_mask(scored, tokenizer, turns, output["completion_ids"].shape[1]).to(device)
     if mode == "all":
         # TRL's tool_mask: tokens that the policy sees, but that neither the loss nor its denominators contain.
         written_NT = output.get("tool_mask", torch.ones_like(output["completion_mask"]))
@@ -185,18 +183,15 @@ def _check_groups(ids: list[str], n: int) -> None:
         )
 
 
-def _turns(output: dict[str, Any], pad_id: int, *, last_only: bool) -> list[_Turn]:
-    """Find the tokens of each completion, or only the tokens after the last tool or environment output."""
-    turns = []
-    written_NT = output.get("tool_mask") if last_only else None
-    written_rows = None if written_NT is None else written_NT.tolist()
+def _written(output: dict[str, Any], tokenizer: Any) -> list[list[int]]:
+    """Return for each token that is no padding whether the policy wrote it, and no tool or environment."""
+    masks, rows = output.get("tool_mask"), []
     for row, ids in enumerate(output["completion_ids"].tolist()):
         end = len(ids)
         # Not by completion_mask, which is empty for the rows that mask_truncated_completions drops.
-        while end and ids[end - 1] == pad_id:
+        while end and ids[end - 1] == tokenizer.pad_token_id:
             end -= 1
-        start = 0
-        if written_rows is not None:
-            start = next((i + 1 for i in range(end - 1, -1, -1) if not written_rows[row][i]), 0)
-        turns.append(_Turn(start, ids[start:end]))
-    return turns
+        if end < len(ids) and tokenizer.pad_token_id == tokenizer.eos_token_id:
+            end += 1  # the first is the policy's
+        rows.append([1] * end if masks is None else masks[row, :end].tolist())
+    return rows

@@ -14,6 +14,7 @@ WANTED = f"trl>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
 # The methods of GRPOTrainer that OutcomeGRPOTrainer overrides, with the parameters that it relies on.
 HOOKS = {
     "_generate_and_score_completions": ("self", "inputs"),
+    "_generate": ("self", "prompts"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
     "_get_per_token_logps_and_entropies": ("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
     "_compute_loss": ("self", "model", "inputs"),

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from trl import GRPOTrainer
 
 # Settings of models that change the logits after the lm_head.
-_LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
+_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+_LOGIT_CHANGES = (*_SOFT_CAPS, "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
 
 
 def check_fused_loss(trainer: "GRPOTrainer") -> None:

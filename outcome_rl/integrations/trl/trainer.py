@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         id_key: column of the stable id of the question; empty tries id, question_id, unique_id, and without one takes
             the hash of the prompt.
         answer_key: column of the reference answer, or of a solution that ends in it; empty tries answer, gold,
-            solution, ground_truth, target.
+            solution, ground_truth, target, unless `correct_reward` or `is_correct` decides; None reads none.
         correct_reward: the reward function, or its name, that decides which responses are correct; empty compares
             them with the reference answer.
         correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
@@ -74,7 +75,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         *args: Any,
         exploration: ExplorationConfig | Mapping[str, Any] | None = None,
         id_key: str = "",
-        answer_key: str = "",
+        answer_key: str | None = "",
         correct_reward: str | Callable[..., Any] = "",
         correct_threshold: float = 1.0,
         fused_loss: bool = False,
@@ -106,24 +107,29 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             check_fused_loss(self)
             add_policy_loss(self.model)
 
-    def _find_columns(self, id_key: str, answer_key: str) -> tuple[str | None, str | None, str]:
+    def _find_columns(self, id_key: str, answer_key: str | None) -> tuple[str | None, str | None, str]:
         """Find the columns of ids and golds in the training data, None if absent, and the origin of the ids.
 
         Raises:
             ValueError: a named or needed column is missing.
         """
         names = self.train_dataset.column_names or list(next(iter(self.train_dataset)))  # a stream may not know them
+        has = f"the training data has the columns {', '.join(map(repr, names))}"
         if self.args.remove_unused_columns:
             self._set_signature_columns_if_needed()
             names = [name for name in names if name in self._signature_columns]
-        has = f"the training data has the columns {', '.join(map(repr, names))}"
+            has += (
+                f", of which remove_unused_columns=True, TRL's default is False, leaves {', '.join(map(repr, names))}"
+            )
         for setting, name in (("id_key", id_key), ("answer_key", answer_key)):
             if name and name not in names:
                 raise ValueError(f"{setting} must name a column; got {name!r}, but {has}")
         id_column = id_key or next((name for name in ID_COLUMNS if name in names), None)
-        gold_column = answer_key or next((name for name in ANSWER_COLUMNS if name in names), None)
-        config = self.explorer.config
-        if gold_column is None and not (self.correct_reward or config.is_correct) and config.needs_correctness:
+        config, gold_column = self.explorer.config, answer_key
+        is_decided = bool(self.correct_reward or config.is_correct)
+        if gold_column == "" and not is_decided:
+            gold_column = next((name for name in ANSWER_COLUMNS if name in names), None)
+        if not gold_column and not is_decided and config.needs_correctness:
             raise ValueError(
                 f"{config.needs_correctness} depends on which answers are correct, but correctness is unknown: {has}. "
                 "Name the column of the reference answer by answer_key, a reward function by correct_reward, or "
@@ -137,7 +143,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 f"id_key must name a column of stable ids, since with {more[0]!r} a question is more than its prompt, "
                 f"and {has}"
             )
-        return id_column, gold_column, id_source(id_column, within_source="data_source" in names)
+        return id_column, gold_column or None, id_source(id_column, within_source="data_source" in names)
 
     def _check_settings(self) -> None:
         """Refuse settings of TRL that cannot be combined with exploration.
@@ -155,6 +161,10 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 "save_on_each_node must be False, because only the first process has the outcome classes; save into a "
                 "folder that all nodes share"
             )
+        if self.explorer.config.is_correct and self.correct_reward:
+            raise ValueError("correct_reward and is_correct both decide which responses are correct; leave one out")
+        if self.correct_threshold != 1.0 and not self.correct_reward:
+            raise ValueError(f"correct_threshold={self.correct_threshold} needs correct_reward, whose reward it bounds")
         estimator = self.explorer.config.adv_estimator
         outside_groups = self.scale_rewards == "batch" or self.multi_objective_aggregation == "normalize_then_sum"
         if estimator != "grpo" and outside_groups:
@@ -184,19 +194,29 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         Raises:
             ValueError: it is none of them.
         """
-        for i, (function, name) in enumerate(zip(self.reward_funcs, self.reward_func_names, strict=True)):
-            if reward is function or reward == name:
-                return i
-        raise ValueError(
-            f"correct_reward must be one of the reward functions {', '.join(map(repr, self.reward_func_names))}; got "
-            f"{reward!r}{did_you_mean(reward, self.reward_func_names)}"
-        )
+        functions = [*zip(self.reward_funcs, self.reward_func_names, strict=True)]
+        found = [i for i, (function, name) in enumerate(functions) if reward is function or reward == name]
+        if len(found) > 1:
+            raise ValueError(f"correct_reward={reward!r} names {len(found)} reward functions; give the function itself")
+        if not found:
+            raise ValueError(
+                f"correct_reward must be one of the reward functions {', '.join(map(repr, self.reward_func_names))}; "
+                f"got {reward!r}{did_you_mean(reward, self.reward_func_names)}"
+            )
+        return found[0]
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `GRPOTrainer.train` does; True continues from the newest complete checkpoint."""
         if resume_from_checkpoint is True:
             resume_from_checkpoint = _newest_checkpoint(Path(self.args.output_dir)) or True
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        generated = super()._generate(prompts)
+        ids, written = generated[1:3]
+        # Later TRL pads them, and empties the masks of completions that were cut off.
+        self._written = [[1] * len(row) for row in ids] if written is None else written
+        return generated
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards: Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
@@ -245,24 +265,34 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             scale="none" if self.scale_rewards == "none" else "std",
             examples=inputs if self.explorer.matcher.needs_row else None,
             logps=self._sampled_logps(output) if "logps" in self.explorer.config.needs else None,
+            written=self._written,
         )
         # As in TRL, a completion that no reward function scores gets advantage 0.
         output["advantages"][rewards.isnan().all(dim=1)] = 0.0
-        return scored
+        without = self._rewards.isnan().all(dim=1).to(scored.bonuses.device)  # of all ranks
+        moved = {name: getattr(scored, name).masked_fill(without, 0.0) for name in ("advantages", "bonuses")}
+        return replace(scored, **moved)
 
     def _sampled_logps(self, output: dict[str, Any]) -> Tensor:
-        """Return the log-probabilities (N, T) that TRL has, or else those of one more forward pass."""
-        for name in ("old_per_token_logps", "sampling_per_token_logps"):
+        """Return the log-probabilities (N, T) that TRL has, or else those of one more forward pass.
+
+        TRL's own forward pass does not see completions that `mask_truncated_completions` leaves out.
+        """
+        own = [] if self.mask_truncated_completions else ["old_per_token_logps"]
+        for name in (*own, "sampling_per_token_logps"):
             if name in output:
                 found: Tensor = output[name]
                 return found
         completion_ids = output["completion_ids"]
         method = super()._get_per_token_logps_and_entropies
         ids = torch.cat([output["prompt_ids"], completion_ids], dim=1)
-        mask = torch.cat([output["prompt_mask"], completion_ids != self._tokenizer.pad_token_id], dim=1)
+        lengths = torch.tensor([[len(row)] for row in self._written], device=ids.device)
+        is_token = torch.arange(completion_ids.shape[1], device=ids.device) < lengths
+        mask = torch.cat([output["prompt_mask"], is_token], dim=1)
+        size = self.args.per_device_train_batch_size
         images = {name: output[name] for name in inspect.signature(method).parameters.keys() & output.keys()}
         with torch.no_grad():
-            logps: Tensor = method(self.model, ids, mask, completion_ids.shape[1], len(ids), **images)[0]
+            logps: Tensor = method(self.model, ids, mask, completion_ids.shape[1], size, **images)[0]
         return logps
 
     def _record(self, scored: Scored) -> None:
@@ -305,9 +335,15 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
+            folder = Path(checkpoint, FOLDER)
+            if not folder.is_dir():
+                raise FileNotFoundError(
+                    f"{checkpoint} holds no exploration state: GRPOTrainer made it, or save_only_model=True. To start "
+                    f"with new counts, call trainer.explorer.save({str(folder)!r}) before trainer.train"
+                )
             before = self.explorer
             loaded = Explorer.load(
-                Path(checkpoint, FOLDER),
+                folder,
                 before.config,
                 device=before.counts.device,
                 process_group=before.process_group,
@@ -336,7 +372,10 @@ def _id(row: dict[str, Any], column: str | None) -> str:
 
 
 def _gold(row: dict[str, Any], column: str) -> str:
-    return filled_text(row.get(column), column, "reference answer", _where(row))
+    fix = (
+        ". Name another column by answer_key, or set answer_key=None, and correct_reward if a bonus asks who is correct"
+    )
+    return filled_text(row.get(column), column, "reference answer", _where(row), fix)
 
 
 def _where(row: dict[str, Any]) -> str:

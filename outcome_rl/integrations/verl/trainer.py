@@ -17,7 +17,7 @@ from torch import Tensor
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import check_mask_mode, count, score
+from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, count, outcome_turn, score
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes import keys
@@ -130,7 +130,9 @@ def _around_compute_advantage(
     """Supply advantages (R, T): score the last output of a session, and give its advantage to all its outputs."""
     explorer: Explorer = getattr(trainer, _EXPLORER)
     _, id_key = read_settings(trainer.config)
-    more = ["old_log_probs", "response_mask"] if "logps" in explorer.config.needs else []
+    more = ["old_log_probs"] if "logps" in explorer.config.needs else []
+    with_penalty = trainer.config.algorithm.use_kl_in_reward  # token_level_rewards are then less than the scores
+    more += ["rm_scores"] if with_penalty else []
     rows = _Rows(explorer, id_key, trainer.tokenizer, batch.keys, batch.tags, batch.partition_id, more)
 
     def advantages(token_level_rewards: Tensor, response_mask: Tensor, scale: Scale) -> Tensor:
@@ -142,15 +144,16 @@ def _around_compute_advantage(
             rewards_F,
             group_ids=rows.group_ids,
             rows=rows.examples,
-            logps=rows.mean_logps() if more else None,
+            logps=rows.mean_logps() if "old_log_probs" in more else None,
         )
-        scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale)
+        scores_F = rows.sums("rm_scores") if with_penalty else rewards_F
+        scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale, scores=scores_F)
         _log_samples(trainer, rows, scored)
-        disagrees_F = (rewards_F > 0) != scored.correct
+        disagrees_F = (scores_F > 0) != scored.correct
         metrics.update(scored.metrics, **{"exploration/reward_disagrees": disagrees_F.float().mean().item()})
         answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
-        answers_FT = scored.answer_mask(trainer.tokenizer, rows.token_ids)
-        answers_RT[torch.tensor(rows.final_rows), : answers_FT.shape[1]] = answers_FT.to(answers_RT.device)
+        answers_FT = answer_mask(scored, trainer.tokenizer, rows.turns, answers_RT.shape[1])
+        answers_RT[torch.tensor(rows.final_rows)] = answers_FT.to(answers_RT.device)
         # A padding row has no session; its response mask is zero throughout.
         finals_R = [rows.final_of_session.get(session, 0) for session in rows.session_of_row]
         return scored.select(finals_R).token_advantages(answers_RT) * response_mask
@@ -212,7 +215,7 @@ def _count_dropped_groups(trainer: Any, explorer: Explorer, id_key: str) -> str:
             tags = {key: tag for key, tag in buffer.partitions["train"].items() if key.split("_")[0] in uids}
             if tags:
                 rows = _Rows(explorer, id_key, trainer.tokenizer, list(tags), list(tags.values()), "train", more)
-                rewards = rows.tensors["rm_scores"].sum(dim=1) if more else None
+                rewards = rows.sums("rm_scores") if more else None
                 count(explorer, Batch(rows.question_ids, rows.texts, rows.golds, rewards, rows=rows.examples))
         clear(partition_id, uids)
 
@@ -245,7 +248,7 @@ class _Rows:
 
         import transfer_queue
 
-        tensors = ["responses", *more]
+        tensors = ["responses", "response_mask", *more]
         fields = [*tensors, "raw_prompt", "reward_model", "data_source"]
         if explorer.matcher.needs_row:
             fields.append("extra_info")  # for the outcome function, as for verl's reward functions
@@ -257,13 +260,18 @@ class _Rows:
             select_fields=fields,
         )
         columns = {name: [_plain(value) for value in data[name]] for name in data.keys() - {*tensors}}
-        self.token_ids: list[list[int]] = [ids.tolist() for ids in data["responses"].unbind()]
-        self.texts = [decode_completion(tokenizer, ids) for ids in self.token_ids]
-        self.tensors = {name: data[name] for name in more}
+        self.tensors = {name: data[name] for name in tensors}
+        of_rows = zip(data["responses"].unbind(), data["response_mask"].unbind(), strict=True)
+        self.turns = [outcome_turn(explorer, ids.tolist(), mask.tolist()) for ids, mask in of_rows]
+        self.texts = [decode_completion(tokenizer, turn.ids) for turn in self.turns]
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
         self.question_ids = [question_id(row, id_key) for row in self.examples]
         golds = [gold_answer(row, needed=explorer.matcher.needs_gold) for row in self.examples]
         self.golds = None if None in golds else cast(list[str], golds)
+
+    def sums(self, name: str) -> Tensor:
+        """Return the sum over the tokens of each response, (F,)."""
+        return torch.stack([values.sum() for values in self.tensors[name].unbind()]).float().cpu()
 
     def mean_logps(self) -> list[float]:
         """Return the mean log-probability of each response, over the tokens that the policy wrote."""
