@@ -4,7 +4,7 @@ A table stands between two marks that name it. Nothing is measured.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -49,7 +49,7 @@ def pages() -> dict[Path, str]:
     short, long = loss_page.blocks(loss_page.read_records(RESULTS))
     tables = {
         "docs/losses.md": {"loss": short},
-        "README.md": {"measured": measured_rows(hard_toy, medium)},
+        "README.md": {"measured": measured_rows(hard_toy, medium, predictions)},
         "docs/results.md": {
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
@@ -103,20 +103,23 @@ def pages() -> dict[Path, str]:
     return found
 
 
-def measured_rows(hard: Results, medium: Results) -> str:
+def measured_rows(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> str:
     """Return the table of the README: the main measurements, each next to the library that it is compared with.
 
     Args:
         hard: the study `hard-estimators`.
         medium: the study `grid`.
+        predictions: those of `grid`.
     """
+    judged = zip(grid.ROWS, grid.verdicts_of(predictions, medium) or (), strict=True)
+    cells = {
+        row: f"{verdict.mean:+.3f}" + ("" if verdict.word in grid.DECIDED else " (undecided)")
+        for row, verdict in judged
+    }
     names = ("base", "none", "batch", "maxrl+batch")
     shares = {name: f"{fmean(decided.values(hard, name, solved)):.0%}" for name in names}
     tests = {
-        name: ", ".join(
-            f"{k} {fmean(grid.measured(grid.Row(name, grid.GRPO, f'final {k}'), medium)):+.3f}"
-            for k in ("pass@1", "pass@32")
-        )
+        name: ", ".join(f"{k} {cells[grid.Row(name, grid.GRPO, f'final {k}')]}" for k in ("pass@1", "pass@32"))
         for name in ("maxrl", "pkpo")
     }
     section = read(RESULTS / "loss-cpu.json")["figures"]["sections"]["small, float32"]
@@ -126,7 +129,14 @@ def measured_rows(hard: Results, medium: Results) -> str:
         for row in section["rows"]
         if row["times"]
     }
-    (ours, ours_mib), (theirs, theirs_mib) = losses["outcome_rl"], losses["TRL selective log-softmax"]
+    ours, compiled, theirs = (
+        f"{losses[name][0]:.2f} x{products}, {losses[name][1]:.0f} MiB"
+        for name, products in (
+            ("outcome_rl", " its matrix products"),
+            ("plain PyTorch, torch.compile", ""),
+            ("TRL chunked log-probs", ""),
+        )
+    )
     steps = [read(folder / "step-cpu-smollm2.json")["figures"]["smollm2"] for folder in (RESULTS, RESULTS / "avx2")]
     seconds = {
         name: " and ".join(f"{trainers[name]['step']['median_ms'] / 1000:.0f} s" for trainers in steps)
@@ -144,8 +154,8 @@ def measured_rows(hard: Results, medium: Results) -> str:
 | toy language model of 0.5M parameters, sixteen rule tables |
 | on test questions, after medium ones | MaxRL {tests["maxrl"]}; PKPO {tests["pkpo"]} | GRPO \
 | the same |
-| policy loss, forward and backward | {ours:.2f} x its matrix products, {ours_mib:.0f} MiB \
-| TRL's log-probabilities {theirs:.2f} x, {theirs_mib:.0f} MiB | two CPU cores, float32 |
+| policy loss, forward and backward | {ours} | torch.compile {compiled}; TRL's log-probabilities {theirs} \
+| two CPU cores, float32 |
 | a GRPO step of SmolLM2-135M | {seconds[OURS]} | TRL {seconds["TRL"]} \
 | one CPU thread: with bfloat16 products, and with AVX2 and float32 |
 | comparing answers | {speeds[0]:.0f} to {speeds[-1]:.0f} x as fast, {agreement["outcome_rl"]} of labelled pairs right \

@@ -32,14 +32,16 @@ for step in range(steps):
     batch = [problems[i] for i in torch.randperm(len(problems))[:num_questions]]
     prompts = tokenizer([row["problem"] for row in batch], return_tensors="pt", padding=True)
     with torch.no_grad():
-        sequences = model.generate(**prompts, do_sample=True, max_new_tokens=max_tokens, num_return_sequences=n)
+        sequences = model.generate(
+            **prompts, do_sample=True, top_k=0, max_new_tokens=max_tokens, num_return_sequences=n
+        )  # top_k=0: the loss is over the whole vocabulary
     prompt_length = prompts.input_ids.shape[1]
     completion_ids = sequences[:, prompt_length:]  # (N, T)
     ended = (completion_ids == tokenizer.eos_token_id).long()
     mask = ended.cumsum(dim=1) - ended == 0  # (N, T), the end token included
     responses = [decode_completion(tokenizer, ids) for ids in completion_ids.tolist()]
 
-    # From responses to advantages, with a bonus for answers that were rarely seen before.
+    # From responses to advantages, with a bonus that lowers answers repeated within a group.
     rows = [row for row in batch for _ in range(n)]
     scored = explorer.score([row["id"] for row in rows], responses, [row["answer"] for row in rows])
 

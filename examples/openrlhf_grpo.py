@@ -1,4 +1,4 @@
-"""Outcome-based exploration in OpenRLHF 0.11: its command with a bonus for answers that were rarely seen before.
+"""Outcome-based exploration in OpenRLHF 0.11: its command with a bonus that lowers answers repeated within a group.
 
     python examples/openrlhf_grpo.py --algo.advantage.estimator group_norm --data.label_key answer ...
 

@@ -40,7 +40,7 @@ for step in range(arguments.steps):
     sequences = [sequence for future in futures for sequence in future.result().sequences]
     responses = [decode_completion(tokenizer, sequence.tokens) for sequence in sequences]
 
-    # From responses to advantages, with a bonus for answers that were rarely seen before.
+    # From responses to advantages, with a bonus that lowers answers repeated within a group.
     rows = [row for row in batch for _ in range(n)]
     scored = explorer.score([row["id"] for row in rows], responses, [row["answer"] for row in rows])
 

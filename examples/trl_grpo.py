@@ -1,4 +1,4 @@
-"""Outcome-based exploration in TRL: a GRPO script, with one line changed.
+"""Outcome-based exploration in TRL: a GRPO script with another trainer class and one argument more.
 
     pip install 'trl>=1.16,<1.17'
     python examples/trl_grpo.py --steps 16

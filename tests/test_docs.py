@@ -214,7 +214,7 @@ def test_the_snippets_of_the_methods_run() -> None:
 
 def test_the_settings_of_the_paper_are_accepted() -> None:
     rows = re.findall(r"^\| .* \| `(bonus=.*)` \|$", (DOCS / "methods.md").read_text(), re.MULTILINE)
-    assert len([eval(f"ExplorationConfig({row})") for row in rows]) == 7
+    assert len([eval(f"ExplorationConfig({row})") for row in rows]) == 6
 
 
 def test_the_table_of_methods_is_that_of_the_registries() -> None:
