@@ -328,6 +328,8 @@ def _label(fields: Mapping[str, Any], against: str, where: str) -> bool | None:
     value = find(fields, against)
     if value is None:
         if against != LABEL:
+            if against in field_names(fields):
+                raise ValueError(f"{where}: field {against!r} must be a number or a boolean; got null. Drop the row")
             near = difflib.get_close_matches(against, [*field_names(fields)], n=3, cutoff=0)
             raise ValueError(f"{where}: has no field {against!r}; the nearest are {', '.join(map(repr, near))}")
         return None

@@ -22,11 +22,16 @@ def printable(text: str) -> str:
 
 @contextmanager
 def errors_on_one_line(*, debug: bool = False) -> Iterator[None]:
-    """Print errors in files, options, data and installation as `error: ...` and exit with status 2, or let them through
-    with `debug`.
+    """Print errors in files, options, data and installation as `error: ...` and exit with status 2, and end with status
+    130 at Ctrl-C, or let them through with `debug`.
     """
     try:
         yield
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
     except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
         message = missing_extra(error) if isinstance(error, ModuleNotFoundError) else _one_line(error)
         if debug or message is None:

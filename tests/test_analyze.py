@@ -417,6 +417,7 @@ def test_another_field_is_audited(tmp_path: Path) -> None:
     ("fields", "message"),
     [
         ({"reward": 1.0}, r"row 1: has no field 'rewards'; the nearest are 'reward'"),
+        ({"rewards": None}, r"row 1: field 'rewards' must be a number or a boolean; got null"),
         ({"rewards": "high"}, r"row 1: field 'rewards' must be a number or a boolean; got 'high'"),
         ({"rewards": float("nan")}, r"row 1: field 'rewards' must be a number or a boolean; got 'nan'"),
     ],

@@ -4,12 +4,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Result
 from command_line import invoke as call
 
-from outcome_rl import cli
+from outcome_rl import cli, commands
 from outcome_rl.version import __version__
 
 REQUIRED_KEYS = {"n_questions", "n_samples", "pass_at_k", "diff_at_k", "no_answer_rate", "distinct_per_question"}
@@ -116,6 +117,17 @@ def test_a_bad_row_is_one_line_and_status_2(samples: Path) -> None:
     progress, error = result.stderr.splitlines()
     assert progress == "samples.jsonl ..."
     assert error.startswith(f"error: {samples}, row 3: lacks 'gold' or 'answer'")
+
+
+def test_ctrl_c_is_one_line_and_status_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "env", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["env"])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_debug_shows_the_traceback(samples: Path) -> None:

@@ -25,7 +25,9 @@ class Gate(NamedTuple):
         if numbers is None:
             return None
         visits, low, high = numbers if len(numbers) == 3 else (0.0, 0.0, 0.0)
-        if not (visits >= 1 and visits == int(visits) and 0 <= low <= high <= 1 and (low, high) != (0, 1)):
+        if (low, high) == (0, 1):
+            raise ValueError(f"gate={list(numbers)} never closes; raise low above 0 or lower high below 1")
+        if not (visits >= 1 and visits == int(visits) and 0 <= low <= high <= 1):
             raise ValueError(
                 "gate must be [visits, low, high] with an integer visits >= 1 and 0 <= low <= high <= 1, which leaves "
                 f"out questions whose share of correct samples is below low or above high; got {list(numbers)}. "

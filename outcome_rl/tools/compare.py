@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from outcome_rl.grpo.config.load import leaves
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION
+from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps
 from outcome_rl.settings import settings_of
 from outcome_rl.tables import print_table
+from outcome_rl.terminal import printable
 from outcome_rl.tools.runs import Run, read_run
 from outcome_rl.tools.verdicts import LEAST_UNITS, Case, judge, per_unit
 
@@ -50,18 +51,24 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
     Returns:
         `methods`: method -> `runs`, and `figures`: measure -> mean, sd (None for one run) and n.
         `baseline`: the method of the first run; `unit`: the unit of replication, "task" or "seed".
+        `data`: "test" or "validation"; `step`: the last one that all runs have evaluated there.
+        `left_out`: measure that not every run has -> the runs without it; `unpaired`: runs of other methods than the
+            baseline without a baseline run of their task and seed.
         `verdicts`: rows with left, right, measure, mean difference, 95 % interval, adjusted p,
             number of units, verdict.
 
     Raises:
         ValueError: a folder holds no run, runs have equal settings and seeds, or a run has no evaluation.
     """
-    runs = _measure([read_run(folder) for folder in folders], folders)
+    runs, data, step = _measure([read_run(folder) for folder in folders], folders)
     methods: dict[str, list[Measured]] = {}
     for run in runs:
         methods.setdefault(run.identity.method, []).append(run)
     unit = "task" if len({run.identity.task for run in runs}) >= LEAST_UNITS else "seed"
-    measures = [name for name in runs[0].figures if all(name in run.figures for run in runs)]
+    lacking = {name: [run.name for run in runs if name not in run.figures] for run in runs for name in run.figures}
+    measures = [name for name, without in lacking.items() if not without]
+    baseline, *others = methods
+    paired = {run.identity[1:] for run in methods[baseline]}
     return {
         "methods": {
             method: {
@@ -70,19 +77,44 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
             }
             for method, group in methods.items()
         },
-        "baseline": runs[0].identity.method,
+        "baseline": baseline,
         "unit": unit,
+        "data": data,
+        "step": step,
+        "left_out": {name: without for name, without in lacking.items() if without},
+        "unpaired": [run.name for name in others for run in methods[name] if run.identity[1:] not in paired],
         "verdicts": _verdicts(methods, measures, unit),
     }
 
 
-def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> list[Measured]:
+def _measure(runs: Sequence[Run], folders: Sequence[Path]) -> tuple[list[Measured], str, int]:
+    """Measure runs at the last step that all have evaluated, on test data if all have, else on validation data."""
+    rows = [run.watched(MACRO_TEST, run.config["data"]["test_files"]) for run in runs]
+    data = "test" if all(any(row["step"] for row in rows_of_run) for rows_of_run in rows) else "validation"
+    if data == "validation":
+        rows = [run.watched(MACRO_VALIDATION, run.config["data"]["val_files"]) for run in runs]
+    steps = [{row["step"] for row in rows_of_run if row["step"]} for rows_of_run in rows]
+    for folder, found in zip(folders, steps, strict=True):
+        if not found:
+            raise ValueError(
+                f"{folder} has no evaluation after step 0, neither on test nor on validation data: train it on, or "
+                "set data.test_files or trainer.test_freq"
+            )
+    common = set.intersection(*steps)
+    if not common:
+        last = ", ".join(f"{folder} at {max(found)}" for folder, found in zip(folders, steps, strict=True))
+        raise ValueError(f"runs are compared at a step that all have evaluated, and there is none: the last are {last}")
+    step = max(common)
+    rows = [[row for row in rows_of_run if row["step"] <= step] for rows_of_run in rows]
+    ks = set.intersection(*({*rows_of_run[-1]["pass_at_k"]} for rows_of_run in rows))
+    if not ks:
+        raise ValueError(f"the evaluations of the runs after step {step} have no k of pass@k in common")
     measured = [
-        Measured(str(folder), identity, _figures(run))
-        for run, folder, identity in zip(runs, folders, identify(runs, folders), strict=True)
+        Measured(str(folder), identity, _figures(run, rows_of_run, max(ks, key=int)))
+        for run, rows_of_run, folder, identity in zip(runs, rows, folders, identify(runs, folders), strict=True)
     ]
     _check_same_evaluations(measured)
-    return measured
+    return measured, data, step
 
 
 def identify(runs: Sequence[Run], folders: Sequence[Path]) -> list[Identity]:
@@ -138,26 +170,26 @@ def _varied(runs: Sequence[Run]) -> list[str]:
     return [name for name in names if len({json.dumps(settings.get(name)) for settings in flat}) > 1]
 
 
-def _figures(run: Run) -> dict[str, float]:
-    """Return measure -> value; see docs/training.md for their definitions."""
-    data = run.config["data"]
-    test = run.watched(MACRO_TEST, data["test_files"]) or run.watched(MACRO_VALIDATION, data["val_files"])
-    if not any(row["step"] for row in test):
-        raise ValueError(f"{run.name} has no evaluation after step 0: train it further, or set data.test_files")
-    last, largest = test[-1], max(test[-1]["pass_at_k"], key=int)
-    by_step = {row["step"]: row for row in test}
+def _figures(run: Run, rows: Sequence[Mapping[str, Any]], largest: str) -> dict[str, float]:
+    """Return measure -> value of the evaluations, with k up to `largest`; see docs/training.md for the measures."""
+    last, step = rows[-1], rows[-1]["step"]
+    by_step = {row["step"]: row for row in rows}
+    best = best_steps(
+        row for row in run.watched(MACRO_VALIDATION, run.config["data"]["val_files"]) if row["step"] <= step
+    )
     figures = {}
     for k in dict.fromkeys(("1", largest)):
         figures[f"last pass@{k}"] = last["pass_at_k"][k]
-        step, value = run.best.get(f"pass@{k}", (None, None))
-        if step in by_step:
-            figures[f"best pass@{k}"] = by_step[step]["pass_at_k"][k]
+        at, value = best.get(f"pass@{k}", (None, None))
+        if at in by_step:
+            figures[f"best pass@{k}"] = by_step[at]["pass_at_k"][k]
         elif value is not None:
             figures[f"best validation pass@{k}"] = value
     figures[f"last diff@{largest}"] = last["diff_at_k"][largest]
+    trained: dict[str, Any] = next((row for row in reversed(run.metrics) if row["step"] <= step), {})
     for name, metric in (("solved", "exploration/solved_fraction"), ("answers", "exploration/distinct_answers")):
-        if run.metrics and metric in run.metrics[-1]:
-            figures[name] = run.metrics[-1][metric]
+        if metric in trained:
+            figures[name] = trained[metric]
     return figures
 
 
@@ -198,7 +230,7 @@ def _spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def print_comparison(comparison: Mapping[str, Any]) -> None:
-    """Print the tables of a comparison."""
+    """Print the tables of a comparison, and what they leave out."""
     methods = comparison["methods"]
     measures = list(next(iter(methods.values()))["figures"])
     rows = []
@@ -208,7 +240,13 @@ def print_comparison(comparison: Mapping[str, Any]) -> None:
             mean, sd, _ = one["figures"][name].values()
             cells.append(f"{mean:.3f}" + ("" if sd is None else f" ± {sd:.3f}"))
         rows.append([method, str(len(one["runs"])), *cells])
+    print(f"on {comparison['data']} data after step {comparison['step']}, the last that all runs have evaluated\n")
     print_table(["method", "runs", *measures], rows)
+    for name, without in comparison["left_out"].items():
+        print(printable(f"{name} is left out: not in {', '.join(without)}"))
+    if comparison["unpaired"]:
+        names = ", ".join(comparison["unpaired"])
+        print(printable(f"without a baseline run of their model, data and seed, so in no difference below: {names}"))
     if comparison["verdicts"]:
         rows = [
             [row["left"], row["measure"], f"{row['mean']:+.3f}", _interval(row), str(row["units"]), row["verdict"]]

@@ -15,6 +15,7 @@ verl's `best@k` draws with replacement: it is biased low, see `outcome_rl.metric
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -82,6 +83,9 @@ def read_histories(words: Sequence[str], n: int | None = None) -> tuple[list[His
             are of two tasks or have equal settings and seeds.
     """
     named = [_split(word) for word in words]
+    twice = [str(path) for path, count in Counter(path.resolve() for _, path in named).items() if count > 1]
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is named twice, and would count as two runs: omit one")
     ours = [(path, read_run(path)) for _, path in named if _is_ours(path)]
     identities = identify([run for _, run in ours], [path for path, _ in ours])
     if len(tasks := dict.fromkeys(one.task for one in identities)) > 1:
@@ -140,7 +144,10 @@ def _read_log(path: Path) -> Rows:
 
 
 def _log_history(path: Path) -> list[dict[str, Any]]:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
     history = content.get("log_history") if isinstance(content, dict) else content
     if not isinstance(history, list) or not all(isinstance(row, dict) and "step" in row for row in history):
         raise ValueError(f"{path}: expected TRL's trainer_state.json, or its log_history: a list of rows with `step`")
@@ -173,7 +180,7 @@ def _verl_rows(path: Path) -> Rows:
 def _verl_lines(lines: Iterator[str] | Any, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield step and numbers of each line of the file logger (JSON) or of the console logger (text)."""
     for number, line in enumerate(lines, 1):
-        if line.startswith("{"):
+        if line.startswith("{") and line.endswith("\n"):  # else it is being written
             try:
                 row = json.loads(line)
                 yield int(row["step"]), _finite(row["data"])

@@ -302,6 +302,10 @@ class _Study:
                     best.setdefault(method, {})[column] = Cell.of([max(curve) for curve in curves])
                     last.setdefault(method, {})[column] = Cell.of([curve[-1] for curve in curves])
         self.note("Tables of checkpoints", [method for method in self.groups if method not in last])
+        ends = {one.name: max(one.pass_at_k) for one in self.histories if one.pass_at_k}
+        if len({*ends.values()}) > 1:
+            listed = ", ".join(f"{name} at step {step}" for name, step in ends.items())
+            self.missing.append(f"Last checkpoint: an equal step of all runs; they end with {listed}")
         caption = "Best checkpoint of each run, chosen for each column on the data that it is measured on"
         return [
             Table("table-best", caption, list(columns), best, best=True),
@@ -335,19 +339,24 @@ def page(paper: Paper) -> str:
             if any(column in cells for cells in table.rows.values())
         }
         for method, cells in table.rows.items():
-            shown = [_shown(cells.get(column), highest.get(column) if table.best else None) for column in table.columns]
             runs = max(cell.runs for cell in cells.values())
+            shown = [
+                _shown(cells.get(column), highest.get(column) if table.best else None, runs) for column in table.columns
+            ]
             lines += [f"| {_text(method)} | {runs} | {' | '.join(shown)} |"]
     if paper.missing:
         lines += ["", "## Missing", "", *(f"- {_text(line)}" for line in paper.missing)]
     return "\n".join(lines) + "\n"
 
 
-def _shown(cell: Cell | None, highest: float | None) -> str:
+def _shown(cell: Cell | None, highest: float | None, runs: int) -> str:
+    """Return a cell, with its number of runs if the row has more."""
     if cell is None:
         return ""
     mean = f"**{cell.mean:.3f}**" if cell.mean == highest else f"{cell.mean:.3f}"
-    return mean if cell.sd is None else f"{mean} ({cell.sd:.3f})"
+    more = [] if cell.sd is None else [f"{cell.sd:.3f}"]
+    more += [f"of {cell.runs}"] if cell.runs < runs else []
+    return f"{mean} ({', '.join(more)})" if more else mean
 
 
 def _text(words: str) -> str:

@@ -1,5 +1,6 @@
 """Files of runs, finished or not, as the tools read them."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -124,6 +125,8 @@ def read_run(folder: Path) -> Run:
             _check(where, row, row_type)
             if stream == "metrics":
                 _check(where, row, dict[str, Number])
+                if broken := next((name for name, value in row.items() if not math.isfinite(value)), None):
+                    raise ValueError(f"{where} {broken} must be a finite number; got {row[broken]}. Remove the row")
     ks: dict[str, list[str]] = {}
     for row in streams["evaluations"]:
         k_of_set = ks.setdefault(row["dataset"], [*row["pass_at_k"]])
@@ -137,6 +140,6 @@ def read_run(folder: Path) -> Run:
 
 def _check(where: str, value: Any, declared: Any) -> None:
     try:
-        check_types(where, [value], declared)
+        check_types(f"{where} the row" if where.endswith(":") else where, [value], declared)
     except ValueError as error:
         raise ValueError(f"{error}. The file is damaged or of another version: restore it from a copy") from error

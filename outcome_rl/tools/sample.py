@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from outcome_rl.analyze import Report
-from outcome_rl.files import drop_partial_row, read_rows, write_json
+from outcome_rl.files import drop_partial_row, fingerprint, read_rows, write_json
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import derive_seed, load_problems
@@ -140,14 +140,16 @@ def open_sampler(
     depends = ("model.", "data.", "rollout.", "trainer.seed")
     identity = {name: value for name, value in config.identity.items() if name.startswith(depends)}
     identity |= {f"problems of {one.name}": one.fingerprint[:16] for one in sets} | more
+    if (folder := Path(config.model.path)).is_dir():  # a path may hold other weights another time
+        identity["weights"] = fingerprint(folder)
     with only_run_in(out):
         if recorded is not None:
             check_same_run(recorded, identity, out, "choose another --out")
-        else:
-            write_json(record, identity)
         policy = Policy.load(config.model)
         sets = [tokenize(dataset, policy.tokenizer, config.data) for dataset in sets]
         with closing(engine_class.open(policy, config)) as engine:
+            if recorded is None:
+                write_json(record, identity)
             yield Sampler(engine, config, with_text=with_text), sets
 
 

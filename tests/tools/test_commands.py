@@ -79,6 +79,38 @@ def test_the_same_call_again_samples_nothing(
     assert "choose another --out" in other.stderr
 
 
+def test_samples_of_other_weights_at_the_same_path_are_refused(finished: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(finished / "checkpoints" / "global_step_4" / "model", tmp_path / "model")
+    arguments = (
+        model,
+        "--data",
+        "toy:test",
+        "--out",
+        tmp_path / "out",
+        "rollout.val_kwargs.n=2",
+        "data.val_max_samples=2",
+    )
+    assert evaluate(*arguments).exit_code == 0
+    assert evaluate(*arguments).exit_code == 0
+    shutil.copytree(finished / "checkpoints" / "global_step_6" / "model", model, dirs_exist_ok=True)
+    other = evaluate(*arguments)
+    assert other.exit_code == 2
+    assert "weights: " in other.stderr
+    assert "choose another --out" in other.stderr
+
+
+def test_a_folder_is_claimed_by_samples_alone(tmp_path: Path) -> None:
+    """A refused call can be repeated as its error advises."""
+    row = {"id": "long", "problem": "1 + " * 40 + "1 =>", "answer": "41"}
+    (tmp_path / "long.jsonl").write_text(
+        json.dumps(row) + "\n" + json.dumps(row | {"id": "short", "problem": "1 + 1 =>"})
+    )
+    arguments = ("toy", "--data", tmp_path / "long.jsonl", "--out", tmp_path / "out", "rollout.val_kwargs.n=2")
+    refused = evaluate(*arguments)
+    assert "set data.overlong_prompts=filter" in refused.stderr
+    assert evaluate(*arguments, "data.overlong_prompts=filter").exit_code == 0
+
+
 def test_the_toy_policy_has_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = evaluate("toy", "rollout.val_kwargs.n=4", "data.val_max_samples=4")

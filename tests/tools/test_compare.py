@@ -77,6 +77,52 @@ def test_two_seeds_decide_nothing(tmp_path: Path) -> None:
     assert all(row["interval"] is None for row in found["verdicts"])
 
 
+def cut_off(folder: Path, step: int) -> None:
+    """Remove what a run has written after a step, as if it was still running."""
+    for name in ("evaluations", "metrics"):
+        path = folder / f"{name}.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows if row["step"] <= step))
+
+
+def test_runs_are_compared_at_the_last_step_that_all_have_evaluated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = study(tmp_path, 0.2)
+    whole = compare_runs(folders)
+    assert (whole["data"], whole["step"]) == ("test", 50)
+    cut_off(folders[-1], 25)
+    found = compare_runs(folders)
+    assert (found["data"], found["step"]) == ("validation", 25)  # tests come at the end
+    assert found["methods"]["bonus=none"]["figures"]["last pass@32"]["mean"] == pytest.approx(0.7)
+    main(["compare", *map(str, folders)])
+    assert "on validation data after step 25, the last that all runs have evaluated" in capsys.readouterr().out
+    cut_off(folders[-1], 20)
+    with pytest.raises(ValueError, match="ucb_con4 has no evaluation after step 0"):
+        compare_runs(folders)
+
+
+def test_what_is_left_out_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = study(tmp_path, 0.2)
+    (folders[2] / "metrics.jsonl").write_text("")
+    lonely = write_run(tmp_path / "lonely", "ucb_con", 77, (0.6, 0.9))
+    found = compare_runs([*folders, lonely])
+    assert found["left_out"] == {"solved": [str(folders[2])]}
+    assert found["unpaired"] == [str(lonely)]
+    main(["compare", *map(str, [*folders, lonely])])
+    printed = capsys.readouterr().out
+    assert f"solved is left out: not in {folders[2]}" in printed
+    assert f"so in no difference below: {lonely}" in printed
+
+
+def test_a_metric_that_is_no_number_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "nan", "none", 0, (0.6, 0.8))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 6, "epoch": 2, "exploration/distinct_answers": NaN}\n')
+    with pytest.raises(ValueError, match=r"row 6: exploration/distinct_answers must be a finite number; got nan"):
+        compare_runs([folder])
+
+
 def test_the_best_checkpoint_is_chosen_on_validation_data(tmp_path: Path) -> None:
     early = write_run(tmp_path / "early", "none", 0, (0.6, 0.8), best=0.9)
     late = write_run(tmp_path / "late", "none", 1, (0.6, 0.8), best=0.1)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import statistics
 from itertools import combinations
 from pathlib import Path
@@ -17,7 +18,7 @@ from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.grpo.trainer import train
 from outcome_rl.tools.base_samples import BaseSamples
 from outcome_rl.tools.histories import History, read_histories
-from outcome_rl.tools.paper import measure
+from outcome_rl.tools.paper import measure, page
 
 SOLVED = "exploration/solved_fraction"
 
@@ -226,6 +227,17 @@ def test_runs_that_stop_early_share_the_steps_that_all_have() -> None:
     assert [x for x, *_ in figure.panels[0].lines[0].points] == [1, 2, 3]
 
 
+def test_runs_that_end_at_different_steps_or_without_a_k_are_named(tmp_path: Path) -> None:
+    def history(name: str, last: int, *ks: int) -> History:
+        curves = {step: dict.fromkeys(ks, step / 10) for step in range(last + 1)}
+        return History(name, "method", {1: {SOLVED: 0.1}}, curves, None, False)
+
+    paper = measure([history("whole", 5, 1, 8), history("short", 3, 1)])
+    assert "Last checkpoint: an equal step of all runs; they end with whole at step 5, short at step 3" in paper.missing
+    rows = [line for line in page(paper).splitlines() if line.startswith("| method | 2 |")]
+    assert rows[-1] == "| method | 2 | **0.400** (0.141) | **0.500** (of 1) |"
+
+
 def test_surely_solved_questions_have_no_unsolved_answers(tmp_path: Path) -> None:
     path = tmp_path / "base.jsonl"
     path.write_text(json.dumps({"id": "a", "gold": "1", "samples": [{"answer": "1"}, {"answer": "1"}]}) + "\n")
@@ -236,7 +248,10 @@ def test_surely_solved_questions_have_no_unsolved_answers(tmp_path: Path) -> Non
     ("words", "message"),
     [
         (["{trl}"], "does not hold its method; write METHOD="),
-        (["{ours}", "{ours}"], "one run: omit one"),
+        (["{ours}", "x={ours}"], "is named twice"),
+        (["{ours}", "{copy}"], "one run: omit one"),
+        (["x={trl}", "y={trl}"], "is named twice"),
+        (["x={half}"], "half.json is no JSON"),
         (["x={folder}"], "neither config.yaml of our trainer nor trainer_state.json of TRL"),
         (["x={folder}/none"], "does not exist"),
         (["x={broken}"], "broken.jsonl:1: expected verl's"),
@@ -248,12 +263,21 @@ def test_what_holds_no_run_is_refused(
     runs: dict[str, list[Path]], tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = {"trl": trl_log(tmp_path / "state.json"), "ours": runs["bonus=none"][0], "folder": tmp_path}
-    for name, content in (("broken.jsonl", '{"step": 1}\n'), ("empty.log", "nothing\n"), ("other.json", "[1]")):
+    places["copy"] = shutil.copytree(places["ours"], tmp_path / "copy")
+    files = {"broken.jsonl": '{"step": 1}\n', "empty.log": "nothing\n", "other.json": "[1]", "half.json": '{"log'}
+    for name, content in files.items():
         places[name.partition(".")[0]] = tmp_path / name
         (tmp_path / name).write_text(content)
     with pytest.raises(SystemExit):
         main(["paper", *(word.format(**places) for word in words), "--out", str(tmp_path / "out")])
     assert message in capsys.readouterr().err
+
+
+def test_a_last_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "verl.jsonl"
+    path.write_text('{"step": 1, "data": {"outcomes/correct_rate": 0.5}}\n{"step": 2, "da')
+    ((history,), _) = read_histories([f"verl={path}"])
+    assert list(history.metrics) == [1]
 
 
 def test_runs_of_two_tasks_are_refused(small_config: MakeConfig, tmp_path: Path, runs: dict[str, list[Path]]) -> None:

@@ -75,7 +75,8 @@ def mark_best(root: Path, best: Mapping[str, tuple[int, float]]) -> None:
         for name, (step, value) in best.items()
         if (root / f"global_step_{step}").is_dir()  # not removed by hand
     }
-    write_json(root / "best.json", entries)
+    if entries or (root / "best.json").exists():
+        write_json(root / "best.json", entries)
 
 
 def find_run(config: TrainConfig) -> tuple[Path | None, bool]:

@@ -249,12 +249,21 @@ def with_kept(*kept: list[int], labels: list[int], impl: str, weight: Tensor | N
     logps, entropies = linear_logprobs(
         hidden,
         weight,
-        torch.tensor(labels),
+        torch.tensor(labels, dtype=torch.int64),
         support=(offsets, token_ids),
         return_entropy=True,
         impl=impl,  # type: ignore[arg-type]
     )
     return logps, entropies, hidden, weight
+
+
+@pytest.mark.parametrize("impl", ["reference", *FAST])
+def test_no_tokens_have_no_gradient(impl: str) -> None:
+    """A micro-batch whose tokens all have advantage 0."""
+    logps, entropies, hidden, weight = with_kept(labels=[], impl=impl)
+    (logps.sum() + entropies.sum()).backward()
+    assert hidden.grad.shape == hidden.shape
+    assert not weight.grad.any()
 
 
 @pytest.mark.parametrize("impl", ["reference", *FAST])
