@@ -104,7 +104,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="samples of the training questions that `outcome-rl eval` drew from the base policy; repeatable",
     )
     parser.add_argument(
-        "--n", type=at_least_one, help="samples of a question in an epoch, which logs of TRL and verl do not hold"
+        "--n",
+        type=at_least_one,
+        help="rollout.n, samples of a question in a step, which TRL's and verl's logs do not hold",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("paper"), metavar="DIR", help="folder of the page (default: %(default)s)"
@@ -175,6 +177,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def train(overrides: Sequence[str], config: str | None, dry_run: bool, settings_only: bool) -> None:
     """Train a policy with outcome-based exploration; continues where an earlier call with the same name stopped.
 
+    A run needs model.path, data.train_files and trainer.experiment_name, the name of its folder in runs/.
     `outcome-rl train --config toy` trains the tiny policy of this package in minutes on a CPU.
     """
     from outcome_rl.grpo.config.load import load_config, to_yaml
@@ -217,6 +220,9 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     A checkpoint is sampled by the settings that it was trained with, on the test data of its run unless --data names
     other data. `rollout.val_kwargs.n` samples per problem go to DIR/<data set>.jsonl, which `outcome-rl analyze` reads,
     and the metrics to DIR/summary.json. The same call continues a call that was stopped.
+
+    pass@k: probability that one of k samples is correct; best@k: the same, drawn with replacement, as verl logs it;
+    diff@k: expected number of different answers in k samples.
     """
     from outcome_rl.analyze import Report, analyze_file
     from outcome_rl.files import write_json
@@ -342,6 +348,9 @@ def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, again
     Rows are {id, gold, samples: [text | {text | answer, correct}, ...]} or {id, gold, response, correct}; `correct` is
     optional, and is compared with the correctness found here. Other usual names work too: question_id, unique_id;
     answer; completions, responses; completion, text.
+
+    pass@k: probability that one of k samples is correct; best@k: the same, drawn with replacement, as verl logs it;
+    diff@k: expected number of different answers in k samples. k ends at the fewest samples of a question.
     """
     from outcome_rl.analyze import analyze_file
     from outcome_rl.exploration.config import ExplorationConfig
