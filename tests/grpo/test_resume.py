@@ -17,7 +17,7 @@ import torch
 from grpo_runs import STREAMS, MakeConfig, MakeOverrides, Process, assert_same_run, files, invoke, on_file, rows
 from stopped_program import Stop
 
-from outcome_rl.exploration import explorer
+from outcome_rl.exploration import saved
 from outcome_rl.files import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.parts import build
@@ -238,7 +238,7 @@ def test_a_full_disk_at_a_checkpoint(
         write_snapshot(path, *content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(explorer, "write_snapshot", full)
+        patched.setattr(saved, "write_snapshot", full)
         with pytest.raises(OSError, match=r"step 4 failed: .*No space left.*last good one is .*global_step_2"):
             train(config)
     assert {path.name for path in (config.run_dir / "checkpoints").iterdir()} == {"global_step_2", "best.json"}
