@@ -56,12 +56,11 @@ def outcome_turn(explorer: Explorer, ids: Sequence[int], written: Sequence[Any])
         ids: tokens of a response, without padding.
         written: which of them the policy wrote, and no tool or environment; if none is marked, all of them count.
     """
-    end = len(ids)
-    if explorer.matcher.needs_row or not any(written):
+    marks = bytes(map(bool, written))
+    end = marks.rfind(1) + 1
+    if explorer.matcher.needs_row or end == 0:
         return Turn(0, [*ids])
-    while not written[end - 1]:
-        end -= 1
-    start = next((i + 1 for i in range(end - 1, -1, -1) if not written[i]), 0)
+    start = marks.rfind(0, 0, end) + 1
     return Turn(start, [*ids[start:end]])
 
 
