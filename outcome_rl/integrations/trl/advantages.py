@@ -147,10 +147,10 @@ def exploration_advantages(
 
 def _mean_of_written(logps_NT: torch.Tensor, written: Sequence[Sequence[int]]) -> list[float]:
     """Return the mean over the tokens that the policy wrote, without those whose sampler gave NaN; 0 over none."""
-    written_NT = ~logps_NT.isnan()
+    written_NT = torch.zeros(logps_NT.shape, dtype=torch.bool)
     for row, mask in enumerate(written):
-        written_NT[row, : len(mask)] &= torch.tensor(mask, device=logps_NT.device).bool()
-        written_NT[row, len(mask) :] = False
+        written_NT[row, : len(mask)] = torch.tensor(mask).bool()
+    written_NT = written_NT.to(logps_NT.device) & ~logps_NT.isnan()
     total_N = logps_NT.float().masked_fill(~written_NT, 0.0).sum(dim=1)
     means: list[float] = (total_N / written_NT.sum(dim=1).clamp(min=1)).tolist()
     return means
