@@ -354,6 +354,7 @@ def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, again
     """
     from outcome_rl.analyze import analyze_file
     from outcome_rl.exploration.config import ExplorationConfig
+    from outcome_rl.files import write_json
 
     config = ExplorationConfig(**settings)
     if json_out is not None and not json_out.absolute().parent.is_dir():
@@ -367,7 +368,7 @@ def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, again
     print_reports(reports)
     if json_out is not None:
         content = next(iter(reports.values())) if len(reports) == 1 else reports
-        json_out.write_text(json.dumps(content, indent=2) + "\n")
+        write_json(json_out, content)
 
 
 def bench_loss(
