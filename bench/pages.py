@@ -125,18 +125,10 @@ def measured_rows(hard: Results, medium: Results, predictions: Mapping[str, Any]
     section = read(RESULTS / "loss-cpu.json")["figures"]["sections"]["small, float32"]
     floor_ms = section["floors"]["forward_backward"]["median_ms"]
     losses = {
-        row["name"]: (row["times"]["forward_backward"]["median_ms"] / floor_ms, row["peak_mib"])
+        row["name"]: f"{row['times']['forward_backward']['median_ms'] / floor_ms:.2f} x, {row['peak_mib']:.0f} MiB"
         for row in section["rows"]
         if row["times"]
     }
-    ours, compiled, theirs = (
-        f"{losses[name][0]:.2f} x{products}, {losses[name][1]:.0f} MiB"
-        for name, products in (
-            ("outcome_rl", " its matrix products"),
-            ("plain PyTorch, torch.compile", ""),
-            ("TRL chunked log-probs", ""),
-        )
-    )
     steps = [read(folder / "step-cpu-smollm2.json")["figures"]["smollm2"] for folder in (RESULTS, RESULTS / "avx2")]
     seconds = {
         name: " and ".join(f"{trainers[name]['step']['median_ms'] / 1000:.0f} s" for trainers in steps)
@@ -154,7 +146,8 @@ def measured_rows(hard: Results, medium: Results, predictions: Mapping[str, Any]
 | toy language model of 0.5M parameters, sixteen rule tables |
 | on test questions, after medium ones | MaxRL {tests["maxrl"]}; PKPO {tests["pkpo"]} | GRPO \
 | the same |
-| policy loss, forward and backward | {ours} | torch.compile {compiled}; TRL's log-probabilities {theirs} \
+| policy loss, forward and backward, against its matrix products | {losses["outcome_rl"]} \
+| torch.compile {losses["plain PyTorch, torch.compile"]}; TRL's log-probabilities {losses["TRL chunked log-probs"]} \
 | two CPU cores, float32 |
 | a GRPO step of SmolLM2-135M | {seconds[OURS]} | TRL {seconds["TRL"]} \
 | one CPU thread: with bfloat16 products, and with AVX2 and float32 |

@@ -32,9 +32,8 @@ for step in range(steps):
     batch = [problems[i] for i in torch.randperm(len(problems))[:num_questions]]
     prompts = tokenizer([row["problem"] for row in batch], return_tensors="pt", padding=True)
     with torch.no_grad():
-        sequences = model.generate(
-            **prompts, do_sample=True, top_k=0, max_new_tokens=max_tokens, num_return_sequences=n
-        )  # top_k=0: the loss is over the whole vocabulary
+        sampling = {"do_sample": True, "top_k": 0}  # from the whole vocabulary, which the loss is over
+        sequences = model.generate(**prompts, **sampling, max_new_tokens=max_tokens, num_return_sequences=n)
     prompt_length = prompts.input_ids.shape[1]
     completion_ids = sequences[:, prompt_length:]  # (N, T)
     ended = (completion_ids == tokenizer.eos_token_id).long()

@@ -65,12 +65,8 @@ def assign_advantages(
             "mean a correct response. Pass golds, or use_kl_loss=True in place of the penalty"
         )
     tokens_BT = data["sequences"][:B, -is_response_BT.shape[1] :]
-    of_rows = [(tokens_BT[row], data["loss_mask"][row]) for row in last_N]
-    is_response_N = [is_response_BT[row] for row in last_N]
-    turns = [
-        outcome_turn(explorer, ids[chosen].tolist(), written[chosen].tolist())
-        for (ids, written), chosen in zip(of_rows, is_response_N, strict=True)
-    ]
+    chosen_N = [(row, is_response_BT[row]) for row in last_N]  # rows, and their response tokens
+    turns = [outcome_turn(explorer, tokens_BT[at].tolist(), data["loss_mask"][at].tolist()) for at in chosen_N]
     batch = Batch(
         uids,
         [decode_completion(tokenizer, turn.ids) for turn in turns],
@@ -83,7 +79,7 @@ def assign_advantages(
     advantages_BT = torch.zeros_like(data["rewards"], dtype=torch.float32)
     advantages_BT[:B] = (scored.advantages + scored.bonuses).cpu()[trajectories_B, None] * is_response_BT
     mask_NT = answer_mask(scored, tokenizer, turns, is_response_BT.shape[1])
-    for row, chosen, tokens in zip(last_N, is_response_N, scored.token_advantages(mask_NT).cpu(), strict=True):
-        advantages_BT[row, chosen] = tokens[: int(chosen.sum())]
+    for at, tokens in zip(chosen_N, scored.token_advantages(mask_NT).cpu(), strict=True):
+        advantages_BT[at] = tokens[: int(at[1].sum())]
     data["advantages"], data["returns"] = advantages_BT, advantages_BT.clone()
     return scored

@@ -36,6 +36,11 @@ class Identity(NamedTuple):
     task: tuple[str, ...]
     seed: int
 
+    @property
+    def pair(self) -> tuple[tuple[str, ...], int]:
+        """Task and seed, which two runs share whose difference is taken."""
+        return self.task, self.seed
+
 
 class Measured(NamedTuple):
     """A run and its metrics."""
@@ -68,7 +73,7 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
     lacking = {name: [run.name for run in runs if name not in run.figures] for run in runs for name in run.figures}
     measures = [name for name, without in lacking.items() if not without]
     baseline, *others = methods
-    paired = {run.identity[1:] for run in methods[baseline]}
+    paired = {run.identity.pair for run in methods[baseline]}
     return {
         "methods": {
             method: {
@@ -82,7 +87,7 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
         "data": data,
         "step": step,
         "left_out": {name: without for name, without in lacking.items() if without},
-        "unpaired": [run.name for name in others for run in methods[name] if run.identity[1:] not in paired],
+        "unpaired": [run.name for name in others for run in methods[name] if run.identity.pair not in paired],
         "verdicts": _verdicts(methods, measures, unit),
     }
 
@@ -195,11 +200,11 @@ def _figures(run: Run, rows: Sequence[Mapping[str, Any]], largest: str) -> dict[
 
 def _verdicts(methods: Mapping[str, Sequence[Measured]], measures: Sequence[str], unit: str) -> list[dict[str, Any]]:
     baseline, *others = methods
-    base = {run.identity[1:]: run.figures for run in methods[baseline]}
+    base = {run.identity.pair: run.figures for run in methods[baseline]}
 
     def differences(left: str, measure: str) -> Iterable[tuple[Any, float]]:
         for run in methods[left]:
-            if (pair := run.identity[1:]) in base:
+            if (pair := run.identity.pair) in base:
                 yield run.identity.task if unit == "task" else pair, run.figures[measure] - base[pair][measure]
 
     rows = list(product(others, measures))

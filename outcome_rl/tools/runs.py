@@ -122,9 +122,9 @@ def read_run(folder: Path) -> Run:
         streams[stream] = list(read_rows(folder / f"{stream}.jsonl"))
         for number, row in enumerate(streams[stream], start=1):
             where = f"{folder / stream}.jsonl, row {number}:"
-            _check(where, row, row_type)
+            _check(f"{where} it", row, row_type)
             if stream == "metrics":
-                _check(where, row, dict[str, Number])
+                _check(f"{where} it", row, dict[str, Number])
                 if broken := next((name for name, value in row.items() if not math.isfinite(value)), None):
                     raise ValueError(f"{where} {broken} must be a finite number; got {row[broken]}. Remove the row")
     ks: dict[str, list[str]] = {}
@@ -140,6 +140,6 @@ def read_run(folder: Path) -> Run:
 
 def _check(where: str, value: Any, declared: Any) -> None:
     try:
-        check_types(f"{where} the row" if where.endswith(":") else where, [value], declared)
+        check_types(where, [value], declared)
     except ValueError as error:
         raise ValueError(f"{error}. The file is damaged or of another version: restore it from a copy") from error

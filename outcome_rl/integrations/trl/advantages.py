@@ -185,7 +185,7 @@ def _check_groups(ids: list[str], n: int) -> None:
 
 def _written(output: dict[str, Any], tokenizer: Any) -> list[list[int]]:
     """Return for each token that is no padding whether the policy wrote it, and no tool or environment."""
-    masks, rows = output.get("tool_mask"), []
+    masks, rows = output["tool_mask"].tolist() if "tool_mask" in output else None, []
     for row, ids in enumerate(output["completion_ids"].tolist()):
         end = len(ids)
         # Not by completion_mask, which is empty for the rows that mask_truncated_completions drops.
@@ -193,5 +193,5 @@ def _written(output: dict[str, Any], tokenizer: Any) -> list[list[int]]:
             end -= 1
         if end < len(ids) and tokenizer.pad_token_id == tokenizer.eos_token_id:
             end += 1  # the first is the policy's
-        rows.append([1] * end if masks is None else masks[row, :end].tolist())
+        rows.append([1] * end if masks is None else masks[row][:end])
     return rows
