@@ -265,6 +265,16 @@ def _liger_grpo(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
     return loss
 
 
+def _liger_grpo_tf32(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
+    """Call it with products in TF32, which PyTorch leaves off; without, its gradients are products in float32."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, True
+    try:
+        return _liger_grpo(hidden, weight, batch)  # computes the gradients too
+    finally:
+        matmul.allow_tf32 = before
+
+
 def _liger_logits(logits_NV: Tensor, batch: Batch) -> Tensor:
     """(S, T + 1, V): it leaves the last position out."""
     S, T = batch.labels.shape
@@ -315,6 +325,7 @@ BASELINES = [
     Baseline("TRL selective log-softmax", _with_eager_loss(_trl_selective), _trl_selective, _needs("trl")),
     Baseline("TRL chunked log-probs", _with_eager_loss(_trl_chunked), _trl_chunked, _needs("trl")),
     Baseline("Liger GRPO", _liger_grpo, obstacle=_needs("liger_kernel")),
+    Baseline("Liger GRPO, TF32", _liger_grpo_tf32, obstacle=_needs("liger_kernel", cuda=True)),
     Baseline("Liger scaled cross-entropy", _with_eager_loss(_liger_scaled), _liger_scaled, _needs("liger_kernel")),
     Baseline("CCE", _with_eager_loss(_cce), _cce, _needs("cut_cross_entropy")),
     Baseline("verl, torch", _with_eager_loss(_verl_torch), _verl_torch, _needs("verl")),

@@ -4,12 +4,12 @@
     python -m bench.step --models toy --threads 1 --rounds 20
 
 All trainers take the same model, problems, micro-batches and settings, with a KL term, AdamW and no gradient
-checkpointing. The toy policy and the random Llama are in float32; SmolLM2, which `python -m experiments.smollm2 warm`
-makes, is in bfloat16 where the device multiplies it fast; only this trainer then keeps float32 master weights. The
-plain loop is the one that you would write with transformers and PyTorch: `model.generate`, padded sequences,
-log-softmax of all logits. Before any timing, loss and gradient norm of all trainers must agree on the same responses,
-in float32. Steps are timed in rounds, in a different order each round. The learning rate is so small that no step
-changes the work of the next.
+checkpointing. The toy policy and the Llama of 100 million parameters are in float32. SmolLM2, which
+`python -m experiments.smollm2 warm` makes, and the Llama of 1.2 billion are in bfloat16 where the device multiplies it
+fast; only this trainer then keeps float32 master weights. The plain loop is the one that you would write with
+transformers and PyTorch: `model.generate`, padded sequences, log-softmax of all logits. Before any timing, loss and
+gradient norm of all trainers must agree on the same responses, in float32. Steps are timed in rounds, in a different
+order each round. The learning rate is so small that no step changes the work of the next.
 
 The limit of a part computes every token once, shared prefixes and padding left out: the layers at the rate at which the
 update itself runs them forward, the head at that of a plain matrix product, backward passes at twice the time of
@@ -54,6 +54,14 @@ MODELS = {
         "rollout.n=4",
         "actor.ppo_micro_batch_size_per_gpu=8",
     ),
+    "llama-1b": (
+        "model.dtype=auto",
+        "data.train_batch_size=16",
+        "data.max_prompt_length=80",
+        "data.max_response_length=128",
+        "rollout.n=8",
+        "actor.ppo_micro_batch_size_per_gpu=32",
+    ),
     "smollm2": (
         "model.path=models/smollm2-135m-arithmetic",
         "model.dtype=auto",
@@ -68,8 +76,27 @@ MODELS = {
         "exploration.answer_mask_mode=none",
     ),
 }
-"""Settings of each model over those of the toy preset: the toy policy, a random Llama of 100 million parameters, and a
-pretrained model of 135 million."""
+"""Settings of each model over those of the toy preset: the toy policy, a random Llama of 100 million parameters, one of
+1.2 billion in the shape of Llama-3.2-1B, for a GPU, and a pretrained model of 135 million."""
+RANDOM_LLAMAS = {
+    "llama-100m": {
+        "vocab_size": 32000,
+        "hidden_size": 640,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 10,
+        "num_key_value_heads": 10,
+    },
+    "llama-1b": {
+        "vocab_size": 128256,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "tie_word_embeddings": True,
+    },
+}
 
 DEFAULT_MODELS = ["toy", "llama-100m"]
 
@@ -117,7 +144,7 @@ def measure(
         updates |= {label: partial(baseline.train, samples) for label, baseline in others.items()}
         figures = figures_of(steps, updates, trainer.parts.policy.device, rounds)
         scored = [sample.rollout for sample in samples]
-        if name == "llama-100m":
+        if name in RANDOM_LLAMAS:
             scored = with_answers(trainer.parts.policy, samples)
         ours = figures[OURS]
         ours["outcomes_ms"] = outcomes_ms(trainer, scored, rounds)
@@ -303,7 +330,7 @@ def table(figures: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 def model_inputs(name: str, folder: Path) -> list[str]:
     """Return the settings that name model and data; the random Llama and its problems are made in `folder`."""
-    if name != "llama-100m":
+    if name not in RANDOM_LLAMAS:
         return []
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -311,12 +338,7 @@ def model_inputs(name: str, folder: Path) -> list[str]:
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=32000,
-            hidden_size=640,
-            intermediate_size=2048,
-            num_hidden_layers=12,
-            num_attention_heads=10,
-            num_key_value_heads=10,
+            **RANDOM_LLAMAS[name],
             eos_token_id=tokenizer.eos_token_id,
             bos_token_id=tokenizer.bos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -324,7 +346,7 @@ def model_inputs(name: str, folder: Path) -> list[str]:
     )
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    rows = DialectTask().problems("train", 8)
+    rows = DialectTask().problems("train", 32)
     problems = folder / "problems.jsonl"
     write_rows(problems, [row | {"problem": " ".join([row["problem"]] * 8)} for row in rows])  # about 64 tokens
     return [f"model.path={folder / 'model'}", f"data.train_files={problems}", "data.val_files=[]", "data.test_files=[]"]

@@ -26,16 +26,14 @@ WAITING = (
 
 @contextmanager
 def synchronisations(found: Counter[str]) -> Iterator[None]:
-    """Count by function of the library where the host waits for a GPU."""
+    """Count by function where the host waits for a GPU: the innermost of the library, or else of any code."""
 
     def note(message: Any, *_: Any) -> None:
-        if "synchroniz" in str(message):
-            frames = [
-                frame for frame in traceback.extract_stack() if re.search(r"/outcome_rl(_kernels)?/", frame.filename)
-            ]
-            found[
-                "/".join(Path(frames[-1].filename).parts[-2:]) + f": {frames[-1].name}" if frames else "elsewhere"
-            ] += 1
+        if "called a synchronizing" in str(message):
+            frames = traceback.extract_stack()[:-1]  # without this function
+            own = [frame for frame in frames if re.search(r"/outcome_rl(_kernels)?/", frame.filename)]
+            place = own or [frame for frame in frames if Path(frame.filename).name != "warnings.py"]
+            found["/".join(Path(place[-1].filename).parts[-2:]) + f": {place[-1].name}"] += 1
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")

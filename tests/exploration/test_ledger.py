@@ -19,7 +19,7 @@ def test_a_step_waits_for_the_gpu_once_and_launches_little(monkeypatch: pytest.M
     ledger = ledger_of(lambda _: explorer.score(ids, responses, golds))
     # To the GPU from pinned memory, which the host does not wait for, and back, which it does: docs/training.md.
     assert ledger.waits == ["_to_copy", "to host"]
-    assert kernels.number == 1
+    assert kernels.number == 2
     assert len(ledger.operations) <= 45
 
 
@@ -29,4 +29,4 @@ def test_a_gate_adds_one_launch_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> 
     explorer = Explorer(bonus="none", gate=[8, 0.0, 0.9], device="meta")
     ledger = ledger_of(lambda _: explorer.score(["a"] * 4, [r"\boxed{1}"] * 4, ["1"] * 4))
     assert ledger.waits == ["_to_copy", "to host"]
-    assert kernels.number == 2
+    assert kernels.number == 3

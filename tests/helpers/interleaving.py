@@ -3,10 +3,8 @@
 The interpreter runs the programs of a launch one after another. Here each runs in a thread of its own, and before every
 access of every lane a seeded generator chooses the program that goes on; one runs at a time.
 
-- A store is seen by its own program at once. The others see it at some later time: at the latest when the launch ends,
-  or when its program performs an atomic operation with release semantics after a barrier that follows the store.
-- A load shows memory as it is or, by chance, as it was when its program last performed an atomic operation with acquire
-  semantics, or else when the launch began.
+- A store is seen by its own program at once. The others see it at some later time: at the latest when the launch ends.
+- A load shows memory as it is or, by chance, as it was when the launch began.
 - Atomic operations act on memory itself, each lane by itself.
 - An access outside the tensors of the launch raises an error.
 
@@ -26,8 +24,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 
 Array = np.ndarray[Any, Any]
-_SEM, _OP = ir.MEM_SEMANTIC, ir.ATOMIC_OP
-_RELEASES, _ACQUIRES = (_SEM.RELEASE, _SEM.ACQUIRE_RELEASE), (_SEM.ACQUIRE, _SEM.ACQUIRE_RELEASE)
+_RELAXED, _OP = ir.MEM_SEMANTIC.RELAXED, ir.ATOMIC_OP
 _OPERATIONS: dict[Any, Callable[[Any, Any], Any]] = {_OP.ADD: np.add, _OP.OR: np.bitwise_or}
 
 
@@ -59,14 +56,12 @@ class Program:
         self.index, self.memory, self.old = index, memory, old
         self.turn = threading.Semaphore(0)
         self.stores: dict[int, Any] = {}  # that only this program sees, by address
-        self.before_barrier: set[int] = set()
 
     def publish(self, addresses: list[int]) -> None:
         for address in addresses:
             if address in self.stores:
                 value = self.stores.pop(address)
                 self.memory.at(address, value.dtype)[0] = value
-            self.before_barrier.discard(address)
 
 
 class Interleaving:
@@ -155,13 +150,9 @@ class Interleaving:
         for lane, program in self.lanes(chosen):
             address = int(addresses[lane])
             program.memory.at(address, numbers.dtype)  # it must be there
-            program.before_barrier.discard(address)
             program.stores[address] = numbers[lane]
             if not self.in_turns:
                 program.publish([address])
-
-    def barrier(self) -> None:
-        self.program.before_barrier.update(self.program.stores)
 
     def swap(self, pointers: Any, expected: Any, values: Any, sem: Any, scope: Any) -> TensorHandle:
         compared, numbers = expected.data.reshape(-1), values.data.reshape(-1)
@@ -183,17 +174,14 @@ class Interleaving:
     def _atomic(
         self, pointers: Any, values: Any, chosen: Array, sem: Any, change: Callable[[int, Array], None]
     ) -> TensorHandle:
+        assert sem == _RELAXED, "no program of a launch waits for another"
         addresses, found = pointers.data.reshape(-1), np.zeros_like(values.data.reshape(-1))
         for lane, program in self.lanes(chosen):
-            if sem in _RELEASES:
-                program.publish(list(program.before_barrier))
             address = int(addresses[lane])
             program.publish([address])
             cell = program.memory.at(address, found.dtype)
             found[lane] = cell[0]
             change(lane, cell)
-            if sem in _ACQUIRES:
-                program.old = program.memory.copy()
         return TensorHandle(found.reshape(pointers.data.shape), values.dtype.scalar)
 
 
@@ -232,7 +220,6 @@ def interleave(monkeypatch: pytest.MonkeyPatch, interleaving: Interleaving) -> N
         "create_masked_store": interleaving.store,
         "create_atomic_cas": interleaving.swap,
         "create_atomic_rmw": interleaving.combine,
-        "create_barrier": interleaving.barrier,
     }.items():
         monkeypatch.setattr(builder, name, lambda self, *arguments, do=operation: do(*arguments))
 

@@ -21,7 +21,6 @@ _SIZE, _TOTAL, _STATUS, _PAIRS = (int(word.value) for word in (SIZE, TOTAL, STAT
 _LOST, _NO_ROOM = int(LOST.value), int(NO_ROOM.value)
 _MIN_SLOTS = 16
 _BLOCK = 128  # rows per program, one per thread
-_COMMIT_HERE = 2**12  # up to this many rows, one program takes about as long as a second launch
 
 
 class TritonTable:
@@ -40,7 +39,7 @@ class TritonTable:
 
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.slots = _new_slots(1 << max(capacity - 1, _MIN_SLOTS - 1).bit_length(), device)
-        self.state = torch.zeros(5, dtype=torch.int64, device=device)
+        self.state = torch.zeros(4, dtype=torch.int64, device=device)
         self._most_slots = 0  # upper bound of the slots taken
         self._captured = False
 
@@ -57,7 +56,7 @@ class TritonTable:
     def lookup(self, question_keys: Tensor, outcome_keys: Tensor) -> Past:
         past = Past.empty(question_keys, outcome_keys)
         if question_keys.numel() > 0:
-            self._find(question_keys, outcome_keys, None, past, None)
+            self._find(question_keys, outcome_keys, past, None)
         return past
 
     def add(self, entries: CountEntries) -> None:
@@ -83,18 +82,16 @@ class TritonTable:
         past: Past | None,
         amounts: Tensor | None,
     ) -> None:
-        """Count a batch, in one launch where it is short; `amounts` (2, N) are samples and correct samples."""
+        """Count a batch; `amounts` (2, N) are samples and correct samples."""
         if outcome_keys.numel() == 0:
             if past is not None and question_keys.numel() > 0:
-                self._find(question_keys, outcome_keys, None, past, None)
+                self._find(question_keys, outcome_keys, past, None)
             return
         rows = outcome_keys.numel() + question_keys.numel()
         self._reserve(rows)
         places = outcome_keys.new_empty(rows)
-        in_one = amounts is None and rows <= _COMMIT_HERE
-        self._find(question_keys, outcome_keys, correct, past, places, commit=in_one)
-        if not in_one:
-            self._commit(question_keys, outcome_keys, correct, places, amounts)
+        self._find(question_keys, outcome_keys, past, places)
+        self._commit(question_keys, outcome_keys, correct, places, amounts)
 
     def _reserve(self, rows: int) -> None:
         """Make room for the next launch, which adds `rows` rows."""
@@ -113,17 +110,8 @@ class TritonTable:
         self._most_slots += rows
         self._captured |= capturing
 
-    def _find(
-        self,
-        question_keys: Tensor,
-        outcome_keys: Tensor,
-        correct: Tensor | None,
-        past: Past | None,
-        places: Tensor | None,
-        *,
-        commit: bool = False,
-    ) -> None:
-        """Run phase 1, and phase 2 if `commit` is set; without `places` this is only a lookup."""
+    def _find(self, question_keys: Tensor, outcome_keys: Tensor, past: Past | None, places: Tensor | None) -> None:
+        """Run phase 1; without `places` this is only a lookup."""
         outcomes, questions = outcome_keys.numel(), question_keys.numel()
         with torch.cuda.device_of(self.slots):
             find_kernel[(triton.cdiv(outcomes + questions, _BLOCK),)](
@@ -131,7 +119,6 @@ class TritonTable:
                 state_ptr=self.state,
                 questions_ptr=question_keys,
                 outcomes_ptr=outcome_keys,
-                correct_ptr=correct,
                 before_ptr=None if past is None else past.counts,
                 history_ptr=None if past is None else past.history,
                 places_ptr=places,
@@ -141,9 +128,7 @@ class TritonTable:
                 shift=shift_of(self.slot_count),
                 limit=limit_of(self.slot_count),
                 SAMPLES=max(outcomes // questions, 1),
-                COMMIT=commit,
                 BLOCK=_BLOCK,
-                BLOCK_COMMIT=8 * _BLOCK,
             )
 
     def _commit(
@@ -154,7 +139,7 @@ class TritonTable:
         places: Tensor,
         amounts: Tensor | None,
     ) -> None:
-        """Run phase 2 in a separate launch."""
+        """Run phase 2."""
         outcomes, questions = outcome_keys.numel(), question_keys.numel()
         with torch.cuda.device_of(self.slots):
             commit_kernel[(triton.cdiv(outcomes + questions, _BLOCK),)](

@@ -15,10 +15,12 @@ or +inf makes S NaN, and with it all results of the row. A label outside [0, V),
 row's logp, loss and gradient NaN.
 
 `default_loss_rows` reads a row from memory for the statistics and again for the gradient, which should find it in the
-L2 cache. Hints to the cache ask for that, and there is one program of 1024 threads per multiprocessor, which takes
-row after row: on an H100 or H200, 132 rows are in flight, 34 MB of bfloat16 at V = 128256 against 50 MB of cache. In
-float32 they are twice as much, and the second read is from memory. The same holds for every other formula,
-which uses `row_statistics`, `aggregate.token_loss` and `row_gradients`.
+L2 cache. Hints to the cache ask for that, and no more rows are in flight than two thirds of the cache hold: a
+multiprocessor's 1024 threads take 1 to 8 rows at a time, and then the next ones. On an H100 or H200 that is one row of
+bfloat16 at V = 128256 (34 MB of all, against 50 MB of cache; 1.25 ms for 8192 rows, of which a copy takes 0.98), two at
+49152, four at 32000 (one takes a fifth longer). In float32 the rows of 128256 are too long, and the second read is from
+memory. So it is for every other formula, which uses `row_statistics`, `aggregate.token_loss` and `row_gradients`.
+Kernels that read a row once take 256 threads for it.
 
 Each thread loads 16 bytes at a time and folds them into its private maximum and sums; threads meet only at the end of
 the row. Rows without that alignment (V, stride or start not a multiple of 16) are correct but slower. Everything is
@@ -386,11 +388,19 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3
 
 
+def _cached_rows(row_bytes: int, device: torch.device) -> int:
+    """Return how many rows, 1 to 8, two thirds of a multiprocessor's share of the L2 cache hold."""
+    share = 50 * 2**20 / 132  # of an H100, for the interpreter
+    if device.type == "cuda":
+        share = torch.cuda.get_device_properties(device).L2_cache_size / _multiprocessors(device)
+    return max(count for count in (1, 2, 4, 8) if count == 1 or count * row_bytes <= share * 2 / 3)
+
+
 def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **arguments: Any) -> None:
     """Launch a kernel with the logit arguments that all kernels share, and vectors made contiguous.
 
     Args:
-        is_persistent: 1024 threads per multiprocessor, each program with several rows; else one program per row.
+        is_persistent: 1024 threads per multiprocessor, and each program takes several rows; else one program per row.
     """
     logits_RV, labels_R, temperature, active_R = rows
     count, vocabulary = logits_RV.shape
@@ -398,7 +408,12 @@ def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **argu
         return
     stride = logits_RV.stride(0)
     is_aligned = vocabulary % 16 == stride % 16 == logits_RV.data_ptr() % 16 == 0  # what lets Triton load 16 bytes
-    threads = 128 if vocabulary <= 8192 else 1024 if is_aligned else 512
+    threads = 128 if vocabulary <= 8192 else 256
+    if is_persistent:
+        threads = 1024 // _cached_rows(vocabulary * logits_RV.element_size(), logits_RV.device)
+        threads = threads if is_aligned else min(threads, 512)
+    # Bytes that a thread loads at once: 64 spill registers on gfx942, and 32 take 9 % longer on an H200.
+    loaded = 32 if torch.version.hip else 64
     arguments |= {"labels_ptr": labels_R, "active_ptr": active_R}
     for name, value in arguments.items():
         if isinstance(value, Tensor) and value.dim() == 1:
@@ -417,7 +432,7 @@ def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **argu
             stride_logits=stride,
             scale=_LOG2_E / temperature,
             inverse_temperature=1.0 / temperature,
-            BLOCK_V=threads * (16 if is_aligned else 8),  # unaligned, 4 a thread spill on sm_100 with Triton 3.6
+            BLOCK_V=threads * (loaded // logits_RV.element_size() if is_aligned else 8),
             LOAD_V=16 // logits_RV.element_size() if is_aligned else 1,
             num_warps=threads // (64 if torch.version.hip else 32),
             **arguments,

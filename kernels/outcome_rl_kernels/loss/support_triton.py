@@ -178,7 +178,7 @@ def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor
     logits_E = torch.empty(len(ids_E), device=weight.device)
     _launch(
         _kept_logits_kernel,
-        triton.cdiv(len(ids_E), 8),
+        triton.cdiv(len(ids_E), 4),
         weight,
         hidden_ptr=hidden_NH,
         weight_ptr=weight,
@@ -187,8 +187,9 @@ def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor
         logits_ptr=logits_E,
         entries=len(ids_E),
         width=weight.shape[1],
-        BLOCK_E=8,
+        BLOCK_E=4,
         BLOCK_H=min(256, triton.next_power_of_2(weight.shape[1])),
+        threads=32,
     )
     return logits_E
 
@@ -246,7 +247,7 @@ def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets
     block = min(1024, triton.next_power_of_2(width))
     sums, columns, offsets = table.new_empty(segments, width), triton.cdiv(width, block), offsets.contiguous()
     entries_of: dict[str, Any] = {"index_ptr": index_E.contiguous(), "coefficients_ptr": coefficients_E.contiguous()}
-    cut: dict[str, Any] = {"offsets_ptr": offsets, "width": width, "PIECE": _PIECE, "BLOCK_E": 4, "BLOCK_H": block}
+    cut: dict[str, Any] = {"offsets_ptr": offsets, "width": width, "PIECE": _PIECE, "BLOCK_E": 2, "BLOCK_H": block}
     _launch(_segment_sums_kernel, segments * columns, table, table_ptr=table, sums_ptr=sums, **entries_of, **cut)
     most_long = entries // (_PIECE + 1)  # known without waiting for the offsets
     if most_long == 0:
@@ -260,9 +261,7 @@ def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets
     given: dict[str, Any] = {"bounds_ptr": bounds, "segments": segments}
     of_pieces = _owners(bounds[1:], most_pieces)
     arguments: dict[str, Any] = {"table_ptr": table, "sums_ptr": partial, "segments_ptr": of_pieces}
-    narrow = min(512, block)  # with 1,024 columns float16 spills registers on sm_100
-    programs = most_pieces * triton.cdiv(width, narrow)
-    _launch(_piece_sums_kernel, programs, table, **arguments, **given, **entries_of, **cut | {"BLOCK_H": narrow})
+    _launch(_piece_sums_kernel, most_pieces * columns, table, **arguments, **given, **entries_of, **cut)
     long = _owners(is_long_S.cumsum(0), most_long)
     arguments = {"table_ptr": partial, "sums_ptr": sums, "segments_ptr": long}
     _launch(_long_sums_kernel, most_long * columns, table, **arguments, **given, width=width, BLOCK_H=block)
@@ -277,4 +276,4 @@ def _owners(ends_S: Tensor, count: int) -> Tensor:
 def _launch(kernel: Any, programs: int, tensor: Tensor, threads: int = 128, **arguments: Any) -> None:
     if programs > 0:
         with torch.cuda.device_of(tensor):  # Triton launches on the current device
-            kernel[(programs,)](num_warps=threads // (64 if torch.version.hip else 32), **arguments)
+            kernel[(programs,)](num_warps=max(1, threads // (64 if torch.version.hip else 32)), **arguments)

@@ -86,10 +86,15 @@ class UpdateBatch:
         )
         computed_M, settings = tokens.inputs.active, tokens.inputs.settings
         assert computed_M is not None
-        computed, active = (list(mask_M.split_with_sizes(lengths)) for mask_M in (computed_M, active_M))
+        rows_M = torch.arange(len(batch)).repeat_interleave(lengths_S)
+
+        def counts(mask_M: Tensor) -> Tensor:
+            return torch.zeros_like(lengths_S).index_add_(0, rows_M, mask_M.long())
+
         if token_loss_of(settings.token_loss).needs_sequences or settings.loss_agg == "seq-mean-token-mean":
-            computed = [whole if some.any() else some for some, whole in zip(computed, active, strict=True)]
-        self.computed, self.answer = computed, list(answer_M.split_with_sizes(lengths))
+            computed_M = active_M & (counts(computed_M) > 0)[rows_M]
+        self.computed, self.answer = (list(mask_M.split_with_sizes(lengths)) for mask_M in (computed_M, answer_M))
+        self._number_computed: list[int] = counts(computed_M).tolist()
 
     def fractions(self) -> dict[str, float]:
         """Return the share of the batch that passes through the lm_head, and through the model.
@@ -97,7 +102,7 @@ class UpdateBatch:
         - `perf/lm_head_token_fraction`: tokens that the loss computes / tokens of all responses;
         - `perf/model_token_fraction`: tokens of responses with such a token, prompts included / tokens of all.
         """
-        in_loss = [int(mask.sum()) for mask in self.computed]
+        in_loss = self._number_computed
         whole = [len(sample.rollout.prompt_ids) + len(sample.rollout.token_ids) for sample in self.batch]
         passed = sum(size for size, number in zip(whole, in_loss, strict=True) if number)
         responses = sum(map(len, self.computed))
@@ -119,7 +124,7 @@ class UpdateBatch:
         for start in range(0, len(self.batch), size):
             trained = [row for row in range(len(self.batch))[start : start + size] if self.batch[row].trained]
             normalizer = _normalizer([self.batch[row] for row in trained], config)
-            rows = [row for row in trained if self.computed[row].any()]
+            rows = [row for row in trained if self._number_computed[row]]
             micro_batches = [
                 self._micro_batch(chosen, normalizer) for chosen in split_rows(self._plan, rows, config.actor)
             ]

@@ -212,7 +212,7 @@ def fill(table: TritonTable, pairs: list[Pair]) -> list[int]:
     """One launch without making room before it, as the replay of a CUDA graph; returns the counts before."""
     questions, outcomes = columns(pairs)
     past, places = table.lookup(questions, outcomes), outcomes.new_empty(2 * len(outcomes))
-    table._find(questions, outcomes, None, past, places)
+    table._find(questions, outcomes, past, places)
     table._commit(questions, outcomes, None, places, None)
     return past.counts.tolist()
 
@@ -290,23 +290,6 @@ def test_growth_keeps_loaded_and_observed_counts() -> None:
     assert counts.lookup(*columns([(1, 1), (1, 2), (3, 3)])).tolist() == [5, 5, 1]
     history = counts.history(torch.tensor([1, 3, 4, 5], device=DEVICE))
     assert torch.stack(history).tolist() == [[10, 1, 50, 0], [6, 0, 0, 0], [2, 1, 49, 0]]
-
-
-@pytest.mark.parametrize("samples", [1, 4, 7])
-def test_a_batch_too_long_for_one_program_is_committed_by_a_second_launch(
-    samples: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from outcome_rl_kernels.counts import triton as counts_triton
-
-    generator = torch.Generator().manual_seed(0)
-    counts, oracle = new_counts(), OutcomeCounts(impl="reference")
-    for longest in (0, 8, 2**11):
-        monkeypatch.setattr(counts_triton, "_COMMIT_HERE", longest)
-        questions = torch.randint(3, (5,), generator=generator)
-        outcomes = torch.randint(6, (5, samples), generator=generator)
-        before = counts.observe(questions.to(DEVICE), outcomes.to(DEVICE))
-        assert torch.equal(before.cpu(), oracle.observe(questions, outcomes))
-    assert all(torch.equal(a.cpu(), b) for a, b in zip(counts.items(), oracle.items(), strict=True))
 
 
 # --- as any other table ---

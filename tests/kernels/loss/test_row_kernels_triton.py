@@ -91,9 +91,11 @@ def test_logprobs_and_their_gradient(vocabulary: int, dtype: torch.dtype, temper
         ours = *logprob_rows(logits, labels, temperature), grad
         logprob_rows_backward(logits, labels, temperature, g, entropy_grads, grad)
         assert torch.equal(logits, before)
-        # Plain PyTorch can be right by luck in a few rows, and with one logit all is 0: hence half an ulp of the scale.
+        # Plain PyTorch can be right by luck in a few rows, and with one logit all is 0: hence half an ulp of the scale,
+        # and an ulp on a GPU, whose instructions for powers and logarithms of 2 are approximations.
+        ulps = 2.0**-24 if DEVICE.type == "cpu" else 2.0**-23
         for name, a, b, exact, size in zip(("logps", "entropies", "grad"), ours, eager, truth, (4, 4, 1), strict=True):
-            error, allowed = relative(a, exact, size), 2 * relative(b, exact, size) + 2**-24
+            error, allowed = relative(a, exact, size), 2 * relative(b, exact, size) + ulps
             assert error <= allowed, f"{name}: {error:.1e} against {allowed:.1e}"
 
 
@@ -231,10 +233,10 @@ def of_certain_labels(**columns: Any) -> tuple[Tensor, Tensor]:
 def test_derivatives_at_ties_are_those_of_autograd(bound: float) -> None:
     """Ratios one ulp apart around a bound, with advantages whose products with both may be equal, and 0."""
     g = torch.Generator().manual_seed(0)
-    steps = torch.arange(-8, 8).repeat_interleave(16)
+    steps = torch.arange(-8, 8).repeat_interleave(128)
     old_logps = -(math.log(bound) + steps.double() * 2**-26).float()
-    advantages = torch.randn(16, generator=g).repeat(16)
-    advantages[::16] = 0.0
+    advantages = torch.randn(128, generator=g).repeat(16)
+    advantages[::128] = 0.0
     free = {"epsilon_low": 1.0, "epsilon_high": 1e9}
     ratios = -of_certain_labels(advantages=torch.ones_like(advantages), old_logps=old_logps, **free)[0]
     losses, grads = of_certain_labels(advantages=advantages, old_logps=old_logps)
@@ -254,7 +256,8 @@ def test_kl_keeps_its_precision() -> None:
     zeros = torch.zeros_like(log_ratios)
     losses, grads = of_certain_labels(advantages=zeros, ref_logps=log_ratios, beta=1.0)
     exact = log_ratios.double()
-    torch.testing.assert_close(losses.double(), torch.expm1(exact) - exact, atol=1e-10, rtol=1e-6)
+    # A GPU takes exp(30) as a power of 2, whose exponent 43.3 is a float32: half an ulp of it is 1.3e-6 of the power.
+    torch.testing.assert_close(losses.double(), torch.expm1(exact) - exact, atol=1e-10, rtol=2e-6)
     torch.testing.assert_close(grads.double(), -torch.expm1(exact), atol=1e-10, rtol=1e-4)
 
 
