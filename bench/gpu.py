@@ -3,7 +3,7 @@
 smoke        every kernel once, and once more under compute-sanitizer: two minutes that tell whether anything runs
 correctness  losses, log-probabilities and supports against float64; capture, no synchronisation, determinism, compile
 tests        the kernels' tests for a GPU
-speed        products, row passes, supports, and the loss compared with other libraries, its memory and its launches
+speed        what the loss is made of: products, row passes and launches; the loss over supports
 counts       exact counts under contention; the time of counting by load, of a step's advantages and of growth
 variants     the loss with other chunks, sums, grids and row kernels: which choices of the code pay
 trainer      ten training steps with their synchronisations, and a resumed run
@@ -11,9 +11,10 @@ all          one after another
 
 Each check is a process of its own with a time limit, so that an illegal access or a hang ends only that check. The
 result file `gpu-PART.json` is written after every check: figures, goals (expected and seen), errors, clocks and power,
-device, versions and commit. No part takes more than ten minutes. It runs from a checkout, without an installation:
-it needs torch, triton, numpy and safetensors; `trainer` needs the packages of `outcome-rl train`. Whatever else is
-absent (a native library, other libraries of bench/gpu-wheels.txt, git) is named in the result and left out.
+device, versions and commit. No part takes more than ten minutes. It runs from a checkout, without an installation: it
+needs torch, triton, numpy and safetensors; `trainer` needs the packages of `outcome-rl train`. Whatever else is absent
+(a native library, git) is named in the result and left out. `python -m bench.loss --device cuda` then compares the loss
+with other libraries, which bench/gpu-wheels.txt lists.
 
 `--dry` runs everything in small on the CPU, interpreted, to see that this script works: its figures mean nothing.
 """
@@ -54,8 +55,6 @@ PARTS = {
         "products": 40,
         "row_passes": 50,
         "time_of_supports": 80,
-        "loss_of_all_tokens": 220,
-        "loss_with_zero_advantages": 130,
         "launches": 40,
     },
     "counts": {

@@ -19,12 +19,10 @@ DEVICE = torch.device("cpu") if DRY else torch.device("cuda", torch.cuda.current
 # Vocabularies: smaller than a block of a row kernel, aligned, without alignment, and that of the goal.
 VOCABULARIES = (272,) if DRY else (1000, 4096, 50257, 128256)
 MODELS.update({f"V = {V}": (64, V) for V in VOCABULARIES})
-# The cases of the goals: 16,384 tokens with the head of Llama-3.1-8B, and as many in responses of an RL step.
+# 16,384 tokens with the head of Llama-3.1-8B.
 GOAL = Spec(model="V = 272", dtype=torch.float32, sequences=2, length=1)
-DEAD = Spec(model="V = 272", dtype=torch.float32, tokens=16, scale=0.005, layout="packed", dead=0.45, beta=0.0)
 if not DRY:
-    plans = {plan.name: plan.spec for plan in gpu_plans()}
-    GOAL, DEAD = plans["Llama-3.1-8B, 16k"], plans["Llama-3.1-8B, RL packed, 45% dead"]
+    GOAL = gpu_plans()[0].spec
 Figures = dict[str, Any]
 
 

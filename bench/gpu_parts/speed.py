@@ -1,4 +1,4 @@
-"""Time and memory of the loss on a GPU: products, row passes, supports, and the loss next to other libraries."""
+"""What the loss is made of on a GPU: products, row passes and launches; and the loss over supports."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,14 +6,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bench import loss as loss_bench
 from bench.accuracy import gradients
-from bench.baselines import BASELINES, OURS, ours
-from bench.cases import MODELS, Case, Spec, make_case
-from bench.gpu_parts.report import DEAD, DEVICE, DRY, GOAL, Figures, Report, release, require
+from bench.baselines import ours
+from bench.cases import MODELS, Case, make_case
+from bench.gpu_parts.report import DEVICE, DRY, GOAL, Figures, Report, release
 from bench.gpu_parts.supports import even_support, uneven_support
-from bench.loss_plans import SLOW, Plan
-from bench.loss_report import Section, table
 from outcome_rl.bench.measure import interleaved_times, peak_mib
 from outcome_rl_kernels import Support, linear_policy_loss
 from outcome_rl_kernels.loss import row_kernels_triton
@@ -99,7 +96,8 @@ def time_of_supports(report: Report) -> Figures:
     found: Figures = {name: {"peak_mib": peak_mib(call, DEVICE)} for name, call in calls.items()}
     report.keep(found)
     times = interleaved_times(calls, DEVICE, warmups=0 if DRY else 3, rounds=1 if DRY else 20, seconds=20)
-    for name, most_ms in (("support of 16", 4.0), ("support of top-p 0.95", 7.0)):
+    # Three gathers of 1.6 million rows of 8 KB, at the 4.3 TB/s of a copy, take 9.4 ms.
+    for name, most_ms in (("support of 16", 4.0), ("support of top-p 0.95", 9.4)):
         report.at_most(f"loss, {name}", most_ms, times[name]["median_ms"], "ms")
         found[name] |= times[name]
     return found
@@ -114,40 +112,6 @@ def loss_over(support: Support, case: Case) -> None:
         rows, weight, batch.labels, batch.advantages, batch.mask, support=support, impl="triton"
     )
     output.loss.backward()  # type: ignore[no-untyped-call]
-
-
-def loss_of_all_tokens(report: Report) -> Section:
-    """Compare the loss with other libraries where every token has a gradient, torch.compile included."""
-    return compared(report, "all tokens", GOAL, most_ms=72.0, left_out=())
-
-
-def loss_with_zero_advantages(report: Report) -> Section:
-    """Compare the loss with other libraries where 45 % of the tokens lie in zero-advantage groups."""
-    return compared(report, "45 % without advantage", DEAD, most_ms=42.0, left_out=SLOW)
-
-
-def compared(report: Report, name: str, spec: Spec, most_ms: float, left_out: tuple[str, ...]) -> Section:
-    """Check, time and measure the loss and other libraries' on a case."""
-    left_out = tuple(one.name for one in BASELINES[2:]) if DRY else left_out
-    plan = Plan(name=name, spec=spec, seconds=0.1 if DRY else 45, without=left_out)
-    section = loss_bench.run(plan, DEVICE, 2 if DRY else 20, plan.seconds)
-    report.keep(section)
-    print(f"\n{name}\n\n{table(section)}", flush=True)
-    rows = {row["name"]: row for row in section["rows"]}
-    require(rows[OURS]["obstacle"] is None, f"{name}: {rows[OURS]['obstacle']}")
-    medians = {
-        other: row["times"]["forward_backward"]["median_ms"]
-        for other, row in rows.items()
-        if row["carries_coefficients"] and row["obstacle"] is None
-    }
-    own = medians.pop(OURS)
-    report.at_most(f"loss, {name}", most_ms, own, "ms")
-    report.at_most(f"loss, {name}, over the fastest baseline", 1.0, own / min(medians.values()), "times")
-    case, peak = section["case"], rows[OURS]["peak_mib"]
-    gradient_bytes = (case["rows"] + case["vocabulary"]) * case["hidden"] * spec.dtype.itemsize
-    extra = None if peak is None else peak / 1024 - gradient_bytes / 2**30
-    report.at_most(f"memory of the loss beyond inputs and gradients, {name}", 2.0, extra, "GiB")
-    return section
 
 
 def launches(report: Report) -> Figures:
