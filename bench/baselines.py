@@ -41,10 +41,14 @@ def _copy(logits_NV: Tensor, batch: Batch) -> Tensor:
     return logits_NV.clone()
 
 
-def _needs(module: str, *, cuda: bool = False) -> Callable[[torch.device], str | None]:
+def _needs(module: str, *, cuda: bool = False, on_gpu: str | None = None) -> Callable[[torch.device], str | None]:
+    """Return what says why a library cannot run: a module, or on a GPU another one, is absent, or there is no GPU."""
+
     def obstacle(device: torch.device) -> str | None:
         if importlib.util.find_spec(module) is None:
             return "not installed"
+        if on_gpu is not None and device.type == "cuda" and importlib.util.find_spec(on_gpu) is None:
+            return f"{on_gpu} is not installed"
         return "needs a GPU" if cuda and device.type != "cuda" else None
 
     return obstacle
@@ -326,7 +330,12 @@ BASELINES = [
     Baseline("TRL chunked log-probs", _with_eager_loss(_trl_chunked), _trl_chunked, _needs("trl")),
     Baseline("Liger GRPO", _liger_grpo, obstacle=_needs("liger_kernel")),
     Baseline("Liger GRPO, TF32", _liger_grpo_tf32, obstacle=_needs("liger_kernel", cuda=True)),
-    Baseline("Liger scaled cross-entropy", _with_eager_loss(_liger_scaled), _liger_scaled, _needs("liger_kernel")),
+    Baseline(
+        "Liger scaled cross-entropy",
+        _with_eager_loss(_liger_scaled),
+        _liger_scaled,
+        _needs("liger_kernel", on_gpu="cutlass"),
+    ),
     Baseline("CCE", _with_eager_loss(_cce), _cce, _needs("cut_cross_entropy")),
     Baseline("verl, torch", _with_eager_loss(_verl_torch), _verl_torch, _needs("verl")),
     Baseline("verl, Triton", _with_eager_loss(_verl_triton), _verl_triton, _needs("verl", cuda=True)),
@@ -336,7 +345,7 @@ BASELINES = [
         obstacle=_needs_linear_cross_entropy,
         carries_coefficients=False,
     ),
-    Baseline("QuACK", _quack, obstacle=_needs("quack", cuda=True), carries_coefficients=False),
+    Baseline("QuACK", _quack, obstacle=_needs("quack", cuda=True, on_gpu="cutlass"), carries_coefficients=False),
 ]
 
 # Over the tokens that truncated sampling kept, the others mask the logits of the whole vocabulary.

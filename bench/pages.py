@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from bench import decoding, loss_page, math_verify_suite, outcomes, step, vllm_step
+from bench.gpu_parts import page as gpu_page
 from bench.step import OURS
 from experiments import levels
 from experiments.bandits import sweeps
@@ -48,11 +49,16 @@ def pages() -> dict[Path, str]:
     hard_toy = levels.results(HARD_ESTIMATORS.name)
     short, long = loss_page.blocks(loss_page.read_records(RESULTS))
     tables = {
-        "docs/losses.md": {"loss": short},
+        "docs/losses.md": {
+            "loss": short,
+            "gpu": gpu_page.predictions_table(read(RESULTS / "gpu-speed.json"), read(RESULTS / "loss-cuda.json")),
+        },
+        "docs/counts.md": {"gpu": gpu_page.counts_table(read(RESULTS / "gpu-counts.json"))},
         "README.md": {"measured": measured_rows(hard_toy, medium, predictions)},
         "docs/results.md": {
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
+            "step-gpu": step_block(read(RESULTS / "step-cuda-toy.json")),
             "decoding": measured_block(decoding.table, read(RESULTS / "decoding-cpu.json")),
             "avx2": avx2_block(RESULTS / "avx2"),
         },
@@ -122,13 +128,7 @@ def measured_rows(hard: Results, medium: Results, predictions: Mapping[str, Any]
         name: ", ".join(f"{k} {cells[grid.Row(name, grid.GRPO, f'final {k}')]}" for k in ("pass@1", "pass@32"))
         for name in ("maxrl", "pkpo")
     }
-    section = read(RESULTS / "loss-cpu.json")["figures"]["sections"]["small, float32"]
-    floor_ms = section["floors"]["forward_backward"]["median_ms"]
-    losses = {
-        row["name"]: f"{row['times']['forward_backward']['median_ms'] / floor_ms:.2f} x, {row['peak_mib']:.0f} MiB"
-        for row in section["rows"]
-        if row["times"]
-    }
+    losses = "\n".join(gpu_page.readme_rows(read(RESULTS / "loss-cuda.json")))
     steps = [read(folder / "step-cpu-smollm2.json")["figures"]["smollm2"] for folder in (RESULTS, RESULTS / "avx2")]
     seconds = {
         name: " and ".join(f"{trainers[name]['step']['median_ms'] / 1000:.0f} s" for trainers in steps)
@@ -146,9 +146,7 @@ def measured_rows(hard: Results, medium: Results, predictions: Mapping[str, Any]
 | toy language model of 0.5M parameters, sixteen rule tables |
 | on test questions, after medium ones | MaxRL {tests["maxrl"]}; PKPO {tests["pkpo"]} | GRPO \
 | the same |
-| policy loss, forward and backward, against its matrix products | {losses["outcome_rl"]} \
-| torch.compile {losses["plain PyTorch, torch.compile"]}; TRL's log-probabilities {losses["TRL chunked log-probs"]} \
-| two CPU cores, float32 |
+{losses}
 | a GRPO step of SmolLM2-135M | {seconds[OURS]} | TRL {seconds["TRL"]} \
 | one CPU thread: with bfloat16 products, and with AVX2 and float32 |
 | comparing answers | {speeds[0]:.0f} to {speeds[-1]:.0f} x as fast, {agreement["outcome_rl"]} of labelled pairs right \

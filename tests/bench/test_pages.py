@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench import loss_page, pages, step
+from bench.gpu_parts import page as gpu_page
 
 BEGIN, END = "<!-- some: written by make pages -->", "<!-- end of some -->"
 
@@ -42,3 +43,10 @@ def test_the_block_of_a_step_names_device_and_commit() -> None:
     block = pages.step_block(record | {"versions": {"torch": "2.13.0"}, "date": "2026-01-01"})
     assert block.startswith(step.table(record["figures"]))
     assert "Measured on cpu: some; PyTorch 2.13.0; 2026-01-01; commit abc." in block
+
+
+def test_a_loss_that_was_not_timed_on_a_gpu_is_left_out_of_the_readme() -> None:
+    whole, half = gpu_page.readme_rows(pages.read(pages.RESULTS / "loss-cuda.json"))
+    assert "torch.compile" in whole
+    assert "torch.compile" not in half
+    assert " x, " in half

@@ -93,7 +93,7 @@ def test_logprobs_and_their_gradient(vocabulary: int, dtype: torch.dtype, temper
         assert torch.equal(logits, before)
         # Plain PyTorch can be right by luck in a few rows, and with one logit all is 0: hence half an ulp of the scale,
         # and an ulp on a GPU, whose instructions for powers and logarithms of 2 are approximations.
-        ulps = 2.0**-24 if DEVICE.type == "cpu" else 2.0**-23
+        ulps = 2.0**-24 if DEVICE == "cpu" else 2.0**-23
         for name, a, b, exact, size in zip(("logps", "entropies", "grad"), ours, eager, truth, (4, 4, 1), strict=True):
             error, allowed = relative(a, exact, size), 2 * relative(b, exact, size) + ulps
             assert error <= allowed, f"{name}: {error:.1e} against {allowed:.1e}"

@@ -1,0 +1,128 @@
+"""Tables of the measurements on a GPU, from the records of `bench/gpu.py` and `bench/loss.py` alone."""
+
+from typing import Any
+
+from bench.baselines import OURS
+from bench.loss_report import Section, number
+
+MAIN, DEAD, LOGITS = "Llama-3.1-8B, 16k", "Llama-3.1-8B, RL packed, 45% dead", "Qwen2.5-1.5B, from logits, 4k"
+TRL, COMPILED, VERL, LIGER = (
+    "TRL selective log-softmax",
+    "plain PyTorch, torch.compile",
+    "verl, Triton",
+    "Liger GRPO, TF32",
+)
+
+
+def readme_rows(loss: dict[str, Any]) -> list[str]:
+    """Return the rows of the README: the loss where every token counts, and where 45 % have no advantage."""
+    sections, where = loss["figures"]["sections"], f"H200, head of Llama-3.1-8B, {_tokens(loss)} tokens, bfloat16"
+    names = {"TRL": TRL, "torch.compile": COMPILED, "verl": VERL, "Liger with TF32": LIGER}
+    rows = []
+    for label, title in (
+        ("policy loss, forward and backward, against its matrix products", MAIN),
+        ("the same, 45 % of the tokens in zero-advantage groups", DEAD),
+    ):
+        others = [f"{name} {cell}" for name, row in names.items() if (cell := _share(sections[title], row))]
+        rows.append(f"| {label} | {_share(sections[title], OURS)} | {'; '.join(others)} | {where} |")
+        where = "the same"
+    return rows
+
+
+def predictions_table(speed: dict[str, Any], loss: dict[str, Any]) -> str:
+    """Return what was predicted for an H200 before one was at hand, and what was measured."""
+    found, sections = speed["figures"]["checks"], loss["figures"]["sections"]
+    products, passes, supports = (found[name]["figures"] for name in ("products", "row_passes", "time_of_supports"))
+    main, dead = sections[MAIN], sections[DEAD]
+    case = main["case"]
+    gradients_gib = 2 * (case["rows"] + case["vocabulary"]) * case["hidden"] / 2**30
+    rates = [row["TFLOP/s"] for row in products.values() if isinstance(row, dict) and "TFLOP/s" in row]
+    computed = dead["case"]["tokens"] - dead["case"]["dead_tokens"]
+    rows = [
+        ("every token has a gradient", "71.5 ms (68 to 76)", f"{_ms(_row(main, OURS))}; its products {_ms_of(main)}"),
+        (
+            "45 % of the tokens have no advantage",
+            "39.8 ms (38.3 to 42) for 9,011 tokens with a gradient",
+            f"{_ms(_row(dead, OURS))} for {computed:,}",
+        ),
+        (
+            "memory beyond inputs and gradients",
+            "1.96 GiB",
+            f"{_row(main, OURS)['peak_mib'] / 1024 - gradients_gib:.2f} GiB",
+        ),
+        ("16 tokens kept at each position", "2.15 ms (to 3.5)", _times(supports["support of 16"])),
+        (
+            "as top-p .95 keeps them, 100 in the mean",
+            "12.0 ms if no row is in the cache",
+            _times(supports["support of top-p 0.95"]),
+        ),
+        ("row pass over 8,192 rows, as part of the above", "1.1 to 1.5 ms", _times(passes["on-policy"])),
+        ("matrix products", "740 to 790 TFLOP/s", f"{min(rates):.0f} to {max(rates):.0f} TFLOP/s"),
+    ]
+    lines = ["| forward and backward | predicted | measured |", "|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    logits = sections[LOGITS]
+    times = [f"{row['name']} {_ms(row)}" for row in logits["rows"] if row["times"]]
+    lines.append(
+        f"\n`policy_loss`, from the logits of {logits['case']['tokens']:,} tokens of Qwen2.5-1.5B: {'; '.join(times)}; "
+        f"a copy of the logits {_ms_of(logits)}.\n\n{_where(speed)}"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def counts_table(record: dict[str, Any]) -> str:
+    """Return the device time of counting, and of a step's advantages."""
+    found = record["figures"]["checks"]
+    observed, grown = found["time_of_counting"]["figures"]["observe"], found["time_of_counting"]["figures"]["growth"]
+    sizes = sorted({row["rows"] for row in observed})
+    lines = [f"| pairs | {' | '.join(f'{size:,} samples' for size in sizes)} |", f"|---|{'---:|' * len(sizes)}"]
+    for entries in sorted({row["entries"] for row in observed}):
+        times = {row["rows"]: row["triton_us"] for row in observed if row["entries"] == entries}
+        lines.append(f"| {entries:,} | {' | '.join(f'{number(times[size])} us' for size in sizes)} |")
+    steps = [row["triton_us"] for row in found["time_of_a_step"]["figures"]]
+    first = found["time_of_a_step"]["figures"][0]
+    launch, by_host = first["launch_us"], first["copy to the host and back_us"]
+    lines.append(
+        f"\nThe advantages of a step, 256 x 8 samples with {first['entries']:,} pairs counted, take {min(steps):.0f} "
+        f"to {max(steps):.0f} us of the GPU, and {launch:.0f} us of the host to launch ({by_host:.0f} us by way of the "
+        f"CPU's table). A table of {grown['entries']:,} pairs grows in {grown['grow_us'] / 1000:.0f} ms. "
+        f"{_where(record)}"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _row(section: Section, name: str) -> Any:
+    return next(row for row in section["rows"] if row["name"] == name)
+
+
+def _share(section: Section, name: str) -> str | None:
+    """Return time over that of the products, and memory; None for a loss that was not timed."""
+    row = next((row for row in section["rows"] if row["name"] == name and row["times"]), None)
+    if row is None or row["peak_mib"] is None:
+        return None
+    ratio = row["times"]["forward_backward"]["median_ms"] / section["floors"]["forward_backward"]["median_ms"]
+    return f"{ratio:.2f} x, {row['peak_mib'] / 1024:.1f} GiB"
+
+
+def _ms(row: Any) -> str:
+    return _times(row["times"]["forward_backward"])
+
+
+def _ms_of(section: Section) -> str:
+    return _times(section["floors"]["forward_backward"])
+
+
+def _times(times: Any) -> str:
+    middle, low, high = (number(times[name]) for name in ("median_ms", "p20_ms", "p80_ms"))
+    return f"{middle} ms" + ("" if low == high else f" ({low} to {high})")
+
+
+def _tokens(loss: dict[str, Any]) -> str:
+    return f"{loss['figures']['sections'][MAIN]['case']['tokens']:,}"
+
+
+def _where(record: dict[str, Any]) -> str:
+    return (
+        f"Measured on {record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}; "
+        f"commit {record['commit'][:7]}."
+    )
