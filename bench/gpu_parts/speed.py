@@ -1,4 +1,4 @@
-"""What the loss is made of on a GPU: products, row passes and launches; and the loss over supports."""
+"""Time what makes up the loss on a GPU: products, row passes and launches; and the loss over supports."""
 
 from collections.abc import Callable
 from functools import partial

@@ -91,9 +91,9 @@ def _within_float16(batch: TokenBatch, dtype: torch.dtype) -> tuple[TokenBatch, 
     """Return a batch whose gradients float16 can hold, and the factor of their loss; other dtypes need none.
 
     The forward pass rounds the gradients before the loss is scaled. With weights near 1 / N, gradients of logits would
-    end below float16's smallest number, 6e-8; with a largest weight of 1 / 16 to 1 / 32 only probabilities below 2e-6 do,
-    and sums over a million tokens still fit. The backward pass multiplies by the factor, a power of 2, which rounds
-    nothing, and a loss scale, in float32.
+    end below float16's smallest number, 6e-8; with a largest weight between 1 / 32 and 1 / 16 only probabilities below
+    2e-6 do, and sums over a million tokens still fit. The backward pass multiplies by the factor, a power of 2, which
+    rounds nothing, and a loss scale, in float32.
     """
     if dtype != torch.float16 or batch.weights.numel() == 0:
         return batch, None
