@@ -136,8 +136,10 @@ def measure(
     name: str, settings: Sequence[str], baselines: Sequence[type[Baseline]], rounds: int
 ) -> dict[str, dict[str, Any]]:
     """Compare all trainers on a model, then time them; see `figures_of` for the figures of each."""
-    compare_in_float32(name, settings, baselines)
-    with opened(name, settings, baselines) as (trainer, others, samples):
+    with ExitStack() as stack:
+        settings = [*model_inputs(name, Path(stack.enter_context(TemporaryDirectory()))), *settings]
+        compare_in_float32(name, settings, baselines)
+        trainer, others, samples = stack.enter_context(opened(name, settings, baselines))
         steps: dict[str, Callable[[], tuple[dict[str, float], int]]] = {OURS: partial(our_step, trainer)}
         steps |= {label: baseline.step for label, baseline in others.items()}
         updates: dict[str, Callable[[], object]] = {OURS: partial(our_update, trainer, samples)}
@@ -166,7 +168,7 @@ def opened(
 ) -> Iterator[tuple[Trainer, dict[str, Baseline], Sequence[Sample]]]:
     """Yield our trainer on a model, its baselines by their names, and the responses of a step."""
     with TemporaryDirectory() as folder, ExitStack() as stack:
-        overrides = [*MODELS[name], *model_inputs(name, Path(folder)), "actor.optim.lr=1e-12", *settings]
+        overrides = [*MODELS[name], "actor.optim.lr=1e-12", *settings]
         trainer = Trainer(build(load_config("toy", [*overrides, f"trainer.default_local_dir={folder}/runs"])))
         stack.callback(trainer.parts.close)
         others = {baseline.label: baseline(trainer) for baseline in baselines}
