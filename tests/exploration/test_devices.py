@@ -40,7 +40,7 @@ def with_triton(explorer: Explorer) -> Explorer:
 
 
 def equal_groups(step: int) -> dict[str, Any]:
-    """Four responses of each group, as a trainer samples them: one launch counts them too."""
+    """Four responses of each group, as a trainer samples them: one call counts them too."""
     columns = explorer_ranks.batch(step)
     rows = [rows[i % len(rows)] for rows in rows_of_groups(columns["group_ids"]) for i in range(4)]
     return {name: [column[row] for row in rows] for name, column in columns.items()}
