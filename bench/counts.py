@@ -379,9 +379,8 @@ def gpu_group_steps(entries: int, device: torch.device, groups: int = B, steps: 
 
 def gpu_growth(entries: int, device: torch.device) -> Row:
     """Time the growth of a table until the GPU has finished, allocation included."""
-    slots = 1 << (5 * entries // 3).bit_length()
-    table: Any = filled(entries, capacity=slots, device=device, impl="triton").table
-    size = len(table)
+    table: Any = filled(entries, capacity=4 * entries, device=device, impl="triton").table
+    size, slots = len(table), table.slot_count
     start = time.perf_counter()
     table._grow(size)
     grown = len(table)  # waits

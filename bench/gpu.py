@@ -1,6 +1,6 @@
 """Check and time the kernels and the trainer on a GPU: `python -m bench.gpu PART --out DIR`.
 
-smoke        every kernel once, and once more under compute-sanitizer: two minutes that tell whether anything runs
+smoke        every kernel once, half a minute that tells whether anything runs; once more under compute-sanitizer
 correctness  losses, log-probabilities and supports against float64; capture, no synchronisation, determinism, compile
 tests        the kernels' tests for a GPU
 speed        what the loss is made of: products, row passes and launches; the loss over supports

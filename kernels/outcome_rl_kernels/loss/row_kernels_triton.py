@@ -15,16 +15,16 @@ or +inf makes S NaN, and with it all results of the row. A label outside [0, V),
 row's logp, loss and gradient NaN.
 
 `default_loss_rows` reads a row from memory for the statistics and again for the gradient, which should find it in the
-L2 cache. Hints to the cache ask for that, and no more rows are in flight than two thirds of the cache hold: a
-multiprocessor's 1024 threads take 1 to 8 rows at a time, and then the next ones. On an H100 or H200 that is one row of
-bfloat16 at V = 128256 (34 MB of all, against 50 MB of cache; 1.25 ms for 8192 rows, of which a copy takes 0.98), two at
-49152, four at 32000 (one takes a fifth longer). In float32 the rows of 128256 are too long, and the second read is from
-memory. So it is for every other formula, which uses `row_statistics`, `aggregate.token_loss` and `row_gradients`.
+L2 cache. Hints to the cache ask for that, and beyond one row a multiprocessor no more are in flight than two thirds of
+the cache hold: its 1024 threads take 1 to 8 rows at a time, and then the next ones. On an H100 or H200 that is one row
+of bfloat16 at V = 128256 (34 MB of all, against 50 MB of cache; 1.25 ms for 8192 rows, of which a copy takes 0.98), two
+at 49152, four at 32000 (one takes a quarter longer). In float32 the rows of 128256 are too long, and the second read is
+from memory. So it is for every other formula, which uses `row_statistics`, `aggregate.token_loss` and `row_gradients`.
 Kernels that read a row once take 256 threads for it.
 
-Each thread loads 16 bytes at a time and folds them into its private maximum and sums; threads meet only at the end of
-the row. Rows without that alignment (V, stride or start not a multiple of 16) are correct but slower. Everything is
-deterministic: a row belongs to one program, and its sums have one order.
+Each thread loads 64 bytes, in accesses of 16, and folds them into its private maximum and sums; threads meet only at
+the end of the row. Rows without that alignment (V, stride or start not a multiple of 16) are correct but slower.
+Everything is deterministic: a row belongs to one program, and its sums have one order.
 """
 
 from typing import Any, NamedTuple
