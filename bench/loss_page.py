@@ -11,6 +11,7 @@ from matplotlib.ticker import NullLocator
 
 from bench.baselines import BASELINES, OURS
 from bench.loss_report import Record, Row, Section, number, of_floor, table
+from bench.result_file import measured_on
 
 RECORDS = ("loss-cuda", "loss-cpu")
 # Sections of the two summary tables in docs/losses.md; the first are plotted.
@@ -51,7 +52,7 @@ def blocks(records: dict[str, Record]) -> tuple[str, str]:
         image = _image(f"{name}.png")
         tables = "\n\n".join(filter(None, (summary(sections, names) for names in (MAIN, SUPPORTS))))
         short += f"\n{image}\n\n{tables}\n\nMeasured on {where}.\n"
-        long += f"\nMeasured on {where}; commit {record['commit']}.\n"
+        long += f"\n{measured_on(record)}\n"
         for title, section in sections.items():
             long += f"\n**{title}**: {_case_text(section['case'])}.\n\n{table(section)}\n"
     return short, long

@@ -19,7 +19,6 @@ SLOW = (COMPILED, "verl, Triton", "verl, torch")  # on a GPU they, or their comp
 SLOW_ON_CPU = (
     "TRL chunked log-probs",
     "Liger GRPO",
-    "Liger GRPO, TF32",
     "Liger scaled cross-entropy",
     "verl, torch",
     "PyTorch linear_cross_entropy",

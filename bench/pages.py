@@ -11,6 +11,7 @@ from typing import Any
 
 from bench import decoding, loss_page, math_verify_suite, outcomes, step, vllm_step
 from bench.gpu_parts import page as gpu_page
+from bench.result_file import measured_on
 from bench.step import OURS
 from experiments import levels
 from experiments.bandits import sweeps
@@ -168,8 +169,7 @@ def claims_blocks() -> dict[str, str]:
 
 def step_block(record: dict[str, Any]) -> str:
     """Return the table of the whole-step benchmark, and where it was measured."""
-    where = f"{record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}"
-    return f"{step.table(record['figures'])}\nMeasured on {where}; commit {record['commit']}.\n"
+    return f"{step.table(record['figures'])}\n{measured_on(record)}\n"
 
 
 def measured_block(table: Callable[[dict[str, Any]], str], record: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ import hashlib
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ def provenance(devices: list[str]) -> dict[str, Any]:
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def measured_on(record: Mapping[str, Any]) -> str:
+    """Return the sentence that says where a result file comes from."""
+    device, torch_version = record["devices"][-1], record["versions"]["torch"]
+    return f"Measured on {device}; PyTorch {torch_version}; {record['date']}; commit {record['commit']}."
 
 
 def commit() -> str:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from bench.baselines import OURS
-from bench.loss_report import Section, number
+from bench.loss_report import Section, number, of_floor
+from bench.result_file import measured_on
 
 MAIN, DEAD, LOGITS = "Llama-3.1-8B, 16k", "Llama-3.1-8B, RL packed, 45% dead", "Qwen2.5-1.5B, from logits, 4k"
 RIVALS = {
@@ -37,21 +38,25 @@ def predictions_table(speed: dict[str, Any], loss: dict[str, Any]) -> str:
     found, sections = speed["figures"]["checks"], loss["figures"]["sections"]
     products, passes, supports = (found[name]["figures"] for name in ("products", "row_passes", "time_of_supports"))
     main, dead = sections[MAIN], sections[DEAD]
-    case = main["case"]
+    case, own = main["case"], _row(main, OURS)
     gradients_gib = 2 * (case["rows"] + case["vocabulary"]) * case["hidden"] / 2**30
     rates = [row["TFLOP/s"] for row in products.values() if isinstance(row, dict) and "TFLOP/s" in row]
     computed = dead["case"]["tokens"] - dead["case"]["dead_tokens"]
     rows = [
-        ("every token has a gradient", "71.5 ms (68 to 76)", f"{_ms(_row(main, OURS))}; its products {_ms_of(main)}"),
+        (
+            "every token has a gradient",
+            "71.5 ms (68 to 76)",
+            f"{_ms(own['times'])}; its products {_ms(main['floors'])}",
+        ),
         (
             "45 % of the tokens have no advantage",
             "39.8 ms (38.3 to 42) for 9,011 tokens with a gradient",
-            f"{_ms(_row(dead, OURS))} for {computed:,}",
+            f"{_ms(_row(dead, OURS)['times'])} for {computed:,}",
         ),
         (
             "memory beyond inputs and gradients",
             "1.96 GiB",
-            f"{_row(main, OURS)['peak_mib'] / 1024 - gradients_gib:.2f} GiB",
+            f"{own['peak_mib'] / 1024 - gradients_gib:.2f} GiB",
         ),
         ("16 tokens kept at each position", "2.15 ms (to 3.5)", _times(supports["support of 16"])),
         (
@@ -65,10 +70,10 @@ def predictions_table(speed: dict[str, Any], loss: dict[str, Any]) -> str:
     lines = ["| forward and backward | predicted | measured |", "|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     logits = sections[LOGITS]
-    times = [f"{row['name']} {_ms(row)}" for row in logits["rows"] if row["times"]]
+    times = [f"{row['name']} {_ms(row['times'])}" for row in logits["rows"] if row["times"]]
     lines.append(
         f"\n`policy_loss`, from the logits of {logits['case']['tokens']:,} tokens of Qwen2.5-1.5B: {'; '.join(times)}; "
-        f"a copy of the logits {_ms_of(logits)}.\n\n{_where(speed)}"
+        f"a copy of the logits {_ms(logits['floors'])}.\n\n{measured_on(speed)}"
     )
     return "\n".join(lines) + "\n"
 
@@ -88,7 +93,7 @@ def counts_table(record: dict[str, Any]) -> str:
     lines.append(
         f"\nThe advantages of a step, 256 x 8 samples with {first['entries']:,} pairs counted, take {min(steps):.0f} "
         f"to {max(steps):.0f} us of the GPU, and {launch:.0f} us of the host to launch ({by_host:.0f} us by way of the "
-        f"CPU's table). {_where(record)}"
+        f"CPU's table). {measured_on(record)}"
     )
     return "\n".join(lines) + "\n"
 
@@ -99,28 +104,18 @@ def _row(section: Section, name: str) -> Any:
 
 def _share(section: Section, name: str) -> str | None:
     """Return time over that of the products, and memory; None for a loss that was not timed."""
-    row = next((row for row in section["rows"] if row["name"] == name and row["times"]), None)
-    if row is None or row["peak_mib"] is None:
+    row = next((row for row in section["rows"] if row["name"] == name), None)
+    ratio = of_floor(row, section)
+    if row is None or ratio is None or row["peak_mib"] is None:
         return None
-    ratio = row["times"]["forward_backward"]["median_ms"] / section["floors"]["forward_backward"]["median_ms"]
     return f"{ratio:.2f} x, {row['peak_mib'] / 1024:.1f} GiB"
 
 
-def _ms(row: Any) -> str:
-    return _times(row["times"]["forward_backward"])
-
-
-def _ms_of(section: Section) -> str:
-    return _times(section["floors"]["forward_backward"])
+def _ms(modes: Any) -> str:
+    """Return the time of forward and backward from the times of all modes."""
+    return _times(modes["forward_backward"])
 
 
 def _times(times: Any) -> str:
     middle, low, high = (number(times[name]) for name in ("median_ms", "p20_ms", "p80_ms"))
     return f"{middle} ms" + ("" if low == high else f" ({low} to {high})")
-
-
-def _where(record: dict[str, Any]) -> str:
-    return (
-        f"Measured on {record['devices'][-1]}; PyTorch {record['versions']['torch']}; {record['date']}; "
-        f"commit {record['commit'][:7]}."
-    )
