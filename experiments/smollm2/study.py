@@ -9,6 +9,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -213,20 +214,18 @@ def run(
     options = parser.parse_args(argv)
     with errors_on_one_line():
         make_model()
-        for unit in options.units:
-            left = [method for method in study.methods if not result_file(study, unit, method).exists()]
-            if not left:
+        for unit, method in product(options.units, study.methods):
+            path = result_file(study, unit, method)
+            if path.exists():  # looked for now, because other processes train as well
                 continue
             base = prepare(study.runs, unit)
-            for method in left:
-                try:
-                    found = train_one(study, study.runs, unit, method) | ({"base": base} if base else {})
-                except RunBusyError:
-                    print(f"{method}-{unit} is left to the process that trains it")
-                    continue
-                except Interrupted as interruption:
-                    return 128 + interruption.signum
-                path = result_file(study, unit, method)
-                config = {"plan": asdict(study.plan), "unit": unit, "method": method}
-                print(f"wrote {write_result(path.parent, path.stem, config, found)}", flush=True)
+            try:
+                found = train_one(study, study.runs, unit, method) | ({"base": base} if base else {})
+            except RunBusyError:
+                print(f"{method}-{unit} is left to the process that trains it")
+                continue
+            except Interrupted as interruption:
+                return 128 + interruption.signum
+            config = {"plan": asdict(study.plan), "unit": unit, "method": method}
+            print(f"wrote {write_result(path.parent, path.stem, config, found)}", flush=True)
     return 0
