@@ -43,7 +43,7 @@ class OutcomeCounts:
     Where a method takes `question_keys` and `outcome_keys`, these are int64 tensors on the table's device, either of
     one shape, such as (N,) and (N,), or with one question for each row of outcomes, (B,) and (B, n).
     A call either completes as a whole, or raises and leaves the counts unchanged. Threads may share a table: every call
-    holds `lock`.
+    holds `lock`; on a GPU they must all use one stream.
 
     On a GPU, `observe`, `lookup` and `group_advantages` do not synchronise, except to grow and, once in many calls, to
     read how full the table is. They can be captured in a CUDA graph; the table cannot grow after that, so construct it

@@ -90,8 +90,12 @@ class TritonTable:
         rows = outcome_keys.numel() + question_keys.numel()
         self._reserve(rows)
         places = outcome_keys.new_empty(rows)
-        self._find(question_keys, outcome_keys, past, places)
-        self._commit(question_keys, outcome_keys, correct, places, amounts)
+        try:
+            self._find(question_keys, outcome_keys, past, places)
+            self._commit(question_keys, outcome_keys, correct, places, amounts)
+        except BaseException:  # Ctrl-C too, and a failed compilation of phase 2
+            self.slots[:, 2].clamp_(min=0)  # the claims of phase 1 would be read as those of the next batch
+            raise
 
     def _reserve(self, rows: int) -> None:
         """Make room for the next launch, which adds `rows` rows."""

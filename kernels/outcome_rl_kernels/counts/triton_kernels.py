@@ -28,6 +28,7 @@ No interleaving of programs can go wrong:
 - In phase 2 keys are not read, only the claimant of a slot writes its key, and additions commute: counts do not
   depend on the order, though slots of new pairs do.
 - No value of a key is reserved: a slot is marked by its count.
+- A call that is stopped between the phases cancels its claims.
 
 A walk ends after S slots at the latest. It always ends earlier, because at most 0.3 S slots are ever taken: the host
 makes room before a launch. It uses an upper bound of the size that needs no synchronisation (the size it last read, and

@@ -5,8 +5,11 @@ then provoked by loads that are as stale as the protocol allows a GPU's to be.
 """
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from loss_cases import needs_native
 from splitmix import outcome_with_hash
 
 from outcome_rl_kernels import OutcomeCounts, group_advantages
+from outcome_rl_kernels.counts import triton as table_module
 from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.triton import TritonTable, limit_of
 
@@ -203,6 +207,47 @@ def test_many_programs_on_few_keys_lose_nothing() -> None:
             assert torch.equal(counts.observe(*rows), seen * oracle[rows[0] * few + rows[1]])
         found = counts.lookup(*torch.cartesian_prod(*[torch.arange(few, device=DEVICE)] * 2).t().contiguous())
         assert torch.equal(found, 2 * oracle)
+
+
+def test_a_call_that_is_stopped_at_any_line_counts_all_or_nothing() -> None:
+    first, stopped, third = [(1, 1), (2, 1)], [(2, 2), (1, 2), (1, 2)], [(3, 1), (1, 2), (1, 1), (2, 2), (3, 2)]
+    for line in count(1):
+        counts, oracle = new_counts(capacity=2**10), Counter(first)  # growth would drop claims
+        counts.observe(*columns(first))
+        ended = observe_until(line, counts, stopped)
+        if counts.total() > len(first):
+            oracle.update(stopped)
+        for batch in (third, stopped):
+            assert counts.observe(*columns(batch)).tolist() == [oracle[pair] for pair in batch], line
+            oracle.update(batch)
+        assert as_dict(counts.items()) == oracle
+        if ended:
+            break
+    assert line > 40
+
+
+def observe_until(line: int, counts: OutcomeCounts, pairs: list[Pair]) -> bool:
+    """Stop at a line of the table's own file, as Ctrl-C may; return whether the call ended before."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != table_module.__file__:
+            return None
+        left -= event == "line"
+        if event == "line" and left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    tracer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        counts.observe(*columns(pairs))
+    except KeyboardInterrupt:
+        return False
+    finally:
+        sys.settrace(tracer)
+    return True
 
 
 # --- room ---

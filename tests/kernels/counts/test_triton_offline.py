@@ -1,6 +1,6 @@
 """The kernels of the count table compile for every target, without spills.
 
-Their machine code has the atomics and fences that the protocol needs, and no others.
+Their machine code has the atomics that the protocol needs, and no others.
 
 Names of instructions are those of NVIDIA, then of AMD.
 """
