@@ -17,7 +17,7 @@ from outcome_rl_kernels.loss import chunked_head, fused, row_kernels_triton
 
 
 def programs_without_rows_to_follow(launch: Callable[..., None], kernel: Any, rows: Any, **arguments: Any) -> None:
-    """Launch one program per row instead of one per multiprocessor."""
+    """Launch a program of 256 threads per row instead of one of 1024 per multiprocessor."""
     launch(kernel, rows, **(arguments | {"is_persistent": False}))
 
 
@@ -36,7 +36,7 @@ def variants(report: Report) -> Figures:
         **{f"{k} chunks": (whole | {"workspace_bytes": -(-n // k) * row_bytes}, []) for k in (1, 2, 4, 8)},
         "8 chunks, d weight in its own dtype": (whole | {"workspace_bytes": -(-n // 8) * row_bytes}, [own_dtype(8)]),
         "2 chunks, d weight in float32": (whole | {"workspace_bytes": n // 2 * row_bytes}, [own_dtype(0)]),
-        "one program per row": (whole, [patch.object(row_kernels_triton, "_launch", grid)]),
+        "one program of 256 threads per row": (whole, [patch.object(row_kernels_triton, "_launch", grid)]),
         "statistics and gradients apart": (whole, [patch.object(fused, "is_default", lambda inputs: False)]),
         "float32 logits": (whole | {"fp32_logits": True}, []),
     }

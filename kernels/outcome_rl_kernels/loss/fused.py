@@ -100,8 +100,8 @@ def _within_float16(batch: TokenBatch, dtype: torch.dtype) -> tuple[TokenBatch, 
     active = batch.inputs.active
     weights = batch.weights if active is None else batch.weights.where(active, 0)
     largest = weights.amax()
-    mantissa = largest.frexp().mantissa
-    scale = 16 * (largest / mantissa).where(largest > 0, 1)
+    power = (largest.view(torch.int32) & 0x7F800000).view(torch.float32)  # at most `largest`; compiled divisions round
+    scale = 32 * power.where(power > 0, 0.5)
     return batch._replace(weights=batch.weights / scale), scale
 
 

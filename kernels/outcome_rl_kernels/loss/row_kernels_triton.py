@@ -16,14 +16,17 @@ row's logp, loss and gradient NaN.
 
 `default_loss_rows` reads a row from memory for the statistics and again for the gradient, which should find it in the
 L2 cache. Hints to the cache ask for that, and beyond one row a multiprocessor no more are in flight than two thirds of
-the cache hold: its 1024 threads take 1 to 8 rows at a time, and then the next ones. On an H100 or H200 that is one row
-of bfloat16 at V = 128256 (34 MB of all, against 50 MB of cache; 1.25 ms for 8192 rows, of which a copy takes 0.98), two
-at 49152, four at 32000 (one takes a quarter longer). In float32 the rows of 128256 are too long, and the second read is
-from memory. So it is for every other formula, which uses `row_statistics`, `aggregate.token_loss` and `row_gradients`.
-Kernels that read a row once take 256 threads for it.
+the cache hold: its 1024 threads take 1, 2 or 4 rows at a time, and then the next ones. On an H100 or H200 that is one
+row of bfloat16 at V = 128256 (34 MB of all, against 50 MB of cache; 1.25 ms for 8192 rows, of which a copy takes 0.98),
+two at 49152, four at 32000 (one took a quarter longer). In float32 the rows of 128256 are too long, and the second read
+is from memory. So it is for every other formula, which uses `row_statistics`, `aggregate.token_loss` and
+`row_gradients`. On NVIDIA GPUs a thread is held to 64 registers, without which fewer programs fit than are launched and
+the rest waits. Kernels that read a row once take 128 or 256 threads for it, so log-probabilities with and without
+gradients may differ by rounding.
 
 Each thread loads 64 bytes, in accesses of 16, and folds them into its private maximum and sums; threads meet only at
-the end of the row. Rows without that alignment (V, stride or start not a multiple of 16) are correct but slower.
+the end of the row. Rows without that alignment (V, stride or start not a multiple of 16) are correct but slower, and at
+least two are in flight.
 Everything is deterministic: a row belongs to one program, and its sums have one order.
 """
 
@@ -389,11 +392,11 @@ def _multiprocessors(device: torch.device) -> int:
 
 
 def _cached_rows(row_bytes: int, device: torch.device) -> int:
-    """Return how many rows, 1 to 8, two thirds of a multiprocessor's share of the L2 cache hold."""
+    """Return how many rows, 1, 2 or 4, two thirds of a multiprocessor's share of the L2 cache hold."""
     share = 50 * 2**20 / 132  # of an H100, for the interpreter
     if device.type == "cuda":
         share = torch.cuda.get_device_properties(device).L2_cache_size / _multiprocessors(device)
-    return max(count for count in (1, 2, 4, 8) if count == 1 or count * row_bytes <= share * 2 / 3)
+    return max(count for count in (1, 2, 4) if count == 1 or count * row_bytes <= share * 2 / 3)
 
 
 def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **arguments: Any) -> None:
@@ -414,6 +417,8 @@ def _launch(kernel: Any, rows: LogitRows, *, is_persistent: bool = False, **argu
         threads = threads if is_aligned else min(threads, 512)
     # Bytes that a thread loads at once: 64 spill registers on gfx942, and 32 take 9 % longer on an H200.
     loaded = 32 if torch.version.hip else 64
+    if is_persistent and not torch.version.hip:
+        arguments["maxnreg"] = 65536 // 1024  # registers of a thread, so that 1024 threads fit
     arguments |= {"labels_ptr": labels_R, "active_ptr": active_R}
     for name, value in arguments.items():
         if isinstance(value, Tensor) and value.dim() == 1:
