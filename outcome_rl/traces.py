@@ -14,7 +14,7 @@ def trace(scored: Scored) -> dict[str, list[Any]]:
     |---|---|
     | `outcome` | text of the final answer, None without one |
     | `key` | key of the outcome, 16 hexadecimal digits: equal answers to a question have equal keys |
-    | `correct` | whether it is correct |
+    | `correct` | whether it is correct, None if that is unknown |
     | `count` | how often it was sampled for the question before the batch |
     | `bonus`, `advantage` | exploration part, times its coefficient, and reward part |
     """
@@ -22,7 +22,7 @@ def trace(scored: Scored) -> dict[str, list[Any]]:
     return {
         "outcome": [None if answer is None else answer.text for answer in scored.answers],
         "key": [key_text(key) for key in host.keys.tolist()],
-        "correct": host.correct.tolist(),
+        "correct": host.correct.tolist() if scored.judged else [None] * len(scored.answers),
         "count": host.counts.tolist(),
         "bonus": host.bonuses.tolist(),
         "advantage": host.advantages.tolist(),

@@ -21,6 +21,11 @@ def test_a_trace_has_what_was_scored() -> None:
         assert {len(key) for key in columns["key"]} == {16}
 
 
+def test_what_is_not_judged_is_neither_right_nor_wrong() -> None:
+    scored = Explorer(bonus="batch").score(["q"] * 2, [r"\boxed{1}", "no idea"], rewards=[1.0, 0.0])
+    assert trace(scored)["correct"] == [None, None]
+
+
 def test_keys_of_either_sign_are_different_texts() -> None:
     keys = [-(2**63), -1, 0, 1, 2**63 - 1]
     assert [int(key_text(key), 16) for key in keys] == [key % 2**64 for key in keys]

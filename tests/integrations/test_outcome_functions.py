@@ -115,6 +115,15 @@ def test_verl_rewards_decide_without_a_gold(queue: Queue, tmp_path: Any) -> None
     assert metrics["exploration/reward_disagrees"] == 0
 
 
+def test_verl_golds_of_some_rows_are_refused(queue: Queue, tmp_path: Any) -> None:
+    """Else a row without one would decide how the others are judged."""
+    trainer = make_trainer(verl_config(tmp_path, EXPLORE + "outcome=outcome_functions:length"))
+    batch = put_group(queue, trainer, "a", "q1", ["27", "5"])
+    queue.fields[batch.keys[0]]["reward_model"] = {"ground_truth": ["27", "28"]}
+    with pytest.raises(ValueError, match="one answer in all rows or in none"):
+        trainer._compute_advantage(batch, {})
+
+
 def test_verl_groups_that_are_dropped_are_judged_like_others(queue: Queue, tmp_path: Any) -> None:
     settings = ["outcome=outcome_functions:length", "bonus=batch", "answer_mask_mode=none"]
     filtering = ["algorithm.filter_groups.enable=true", "data.train_batch_size=1"]

@@ -7,6 +7,7 @@ from typing import Any
 import pandas
 import pytest
 import torch
+from accelerate import PartialState
 from trl import GRPOTrainer
 from trl_runs import (
     GOLDS,
@@ -46,6 +47,7 @@ METRICS = {
     "exploration/counted_outcomes",
     "exploration/solved_fraction",
     "exploration/distinct_answers",
+    "exploration/reward_disagrees",
     "outcomes/distinct_in_group",
     "outcomes/no_answer_rate",
     "outcomes/unresolved",
@@ -279,6 +281,16 @@ def test_what_no_reward_function_scores_does_not_move_the_policy(make: Make) -> 
     assert (output["advantages"][::4] != 0).any()
 
 
+@pytest.mark.parametrize("estimator", ["dr_grpo", "rloo"])
+def test_what_no_reward_function_scores_does_not_move_the_baseline(make: Make, estimator: str) -> None:
+    output = generate(
+        make(reward_funcs=nothing, exploration=ExplorationConfig(adv_estimator=estimator, bonus="none")), 0, 1, 2
+    )
+    # Of 0, None, 0, 1 in every group the mean is 1/3, which the second one gets.
+    others = {"dr_grpo": [-1 / 3, 0, -1 / 3, 2 / 3], "rloo": [-4 / 9, 0, -4 / 9, 8 / 9]}[estimator]
+    torch.testing.assert_close(output["advantages"], torch.tensor(others * 3))
+
+
 def test_the_table_shows_the_bonus_that_the_policy_gets(make: Make) -> None:
     trainer = make(reward_funcs=nothing, exploration=ExplorationConfig(bonus="ucb"), log_completions=True)
     output = generate(trainer, 0, 1, 2)
@@ -420,7 +432,7 @@ class OwnTrainer(GRPOTrainer):  # type: ignore[misc]
         return output
 
 
-def test_a_subclass_of_ones_own_calls_one_function(make: Make) -> None:
+def test_a_subclass_of_ones_own_calls_one_function(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     own, ours = make(trainer_class=OwnTrainer), make()
     own.explorer = Explorer()
     torch.testing.assert_close(generate(own, 0, 1, 2)["advantages"], generate(ours, 0, 1, 2)["advantages"])
@@ -436,6 +448,9 @@ def test_a_subclass_of_ones_own_calls_one_function(make: Make) -> None:
     with Explorer(adv_estimator="rloo") as explorer, pytest.raises(ValueError, match="rewards must be given"):
         exploration_advantages(output, ["a"] * 12, None, num_generations=N, **arguments | {"explorer": explorer})
     assert int(own.explorer.counts.items().counts.sum()) == 12
+    monkeypatch.setitem(PartialState._shared_state, "num_processes", 2)
+    with pytest.raises(ValueError, match="explorer must have a process_group with several processes"):
+        exploration_advantages(output, ["a"] * 12, ["1"] * 12, num_generations=N, **arguments)
 
 
 def logps_of(trainer: Any, output: dict[str, Any]) -> torch.Tensor:
@@ -510,14 +525,18 @@ def test_the_gate_holds_trls_own_advantages_too(make: Make, estimator: str) -> N
     assert trainer._metrics["train"]["exploration/gated_groups"] == [0.0, pytest.approx(2 / 3)]
 
 
-@pytest.mark.parametrize("top_p", [1.0, 0.9])
-def test_a_stale_sampler_is_named_once(top_p: float, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"top_p": 0.9}, {"repetition_penalty": 1.1}, {"generation_kwargs": {"min_p": 0.1}}], ids=str
+)
+def test_a_stale_sampler_is_named_once(
+    settings: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """TRL writes this metric with vLLM only; the metric is written here in its place."""
     name = "sampling/sampling_logp_difference/mean"
     assert f'"{name}"' in inspect.getsource(GRPOTrainer._generate_and_score_completions)
-    trainer = make_trainer(policy_dir(), tmp_path, top_p=top_p)
+    trainer = make_trainer(policy_dir(), tmp_path, **settings)
     trainer._metrics["train"][name] = [0.5]
     generate(trainer, 0, 1)
     trainer._metrics["train"][name] = [0.5]
     generate(trainer, 0, 1)
-    assert sum(message.startswith(name) for message in caplog.messages) == (top_p == 1.0)
+    assert sum(message.startswith(name) for message in caplog.messages) == (settings == {})

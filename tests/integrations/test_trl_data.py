@@ -74,6 +74,43 @@ def test_correct_reward_is_a_function_or_its_name(make: Make) -> None:
     assert any(trainers[0].explorer.solved.values())
 
 
+def math_only(completions: list[str], answer: list[str], **_: Any) -> list[float | None]:
+    """Scores the questions whose gold answer is 7."""
+    return [r if a == "7" else None for r, a in zip(is_right(completions, answer), answer, strict=True)]
+
+
+def others_only(completions: list[str], answer: list[str], **_: Any) -> list[float | None]:
+    return [None if a == "7" else r for r, a in zip(is_right(completions, answer), answer, strict=True)]
+
+
+def test_rewards_of_several_tasks_decide_together(make: Make) -> None:
+    functions = [math_only, length, others_only]
+    trainer = make(reward_funcs=functions, columns={"correct_reward": ["math_only", others_only]})
+    generate(trainer, 0, 1, 2)
+    by_one = make(columns={"correct_reward": is_right})
+    generate(by_one, 0, 1, 2)
+    assert trainer.explorer.solved == by_one.explorer.solved
+    assert any(trainer.explorer.solved.values())
+    with pytest.raises(ValueError, match=r"unknown whether it is correct\. Give correct_reward a list"):
+        generate(make(reward_funcs=functions, columns={"correct_reward": "math_only"}), 0, 1, 2)
+
+
+def test_golds_that_contradict_the_rewards_show_in_a_metric(make: Make) -> None:
+    found = []
+    for golds in (GOLDS, ["4"] * 6):  # the policy never says 4
+        data = questions(gold=list(GOLDS), answer=list(golds))
+
+        def by_gold(completions: list[str], gold: list[str], **_: Any) -> list[float]:
+            return is_right(completions, gold)
+
+        trainer = make(data=data, reward_funcs=by_gold)
+        generate(trainer, 0, 1, 2)
+        found.append(trainer._metrics["train"]["exploration/reward_disagrees"])
+    assert found[0] == [0.0]
+    assert found[1] == [pytest.approx((trainer._rewards > 0).float().mean().item())]
+    assert found[1][0] > 0.3
+
+
 def test_without_golds_outcomes_are_counted_all_the_same(make: Make) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -132,6 +169,11 @@ def is_long(value: int, example: Any) -> bool:
         ({"columns": {"correct_reward": "x"}}, "one of the reward functions 'is_right'; got 'x'"),
         ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, "cannot keep the bonus from the answer's"),
         ({"data": questions(id=None, image=[None] * 6)}, "with 'image' a question is more than its prompt"),
+        ({"columns": {"correct_reward": ["is_right", "x"]}}, "one of the reward functions 'is_right'; got 'x'"),
+        ({"data": questions(answer=["7", "", "7", "3", "9", "5"])}, "field 'answer' .the reference answer. is empty"),
+        ({"data": questions(id=["0", "1", "2", "0", "1", "2"], answer=["7"] * 6)}, "same id '0' for another prompt"),
+        ({"data": questions(id=None, prompt=["play"] * 6, answer=["7"] * 6)}, "row of the prompt 'play': is there twi"),
+        ({"data": questions(id=None, prompt=["play"] * 6), "rollout_func": None}, "golds must agree for a question"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -142,10 +184,19 @@ def test_what_cannot_work_is_refused_before_training(make: Make, settings: dict[
 
 def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
     data = questions(answer=["7", None, "7", "3", "9", "5"])
-    with pytest.raises(
-        ValueError, match=r"field 'answer' \(the reference answer\) must be text or a number; got NoneType"
-    ):
-        generate(make(data=data, reward_funcs=length), 0, 1, 2)
+    message = r"field 'answer' \(the reference answer\) must be text or a number; got NoneType"
+    with pytest.raises(ValueError, match=message):
+        make(data=data, reward_funcs=length)
+    stream = make(data=IterableDataset.from_generator(lambda: iter(data)), reward_funcs=length)  # read as it comes
+    with pytest.raises(ValueError, match=message):
+        stream.train()
+
+
+def test_rows_of_one_question_may_differ(make: Make) -> None:
+    same = {"answer": ["0.5", "1/2", "7", "3", "9", "5"]}
+    make(data=questions(id=list("aabcde"), **same), columns={"id_key": "id"})  # prompts of one question, as its id says
+    prompts = [*["a"] * 2, *"bcde"]
+    make(data=questions(id=None, prompt=prompts, **same), rollout_func=None)
 
 
 def test_golds_are_not_read_where_a_reward_decides(make: Make) -> None:
@@ -159,7 +210,7 @@ def test_golds_are_not_read_where_a_reward_decides(make: Make) -> None:
 def test_a_question_with_two_golds_is_an_error(make: Make) -> None:
     data: Dataset = questions(id=["a", "a", "b", "c", "d", "e"])
     with pytest.raises(ValueError, match=r"golds must agree.*'a' had the gold answer '7' before; got '5'"):
-        generate(make(data=data), 0, 1, 2)
+        make(data=data)
     with pytest.raises(ValueError, match="bonus must be one of"):
         ExplorationConfig(bonus="curiosity")
     with pytest.raises(ValueError, match="answer_mask_mode must be one of 'policy', 'bonus', 'all', 'none'; got 'off'"):

@@ -80,7 +80,8 @@ def exploration_advantages(
 
     Raises:
         ValueError: lengths differ, groups are not n samples of one question, a question has another gold than
-            before, correctness is unknown although the bonus depends on it, or `adv_estimator` lacks rewards.
+            before, correctness is unknown although the bonus depends on it, `adv_estimator` lacks rewards, or with
+            several processes the explorer lacks its `process_group`.
     """
     from accelerate import PartialState  # comes with TRL
     from accelerate.utils import gather_object
@@ -97,6 +98,11 @@ def exploration_advantages(
     ):
         if values is not None and len(values) != num_local:
             raise ValueError(f"{name} must have one entry for each of {num_local} completions; got {len(values)}")
+    if PartialState().num_processes > 1 and explorer.process_group is None:
+        raise ValueError(
+            "explorer must have a process_group with several processes, or each would count by its own judgement; "
+            "got None. Construct it with Explorer(..., process_group=torch.distributed.group.WORLD)"
+        )
     config = explorer.config
     if rewards is None and config.adv_estimator != "grpo" and "rewards" in config.needs:
         raise ValueError(f"rewards must be given for adv_estimator={config.adv_estimator!r}; got None")

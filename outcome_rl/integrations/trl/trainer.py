@@ -7,7 +7,7 @@ its advantages; the explorer's state is saved in TRL's checkpoints and restored 
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +24,9 @@ from outcome_rl.exploration.config import ExplorationConfig, did_you_mean
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.trl.advantages import exploration_advantages
+from outcome_rl.integrations.trl.columns import Columns
 from outcome_rl.integrations.trl.compatibility import check_hooks
 from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss
-from outcome_rl.outcomes.keys import question_id
-from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
 from outcome_rl.stale_sampler import SamplerCheck
 from outcome_rl.traces import trace
 
@@ -53,8 +52,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             the hash of the prompt.
         answer_key: column of the reference answer, or of a solution that ends in it; empty tries answer, gold,
             solution, ground_truth, target, unless `correct_reward` or `is_correct` decides; None reads none.
-        correct_reward: the reward function, or its name, that decides which responses are correct; empty compares
-            them with the reference answer.
+        correct_reward: the reward function, or its name, that decides which responses are correct, or a list of
+            them, of which each may give None for rows of other tasks; empty compares with the reference answer.
         correct_threshold: with `correct_reward`, a response is correct if its reward is at least this.
         fused_loss: compute the loss from hidden states by `linear_policy_loss`, in place of TRL's log-probabilities.
             Values and gradients equal TRL's.
@@ -76,7 +75,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         exploration: ExplorationConfig | Mapping[str, Any] | None = None,
         id_key: str = "",
         answer_key: str | None = "",
-        correct_reward: str | Callable[..., Any] = "",
+        correct_reward: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] = "",
         correct_threshold: float = 1.0,
         fused_loss: bool = False,
         **kwargs: Any,
@@ -95,23 +94,24 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self.explorer = Explorer(exploration, device=device_of_counts(self.accelerator.device), process_group=group)
         self.explorer.length_setting = "max_completion_length"
         self.correct_reward = correct_reward
-        self._correct_index = self._index_of_reward(correct_reward) if correct_reward else None
+        named = [correct_reward] if isinstance(correct_reward, str) or callable(correct_reward) else correct_reward
+        self._correct_indices = [self._index_of_reward(reward) for reward in named if reward]
         self.correct_threshold = correct_threshold
         self.fused_loss = fused_loss
         # vLLM's dtype is not known here; most models have bfloat16, the coarsest.
         self._sampler = SamplerCheck("Check the synchronisation of weights with vLLM.", torch.bfloat16)
-        self._id_column, self._gold_column, self._id_source = self._find_columns(id_key, answer_key)
-        self.explorer.set_id_source(self._id_source)
+        self._columns = self._find_columns(id_key, answer_key)
+        self.explorer.set_id_source(self._columns.id_source)
         self._check_settings()
         if fused_loss:
             check_fused_loss(self)
             add_policy_loss(self.model)
 
-    def _find_columns(self, id_key: str, answer_key: str | None) -> tuple[str | None, str | None, str]:
-        """Find the columns of ids and golds in the training data, None if absent, and the origin of the ids.
+    def _find_columns(self, id_key: str, answer_key: str | None) -> Columns:
+        """Find the columns of ids and reference answers, and check them in every row.
 
         Raises:
-            ValueError: a named or needed column is missing.
+            ValueError: a column is missing, or a row is unusable.
         """
         names = self.train_dataset.column_names or list(next(iter(self.train_dataset)))  # a stream may not know them
         has = f"the training data has the columns {', '.join(map(repr, names))}"
@@ -121,29 +121,21 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             has += (
                 f", of which remove_unused_columns=True, TRL's default is False, leaves {', '.join(map(repr, names))}"
             )
-        for setting, name in (("id_key", id_key), ("answer_key", answer_key)):
-            if name and name not in names:
-                raise ValueError(f"{setting} must name a column; got {name!r}, but {has}")
-        id_column = id_key or next((name for name in ID_COLUMNS if name in names), None)
-        config, gold_column = self.explorer.config, answer_key
-        is_decided = bool(self.correct_reward or config.is_correct)
-        if gold_column == "" and not is_decided:
-            gold_column = next((name for name in ANSWER_COLUMNS if name in names), None)
-        if not gold_column and not is_decided and config.needs_correctness:
-            raise ValueError(
-                f"{config.needs_correctness} depends on which answers are correct, but correctness is unknown: {has}. "
-                "Name the column of the reference answer by answer_key, a reward function by correct_reward, or "
-                "change the setting, for a bonus by zero_when_all_correct=False"
-            )
         more = [name for name in ("image", "images") if name in names]
         if self.environment_factories is not None:
             more.append("environment")
-        if id_column is None and more:
-            raise ValueError(
-                f"id_key must name a column of stable ids, since with {more[0]!r} a question is more than its prompt, "
-                f"and {has}"
-            )
-        return id_column, gold_column or None, id_source(id_column, within_source="data_source" in names)
+        config = self.explorer.config
+        columns = Columns.find(
+            names,
+            has,
+            id_key=id_key,
+            answer_key=answer_key,
+            is_decided=bool(self.correct_reward or config.is_correct),
+            needs_correctness=config.needs_correctness,
+            beyond_prompt=more[0] if more else "",
+        )
+        columns.check(self.train_dataset, ids_are_named=bool(id_key), tasks_are_drawn=self.rollout_func is not None)
+        return columns
 
     def _check_settings(self) -> None:
         """Refuse settings of TRL that cannot be combined with exploration.
@@ -239,7 +231,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         TRL's vLLM reports the log-probabilities of the distribution that it samples from, so truncated sampling makes
         them larger than the policy's.
         """
-        if self.top_p < 1 or self.top_k > 0 or self.min_p:
+        changed = self.repetition_penalty != 1 or self.args.generation_kwargs  # which vLLM's report has and TRL's lacks
+        if self.top_p < 1 or self.top_k > 0 or self.min_p or changed:
             return
         name = "sampling/sampling_logp_difference/mean"
         found = self._metrics["train"].get(name)
@@ -247,31 +240,59 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             self._sampler.check(name, found[-1])
 
     def _explore(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> Scored:
-        id_column, gold_column = self._id_column, self._gold_column
         first = self.accelerator.process_index * len(inputs)
-        rewards = self._rewards[first : first + len(inputs)]
-        correct = None
-        if self._correct_index is not None:
-            correct = (rewards[:, self._correct_index] >= self.correct_threshold).tolist()
+        local = slice(first, first + len(inputs))
+        unscored = self._rewards.isnan().all(dim=1)  # of all ranks
+        rewards = self._rewards_of_groups(unscored)
+        correct = self._correct_by_reward(unscored)
         scored = exploration_advantages(
             output,
-            [_id(row, id_column) for row in inputs],
-            None if gold_column is None else [_gold(row, gold_column) for row in inputs],
+            [self._columns.id(row) for row in inputs],
+            None if self._columns.golds is None else [self._columns.gold(row) for row in inputs],
             explorer=self.explorer,
             tokenizer=self._tokenizer,
             num_generations=self.num_generations,
-            correct=correct,
-            rewards=(rewards * self.reward_weights.to(rewards)).nansum(dim=1).tolist(),
+            correct=None if correct is None else correct[local].tolist(),
+            rewards=rewards[local].tolist(),
             scale="none" if self.scale_rewards == "none" else "std",
             examples=inputs if self.explorer.matcher.needs_row else None,
             logps=self._sampled_logps(output) if "logps" in self.explorer.config.needs else None,
             written=self._written,
         )
         # As in TRL, a completion that no reward function scores gets advantage 0.
-        output["advantages"][rewards.isnan().all(dim=1)] = 0.0
-        without = self._rewards.isnan().all(dim=1).to(scored.bonuses.device)  # of all ranks
+        output["advantages"][unscored[local]] = 0.0
+        without = unscored.to(scored.bonuses.device)
         moved = {name: getattr(scored, name).masked_fill(without, 0.0) for name in ("advantages", "bonuses")}
+        if correct is None and scored.judged:
+            disagrees = ((rewards.to(without.device) > 0) != scored.correct.to(without.device))[~without]
+            self._metrics["train"]["exploration/reward_disagrees"].append(disagrees.float().mean().nan_to_num().item())
         return replace(scored, **moved)
+
+    def _rewards_of_groups(self, unscored: Tensor) -> Tensor:
+        """Return the weighted sum of the rewards of all ranks; unscored completions get the mean of their group's.
+
+        So they do not move the mean that estimators subtract.
+        """
+        rewards: Tensor = (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1)
+        groups = rewards.masked_fill(unscored, torch.nan).view(-1, self.num_generations)
+        means = groups.nanmean(dim=1).nan_to_num(0.0).repeat_interleave(self.num_generations)
+        return rewards.where(~unscored, means)
+
+    def _correct_by_reward(self, unscored: Tensor) -> Tensor | None:
+        """Return which completions of all ranks the functions of `correct_reward` call correct; None without them.
+
+        Raises:
+            ValueError: none of them scored a completion that another function scored.
+        """
+        if not self._correct_indices:
+            return None
+        decisive = self._rewards[:, self._correct_indices]
+        if (decisive.isnan().all(dim=1) & ~unscored).any():
+            raise ValueError(
+                "correct_reward gave None for a completion that another reward function scored, so it is unknown "
+                "whether it is correct. Give correct_reward a list that has a function for every row of the data"
+            )
+        return (decisive >= self.correct_threshold).any(dim=1)
 
     def _sampled_logps(self, output: dict[str, Any]) -> Tensor:
         """Return the log-probabilities (N, T) that TRL has, or else those of one more forward pass.
@@ -348,7 +369,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 device=before.counts.device,
                 process_group=before.process_group,
             )
-            loaded.set_id_source(self._id_source)
+            loaded.set_id_source(self._columns.id_source)
             loaded.length_setting = before.length_setting
             before.close()
             self.explorer = loaded
@@ -363,20 +384,3 @@ def _newest_checkpoint(folder: Path) -> str | None:
             return str(checkpoint)
         logger.warning("%s is incomplete (killed while saving); skipping it", checkpoint)
     return None
-
-
-def _id(row: dict[str, Any], column: str | None) -> str:
-    if column is None:
-        return question_id(row["prompt"])
-    return id_of_row(row, [column], _where(row), "Name another column by id_key")[0]
-
-
-def _gold(row: dict[str, Any], column: str) -> str:
-    fix = (
-        ". Name another column by answer_key, or set answer_key=None, and correct_reward if a bonus asks who is correct"
-    )
-    return filled_text(row.get(column), column, "reference answer", _where(row), fix)
-
-
-def _where(row: dict[str, Any]) -> str:
-    return f"training data, row of the prompt {str(row.get('prompt'))[:80]!r}"

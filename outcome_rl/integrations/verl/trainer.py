@@ -267,7 +267,13 @@ class _Rows:
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
         self.question_ids = [question_id(row, id_key) for row in self.examples]
         golds = [gold_answer(row, needed=explorer.matcher.needs_gold) for row in self.examples]
-        self.golds = None if None in golds else cast(list[str], golds)
+        some_lack = None in golds
+        if some_lack and any(gold is not None for gold in golds) and not explorer.config.is_correct:
+            raise ValueError(
+                "reward_model.ground_truth must be one answer in all rows or in none, because correctness is by golds "
+                f"or by scores; a batch has both. Make it text or a number everywhere, or set {SETTINGS}.is_correct"
+            )
+        self.golds = None if some_lack else cast(list[str], golds)
 
     def sums(self, name: str) -> Tensor:
         """Return the sum over the tokens of each response, (F,)."""

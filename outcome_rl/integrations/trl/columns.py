@@ -1,0 +1,121 @@
+"""Columns of TRL's training data that hold ids of questions and reference answers: found, and read row by row."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from outcome_rl.outcomes.extraction import final_answer
+from outcome_rl.outcomes.keys import canonical_text, question_id
+from outcome_rl.outcomes.kinds import golds_differ
+from outcome_rl.rows import ANSWER_COLUMNS, ID_COLUMNS, filled_text, id_of_row, id_source
+
+
+class Columns(NamedTuple):
+    """Names of the columns, and readers of a row."""
+
+    ids: str | None  # None: ids are hashes of prompts
+    golds: str | None  # None: no reference answers are read
+    id_source: str
+
+    @classmethod
+    def find(
+        cls,
+        names: Sequence[str],
+        has: str,
+        *,
+        id_key: str,
+        answer_key: str | None,
+        is_decided: bool,
+        needs_correctness: str,
+        beyond_prompt: str,
+    ) -> "Columns":
+        """Find the columns among the `names` of the data.
+
+        Args:
+            has: says which columns the data has, for errors.
+            is_decided: whether something else decides which responses are correct.
+            needs_correctness: the setting that depends on correctness; empty if none does.
+            beyond_prompt: what a question is beyond its prompt; empty if nothing.
+
+        Raises:
+            ValueError: a named or needed column is missing.
+        """
+        for setting, name in (("id_key", id_key), ("answer_key", answer_key)):
+            if name and name not in names:
+                raise ValueError(f"{setting} must name a column; got {name!r}, but {has}")
+        ids = id_key or next((name for name in ID_COLUMNS if name in names), None)
+        golds = answer_key
+        if golds == "" and not is_decided:
+            golds = next((name for name in ANSWER_COLUMNS if name in names), None)
+        if not golds and not is_decided and needs_correctness:
+            raise ValueError(
+                f"{needs_correctness} depends on which answers are correct, but correctness is unknown: {has}. "
+                "Name the column of the reference answer by answer_key, a reward function by correct_reward, or "
+                "change the setting, for a bonus by zero_when_all_correct=False"
+            )
+        if ids is None and beyond_prompt:
+            raise ValueError(
+                f"id_key must name a column of stable ids, since with {beyond_prompt!r} a question is more than its "
+                f"prompt, and {has}"
+            )
+        return cls(ids, golds or None, id_source(ids, within_source="data_source" in names))
+
+    def id(self, row: Mapping[str, Any]) -> str:
+        if self.ids is None:
+            return question_id(row["prompt"])
+        return id_of_row(row, [self.ids], _where(row), "Name another column by id_key")[0]
+
+    def gold(self, row: Mapping[str, Any]) -> str:
+        assert self.golds is not None
+        fix = (
+            ". Name another column by answer_key, or set answer_key=None, and correct_reward if a bonus asks who is "
+            "correct"
+        )
+        return filled_text(row.get(self.golds), self.golds, "reference answer", _where(row), fix)
+
+    def check(self, data: Any, *, ids_are_named: bool, tasks_are_drawn: bool) -> None:
+        """Read every row of a data set once, so that a run does not end at a bad one. Streams are read as they come.
+
+        Args:
+            data: the training data.
+            ids_are_named: the user chose the column of ids, so that an id may have several prompts.
+            tasks_are_drawn: a `rollout_func` may draw a task that is not in the prompt.
+
+        Raises:
+            ValueError: a row lacks its id or its reference answer, a question has two reference answers, or ids or
+                prompts do not tell questions apart.
+        """
+        from datasets import Dataset  # comes with TRL
+
+        if not isinstance(data, Dataset) or data.format["type"] == "custom":  # a transform may need all columns
+            return
+        read = [name for name in data.column_names if name in ("prompt", self.ids, self.golds, "data_source")]
+        questions: dict[str, tuple[str, str]] = {}  # id -> hash of its prompt, reference answer
+        for row in data.select_columns(read):
+            own, prompt = self.id(row), ""
+            with suppress(TypeError):  # an image
+                prompt = question_id(row["prompt"])
+            gold = self.gold(row) if self.golds else ""
+            is_new = own not in questions
+            known_prompt, known_gold = questions.setdefault(own, (prompt, gold))
+            if not _same(known_gold, gold):
+                raise golds_differ(own, known_gold, gold)
+            if self.ids and not ids_are_named and known_prompt != prompt:
+                raise ValueError(
+                    f"{_where(row)}: column {self.ids!r} has the same id {own!r} for another prompt, so they would "
+                    f"share their counts. Name a column of unique ids by id_key, or id_key={self.ids!r} if they are "
+                    "one question"
+                )
+            if tasks_are_drawn and self.ids is None and not is_new:
+                raise ValueError(
+                    f"{_where(row)}: is there twice, and rollout_func may make different questions of it. Name a "
+                    "column of stable ids by id_key, one for each question"
+                )
+
+
+def _same(gold: str, other: str) -> bool:
+    return gold == other or canonical_text(final_answer(gold)) == canonical_text(final_answer(other))
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    return f"training data, row of the prompt {str(row.get('prompt'))[:80]!r}"
