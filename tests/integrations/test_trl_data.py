@@ -192,6 +192,14 @@ def test_a_gold_that_is_no_text_is_an_error_of_its_row(make: Make) -> None:
         stream.train()
 
 
+def test_a_line_says_what_was_chosen_from_the_data(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    make()
+    make(data=questions(id=None, answer=None), columns={"correct_reward": is_right})
+    first, second = (line.partition("questions are ")[2] for line in capsys.readouterr().out.splitlines())
+    assert first == "told apart by the column 'id', answers are judged by the column 'answer'"
+    assert second == "told apart by the hash of the prompt, answers are judged by is_right"
+
+
 def test_rows_of_one_question_may_differ(make: Make) -> None:
     same = {"answer": ["0.5", "1/2", "7", "3", "9", "5"]}
     make(data=questions(id=list("aabcde"), **same), columns={"id_key": "id"})  # prompts of one question, as its id says

@@ -29,6 +29,7 @@ from outcome_rl.integrations.trl.compatibility import check_hooks
 from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss
 from outcome_rl.stale_sampler import SamplerCheck
 from outcome_rl.traces import trace
+from outcome_rl.version import __version__
 
 logger = logging.getLogger(__name__)
 FOLDER = "exploration"  # in a checkpoint
@@ -103,6 +104,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         self._columns = self._find_columns(id_key, answer_key)
         self.explorer.set_id_source(self._columns.id_source)
         self._check_settings()
+        self.accelerator.print(f"outcome_rl {__version__}: {self._summary()}")
         if fused_loss:
             check_fused_loss(self)
             add_policy_loss(self.model)
@@ -136,6 +138,20 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         )
         columns.check(self.train_dataset, ids_are_named=bool(id_key), tasks_are_drawn=self.rollout_func is not None)
         return columns
+
+    def _summary(self) -> str:
+        """Return the settings and what was chosen from the data, in one line."""
+        config = self.explorer.config
+        judge = f"the column {self._columns.golds!r}" if self._columns.golds else "nothing"
+        if self._correct_indices:
+            judge = " and ".join(self.reward_func_names[i] for i in self._correct_indices)
+        elif config.is_correct:
+            judge = "is_correct"
+        return (
+            f"outcome-based exploration is on: bonus={config.bonus} coef={config.coef} baseline={config.baseline} "
+            f"adv_estimator={config.adv_estimator} answer_mask_mode={config.answer_mask_mode}; questions are told "
+            f"apart by {self._columns.id_source}, answers are judged by {judge}"
+        )
 
     def _check_settings(self) -> None:
         """Refuse settings of TRL that cannot be combined with exploration.
