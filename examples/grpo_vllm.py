@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from outcome_rl import Explorer, linear_policy_loss
 from outcome_rl.outcomes.answer_mask import decode_completion
@@ -196,17 +196,28 @@ def repack_head(model: Any) -> None:
 
 def transformers_engine(model: Any, tokenizer: Any, dtype: torch.dtype, options: argparse.Namespace) -> Generate:
     """Sample with `generate` of transformers: slow, exact, and everywhere."""
+    own = model.generation_config.eos_token_id  # several for some models
+    ends = {tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])} - {None}
+    # Of the policy itself: the model's own settings may be of another distribution.
+    sampling = GenerationConfig(
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        repetition_penalty=1.0,
+        max_new_tokens=options.max_tokens,
+        num_return_sequences=options.n,
+        eos_token_id=sorted(ends),
+        pad_token_id=options.pad_id,
+    )
 
     @torch.no_grad()
     def generate(prompts: Sequence[list[int]], seed: int) -> list[Response]:
         torch.manual_seed(seed)
         batch = tokenizer.pad({"input_ids": list(prompts)}, padding_side="left", return_tensors="pt").to(model.device)
-        sequences = model.generate(
-            **batch, do_sample=True, top_k=0, max_new_tokens=options.max_tokens, num_return_sequences=options.n
-        )
+        sequences = model.generate(**batch, generation_config=sampling)
         completions = sequences[:, batch["input_ids"].shape[1] :].tolist()
-        end = tokenizer.eos_token_id
-        cut = [ids[: ids.index(end) + 1] if end in ids else ids for ids in completions]
+        cut = [ids[: next((i for i, token in enumerate(ids) if token in ends), len(ids)) + 1] for ids in completions]
         repeated = [ids for ids in prompts for _ in range(options.n)]
         # The engine is the policy: its log-probabilities are those of the update, so there is nothing to correct.
         return [Response(prompt, ids, [0.0] * len(ids)) for prompt, ids in zip(repeated, cut, strict=True)]
@@ -232,6 +243,12 @@ def read_problems(options: argparse.Namespace) -> list[dict[str, str]]:
     rows = [json.loads(line) for line in options.data.read_text(encoding="utf-8").splitlines() if line.strip()]
     if missing := [number for number, row in enumerate(rows, 1) if not {"id", "problem", "answer"} <= row.keys()]:
         raise SystemExit(f"{options.data}, row {missing[0]}: each row needs id, problem and answer")
+    if len(rows) < options.questions:
+        raise SystemExit(f"{options.data} holds {len(rows)} problems, fewer than --questions {options.questions}")
+    known: dict[str, dict[str, str]] = {}
+    for number, row in enumerate(rows, 1):
+        if known.setdefault(row["id"], row)["problem"] != row["problem"]:
+            raise SystemExit(f"{options.data}, row {number}: the id {row['id']!r} has another problem before")
     return rows
 
 

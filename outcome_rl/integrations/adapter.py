@@ -85,11 +85,35 @@ def score(
         scale: as for `Explorer.score`.
         scores: (N,) numbers that decide so in place of the rewards, where these hold a penalty too.
 
+    Returns:
+        The scored batch; its metrics have `exploration/reward_disagrees`, the share of responses that are correct
+        without a positive reward, or the reverse.
+
     Raises:
         TypeError, ValueError: as `Explorer.score` and `Explorer.set_id_source`.
     """
     explorer.set_id_source(id_source)
-    return explorer.score(_judged(explorer, batch, batch.rewards if scores is None else scores), scale=scale)
+    decisive = batch.rewards if scores is None else scores
+    scored = explorer.score(_judged(explorer, batch, decisive), scale=scale)
+    if decisive is not None and scored.judged:
+        disagrees = (torch.as_tensor(decisive).cpu() > 0) != scored.host.correct
+        scored.metrics["exploration/reward_disagrees"] = disagrees.float().mean().item()
+    return scored
+
+
+def golds_of_all(explorer: Explorer, golds: Sequence[str | None], name: str) -> list[str] | None:
+    """Return the gold answers of a batch, or None if no row has one: scores then decide which responses are correct.
+
+    Raises:
+        ValueError: some rows have one and others not, so that one row would decide how the others are judged.
+    """
+    given = [gold for gold in golds if gold is not None]
+    if given and len(given) < len(golds) and not explorer.config.is_correct:
+        raise ValueError(
+            f"{name} must be one answer in all rows or in none, because correctness is by gold answers or by scores; "
+            f"a batch has both. Make it text or a number everywhere, or set is_correct"
+        )
+    return given if len(given) == len(golds) else None
 
 
 def count(explorer: Explorer, batch: Batch) -> None:

@@ -48,10 +48,17 @@ def exploring(algorithm: type[Any], *, answer_key: str | None = "answer", **sett
         async def score_group(self, episodes: "list[Episode]") -> None:
             from prime_rl.orchestrator.algo.base import iter_trainable_traces
 
-            traces = [trace for _, trace in iter_trainable_traces(episodes)]
+            pairs = list(iter_trainable_traces(episodes))
             # In a thread, because rollouts share the event loop.
             await asyncio.to_thread(
-                assign_advantages, traces, self.explorer, self.tokenizer, answer_key=answer_key, scale="none"
+                assign_advantages,
+                [trace for _, trace in pairs],
+                self.explorer,
+                self.tokenizer,
+                answer_key=answer_key,
+                # prime-rl's group; a trace's own task may be one that the environment derived from it.
+                question_ids=[f"{episode.task.type}:{episode.task.key}" for episode, _ in pairs],
+                scale="none",
             )
 
     return Exploring

@@ -12,7 +12,6 @@ tokens cannot be masked.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -33,8 +32,9 @@ Arrays = list[NDArray[Any]]
 class OutcomeEstimator:
     """GRPO's advantages plus exploration bonuses, one per trajectory, as rllm's estimators return them.
 
-    The outcome is read from the last step of a trajectory. A question is rllm's group id, the id of the task and the
-    role of the trajectory. A positive reward is a correct response. An outcome function gets the row of the task.
+    The outcome is read from the last step of a trajectory that says something. A question is rllm's group id, the id of
+    the task and the role of the trajectory. A positive reward is a correct response. An outcome function gets the row
+    of the task.
 
     Args:
         **settings: fields of `ExplorationConfig` except `answer_mask_mode`.
@@ -63,12 +63,12 @@ class OutcomeEstimator:
         """Return advantages and returns, which are equal, of every group, and count the outcomes.
 
         Raises:
-            ValueError: the row of a task has no id, so that rllm drew a new one.
+            ValueError: the row of a task has no id, or one that rllm did not keep: questions would be mixed up.
         """
         trajectories = [(group, trajectory) for group in traj_groups for trajectory in group.trajectories]
         batch = Batch(
             [_question_id(group) for group, _ in trajectories],
-            [trajectory.steps[-1].model_response for _, trajectory in trajectories],
+            [_response(trajectory) for _, trajectory in trajectories],
             rewards=np.concatenate(rewards).tolist(),
             rows=[_row(trajectory) for _, trajectory in trajectories],
         )
@@ -81,15 +81,28 @@ class OutcomeEstimator:
 
 
 def _question_id(group: "TrajectoryGroup") -> str:
-    row, drawn = _row(group.trajectories[0]), None
-    with suppress(ValueError):
-        drawn = UUID(group.task_id).version == 4
-    if drawn and group.task_id not in (str(row.get("id")), str(row.get("task_id"))):
-        raise ValueError(
-            f"every task must have a stable id; rllm drew {group.task_id} for one whose row has the columns "
-            f"{sorted(row)}. Add a column id to the data set"
-        )
+    for trajectory in group.trajectories:
+        row = _row(trajectory)
+        ids = [str(row[name]) for name in ("id", "task_id") if row.get(name) is not None]
+        if group.task_id not in ids and (row or _is_drawn(group.task_id)):
+            raise ValueError(
+                "every row must have a column id, and rllm must keep it: an id of 0 or '' it replaces by the row's "
+                "position, what follows a colon it cuts off, and asynchronously it draws ids; got the ids "
+                f"{ids} in a row and {group.task_id!r} in its group, and the row has the columns {sorted(row)}"
+            )
     return str(group.group_id)
+
+
+def _is_drawn(task_id: str) -> bool:
+    try:
+        return UUID(task_id).version == 4
+    except ValueError:
+        return False
+
+
+def _response(trajectory: "Trajectory") -> str:
+    """Return the text of the last step that has one: a step may be a tool call alone."""
+    return next((step.model_response for step in reversed(trajectory.steps) if step.model_response), "")
 
 
 def _row(trajectory: "Trajectory") -> Mapping[str, Any]:

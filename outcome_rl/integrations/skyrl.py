@@ -1,7 +1,9 @@
 """Advantages of a SkyRL training batch, for a custom trainer.
 
     class ExploringTrainer(RayPPOTrainer):
-        explorer = Explorer(bonus="batch", coef=0.2)
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.explorer = Explorer(bonus="batch", coef=0.2)
 
         def compute_advantages_and_returns(self, data):
             scored = assign_advantages(data, self.explorer, self.tokenizer)
@@ -40,8 +42,9 @@ def assign_advantages(
             trainer passes it.
         explorer: counts and outcome classes, kept over training.
         tokenizer: Hugging Face tokenizer of the policy.
-        golds: uid -> gold answer; None takes `reward > 0` as correct. The answer is read from the last tokens in a row
-            that `loss_mask` holds, an outcome from all of them.
+        golds: uid -> gold answer, from `train_dataset.dataframe`, whose rows the uids number; None takes `reward > 0` as
+            correct. The answer is read from the last tokens in a row that `loss_mask` holds, an outcome from all of
+            them.
 
     Returns:
         The scored trajectories, with `metrics`; no gradient.

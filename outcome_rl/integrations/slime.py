@@ -15,11 +15,13 @@ Masking the answer's tokens would need one advantage per token, which this inter
 from collections.abc import Sequence
 from typing import Any
 
-from outcome_rl.integrations.adapter import explorer_without_mask, score
+from outcome_rl.integrations.adapter import explorer_without_mask, golds_of_all, score
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import question_id
-from outcome_rl.rows import id_source
+from outcome_rl.rows import filled_text, id_source
 from outcome_rl_kernels.advantages.groups import Scale
+
+_ESTIMATORS = ("grpo", "gspo", "cispo")  # which take the processed reward as the advantage of every token
 
 
 class ExplorationRewards:
@@ -33,6 +35,7 @@ class ExplorationRewards:
     Attributes:
         explorer: the `Explorer`. To keep the counts, call its `save(folder)`; to continue, replace it by
             `Explorer.load(folder)`.
+        metrics: those of the last call.
 
     Raises:
         TypeError, ValueError: a setting is unknown, of the wrong type or out of range.
@@ -41,9 +44,13 @@ class ExplorationRewards:
     def __init__(self, *, id_key: str = "", **settings: Any) -> None:
         self.id_key = id_key
         self.explorer = explorer_without_mask("slime", **settings)
+        self.metrics: dict[str, float] = {}
 
     def __call__(self, args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
         """Process the rewards of a rollout, and count its outcomes.
+
+        Of the samples of one `rollout_id` the last is scored, and the others get its advantage. Aborted samples, and
+        those that slime removes from the loss, are neither scored nor counted, and get 0.
 
         Args:
             args: slime's arguments; `grpo_std_normalization` says whether to divide by the standard deviation.
@@ -54,27 +61,52 @@ class ExplorationRewards:
             `(raw rewards, advantages)`, one number per sample each.
 
         Raises:
-            ValueError: a sample has no label although outcomes are final answers, or no entry `id_key` in its metadata.
+            ValueError: the advantage estimator would change the advantages; samples lack a label although outcomes are
+                final answers, some have none, or one is no text or number; a sample has no entry `id_key` in its
+                metadata, or images without it.
         """
+        if args.advantage_estimator not in _ESTIMATORS or args.normalize_advantages:
+            raise ValueError(
+                f"--advantage-estimator must be one of {', '.join(_ESTIMATORS)}, without --normalize-advantages, which "
+                f"would normalise the bonus; got {args.advantage_estimator} and {args.normalize_advantages}"
+            )
         self.explorer.length_setting = "--rollout-max-response-len"
         raw_rewards = [float(sample.get_reward_value(args)) for sample in samples]
-        # Where outcomes do not need labels, the rewards can tell which responses are correct.
-        unlabelled = not self.explorer.matcher.needs_gold and any(sample.label is None for sample in samples)
+        used = [i for i, one in enumerate(samples) if not one.remove_sample and one.status.name != "ABORTED"]
+        last = {_rollout(samples[i], i): samples[i] for i in used}
+        advantages = [0.0] * len(samples)
+        if not used:
+            return raw_rewards, advantages
+        chosen = list(last.values())
+        golds = [None if one.label is None else _gold(one) for one in chosen]
+        if self.explorer.matcher.needs_gold and None in golds:
+            raise ValueError(
+                "every sample must have a label, its gold answer, and one has none; name its column with --label-key"
+            )
         batch = Batch(
-            [self._question_id(sample) for sample in samples],
-            [sample.response for sample in samples],
-            None if unlabelled else [_gold(sample) for sample in samples],
-            raw_rewards,
-            group_ids=[sample.group_index for sample in samples],
-            rows=[{**sample.metadata, "prompt": sample.prompt, "label": sample.label} for sample in samples],
+            [self._question_id(sample) for sample in chosen],
+            [sample.response for sample in chosen],
+            golds_of_all(self.explorer, golds, "label"),
+            [float(sample.get_reward_value(args)) for sample in chosen],
+            group_ids=[sample.group_index for sample in chosen],
+            rows=[{**sample.metadata, "prompt": sample.prompt, "label": sample.label} for sample in chosen],
         )
         origin = id_source(self.id_key, within_source=False)
         scale: Scale = "std" if args.grpo_std_normalization else "none"
         scored = score(self.explorer, batch, id_source=origin, scale=scale)
-        return raw_rewards, (scored.advantages + scored.bonuses).tolist()
+        self.metrics = scored.metrics
+        of_rollout = dict(zip(last, (scored.advantages + scored.bonuses).tolist(), strict=True))
+        for i in used:
+            advantages[i] = of_rollout[_rollout(samples[i], i)]
+        return raw_rewards, advantages
 
     def _question_id(self, sample: Any) -> str:
         if not self.id_key:
+            if sample.multimodal_inputs:
+                raise ValueError(
+                    "id_key must name an entry of the metadata that holds stable ids, since with images a question is "
+                    "more than its prompt"
+                )
             return question_id(sample.prompt)
         if self.id_key not in sample.metadata:
             raise ValueError(
@@ -83,9 +115,10 @@ class ExplorationRewards:
         return str(sample.metadata[self.id_key])
 
 
+def _rollout(sample: Any, index: int) -> tuple[Any, ...]:
+    """Return what the samples of one rollout have in common; a sample without a `rollout_id` is a rollout."""
+    return (sample.group_index, index, None) if sample.rollout_id is None else (sample.group_index, sample.rollout_id)
+
+
 def _gold(sample: Any) -> str:
-    if sample.label is None:
-        raise ValueError(
-            "every sample must have a label, its gold answer, and one has none; name its column with --label-key"
-        )
-    return str(sample.label)
+    return filled_text(sample.label, "label", "gold answer", f"sample of the prompt {str(sample.prompt)[:80]!r}")

@@ -26,6 +26,7 @@ from outcome_rl.outcomes.comparisons import Text, needs_judge
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool
 from outcome_rl.outcomes.keys import canonical_text
 from outcome_rl.outcomes.refutation import refuted
+from outcome_rl.rows import filled_text
 from outcome_rl_kernels.advantages.groups import Scale
 
 if TYPE_CHECKING:
@@ -38,28 +39,31 @@ def assign_advantages(
     tokenizer: Tokenizer,
     *,
     answer_key: str | None = "answer",
+    question_ids: Sequence[str] | None = None,
     scale: Scale = "std",
 ) -> Scored:
     """Score N traces by their last model turn, count them, and set `advantages` of every sampled node.
 
     All sampled tokens of a trace get `advantages + bonuses`, except answer tokens, which `answer_mask_mode` decides.
-    A question is `task.key`; its traces in this call are one group, with `Trace.reward` as rewards. An outcome function
-    gets the text of the last turn and the task's data.
+    A question's traces in this call are one group, with `Trace.reward` as rewards. An outcome function gets the text of
+    the last turn and the task's data.
 
     Args:
-        traces: N traces with token ids, as verifiers' train client records them. Leave out failed traces (`ok`)
-            and traces of agents that are not trained (`agent.trainable`).
+        traces: N traces with token ids, as verifiers' train client records them. Leave out traces of failed episodes
+            (`ok`), and traces of agents that are not trained (`agent.trainable`).
         explorer: counts and outcome classes, kept over training.
         tokenizer: Hugging Face tokenizer of the policy.
         answer_key: field of the tasks' data that holds the gold answer; None takes `reward > 0` as correct.
+        question_ids: N stable ids; None takes type and key of each trace's task, since keys are unique within a type.
         scale: as for `Explorer.score`.
 
     Returns:
         The scored batch, with `metrics`; no gradient.
 
     Raises:
-        ValueError: a trace has no task key or no sampled token, its data has no field `answer_key`, or
-            `answer_mask_mode="all"`: advantages cannot take tokens out of a denominator.
+        ValueError: a trace has no task key or no sampled token, failed, or lacks a reward; its data has no field
+            `answer_key`, or something else than one answer there; or `answer_mask_mode="all"`: advantages cannot take
+            tokens out of a denominator.
     """
     check_mask_mode(explorer.config.answer_mask_mode, "verifiers")
     sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
@@ -70,6 +74,11 @@ def assign_advantages(
                 f"{len(sampled[i])} sampled nodes with token ids. Sample with "
                 "verifiers' train client, and leave out failed traces"
             )
+        if not trace.ok or None in trace.rewards.values() or (not trace.rewards and any(one.rewards for one in traces)):
+            raise ValueError(
+                f"traces[{i}] must have succeeded, with all its rewards, or it would enter its group's baseline as 0; "
+                f"got ok={trace.ok} and rewards {trace.rewards}. Leave out traces of episodes that are not ok"
+            )
         if answer_key is not None and getattr(trace.task.data, answer_key, None) is None:
             raise ValueError(
                 f"answer_key={answer_key!r} must be a field of the tasks' data with the gold answer; "
@@ -79,13 +88,13 @@ def assign_advantages(
     last = [nodes[-1] for nodes in sampled]
     ids = [[token for token, chosen in zip(node.token_ids, node.mask, strict=True) if chosen] for node in last]
     batch = Batch(
-        [str(trace.task.key) for trace in traces],
+        [f"{trace.task.type}:{trace.task.key}" for trace in traces] if question_ids is None else question_ids,
         [decode_completion(tokenizer, row) for row in ids],
-        None if answer_key is None else [str(getattr(trace.task.data, answer_key)) for trace in traces],
+        None if answer_key is None else [_gold(trace, answer_key) for trace in traces],
         [trace.reward for trace in traces],
         rows=[trace.task.data.model_dump() for trace in traces],
     )
-    scored = score(explorer, batch, id_source="the task keys of verifiers", scale=scale)
+    scored = score(explorer, batch, id_source="types and keys of verifiers' tasks", scale=scale)
     rows = scored.token_advantages(scored.answer_mask(tokenizer, ids)).tolist()
     whole = (scored.advantages + scored.bonuses).tolist()
     for nodes, row, advantage in zip(sampled, rows, whole, strict=True):
@@ -93,6 +102,10 @@ def assign_advantages(
             node.advantages = [advantage] * sum(node.mask)
         nodes[-1].advantages = row[: sum(nodes[-1].mask)]
     return scored
+
+
+def _gold(trace: "Trace", answer_key: str) -> str:
+    return filled_text(getattr(trace.task.data, answer_key), answer_key, "gold answer", f"task {trace.task.key}")
 
 
 def verify_boxed_math_answer(response: str | None, answer: str, *, timeout_seconds: float = 5) -> float:

@@ -1,6 +1,7 @@
 """Adapters whose stack is not installed, called as that stack's source calls them."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 
 from outcome_rl import Explorer, OutcomeCounts, group_advantages, outcome_key, question_id, question_key
 from outcome_rl.integrations.slime import ExplorationRewards
+
+Status = Enum("Status", ["COMPLETED", "ABORTED"])
 
 
 @dataclass
@@ -21,12 +24,16 @@ class Sample:
     label: str | None
     reward: float
     metadata: dict[str, Any] = field(default_factory=dict)
+    rollout_id: int | None = None
+    remove_sample: bool = False
+    multimodal_inputs: Any = None
+    status: Enum = Status.COMPLETED
 
     def get_reward_value(self, args: Any) -> float:
         return self.reward
 
 
-ARGS = SimpleNamespace(grpo_std_normalization=True)
+ARGS = SimpleNamespace(advantage_estimator="grpo", normalize_advantages=False, grpo_std_normalization=True)
 
 
 def group(index: int, prompt: str, label: str, answers: list[str], **changes: Any) -> list[Sample]:
@@ -54,7 +61,9 @@ def test_slime_gets_raw_rewards_and_advantages_with_bonuses() -> None:
 
 def test_slime_leaves_out_the_division_if_the_arguments_say_so() -> None:
     samples = group(0, "2+2", "4", ["4", "5", "5", "5"])
-    _, advantages = ExplorationRewards(bonus="none")(SimpleNamespace(grpo_std_normalization=False), samples)
+    _, advantages = ExplorationRewards(bonus="none")(
+        SimpleNamespace(**vars(ARGS) | {"grpo_std_normalization": False}), samples
+    )
     assert advantages == pytest.approx([0.75, -0.25, -0.25, -0.25])
 
 
@@ -84,6 +93,41 @@ def test_slime_errors_name_what_to_change() -> None:
         ExplorationRewards(coeff=0.1)
     with pytest.raises(ValueError, match=r"every sample must have a label.*--label-key"):
         ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", None, 0.0)])
+    with pytest.raises(ValueError, match=r"sample of the prompt '2\+2'.*must be text or a number; got list"):
+        ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", ["4"], 0.0)])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"id_key must name an entry of the metadata.*with images"):
+        ExplorationRewards()(ARGS, group(0, "2+2", "4", ["4"], multimodal_inputs={"images": [1]}))
+    mixed = group(0, "2+2", "4", ["4", "5"])
+    mixed[1].label = None
+    with pytest.raises(ValueError, match="label must be one answer in all rows or in none"):
+        ExplorationRewards(outcome="outcome_functions:last_word")(ARGS, mixed)
+
+
+def test_slime_scores_a_rollout_once() -> None:
+    post_process, same = ExplorationRewards(bonus="batch"), ExplorationRewards(bonus="batch")
+    parts = group(0, "2+2", "4", ["1", "2", "5"], rollout_id=7)  # three segments of one rollout
+    raw, found = post_process(ARGS, [*parts, *group(0, "2+2", "4", ["4"], rollout_id=8)])
+    assert raw == [0, 0, 0, 1]
+    _, (wrong, right) = same(ARGS, group(0, "2+2", "4", ["5", "4"]))
+    assert found == pytest.approx([wrong] * 3 + [right])
+    assert post_process.explorer.counts.total() == 2
+    assert post_process.metrics["exploration/reward_disagrees"] == 0
+
+
+def test_slime_leaves_out_what_does_not_train() -> None:
+    post_process = ExplorationRewards(bonus="none")
+    aborted = group(0, "2+2", "4", ["5"], status=Status.ABORTED)
+    removed = group(0, "2+2", "4", ["6"], remove_sample=True)
+    _, found = post_process(ARGS, [*aborted, *group(0, "2+2", "4", ["4", "4"]), *removed])
+    assert found == [0.0] * 4
+    assert post_process.explorer.counts.total() == 2
+    assert post_process(ARGS, [*aborted, *removed]) == ([0.0, 0.0], [0.0, 0.0])
+
+
+@pytest.mark.parametrize("changed", [{"advantage_estimator": "ppo"}, {"normalize_advantages": True}], ids=str)
+def test_slime_settings_that_change_the_bonus_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be one of grpo, gspo, cispo, without --normalize-advantages"):
+        ExplorationRewards()(SimpleNamespace(**vars(ARGS) | changed), group(0, "2+2", "4", ["4", "5"]))
 
 
 def test_slime_outcome_functions() -> None:

@@ -122,6 +122,31 @@ def test_advantages_are_openrlhfs_plus_the_bonus(
     assert scored.bonuses.abs().max() > 0
 
 
+def test_with_tools_the_last_turn_has_the_answer(example: dict[str, Any]) -> None:
+    prompt, label = "D12 39 ^ 9 =>", "27"
+    parts = ["\\boxed{ 5 }", "9 \\boxed{ 3 }", "\\boxed{ 27 }"]  # the second one is the tool's
+    asked, *said = (TOKENIZER(text, add_special_tokens=False).input_ids for text in (prompt, *parts))
+    action = [0] * len(asked) + [1] * len(said[0]) + [0] * len(said[1]) + [1] * (len(said[2]) + 1) + [0]
+    ids = torch.tensor([[*asked, *said[0], *said[1], *said[2], TOKENIZER.eos_token_id, TOKENIZER.pad_token_id]])
+    experience = example["Experience"](
+        sequences=ids.repeat(2, 1),
+        action_mask=torch.tensor([action, action])[:, 1:],
+        advantages=torch.ones(2, ids.shape[1] - 1),
+        index=[0, 1],
+        prompts=[prompt] * 2,
+        labels=[label] * 2,
+    )
+    explorer = Explorer(bonus="batch", coef=1.0)
+    example["add_bonuses"]([experience], explorer, TOKENIZER, 2)
+    assert explorer.seen(question_id(prompt)) == [("27", 2)]
+    is_action = torch.tensor(action[1:]).bool()
+    found = experience.advantages[0, is_action]
+    last = len(said[2]) + 1
+    assert (found[:-last] == 0.5).all()  # 1 of the reward and -1/2 of the bonus
+    assert (found[-last:] == 0).sum() == 1  # the answer
+    assert (experience.advantages[0, ~is_action] == 1).all()
+
+
 def test_the_trainer_saves_and_loads_the_counts(
     example: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,7 +120,7 @@ def test_verl_golds_of_some_rows_are_refused(queue: Queue, tmp_path: Any) -> Non
     trainer = make_trainer(verl_config(tmp_path, EXPLORE + "outcome=outcome_functions:length"))
     batch = put_group(queue, trainer, "a", "q1", ["27", "5"])
     queue.fields[batch.keys[0]]["reward_model"] = {"ground_truth": ["27", "28"]}
-    with pytest.raises(ValueError, match="one answer in all rows or in none"):
+    with pytest.raises(ValueError, match="ground_truth must be one answer in all rows or in none"):
         trainer._compute_advantage(batch, {})
 
 

@@ -51,7 +51,8 @@ POOL = SimpleNamespace(model_name="policy")
 
 def episodes(answers: list[str]) -> list[Any]:
     """A group: one episode, with one trace, for each answer."""
-    return [SimpleNamespace(traces=[make("27", answer, float(answer == "27"))]) for answer in answers]
+    traces = [make("27", answer, float(answer == "27")) for answer in answers]
+    return [SimpleNamespace(task=trace.task, traces=[trace]) for trace in traces]
 
 
 def advantages(group: list[Any]) -> list[list[float]]:
@@ -90,6 +91,20 @@ def test_without_a_bonus_it_is_prime_rls_grpo(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(algorithm.finalize_group(group))
     found = [max(row, key=abs) for row in advantages(group)]
     assert found == pytest.approx([0.75, -0.25, -0.25, -0.25])
+
+
+def test_tasks_that_an_environment_derives_stay_in_their_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renderers, "load_tokenizer", {"policy": TOKENIZER}.__getitem__)
+    algorithm = exploring(GRPOAlgorithm, bonus="none", answer_mask_mode="none")(CONFIG, POOL)
+    group, same = episodes(["27", "5"]), episodes(["27", "5"])
+    for i, episode in enumerate(group):
+        trace = episode.traces[0]
+        trace.task = trace.task.model_copy(update={"key": f"derived {i}"})
+    asyncio.run(algorithm.setup())
+    for one in (group, same):
+        asyncio.run(algorithm.finalize_group(one))
+    assert advantages(group) == advantages(same)
+    assert len(algorithm.explorer.solved) == 1
 
 
 def test_a_length_penalty_is_refused() -> None:

@@ -112,10 +112,26 @@ def test_an_id_that_rllm_drew_is_refused() -> None:
     config = AlgorithmConfig(estimator="other")
     for task in ({"question": "2+2"}, Task(drawn, "2+2", {"question": "2+2"})):
         one = group(drawn, "4", ["4", "5"], task)
-        with pytest.raises(ValueError, match=r"must have a stable id; rllm drew .* columns \['question'\]"):
+        with pytest.raises(ValueError, match=r"every row must have a column id.*has the columns \['question'\]"):
             estimator([np.array([1.0, 0.0])], config, traj_groups=[one])
     assert len(estimator.explorer.counts) == 0
     estimator([np.array([1.0, 0.0])], config, traj_groups=[group(drawn, "4", ["4", "5"])])  # of the data itself
+
+
+@pytest.mark.parametrize(("of_row", "of_group"), [("math:1", "math:1"), (0, "1"), (None, "3")])
+def test_an_id_that_rllm_changes_is_refused(of_row: Any, of_group: str) -> None:
+    """It cuts ids at a colon, and takes the position of a row whose id is 0 or missing."""
+    one = group(of_group, "4", ["4", "5"], {"id": of_row, "question": "2+2"})
+    with pytest.raises(ValueError, match="every row must have a column id, and rllm must keep it"):
+        OutcomeEstimator()([np.array([1.0, 0.0])], AlgorithmConfig(estimator="other"), traj_groups=[one])
+
+
+def test_the_answer_is_in_the_last_step_that_says_something() -> None:
+    estimator, one = OutcomeEstimator(), group("q", "4", ["4", "5"])
+    for trajectory in one.trajectories:
+        trajectory.steps.append(Step(model_response=""))  # a tool call alone
+    estimator([np.array([1.0, 0.0])], AlgorithmConfig(estimator="other"), traj_groups=[one])
+    assert dict(estimator.explorer.seen("q:solver")) == {"4": 1, "5": 1}
 
 
 def test_a_mask_is_refused() -> None:

@@ -25,7 +25,7 @@ def expected(traces: Sequence[vf.Trace[Data]], counts: OutcomeCounts, **settings
     """(6,) what `group_advantages` says of the two groups, counting them."""
     keys = torch.tensor([[NO_ANSWER if a is None else outcome_key(a) for a in row] for row in ANSWERS.values()])
     correct = torch.tensor([[a == gold for a in row] for gold, row in ANSWERS.items()])
-    questions = torch.tensor([question_key(str(traces[i].task.key)) for i in (0, 3)])
+    questions = torch.tensor([question_key(f"Sum:{traces[i].task.key}") for i in (0, 3)])
     groups = group_advantages(correct.float(), questions, keys, counts, correct=correct, **settings)
     return (groups.advantages + groups.bonuses).flatten()
 
@@ -66,12 +66,32 @@ def test_rewards_tell_which_are_correct_where_there_is_no_gold() -> None:
     assert scored.correct.tolist() == [True, False]
 
 
+def test_equal_keys_of_two_types_are_two_questions() -> None:
+    explorer, traces = Explorer(), [make("3", "3", 1.0, key="0"), make("3", "5", 0.0, key="0")]
+    traces[1].task.type = "Product"
+    assign_advantages(traces, explorer, TOKENIZER)
+    assert set(explorer.solved) == {"Sum:0", "Product:0"}
+
+
 def test_errors_name_what_to_change() -> None:
     explorer = Explorer()
     with pytest.raises(ValueError, match=r"answer_key='gold' must be a field .*; Sum has \['answer', .*'prompt'"):
         assign_advantages(step(), explorer, TOKENIZER, answer_key="gold")
     with pytest.raises(ValueError, match=r"traces\[0\] must have a task key"):
         assign_advantages([make("3", "3", 1.0, key=None)], explorer, TOKENIZER)
+    failed = make("3", "3", 1.0)
+    failed.ok = False
+    unscored = make("3", "3", 1.0)
+    unscored.rewards["correct"] = None
+    without = make("3", "3", 1.0)
+    without.rewards.clear()
+    for trace in (failed, unscored, without):
+        with pytest.raises(ValueError, match=r"traces\[1\] must have succeeded, with all its rewards"):
+            assign_advantages([make("3", "3", 1.0), trace], explorer, TOKENIZER)
+    listed = make("3", "3", 1.0)
+    listed.task.data = listed.task.data.model_copy(update={"answer": ["3"]})
+    with pytest.raises(ValueError, match=r"field 'answer' \(the gold answer\) must be text or a number; got list"):
+        assign_advantages([listed], explorer, TOKENIZER)
     untokenised = make("3", "3", 1.0)
     for node in untokenised.nodes:
         node.token_ids, node.mask = [], []

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer
 from outcome_rl.exploration.scored import Scored
-from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, count, outcome_turn, score
+from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, count, golds_of_all, outcome_turn, score
 from outcome_rl.integrations.verl import ADV_ESTIMATOR, SETTINGS
 from outcome_rl.integrations.verl.algorithms import batch_in_hand
 from outcome_rl.outcomes import keys
@@ -149,8 +149,7 @@ def _around_compute_advantage(
         scores_F = rows.sums("rm_scores") if with_penalty else rewards_F
         scored = score(explorer, batch_F, id_source=explorer.id_source, scale=scale, scores=scores_F)
         _log_samples(trainer, rows, scored)
-        disagrees_F = (scores_F > 0) != scored.correct
-        metrics.update(scored.metrics, **{"exploration/reward_disagrees": disagrees_F.float().mean().item()})
+        metrics.update(scored.metrics)
         answers_RT = torch.zeros_like(response_mask, dtype=torch.bool)
         answers_FT = answer_mask(scored, trainer.tokenizer, rows.turns, answers_RT.shape[1])
         answers_RT[torch.tensor(rows.final_rows)] = answers_FT.to(answers_RT.device)
@@ -267,13 +266,7 @@ class _Rows:
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
         self.question_ids = [question_id(row, id_key) for row in self.examples]
         golds = [gold_answer(row, needed=explorer.matcher.needs_gold) for row in self.examples]
-        some_lack = None in golds
-        if some_lack and any(gold is not None for gold in golds) and not explorer.config.is_correct:
-            raise ValueError(
-                "reward_model.ground_truth must be one answer in all rows or in none, because correctness is by golds "
-                f"or by scores; a batch has both. Make it text or a number everywhere, or set {SETTINGS}.is_correct"
-            )
-        self.golds = None if some_lack else cast(list[str], golds)
+        self.golds = golds_of_all(explorer, golds, "reward_model.ground_truth")
 
     def sums(self, name: str) -> Tensor:
         """Return the sum over the tokens of each response, (F,)."""
