@@ -42,7 +42,7 @@ def assign_advantages(
             trainer passes it.
         explorer: counts and outcome classes, kept over training.
         tokenizer: Hugging Face tokenizer of the policy.
-        golds: uid -> gold answer, from `train_dataset.dataframe`, whose rows the uids number; None takes `reward > 0` as
+        golds: uid -> gold answer, from `train_dataset.dataframe`, whose rows uids number; None takes `reward > 0` as
             correct. The answer is read from the last tokens in a row that `loss_mask` holds, an outcome from all of
             them.
 
