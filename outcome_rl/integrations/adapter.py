@@ -96,9 +96,15 @@ def score(
     decisive = batch.rewards if scores is None else scores
     scored = explorer.score(_judged(explorer, batch, decisive), scale=scale)
     if decisive is not None and scored.judged:
-        disagrees = (torch.as_tensor(decisive).cpu() > 0) != scored.host.correct
-        scored.metrics["exploration/reward_disagrees"] = disagrees.float().mean().item()
+        scored = with_disagreement(scored, torch.as_tensor(decisive), torch.ones(len(batch), dtype=torch.bool))
     return scored
+
+
+def with_disagreement(scored: Scored, rewards: Tensor, chosen: Tensor) -> Scored:
+    """Return a batch with the metric `exploration/reward_disagrees`, over its chosen responses; 0 over none."""
+    differ = ((rewards > 0).cpu() != scored.host.correct)[chosen.cpu()]
+    share = differ.float().mean().nan_to_num().item()
+    return replace(scored, history=scored.history | {"exploration/reward_disagrees": share})
 
 
 def golds_of_all(explorer: Explorer, golds: Sequence[str | None], name: str) -> list[str] | None:

@@ -35,7 +35,7 @@ class ExplorationRewards:
     Attributes:
         explorer: the `Explorer`. To keep the counts, call its `save(folder)`; to continue, replace it by
             `Explorer.load(folder)`.
-        metrics: those of the last call.
+        metrics: of the last call.
 
     Raises:
         TypeError, ValueError: a setting is unknown, of the wrong type or out of range.
@@ -72,12 +72,16 @@ class ExplorationRewards:
             )
         self.explorer.length_setting = "--rollout-max-response-len"
         raw_rewards = [float(sample.get_reward_value(args)) for sample in samples]
-        used = [i for i, one in enumerate(samples) if not one.remove_sample and one.status.name != "ABORTED"]
-        last = {_rollout(samples[i], i): samples[i] for i in used}
+        rollouts = {  # of the samples that count
+            i: _rollout(one, i)
+            for i, one in enumerate(samples)
+            if not one.remove_sample and one.status.name != "ABORTED"
+        }
         advantages = [0.0] * len(samples)
-        if not used:
+        if not rollouts:
             return raw_rewards, advantages
-        chosen = list(last.values())
+        last = {rollout: i for i, rollout in rollouts.items()}
+        chosen = [samples[i] for i in last.values()]
         golds = [None if one.label is None else _gold(one) for one in chosen]
         if self.explorer.matcher.needs_gold and None in golds:
             raise ValueError(
@@ -87,7 +91,7 @@ class ExplorationRewards:
             [self._question_id(sample) for sample in chosen],
             [sample.response for sample in chosen],
             golds_of_all(self.explorer, golds, "label"),
-            [float(sample.get_reward_value(args)) for sample in chosen],
+            [raw_rewards[i] for i in last.values()],
             group_ids=[sample.group_index for sample in chosen],
             rows=[{**sample.metadata, "prompt": sample.prompt, "label": sample.label} for sample in chosen],
         )
@@ -96,8 +100,8 @@ class ExplorationRewards:
         scored = score(self.explorer, batch, id_source=origin, scale=scale)
         self.metrics = scored.metrics
         of_rollout = dict(zip(last, (scored.advantages + scored.bonuses).tolist(), strict=True))
-        for i in used:
-            advantages[i] = of_rollout[_rollout(samples[i], i)]
+        for i, rollout in rollouts.items():
+            advantages[i] = of_rollout[rollout]
         return raw_rewards, advantages
 
     def _question_id(self, sample: Any) -> str:

@@ -67,6 +67,7 @@ def assign_advantages(
     """
     check_mask_mode(explorer.config.answer_mask_mode, "verifiers")
     sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
+    are_scored = any(trace.rewards for trace in traces)
     for i, trace in enumerate(traces):
         if not trace.task.key or not sampled[i]:
             raise ValueError(
@@ -74,7 +75,7 @@ def assign_advantages(
                 f"{len(sampled[i])} sampled nodes with token ids. Sample with "
                 "verifiers' train client, and leave out failed traces"
             )
-        if not trace.ok or None in trace.rewards.values() or (not trace.rewards and any(one.rewards for one in traces)):
+        if not trace.ok or None in trace.rewards.values() or (are_scored and not trace.rewards):
             raise ValueError(
                 f"traces[{i}] must have succeeded, with all its rewards, or it would enter its group's baseline as 0; "
                 f"got ok={trace.ok} and rewards {trace.rewards}. Leave out traces of episodes that are not ok"

@@ -20,7 +20,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
-from trl_runs import counted, losses, make_trainer
+from trl_runs import ended, make_trainer
 
 from outcome_rl import ExplorationConfig
 
@@ -57,12 +57,8 @@ def main(folder: Path) -> None:
     unlikely = trainer(exploration=ExplorationConfig(adv_estimator="unlikeliness", answer_mask_mode="all"))
     unlikely.train()
     runs = [
-        {
-            "is_sharded": all(isinstance(p, torch.distributed.tensor.DTensor) for p in run.model.parameters()),
-            "losses": losses(run),
-            "counts": counted(run),
-            "solved": dict(run.explorer.solved),
-        }
+        ended(run)
+        | {"is_sharded": all(isinstance(p, torch.distributed.tensor.DTensor) for p in run.model.parameters())}
         for run in (whole, resumed, unlikely)
     ]
     rank = int(os.environ["RANK"])

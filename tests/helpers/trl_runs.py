@@ -173,6 +173,11 @@ def counted(trainer: Any) -> list[torch.Tensor]:
     return list(trainer.explorer.counts.items())
 
 
+def ended(trainer: Any) -> dict[str, Any]:
+    """Return what a run ended with."""
+    return {"losses": losses(trainer), "counts": counted(trainer), "solved": dict(trainer.explorer.solved)}
+
+
 def main(folder: Path) -> None:
     """Train with TRL's loss and with ours, and save what each run ended with."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -194,13 +199,8 @@ def main(folder: Path) -> None:
             for row in trainer.state.log_history
         ]
         ends.append(
-            {
-                "losses": losses(trainer),
-                "log": log,
-                "counts": counted(trainer),
-                "solved": dict(trainer.explorer.solved),
-                "weights": {name: value.detach() for name, value in trainer.model.named_parameters()},
-            }
+            ended(trainer)
+            | {"log": log, "weights": {name: value.detach() for name, value in trainer.model.named_parameters()}}
         )
     torch.save(ends, folder / f"{world_size}-{trainer.accelerator.process_index}.pt")
 

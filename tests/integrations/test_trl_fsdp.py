@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from trl_runs import counted, losses, make_trainer, save_policy
+from trl_runs import ended, make_trainer, save_policy
 from two_ranks import run_on_two_ranks
 
 from outcome_rl import ExplorationConfig
@@ -23,7 +23,7 @@ def test_fsdp2_trains_and_resumes_like_one_process(tmp_path: Path) -> None:
     for exploration in EXPLORATIONS:
         trainer = make_trainer(policy, tmp_path, exploration=exploration, optim="sgd", learning_rate=0.1)
         trainer.train()
-        alone.append({"losses": losses(trainer), "counts": counted(trainer), "solved": dict(trainer.explorer.solved)})
+        alone.append(ended(trainer))
     torch.save(alone, tmp_path / "1-0.pt")
     (default, unlikely), *ends = run_on_two_ranks(str(PROGRAM), tmp_path, timeout=500)
     for end in ends:

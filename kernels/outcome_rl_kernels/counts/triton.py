@@ -94,7 +94,7 @@ class TritonTable:
             self._find(question_keys, outcome_keys, past, places)
             self._commit(question_keys, outcome_keys, correct, places, amounts)
         except BaseException:  # Ctrl-C too, and a failed compilation of phase 2
-            self.slots[:, 2].clamp_(min=0)  # the claims of phase 1 would be read as those of the next batch
+            self.slots[:, 2].clamp_(min=0)  # the claims of phase 1 would be read as the next batch's own
             raise
 
     def _reserve(self, rows: int) -> None:

@@ -23,6 +23,7 @@ from trl import GRPOTrainer
 from outcome_rl.exploration.config import ExplorationConfig, did_you_mean
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
+from outcome_rl.integrations.adapter import with_disagreement
 from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.columns import Columns
 from outcome_rl.integrations.trl.compatibility import check_hooks
@@ -280,8 +281,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         without = unscored.to(scored.bonuses.device)
         moved = {name: getattr(scored, name).masked_fill(without, 0.0) for name in ("advantages", "bonuses")}
         if correct is None and scored.judged:
-            disagrees = ((rewards.to(without.device) > 0) != scored.correct.to(without.device))[~without]
-            self._metrics["train"]["exploration/reward_disagrees"].append(disagrees.float().mean().nan_to_num().item())
+            scored = with_disagreement(scored, rewards, ~unscored)
         return replace(scored, **moved)
 
     def _rewards_of_groups(self, unscored: Tensor) -> Tensor:
