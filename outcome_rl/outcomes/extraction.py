@@ -5,8 +5,10 @@ and no string raises. `docs/outcomes.md` gives the order of the rules, and the r
 text" rule.
 """
 
+import heapq
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Literal, NamedTuple
 
 MAX_CHARS = 1 << 16
@@ -41,7 +43,8 @@ def extract_answer(response: str) -> Answer | None:
         them; `<answer>...</answer>`; `#### 42`; what follows a heading "Final Answer"; "the answer is ..." / "Answer:
         ..."; a last sentence "Therefore ... is 42."; a last line `A: 42`. Special tokens that a plain `batch_decode`
         leaves, such as `<|im_end|>`, end an answer.
-        A response that contains a box, but none that is complete and non-empty, has no answer.
+        Where no box is complete and non-empty, the other rules read the sentences before the one in which a box was
+        cut off.
 
     Raises:
         TypeError: if `response` is not a string.
@@ -97,11 +100,23 @@ def _bare(text: str, offset: int) -> Answer | None:
 
 def _answer_in(text: str, offset: int) -> Answer | None:
     """Return the answer of a text that begins at `offset` of another one."""
+    answer = None
     if first_box := _BOX.search(text):
         answer = _last_box(text, first_box.start())
-    else:
-        answer = next(filter(None, (rule(text) for rule in _FALLBACKS)), None)
+        text = "" if answer else _without_boxes(text)
+    answer = answer or next(filter(None, (rule(text) for rule in _FALLBACKS)), None)
     return answer and _moved(answer, offset)
+
+
+def _without_boxes(text: str) -> str:
+    """Blank the boxes without content, and drop the sentence in which a box was cut off and what follows it."""
+    text = _EMPTY_BOX.sub(lambda box: " " * len(box[0]), text)
+    if cut_off := _BOX.search(text):
+        stop = _last_match(_SENTENCE_END, text[: cut_off.start()])
+        text = text[: stop.end()].rstrip() if stop else ""
+        while text.endswith(("\\[", "\\(", "\n$$", "\n$")):  # of the formula that was to hold the box
+            text = text[:-2].rstrip()
+    return text.rstrip()
 
 
 def _moved(answer: Answer, offset: int) -> Answer:
@@ -144,6 +159,8 @@ def _end_of_text(response: str) -> int:
 
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+# `\boxed{}`, or `\boxed` in a sentence about it.
+_EMPTY_BOX = re.compile(r"\\(?:boxed|fbox)(?:\s*\{\s*\}|(?![A-Za-z]|\s*\{))")
 # Alternatives are tried in order: a box, an escaped character (so that `\{` is no brace), a brace.
 _BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"(?:[^\s$\\]+|\\(?![)\]]|boxed|fbox))+")
@@ -274,9 +291,11 @@ _IS = (
     r"\s+(?:is|equals|becomes|comes out (?:to|at)(?: be)?|(?:should|would|must|will) be)\b"
     r"(?:,?\s+(?:also|clearly|exactly|given by|hence|indeed|just|now|simply|then|therefore|thus)\b,?)?\s*:?"
 )
-_PHRASE = re.compile(rf"\banswer(?:{_IS}|[\"'`]?\s*[:=])[\s*_]*", re.IGNORECASE)
+# `"final_answer": 7`, `the correct option is (B)`; `at pos` of a match sees what is before it.
+_ANSWER = r"(?:(?<![A-Za-z])answer|(?<=correct )(?:option|choice))"
+_PHRASE = re.compile(rf"{_ANSWER}(?:{_IS}|[\"'`]?\s*[:=])[\s*_]*", re.IGNORECASE)
 _FOREIGN_PHRASE = re.compile(
-    rf"(?:\banswer(?:{_IS}|[\"'`]?\s*[:=])|答案(?:[是为]\s*[:：]?|[:：])"
+    rf"(?:{_ANSWER}(?:{_IS}|[\"'`]?\s*[:=])|答案(?:[是为]\s*[:：]?|[:：])"
     r"|\b(?:respuesta|réponse|resposta|antwort|ответ)\s*(?:(?:es|est|é|ist|lautet)\b\s*:?|[:：]))[\s*_]*",
     re.IGNORECASE,
 )
@@ -288,15 +307,38 @@ _REASON = re.compile(r",?\s+(?:because|since|which|where|as)\s")
 
 
 def _phrase(response: str) -> Answer | None:
-    """Find the text after the last "answer is" or "answer:", up to the end of its formula, clause or line."""
+    """Find the text after the last "answer is" or "answer:", up to the end of its formula, clause or line.
+
+    A later one that says nothing new, `the answer is correct` or cut off, refers to the one before it.
+    """
+    for phrase in islice(_phrases(response), _MAX_PHRASES):
+        answer = _said(response, phrase.end())
+        if answer is not None and not _is_prose(answer.text):
+            return answer
+        if answer is not None and _DENIAL.search(answer.text):
+            break
+    return None
+
+
+def _phrases(response: str) -> Iterator[re.Match[str]]:
+    """Yield every "answer is", from the last one up."""
     if any(sign in response for sign in _FOREIGN_SIGNS):
-        last = _last_match(_FOREIGN_PHRASE, response)
-    else:  # a search for the word is much faster than one that ignores case
-        found = [match for word in ("nswer", "NSWER") if (match := _last_phrase(response, word)) is not None]
-        last = max(found, key=lambda match: match.start(), default=None)
-    if last is None:
-        return None
-    start = last.end()
+        return reversed([*_FOREIGN_PHRASE.finditer(response)])
+    # A search for a word is much faster than one that ignores case.
+    found = (_phrases_of_word(response, word) for word in ("nswer", "NSWER", "ption", "hoice"))
+    return heapq.merge(*found, key=lambda match: match.start(), reverse=True)
+
+
+def _phrases_of_word(response: str, ending: str) -> Iterator[re.Match[str]]:
+    at = response.rfind(ending)
+    while at > 0:
+        if match := _PHRASE.match(response, at - 1):
+            yield match
+        at = response.rfind(ending, 0, at)
+
+
+def _said(response: str, start: int) -> Answer | None:
+    """Return what is said from `start` on: a formula, a quotation, or words up to the end of the clause."""
     if formula := _formula(response, start, len(response)):
         return _answer(response, *formula, "phrase")
     if quoted := _QUOTED.match(response, start):
@@ -305,8 +347,7 @@ def _phrase(response: str) -> Answer | None:
     end = len(response) if stop is None else stop.start()
     if reason := _REASON.search(response, start, end):  # `42 because ...`
         end = reason.start()
-    answer = _answer(response, start, end, "phrase")
-    return None if answer is None or _is_prose(answer.text) else answer
+    return _answer(response, start, end, "phrase")
 
 
 _HEADING = re.compile(r"^[ \t#*_]*(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_:]*$", re.IGNORECASE | re.MULTILINE)
@@ -319,19 +360,15 @@ def _heading(response: str) -> Answer | None:
     return answer and answer._replace(source="phrase")
 
 
-def _last_phrase(response: str, word: str) -> re.Match[str] | None:
-    """Return the last "answer is" whose word ends with these letters."""
-    at = response.rfind(word)
-    while at > 0:
-        if match := _PHRASE.match(response, at - 1):
-            return match
-        at = response.rfind(word, 0, at)
-    return None
+_MAX_PHRASES = 4  # each costs a search for its end
+_CHECKED = frozenset(("correct", "right", "verified", "confirmed", "valid", "reasonable"))
+_DENIAL = re.compile(r"\b(?:not|wrong|incorrect|cannot|unknown|unclear)\b|n't\b", re.IGNORECASE)
 
 
 def _is_prose(text: str) -> bool:
     """Return whether the phrase continues in words ("the answer is consistent with the problem statement")."""
-    return len(text) > 100 or (len(text.split()) > 3 and not any(c in "0123456789" for c in text))
+    has_digit = _DIGIT.search(text) is not None
+    return len(text) > 100 or text.casefold() in _CHECKED or (len(text.split()) > 3 and not has_digit)
 
 
 _CONCLUSION = re.compile(

@@ -1,4 +1,4 @@
-r"""Tolerant comparison with a gold answer: rounding, labels, units, and a few conventions of notation.
+r"""Tolerant comparison with a gold answer: rounding, labels, units, values, and a few conventions of notation.
 
 Outcome keys are strict, because equality of outcomes has to be transitive. Correctness may be
 more generous: the gold answer `3, 4` accepts `p = 3, q = 4`, and `180.67` accepts `\frac{542}{3}`.
@@ -12,8 +12,10 @@ from functools import lru_cache
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS_IN_TEXT, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
 from outcome_rl.outcomes.canonical.notations import is_word
-from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
+from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
+from outcome_rl.outcomes.quantities import quantity
 from outcome_rl.outcomes.refutation import QUALIFIER
+from outcome_rl.outcomes.same_values import same_values
 
 MIN_DIGITS = 3
 """Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
@@ -25,7 +27,7 @@ _RATIO_OR_TIME = re.compile(r"([0-9]{1,2}):([0-5][0-9])")
 _NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
 _LABEL = re.compile(
     rf"(?:m?\\angle ?[A-Z]{{1,3}}|{_NAME}(?:\({_NAME}\))?|[A-Z]{{2,3}}|\|[^|=]*\||\\text\{{[^{{}}]*\}})"
-    r"=(?P<value>[^=]+)"
+    r"=(?P<value>[^=<>]+)"
 )
 _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
 _FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
@@ -36,6 +38,19 @@ _COUNTED = re.compile(rf"{_NUMBER}(?:{UNIT_WORDS_IN_TEXT}|(?P<noun>[a-z]{{4,}}))
 _NAMED = re.compile(r"(?P<name>[^=<>]+)=(?P<value>[^=]+)")
 _DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
+
+
+# In the text of an answer, without its text groups.
+_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mbox) ?\{([^{}]*)\}")
+_YES = re.compile(r"(yes|no|true|false)[,.;:] ", re.IGNORECASE)
+_SENTENCE = re.compile(
+    r"(?:(?:there|it|this|the [a-z]+) (?:is|are)(?: an?| the)?|the [a-z]+(?= does not)|an?|the) ([A-Za-z ]+)",
+    re.IGNORECASE,
+)
+_RATIO_IN_WORDS = re.compile(r"([0-9]+) to ([0-9]+)")
+_AFTERNOON = re.compile(r"([0-9]{2}):([0-5][0-9])")
+_TIMES = {"noon": "12:00 PM", "midnight": "12:00 AM"}
+_PERCENTAGE = re.compile(r"\$?([0-9.]+|\\frac\{?[0-9]+\}?\{?[0-9]+\}?|[0-9]+/[0-9]+) ?\\?%\$?")
 
 
 @lru_cache(maxsize=1 << 13)
@@ -53,7 +68,13 @@ def within_tolerance(gold: str, answer: str) -> bool:
     - degrees and radians: `\frac{\pi}{6}` and `30^\circ`;
     - a function with two names for its variable: `f(n) = 2n` and `f(m) = 2m`;
     - a ratio and a text that is a ratio or a time: `2:3` and `10:15`;
-    - a decimal comma that cannot separate thousands: `1000.99` and `1000,99`.
+    - a decimal comma that cannot separate thousands: `1000.99` and `1000,99`;
+    - one quantity in two units: `1.5\text{ hours}` and `90 minutes`, `\$0.75` and `75 cents`, `\frac38` and `37.5\%`;
+    - a time of day on two clocks: `2:30 PM` and `14:30`;
+    - a curve, and its equation solved for a variable: `y^2 = 4x` and `x = \frac{y^2}{4}`;
+    - a word with and without its article or its sentence: `ellipse` and `an ellipse`, `Yes` and `Yes, it is.`;
+    - two formulas with the same values: `\lceil \frac n2 \rceil` and `\lfloor \frac{n+1}2 \rfloor` at whole numbers,
+      `\ln\frac{1+x}{1-x}` and `\ln(1+x) - \ln(1-x)` at real ones.
 
     Texts of more than `MAX_ANSWER_CHARS` agree with nothing.
 
@@ -65,13 +86,16 @@ def within_tolerance(gold: str, answer: str) -> bool:
         return False  # equal ones have one key
     if max(len(gold), len(answer)) > MAX_ANSWER_CHARS:
         return False  # as keys leave them unread: the time of some patterns grows with the square of the length
-    gold_plain, answer_plain = plain_text(gold.strip()), plain_text(answer.strip())
+    gold, answer = gold.strip(), answer.strip()
+    gold_plain, answer_plain = plain_text(gold), plain_text(answer)
     return (
         _rounds_to(answer, gold_plain)
-        or canonical_text(gold) in _readings(answer_plain)  # only one side drops its label or unit
-        or canonical_text(answer) in _readings(gold_plain)
+        or canonical_text(gold) in _readings(answer_plain) | _said(answer)  # only one side drops its label or unit
+        or canonical_text(answer) in _readings(gold_plain) | _said(gold)
         or (canonical_text(gold) in _numbers_said(answer_plain) and not units_in(tokenize(gold_plain)))
         or _same_function(gold_plain, answer_plain)
+        or _same_quantity(gold, answer)
+        or same_values(_value_of(gold_plain), _value_of(answer_plain))
     )
 
 
@@ -112,6 +136,8 @@ def _readings(plain: str) -> set[str]:
     values = [label["value"] for label in labels if label is not None]
     if len(values) == len(labels):
         readings.add(canonical_text(", ".join(values)))
+    if len(labels) == 1 and labels[0] is not None and canonical_text(values[0]).startswith("f:"):
+        readings.add(canonical_text(f"{plain.partition('=')[0]}-({values[0]})=0"))
     if (number := _WITH_UNIT.fullmatch(plain)) and not QUALIFIER.search(number["unit"].casefold()):
         readings.add(canonical_text(number["number"]))
     if degrees := _DEGREES.fullmatch(values[0] if len(values) == len(labels) == 1 else plain):
@@ -121,6 +147,40 @@ def _readings(plain: str) -> set[str]:
     if comma := _DECIMAL_COMMA.fullmatch(plain):
         readings.add(canonical_text(f"{comma[1]}.{comma[2]}"))
     return readings - {""}
+
+
+@lru_cache(maxsize=1 << 13)
+def _said(text: str) -> set[str]:
+    """Return the canonical texts of what a few words say."""
+    words = " ".join(_TEXT.sub(r"\1", text).strip(" .").split())
+    readings = set()
+    if yes := _YES.match(words):
+        readings.add(canonical_text(yes[1]))
+    if (sentence := _SENTENCE.fullmatch(words)) and (said := canonical_text(sentence[1])).startswith(Tag.WORDS):
+        readings.add(said)
+    if ratio := _RATIO_IN_WORDS.fullmatch(words):
+        readings.add(canonical_text(f"{ratio[1]}:{ratio[2]}"))
+    if (clock := _AFTERNOON.fullmatch(words)) and 12 < int(clock[1]) < 24:
+        readings.add(canonical_text(f"{int(clock[1]) - 12}:{clock[2]} PM"))
+    if words.casefold() in _TIMES:
+        readings.add(canonical_text(_TIMES[words.casefold()]))
+    return readings
+
+
+def _value_of(plain: str) -> str:
+    """Return what stands behind a label: `x^2` of `y = x^2`."""
+    label = _LABEL.fullmatch(plain)
+    return plain if label is None else label["value"]
+
+
+def _same_quantity(gold: str, answer: str) -> bool:
+    """Whether two quantities in known units are equal, or a number and a percentage."""
+    percentages = [_PERCENTAGE.fullmatch(text) for text in (gold, answer)]
+    if percentages.count(None) == 1:
+        number = canonical_text(answer if percentages[1] is None else gold)
+        return number in {canonical_text(f"{one[1]}/100") for one in percentages if one is not None}
+    one = quantity(gold)
+    return one is not None and one == quantity(answer)
 
 
 def _rounds_to(answer: str, gold: str) -> bool:

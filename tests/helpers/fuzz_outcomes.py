@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.tolerance import within_tolerance
 
 COMMANDS = r"""
 \frac \dfrac \sqrt \binom \sin \arcsin \tan \ln \log \exp \lfloor \rfloor \pi \infty \theta \pm \mp \cdot \times \div
@@ -89,6 +90,7 @@ def check(text: str) -> None:
     answer = extract_answer(text)
     if answer is not None:
         assert text[answer.start : answer.end] == answer.text != ""
+    within_tolerance(text, f"0+{text}")  # the same variables, so that values are compared
 
 
 def fuzz(cases: int, seed: int) -> list[tuple[float, str]]:

@@ -235,8 +235,13 @@ def congruences(rng: random.Random) -> list[Statement]:
             shown = rng.choice((r, r + m, r - m))
             texts = [rf"x \equiv {shown} \pmod{{{m}}}", rf"n \equiv {r} \pmod {m}", rf"x \equiv {shown} \mod {m}"]
             texts += [rf"x\equiv {r}\ (\mathrm{{mod}}\ {m})", rf"x \equiv {r} (\bmod {m})", f"x ≡ {shown} (mod {m})"]
+            texts += [rf"{shown} \pmod {m}", rf"x = {m}k + {shown}, k \in \mathbb{{Z}}".replace("+ -", "- ")]
+            texts += [rf"{shown} - {m}n, n \in \mathbb{{Z}}", rf"{shown} + {m}m \text{{ for some integer }} m"]
             statements += of((r, m), *texts)
-            statements += own(rf"x \not\equiv {r} \pmod {m}", rf"{r} \pmod {m}", rf"{r} \bmod {m}", rf"{r} \equiv {m}")
+            statements += own(rf"x \not\equiv {r} \pmod {m}", rf"{r} \bmod {m}", rf"{r} \equiv {m}")
+            statements += own(rf"{m}k + {r}, k \in \mathbb{{N}}", rf"({r}, {m}k + {r}), k \in \mathbb{{Z}}")
+            statements += of((Fraction(r, m), "turns"), rf"x = \frac{{{r}\pi}}{{{m}}} + k\pi, k \in \mathbb{{Z}}",
+                rf"\frac{{{r + m}\pi}}{{{m}}} - n\pi, n \in \mathbb{{Z}}", rf"\frac{{{r}\pi}}{{{m}}} + k\pi")
             statements += of((frozenset((r, -r % m)), m), rf"x \equiv \pm {r} \pmod {m}") if r and 2 * r != m else []
             statements += of((frozenset((r, (r + 1) % m)), m), rf"x \equiv {r}, {r + 1} \pmod {m}") if m > 2 else []
     return statements

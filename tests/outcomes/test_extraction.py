@@ -107,6 +107,18 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("We have 3. The solution is $x = 7$.", "x = 7", "conclusion"),
         ("We have 3. The value is therefore equal to $7$.", "7", "conclusion"),
         ("We have 3. In conclusion, Tom has 7 apples.", "7", "conclusion"),
+        # A box without content, or cut off, says nothing: the sentences before it do.
+        (r"The answer is 7. $\boxed{}$", "7", "phrase"),
+        (r"I will put it in \boxed{}. The answer is 7.", "7", "phrase"),
+        (r"Use \boxed for it. The answer is 7.", "7", "phrase"),
+        (r"The answer is 7. In the form asked for: $\boxed{", "7", "phrase"),
+        ("**Answer:** 7\n\n\\[\n\\boxed{7", "7", "phrase"),
+        # A phrase that says nothing new.
+        ("The answer is 7. 7 - 3 = 4, so the answer is correct.", "7", "phrase"),
+        ("The answer is 7. So the answer is consistent with what was said.", "7", "phrase"),
+        ("The answer is 7. The answer is", "7", "phrase"),
+        ("The correct option is (B).", "(B)", "phrase"),
+        ('```json\n{"final_answer": 7}\n```', "7", "phrase"),
     ],
 )
 def test_rules(response: str, text: str, source: str) -> None:
@@ -139,6 +151,10 @@ def test_rules(response: str, text: str, source: str) -> None:
         "I do not know",
         r"2 + 50i + 20}\).",  # the end of something
         "The answer of 7 is verified.",
+        "The answer is 7. But the answer is not what was asked for.",  # taken back
+        "The answer is correct.",
+        "**Final Answer**\n\\[\n\\boxed{(1, 2), (3",
+        r"The answer is 3 + \boxed{12",
         "**Final Answer**\n\nWe had 3 and 4.",
         "The result of the division is the remainder R(x)",
     ],
@@ -170,6 +186,10 @@ def test_balanced_box_after_any_text(before: str, inside: str) -> None:
         "{",
         "answer is $",
         "answer",
+        "answer is that it is not ",
+        "the correct option ",
+        "\\boxed{}",
+        "\\boxed \n",
         "#### 1",
         "A: \n",
         "<answer>",

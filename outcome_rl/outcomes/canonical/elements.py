@@ -14,11 +14,12 @@ _INTEGER_DOMAINS = ("Z", "N", "Z^+", "N^+", "N^*", "Z_+", "N_+")
 
 
 class Element(NamedTuple):
-    """One value of an answer: its key, its label (`x` of `x = 5`), and the real numbers that it stands for, if any."""
+    """One value of an answer."""
 
     key: str
-    label: str | None = None
-    numbers: RealSet | None = None
+    label: str | None = None  # `x` of `x = 5`
+    numbers: RealSet | None = None  # that it stands for, if any
+    progression: str | None = None  # key of the set of its values, if it is a linear function of any integer
 
 
 def number_element(value: Number) -> Element:

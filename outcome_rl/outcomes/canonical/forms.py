@@ -70,7 +70,7 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
     """Return one form for the items of a list; `joints` are the words between them."""
     if joints and not (items[0] and items[-1]):
         raise NotUnderstood("the beginning or the end of a list")
-    items = [item for item in items if item]
+    items = _with_modulus([item for item in items if item])
     declared = [item for item in items if is_declaration(item)] if len(items) > 1 else []
     items = [item for item in items if item not in declared] or items  # `2k + 1, k \in \mathbb{Z}`
     if not items:
@@ -108,7 +108,20 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
         return tuple_key(
             "(", [element.key for element in sorted(elements, key=lambda e: place_of_label(e.label or ""))], ")"
         )
+    are_values = all(element.progression or element.numbers is not None for element in elements)
+    if len(elements) == 1 or (are_values and any(labels)):  # `k, k + 1` may be pairs
+        return list_key([element.progression or element.key for element in elements])
     return list_key([element.key for element in elements])
+
+
+def _with_modulus(items: list[Tokens]) -> list[Tokens]:
+    """Give every residue of `n \\equiv 0, 1 \\pmod 4` its modulus."""
+    if len(items) < 2 or all(token.text != r"\equiv" for token in items[0]):
+        return items
+    at = [next((i for i, token in enumerate(item) if token.text == r"\pmod"), None) for item in items]
+    if at[-1] is None or any(place is not None for place in at[:-1]):
+        return items
+    return [*([*item, *items[-1][at[-1] :]] for item in items[:-1]), items[-1]]
 
 
 def _declared(declared: list[Tokens], items: list[Tokens]) -> Parameter:

@@ -293,11 +293,11 @@ def unwrap_text(text: str) -> str:
 # Closed lists: dropping any word would also drop "million" and "p.m.". Letters that are variables as often, such as
 # m, mg and ml, are a unit in text mode only.
 UNIT_WORDS = (
-    r"(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?"
+    r"mph|km/hr?|miles(?: ?per ?|/)hour"
+    r"|(?:(?:square|cubic|sq\.?|cu\.?) ?)?(?:units?|inch(?:es)?|feet|foot|ft|yards?|miles?"
     r"|(?:centi|milli|kilo)?met(?:er|re)s?|cm|mm|km)|degrees?|percent(?:age)?|pct|radians?|dollars?|cents?"
     r"|(?:milli|kilo)?grams?|kg|pounds?|lbs?|ounces?|oz"
     r"|(?:milli)?lit(?:er|re)s?|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
-    r"|mph|km/hr?|miles ?per ?hour|miles/hour"
 )
 _UNIT_IN_TEXT = (
     rf"(?:{UNIT_WORDS}|[mgsLhJNWV]|mg|m[lL]|in|yd|mi|dm|nm|ha|tons?|tonnes?|acres?|hectares?|mol|moles?|[kM]?Hz|k?Pa|k?J|k?W|k?N"

@@ -199,8 +199,13 @@ _NOT_IN_UNIT = re.compile(r"\\text|[^A-Za-z/^0-9\u3040-\u9fff]|(?<=ch)es(?![A-Za
 
 def units_in(tokens: Tokens) -> set[str]:
     """Return the units of quantities, which a single quantity loses: `minute` of `5\\text{ minutes}`."""
-    units = {_NOT_IN_UNIT.sub("", token.text) for token in tokens if token.kind == "unit"}
+    units = {unit_name(token.text) for token in tokens if token.kind == "unit"}
     return units | {_SIGNS_OF_UNITS[token.text] for token in tokens if token.text in _SIGNS_OF_UNITS}
+
+
+def unit_name(text: str) -> str:
+    """Return the name of a unit token, in the singular and without spaces: `minute`, `squarecm`, `km/h`."""
+    return _NOT_IN_UNIT.sub("", text)
 
 
 _RUN = re.compile("[A-Za-z]{3,}")

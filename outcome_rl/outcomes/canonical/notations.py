@@ -24,7 +24,7 @@ _CIRCLED = re.compile("[①-⑳]+")
 _NUMERALS = ONES[2:17]  # of the bases
 _DIGITS = r"\(?([0-9][0-9 ]*|[0-9A-F]*[0-9][0-9A-F]*|[A-F]{2,}(?=\)?_\{16\}))\)?"
 _BASE = rf"(?:[0-9]{{1,2}}|{'|'.join(_NUMERALS)})"
-_BASED = re.compile(rf"{_DIGITS}(?:_([0-9])|_\{{\(?({_BASE})\)?\}}|\(base({_BASE})\)|(?:in)?base({_BASE}))")
+_BASED = re.compile(rf"{_DIGITS}(?:_([0-9])|_\{{\(?(?:base)?({_BASE})\)?\}}|\(base({_BASE})\)|(?:in)?base({_BASE}))")
 _HEXADECIMAL = re.compile(rf"{_DIGITS}_\{{(?:1[1-6]|{'|'.join(_NUMERALS[9:])})\}}", re.IGNORECASE)
 _FOREIGN = r"(?=[A-Za-z]*[À-ʯЀ-῿\u3040-\ud7ff\uf900-\ufaff])[^\W\d_]+"  # letters that no formula holds
 _WORD = re.compile(rf"[^\W\d_]{{3,}}[.!?]?|[A-Z]{{2}}|no|No|(?=[vx]*i)[ivx]{{2,}}|{_FOREIGN}[.!?]?")

@@ -145,7 +145,7 @@ class _Parser(TokenReader):
         before = self.peek(-1)
         if before.kind == kind == "number":  # `1.2.3`
             return False
-        if kind == "number" and (before.kind == "name" or before.text in _BEFORE_DIGITS):
+        if kind == "number" and (before.kind == "name" or before.text in _BEFORE_DIGITS) and not self.begins_power():
             raise Incomparable("digits behind a factor")  # `x2` may be an index, a power or a product, `2|n|12` a chain
         if (before.kind == "unit" or before.text in ("%", r"\circ")) and (kind == "number" or text == r"\frac"):
             raise Incomparable("a quantity in several units")  # `2 hours 30 minutes` is no product
@@ -156,6 +156,13 @@ class _Parser(TokenReader):
         if text in _BARS:
             return not self.in_bars
         return kind in ("number", "name") or text in ("(", "{")
+
+    def begins_power(self) -> bool:
+        """Whether digits behind a factor begin a power of their own: `(n-1)2^n`, `n2^{n-1}`, not `x1^n`."""
+        if self.peek(1).text != "^":
+            return False
+        before, end = self.peek(-1), closing(self.tokens, self.position + 2)
+        return before == _CLOSE or (before.kind == "name" and before in self.tokens[self.position + 2 : end + 1])
 
     def is_other_digits(self, number: str) -> bool:
         """Whether a product would misread a number: `0x1F`, `007B`, `0.1(6)`, whose digits repeat or are uncertain."""

@@ -30,7 +30,7 @@ _DECLARED = re.compile(
     rf"(?P<name>(?<![A-Za-z\\])[a-z])\s*(?:\\in(?![A-Za-z])|∈)\s*{_Z}\s*(?(bracket)\))\s*\$?\.?\s*"
 )
 _INTEGERS = re.compile(
-    rf"{_JOINT}(?:\\text\s*\{{\s*)?{_WHERE}(?:any\s+|an\s+|all\s+)?integers?\s*\}}?{_JOINT}(?P<before>[a-z])\s*\$?\.?\s*"
+    rf"{_JOINT}(?:\\text\s*\{{\s*)?{_WHERE}(?:any\s+|an\s+|all\s+|some\s+)?integers?\s*\}}?{_JOINT}(?P<before>[a-z])\s*\$?\.?\s*"
     rf"|{_JOINT}(?:(?:\\text\s*\{{\s*)?{_WHERE}\}}?{_JOINT})?(?P<after>(?<![A-Za-z\\])[a-z]){_JOINT}(?:\\text\s*\{{)?\s*is\s+an(?:y)?\s+integer\s*\}}?\s*\$?\.?\s*"
 )
 _ROMAN = r"(?:I{1,3}|I?[VX]|VI{1,3}|XI{1,2})"

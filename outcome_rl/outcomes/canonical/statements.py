@@ -19,6 +19,7 @@ from outcome_rl.outcomes.canonical.elements import (
     tuple_key,
     within,
 )
+from outcome_rl.outcomes.canonical.functions import floor
 from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, set_key
 from outcome_rl.outcomes.canonical.lexer import (
     Incomparable,
@@ -102,7 +103,8 @@ class _Reader:
 
     def statement(self, tokens: Tokens) -> Element:
         if _RELATIONS.isdisjoint(token.text for token in tokens):
-            return self.value(tokens)
+            is_residue = any(tokens[i].text == r"\pmod" for i in top_level(tokens))
+            return self.congruence(tokens) if is_residue else self.value(tokens)
         signs = positions(tokens, _RELATIONS)
         if not signs:
             return self.value(tokens)
@@ -124,7 +126,7 @@ class _Reader:
                 raise NotUnderstood("an element of a set with a name")
             return element
         if operators == [_CONGRUENT] and label_of(sides[0]) is not None:
-            return self.congruence(sides[1])
+            return self.congruence(sides[1])._replace(label=label_of(sides[0]))
         if all(operator in FLIPPED for operator in operators):
             return self.inequality([self.parse(side) for side in sides], operators)
         raise NotUnderstood("a chain of different relations")
@@ -189,7 +191,8 @@ class _Reader:
         exact = type(residue) is Fraction and type(modulus) is Fraction
         if not exact or residue.denominator != 1 or modulus.denominator != 1 or modulus <= 0:
             raise NotUnderstood("a congruence of numbers that are not integers")
-        return Element(f"mod:{residue % modulus}/{modulus}")
+        key = _residues(residue, modulus)
+        return Element(key, progression=key)
 
     def inequality(self, trees: list[Tree], operators: list[str]) -> Element:
         names = frozenset().union(*map(names_in, trees))
@@ -283,11 +286,29 @@ class _Reader:
         if names:
             one = self.parameter
             if one is not None and one.name in names and (one.is_declared or _PI in nodes(tree)):
+                progression = self.progression(tree, one) if one.domain == "Z" else None
                 if "n" not in names:
                     tree = with_value(tree, one.name, ("name", "n"))
-                return Element(f"over {one.domain}:{self.evaluator.key(tree)}")
+                return Element(f"over {one.domain}:{self.evaluator.key(tree)}", progression=progression)
             return Element(self.evaluator.key(tree))
         return number_element(self.evaluator.number(tree))
+
+    def progression(self, tree: Tree, integer: Parameter) -> str | None:
+        """Return the key of the values of a linear function of an integer: `2k + 1` has those of `2k - 1`.
+
+        Where no domain is declared, only of the function that the key spells out: `(n - 2)\\pi` may be a formula.
+        """
+        function = self.quadratic(tree)
+        if function is None or function[0] or not all(map(arithmetic.is_real, function)):
+            return None
+        step = abs(function[1])
+        turns = arithmetic.simplified(arithmetic.divide(function[2], step))
+        rest = arithmetic.add(turns, -floor(turns))
+        if not integer.is_declared and (floor(turns) or function[1] < 0):
+            return None
+        if type(step) is type(rest) is Fraction and step.denominator == (step * rest).denominator == 1:
+            return _residues(step * rest, step)
+        return f"over Z:{arithmetic.number_key(step)}(n+{arithmetic.number_key(rest)})"
 
     def bracket(self, opening: str, inside: Tokens, closing: str) -> Element:
         if opening == r"\{":
@@ -379,6 +400,10 @@ class _Reader:
         if len(cells[0]) == 1:
             return Element(tuple_key("(", (key for row in cells for key in row), ")"))
         return Element(tuple_key("M[", (tuple_key("(", row, ")") for row in cells), "]"))
+
+
+def _residues(residue: Fraction, modulus: Fraction) -> str:
+    return f"mod:{residue % modulus}/{modulus}"
 
 
 def _notation(tokens: Tokens) -> str | None:
