@@ -20,7 +20,7 @@ from experiments.paper.measures import Results, solved
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
 from experiments.smollm2 import countdown, hard
 from experiments.smollm2 import record as smollm2
-from experiments.smollm2.study import rows_table
+from experiments.smollm2.study import means_table, rows_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -90,8 +90,8 @@ def pages() -> dict[Path, str]:
         "experiments/bandits/README.md": {"bandits": f"{sweeps.table(read(BANDITS)['figures'])}\n"},
         "experiments/smollm2/README.md": {
             "smollm2": smollm2_block(read(SMOLLM2)),
-            "hard": rows_table(hard.STUDY),
-            "countdown": rows_table(countdown.STUDY),
+            "hard": rows_table(hard.STUDY) + means_table(hard.STUDY),
+            "countdown": rows_table(countdown.STUDY) + means_table(countdown.STUDY),
         },
         "docs/outcome-measurements.md": {
             name: f"{table}\n" for name, table in outcomes.tables(read(RESULTS / "outcomes.json")["figures"]).items()

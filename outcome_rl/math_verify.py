@@ -346,7 +346,7 @@ def _is_read(answer: str) -> bool:
 
 def _names(answer: str) -> set[str]:
     canonical = canonical_text(answer)
-    has_variables = "f:" in canonical or "#" in canonical  # a digest may hide them
+    has_variables = any(sign in canonical for sign in ("f:", "over ", "#"))  # a digest may hide them
     return set(_LETTERS.findall(_COMMANDS.sub(" ", answer))) if has_variables else set()
 
 

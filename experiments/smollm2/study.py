@@ -191,6 +191,24 @@ def rows_table(study: Study) -> str:
     return f"{table(heading, lines)}\n{state}\n"
 
 
+def means_table(study: Study) -> str:
+    """Return the means of all measures over the units that are done, in Markdown; empty before the first."""
+    units = read_units(study)
+    if not units:
+        return ""
+    measures = list(units[0][GRPO])
+    lines = [
+        [LABELS.get(name) or label(name), *(_spread([u[name][m] for u in units if m in u[name]]) for m in measures)]
+        for name in (BASE, *study.methods)
+    ]
+    note = "Mean and standard deviation over the warm starts. Only the differences in the table above were judged."
+    return f"\n{table(['', *measures], lines)}\n{note}\n"
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+
+
 def _done(study: Study) -> int:
     return sum(
         result_file(study, unit, name).exists() for unit in range(study.plan.warm_starts) for name in study.methods
