@@ -49,10 +49,10 @@ def same_values(gold: str, answer: str) -> bool:
 
 
 def _agree(gold: Tokens, answer: Tokens) -> bool:
-    are_integers = INTEGERS.issuperset(_variables(gold))
+    are_integers = INTEGERS.issuperset(variables_of(gold))
     found = []
     for at in _points(gold, answer):
-        values = _value(gold, at, pieces=are_integers), _value(answer, at, pieces=are_integers)
+        values = value_of(gold, at, pieces=are_integers), value_of(answer, at, pieces=are_integers)
         if None in values:
             if values[0] != values[1] and not are_integers:  # a product from k = 2 has no value at n = 1
                 return False
@@ -66,7 +66,7 @@ def _agree(gold: Tokens, answer: Tokens) -> bool:
 def _differ_by_a_constant(gold: Tokens, answer: Tokens) -> bool:
     differences = []
     for at in _points(gold, answer):
-        one, other = _value(gold, at, pieces=True), _value(answer, at, pieces=True)
+        one, other = value_of(gold, at, pieces=True), value_of(answer, at, pieces=True)
         if one is not None and other is not None:
             try:
                 differences.append(number_key(add(one, -other)))
@@ -75,15 +75,16 @@ def _differ_by_a_constant(gold: Tokens, answer: Tokens) -> bool:
     return len(differences) >= MIN_VALUES and len(set(differences)) == 1
 
 
-def _variables(tokens: Tokens) -> set[str]:
+def variables_of(tokens: Tokens) -> set[str]:
+    r"""Return the names of the variables; that of `\sum_{k=1}` is bound."""
     bound = {tokens[i + 3].text for i in range(len(tokens) - 3) if tokens[i].text in _SERIES}
     return {token.text for token in tokens if token.kind == "name"} - bound - _CONSTANTS
 
 
 def _points(gold: Tokens, answer: Tokens) -> Iterator[dict[str, Fraction]]:
     """Yield numbers for the variables; none if the two have other ones, too many, or large numbers."""
-    names = _variables(gold)
-    if names != _variables(answer) or not 0 < len(names) <= MAX_VARIABLES:
+    names = variables_of(gold)
+    if names != variables_of(answer) or not 0 < len(names) <= MAX_VARIABLES:
         return
     if any(token.kind == "number" and len(token.text) > MAX_DIGITS for token in (*gold, *answer)):
         return
@@ -94,7 +95,7 @@ def _points(gold: Tokens, answer: Tokens) -> Iterator[dict[str, Fraction]]:
         }
 
 
-def _value(tokens: Tokens, at: Mapping[str, Fraction], *, pieces: bool) -> Number | None:
+def value_of(tokens: Tokens, at: Mapping[str, Fraction], *, pieces: bool) -> Number | None:
     """Return the value of a formula if it is a real number; `pieces` is whether it may join several formulas."""
     if any(token.text in _TWO_VALUES for token in tokens):
         return None

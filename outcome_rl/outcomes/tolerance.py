@@ -15,6 +15,7 @@ from outcome_rl.outcomes.canonical.notations import is_word
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
 from outcome_rl.outcomes.quantities import quantity
 from outcome_rl.outcomes.refutation import QUALIFIER
+from outcome_rl.outcomes.same_families import same_families
 from outcome_rl.outcomes.same_values import same_values
 
 MIN_DIGITS = 3
@@ -73,6 +74,7 @@ def within_tolerance(gold: str, answer: str) -> bool:
     - a time of day on two clocks: `2:30 PM` and `14:30`;
     - a curve, and its equation solved for a variable: `y^2 = 4x` and `x = \frac{y^2}{4}`;
     - a word with and without its article or its sentence: `ellipse` and `an ellipse`, `Yes` and `Yes, it is.`;
+    - two general solutions: `x = \frac\pi4 + k\pi, k \in \mathbb{Z}` and `n\pi - \frac{3\pi}4`;
     - two formulas with the same values: `\lceil \frac n2 \rceil` and `\lfloor \frac{n+1}2 \rfloor` at whole numbers,
       `\ln\frac{1+x}{1-x}` and `\ln(1+x) - \ln(1-x)` at real ones.
 
@@ -95,6 +97,7 @@ def within_tolerance(gold: str, answer: str) -> bool:
         or (canonical_text(gold) in _numbers_said(answer_plain) and not units_in(tokenize(gold_plain)))
         or _same_function(gold_plain, answer_plain)
         or _same_quantity(gold, answer)
+        or same_families(gold_plain, answer_plain)
         or same_values(_value_of(gold_plain), _value_of(answer_plain))
     )
 

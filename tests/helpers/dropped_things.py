@@ -388,7 +388,8 @@ RULES = [
         ((r"2k, k \in \mathbb{Z}", r"2k + 1, k \in \mathbb{Z}"), (r"3k, k \in \mathbb{N}", r"3k + 3, k \in \mathbb{N}"),
         (r"(k, k + 1), k \in \mathbb{Z}", r"(k, k + 2), k \in \mathbb{Z}"), (r"(n - 2)\pi", r"(n - 1)\pi"),
         (r"k, k + 1, k \in \mathbb{Z}", r"k, k + 2, k \in \mathbb{Z}"),
-        (r"x = k, y = k + 1, k \in \mathbb{Z}", r"x = k, y = k + 2, k \in \mathbb{Z}")),
+        (r"x = k, y = k + 1, k \in \mathbb{Z}", r"x = k, y = k + 2, k \in \mathbb{Z}"),
+        (r"x = 2k, 2k + 1, k \in \mathbb{Z}", r"x = 2k, 2k + 3, k \in \mathbb{Z}")),
     ),
     Rule(
         "the sign of multiplication before a power",

@@ -240,8 +240,6 @@ def congruences(rng: random.Random) -> list[Statement]:
             statements += of((r, m), *texts)
             statements += own(rf"x \not\equiv {r} \pmod {m}", rf"{r} \bmod {m}", rf"{r} \equiv {m}")
             statements += own(rf"{m}k + {r}, k \in \mathbb{{N}}", rf"({r}, {m}k + {r}), k \in \mathbb{{Z}}")
-            statements += of((Fraction(r, m), "turns"), rf"x = \frac{{{r}\pi}}{{{m}}} + k\pi, k \in \mathbb{{Z}}",
-                rf"\frac{{{r + m}\pi}}{{{m}}} - n\pi, n \in \mathbb{{Z}}", rf"\frac{{{r}\pi}}{{{m}}} + k\pi")
             statements += of((frozenset((r, -r % m)), m), rf"x \equiv \pm {r} \pmod {m}") if r and 2 * r != m else []
             statements += of((frozenset((r, (r + 1) % m)), m), rf"x \equiv {r}, {r + 1} \pmod {m}") if m > 2 else []
     return statements

@@ -19,7 +19,7 @@ class Element(NamedTuple):
     key: str
     label: str | None = None  # `x` of `x = 5`
     numbers: RealSet | None = None  # that it stands for, if any
-    progression: str | None = None  # key of the set of its values, if it is a linear function of any integer
+    progression: str | None = None  # key of the set of its values, if it is a rational linear function of any integer
 
 
 def number_element(value: Number) -> Element:

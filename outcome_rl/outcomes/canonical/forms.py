@@ -108,8 +108,7 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
         return tuple_key(
             "(", [element.key for element in sorted(elements, key=lambda e: place_of_label(e.label or ""))], ")"
         )
-    are_values = all(element.progression or element.numbers is not None for element in elements)
-    if len(elements) == 1 or (are_values and any(labels)):  # `k, k + 1` may be pairs
+    if len(elements) == 1 or (joints and joints <= OR):  # behind a comma, `k, k + 1` may be pairs
         return list_key([element.progression or element.key for element in elements])
     return list_key([element.key for element in elements])
 

@@ -29,7 +29,7 @@ MIN_MAGNITUDE = 64
 MAX_IMAGINARY_MAGNITUDE = 6
 
 
-def floor(a: Number) -> Number:
+def _floor(a: Number) -> Number:
     a = simplified(a)
     if not is_real(a):
         raise Undefined("the floor of a complex number")
@@ -140,8 +140,8 @@ OPERATORS: dict[str, tuple[int, Callable[..., Number]]] = {  # name: (work on in
 }
 FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
     "abs": (10, abs),
-    "floor": (50, floor),
-    "ceil": (50, lambda a: -floor(-a)),
+    "floor": (50, _floor),
+    "ceil": (50, lambda a: -_floor(-a)),
     "factorial": (200, _factorial),
     "binomial": (600, _binomial),
     "ln": (60, _logarithm),

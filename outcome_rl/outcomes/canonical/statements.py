@@ -19,7 +19,6 @@ from outcome_rl.outcomes.canonical.elements import (
     tuple_key,
     within,
 )
-from outcome_rl.outcomes.canonical.functions import floor
 from outcome_rl.outcomes.canonical.intervals import INFINITY, RealSet, set_key
 from outcome_rl.outcomes.canonical.lexer import (
     Incomparable,
@@ -286,29 +285,22 @@ class _Reader:
         if names:
             one = self.parameter
             if one is not None and one.name in names and (one.is_declared or _PI in nodes(tree)):
-                progression = self.progression(tree, one) if one.domain == "Z" else None
+                progression = self.progression(tree) if one.is_declared and one.domain == "Z" else None
                 if "n" not in names:
                     tree = with_value(tree, one.name, ("name", "n"))
                 return Element(f"over {one.domain}:{self.evaluator.key(tree)}", progression=progression)
             return Element(self.evaluator.key(tree))
         return number_element(self.evaluator.number(tree))
 
-    def progression(self, tree: Tree, integer: Parameter) -> str | None:
-        """Return the key of the values of a linear function of an integer: `2k + 1` has those of `2k - 1`.
-
-        Where no domain is declared, only of the function that the key spells out: `(n - 2)\\pi` may be a formula.
-        """
+    def progression(self, tree: Tree) -> str | None:
+        """Return the key of the values of a rational linear function of an integer: `2k + 1` has those of `2k - 1`."""
         function = self.quadratic(tree)
-        if function is None or function[0] or not all(map(arithmetic.is_real, function)):
+        if function is None or any(type(part) is not Fraction for part in function) or function[0]:
             return None
-        step = abs(function[1])
-        turns = arithmetic.simplified(arithmetic.divide(function[2], step))
-        rest = arithmetic.add(turns, -floor(turns))
-        if not integer.is_declared and (floor(turns) or function[1] < 0):
-            return None
-        if type(step) is type(rest) is Fraction and step.denominator == (step * rest).denominator == 1:
-            return _residues(step * rest, step)
-        return f"over Z:{arithmetic.number_key(step)}(n+{arithmetic.number_key(rest)})"
+        _, step, first = function
+        if step.denominator == first.denominator == 1:
+            return _residues(first, abs(step))
+        return f"over Z:{arithmetic.number_key(abs(step))}n+{arithmetic.number_key(first % abs(step))}"
 
     def bracket(self, opening: str, inside: Tokens, closing: str) -> Element:
         if opening == r"\{":
