@@ -6,31 +6,47 @@ from fractions import Fraction
 from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, unit_name
 from outcome_rl.outcomes.keys import canonical_text, plain_text, real_number
 
-# Dimension -> units and their sizes.
-_SIZES = {
-    "length": {
-        **{"mm millimeter millimetre": "0.001", "cm centimeter centimetre": "0.01", "dm": "0.1", "m meter metre": "1"},
-        **{"km kilometer kilometre": "1000", "in inch": "0.0254", "ft foot feet": "0.3048", "yd yard": "0.9144"},
-        "mi mile": "1609.344",
-    },
-    "time": {
-        **{"s sec second": "1", "min minute": "60", "h hr hour": "3600", "day": "86400", "week": "604800"},
-    },
-    "mass": {"mg milligram": "0.001", "g gram": "1", "kg kilogram": "1000", "oz ounce": "28.349523125"}
-    | {"lb pound": "453.59237"},
-    "volume": {"ml mL milliliter millilitre": "0.001", "l L liter litre": "1"},
-    "money": {"cent": "1", "dollar": "100"},
-    "energy": {"J joule": "1", "kJ": "1000"},
-    "power": {"W watt": "1", "kW": "1000"},
-    "force": {"N newton": "1", "kN": "1000"},
-    "pressure": {"Pa": "1", "kPa": "1000"},
-    "frequency": {"Hz": "1", "kHz": "1000", "MHz": "1000000"},
-}
+# Dimension, size, names of the unit.
+_TABLE = """
+length 0.001 mm millimeter millimetre
+length 0.01 cm centimeter centimetre
+length 0.1 dm
+length 1 m meter metre
+length 1000 km kilometer kilometre
+length 0.0254 in inch
+length 0.3048 ft foot feet
+length 0.9144 yd yard
+length 1609.344 mi mile
+time 1 s sec second
+time 60 min minute
+time 3600 h hr hour
+time 86400 day
+time 604800 week
+mass 0.001 mg milligram
+mass 1 g gram
+mass 1000 kg kilogram
+mass 28.349523125 oz ounce
+mass 453.59237 lb pound
+volume 0.001 ml mL milliliter millilitre
+volume 1 l L liter litre
+money 1 cent
+money 100 dollar
+energy 1 J joule
+energy 1000 kJ
+power 1 W watt
+power 1000 kW
+force 1 N newton
+force 1000 kN
+pressure 1 Pa
+pressure 1000 kPa
+frequency 1 Hz
+frequency 1000 kHz
+frequency 1000000 MHz
+"""
 _UNITS = {
     name: (dimension, Fraction(size))
-    for dimension, sizes in _SIZES.items()
-    for names, size in sizes.items()
-    for name in names.split()
+    for dimension, size, *names in map(str.split, _TABLE.strip().splitlines())
+    for name in names
 }
 _POWER = re.compile(r"(square|sq|cubic|cu)?(.{3,}(?=s)|.+?)s?(?:\^([23]))?")
 _EXPONENTS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}

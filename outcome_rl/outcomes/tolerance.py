@@ -40,8 +40,7 @@ _NAMED = re.compile(r"(?P<name>[^=<>]+)=(?P<value>[^=]+)")
 _DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
 
-
-# In the text of an answer, without its text groups.
+# Of the answer as it stands, not as plain LaTeX, which has no spaces between words.
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mbox) ?\{([^{}]*)\}")
 _YES = re.compile(r"(yes|no|true|false)[,.;:] ", re.IGNORECASE)
 _SENTENCE = re.compile(
