@@ -395,7 +395,7 @@ RULES = [
         "the sign of multiplication before a power",
         "(n-1)2^n",
         r"2^n \cdot (n - 1)",
-        "digits with an exponent of their own are no index and no exponent of what is before them",
+        "digits that have an exponent are no index and no exponent of what is before them",
         (("x1^n", "x*1^n"), ("(x+1)2", "2(x+1)"), ("n2^k", r"n \cdot 2^k")),
     ),
     Rule(

@@ -158,7 +158,7 @@ class _Parser(TokenReader):
         return kind in ("number", "name") or text in ("(", "{")
 
     def begins_power(self) -> bool:
-        """Whether digits behind a factor begin a power of their own: `(n-1)2^n`, `n2^{n-1}`, not `x1^n`."""
+        """Whether digits behind a factor begin another power: `(n-1)2^n`, `n2^{n-1}`, not `x1^n`."""
         if self.peek(1).text != "^":
             return False
         before, end = self.peek(-1), closing(self.tokens, self.position + 2)

@@ -293,7 +293,7 @@ class _Reader:
         return number_element(self.evaluator.number(tree))
 
     def progression(self, tree: Tree) -> str | None:
-        """Return the key of the values of a rational linear function of an integer: `2k + 1` has those of `2k - 1`."""
+        """Return the key of what a rational linear function of any integer takes: `2k + 1` and `2k - 1` share one."""
         function = self.quadratic(tree)
         if function is None or any(type(part) is not Fraction for part in function) or function[0]:
             return None

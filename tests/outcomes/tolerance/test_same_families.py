@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl.outcomes.keys import plain_text
-from outcome_rl.outcomes.same_families import same_families
+from outcome_rl.outcomes.tolerance.same_families import same_families
 
 Z = r", k \in \mathbb{Z}"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.outcomes.quantities import quantity
+from outcome_rl.outcomes.tolerance.quantities import quantity
 
 
 @pytest.mark.parametrize(

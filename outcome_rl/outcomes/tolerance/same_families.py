@@ -6,7 +6,7 @@ from math import gcd, lcm
 
 from outcome_rl.outcomes.canonical.arithmetic import Number, add, divide, simplified
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, tokenize
-from outcome_rl.outcomes.same_values import value_of, variables_of
+from outcome_rl.outcomes.tolerance.same_values import value_of, variables_of
 
 MAX_FAMILIES = 100
 

@@ -13,10 +13,10 @@ from outcome_rl.outcomes.canonical.latex import UNIT_WORDS_IN_TEXT, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
 from outcome_rl.outcomes.canonical.notations import is_word
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
-from outcome_rl.outcomes.quantities import quantity
 from outcome_rl.outcomes.refutation import QUALIFIER
-from outcome_rl.outcomes.same_families import same_families
-from outcome_rl.outcomes.same_values import same_values
+from outcome_rl.outcomes.tolerance.quantities import quantity
+from outcome_rl.outcomes.tolerance.same_families import same_families
+from outcome_rl.outcomes.tolerance.same_values import same_values
 
 MIN_DIGITS = 3
 """Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""

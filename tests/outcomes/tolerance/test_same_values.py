@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from outcome_rl.outcomes.keys import plain_text
-from outcome_rl.outcomes.same_values import same_values
+from outcome_rl.outcomes.tolerance.same_values import same_values
 
 EQUAL = [
     (r"\lceil n/2 \rceil", r"\lfloor (n+1)/2 \rfloor"),

@@ -4,7 +4,7 @@ import pytest
 
 from outcome_rl import OutcomeMatcher, equivalent
 from outcome_rl.outcomes import keys
-from outcome_rl.outcomes.tolerance import within_tolerance
+from outcome_rl.outcomes.tolerance.within import within_tolerance
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_long_texts_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(text) <= keys.MAX_ANSWER_CHARS
         return text
 
-    monkeypatch.setattr("outcome_rl.outcomes.tolerance.plain_text", read)
+    monkeypatch.setattr("outcome_rl.outcomes.tolerance.within.plain_text", read)
     blanks = " " * 20_000
     assert not within_tolerance("5", f"[{blanks}5")
     assert not within_tolerance(f"[{blanks}5", "5")

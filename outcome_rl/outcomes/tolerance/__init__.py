@@ -1,0 +1,1 @@
+"""Generous comparison with a gold answer, for correctness only: `within` decides, by units, values and notation."""
