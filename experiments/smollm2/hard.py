@@ -1,4 +1,4 @@
-"""The plan for SmolLM2 that can decide: few hard questions, many visits, five warm starts as units. Not yet run.
+"""The plan for SmolLM2 that can decide: few hard questions, many visits, five warm starts as units.
 
 python -m experiments.smollm2.hard            # warm starts, hard questions, base samples, trainings: nine hours
 python -m experiments.smollm2.hard --units 0  # one warm start, on another machine, say
