@@ -100,12 +100,12 @@ def _bare(text: str, offset: int) -> Answer | None:
 
 def _answer_in(text: str, offset: int) -> Answer | None:
     """Return the answer of a text that begins at `offset` of another one."""
-    answer = None
-    if first_box := _BOX.search(text):
-        answer = _last_box(text, first_box.start())
-        text = "" if answer else _without_boxes(text)
-    answer = answer or next(filter(None, (rule(text) for rule in _FALLBACKS)), None)
-    return answer and _moved(answer, offset)
+    first_box = _BOX.search(text)
+    if first_box and (answer := _last_box(text, first_box.start())):
+        return _moved(answer, offset)
+    read = _without_boxes(text) if first_box else text
+    answer = next(filter(None, (rule(read) for rule in _FALLBACKS)), None)
+    return answer and _moved(answer._replace(text=text[answer.start : answer.end]), offset)
 
 
 def _without_boxes(text: str) -> str:

@@ -111,6 +111,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         (r"The answer is 7. $\boxed{}$", "7", "phrase"),
         (r"I will put it in \boxed{}. The answer is 7.", "7", "phrase"),
         (r"Use \boxed for it. The answer is 7.", "7", "phrase"),
+        (r"The answer is 3\boxed(a) cm.", r"3\boxed(a) cm", "phrase"),  # the text as it stands
         (r"The answer is 7. In the form asked for: $\boxed{", "7", "phrase"),
         ("**Answer:** 7\n\n\\[\n\\boxed{7", "7", "phrase"),
         # A phrase that says nothing new.
