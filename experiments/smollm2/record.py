@@ -49,7 +49,7 @@ def results_table(figures: Mapping[str, Any]) -> str:
     after = {method: [run["evaluations"]["test"][-1] for run in runs] for method, runs in methods.items()}
     rows = []
     for method, tests in {**before, **after}.items():
-        cells = [_spread([test[metric][k] for test in tests]) for metric, k in MEASURES]
+        cells = [spread([test[metric][k] for test in tests]) for metric, k in MEASURES]
         minutes = [run["minutes"] for run in methods.get(method, [])]
         name = WARM_STARTED if method == BASE else label(method)
         rows.append([name, str(len(tests)), *cells, f"{statistics.mean(minutes):.0f}" if minutes else ""])
@@ -118,6 +118,7 @@ def _interval(mean: float, low: float, high: float) -> str:
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """Format the mean and, of several values, the standard deviation."""
     deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.3f}{deviation}"

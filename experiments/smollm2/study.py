@@ -19,6 +19,7 @@ from bench.result_file import write_result
 from experiments.judged import interval
 from experiments.paper.tables import label, table
 from experiments.smollm2.model import make_model
+from experiments.smollm2.record import spread
 from outcome_rl.files import read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
@@ -198,15 +199,14 @@ def means_table(study: Study) -> str:
         return ""
     measures = list(units[0][GRPO])
     lines = [
-        [LABELS.get(name) or label(name), *(_spread([u[name][m] for u in units if m in u[name]]) for m in measures)]
+        [
+            LABELS.get(name) or label(name),
+            *(spread([u[name][m] for u in units]) if m in units[0][name] else "" for m in measures),
+        ]
         for name in (BASE, *study.methods)
     ]
     note = "Mean and standard deviation over the warm starts. Only the differences in the table above were judged."
     return f"\n{table(['', *measures], lines)}\n{note}\n"
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
 
 
 def _done(study: Study) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from outcome_rl.outcomes.canonical.latex import COUNTER, mended, plain_latex
-from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, tokenize, words_in
+from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, names_of, tokenize, words_in
 from outcome_rl.outcomes.keys import canonical_text, real_number
 
 QUALIFIER = re.compile(
@@ -125,7 +125,7 @@ def refuted(a: str, b: str) -> bool:
     words = words_in(tokens_a), words_in(tokens_b)
     if all(words) and words[0] != words[1]:
         return True
-    names = sorted(_names(tokens_a) | _names(tokens_b))
+    names = sorted((names_of(tokens_a) | names_of(tokens_b)) - {*_CONSTANTS})
     if len(names) > len(_NUMBERS[0]):
         return False
     for numbers in _NUMBERS:
@@ -235,12 +235,6 @@ def _tokens(text: str) -> Tokens:
         return tokenize(plain_latex(mended(text)))
     except TooLarge:
         return []
-
-
-def _names(tokens: Tokens) -> set[str]:
-    # `\sum_{k = 1}`: k is bound
-    bound = {tokens[i + 3].text for i in range(len(tokens) - 3) if tokens[i].text in (r"\sum", r"\prod")}
-    return {token.text for token in tokens if token.kind == "name"} - bound - set(_CONSTANTS)
 
 
 def _value(tokens: Tokens, numbers: Mapping[str, int]) -> str | None:

@@ -34,7 +34,7 @@ _LEADING_ZERO = re.compile("0[0-9]")
 _ORDERS = frozenset(FLIPPED)
 _JOINTS = OR | AND
 _SEPARATORS = frozenset((",", ";")) | _JOINTS
-_INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
+INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
 
 
 def mathematical_form(plain: str) -> str:
@@ -62,7 +62,7 @@ def mathematical_form(plain: str) -> str:
 
 def _undeclared_integer(tokens: Tokens) -> Parameter | None:
     """Return the k of `k \\pi`, which stands for any integer, if there is one such letter."""
-    names = {token.text for token in tokens if token.text in _INTEGERS and token.kind == "name"}
+    names = {token.text for token in tokens if token.text in INTEGERS and token.kind == "name"}
     return Parameter(names.pop(), "Z", False) if len(names) == 1 else None
 
 

@@ -208,6 +208,13 @@ def unit_name(text: str) -> str:
     return _NOT_IN_UNIT.sub("", text)
 
 
+def names_of(tokens: Tokens) -> set[str]:
+    r"""Return the names that stand in a formula; that of `\sum_{k=1}` is bound."""
+    bound = {tokens[i + 3].text for i in range(len(tokens) - 3) if tokens[i].text in SERIES}
+    return {token.text for token in tokens if token.kind == "name"} - bound
+
+
+SERIES = (r"\sum", r"\prod")
 _RUN = re.compile("[A-Za-z]{3,}")
 _CONSONANTS = re.compile("[^aeiou]+|[a-c]+|[v-z]+")
 

@@ -6,7 +6,16 @@ from fractions import Fraction
 
 from outcome_rl.outcomes.canonical.arithmetic import Number, add, is_real, number_key
 from outcome_rl.outcomes.canonical.evaluate import Evaluator
-from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, Token, Tokens, closing, tokenize
+from outcome_rl.outcomes.canonical.lexer import (
+    SERIES,
+    Incomparable,
+    NotUnderstood,
+    Token,
+    Tokens,
+    closing,
+    names_of,
+    tokenize,
+)
 from outcome_rl.outcomes.canonical.parser import parse_expression
 from outcome_rl.outcomes.canonical.trees import nodes, with_value
 
@@ -22,7 +31,6 @@ _WHOLE = (*range(1, 12), -2, -31, 20, 1234, 99991)
 _REALS = [Fraction(n, 12) for n in (4, 5, -6, 18, 28, -27, 60, 66, -10, 156, 2, -9, 11, 240, 6006, -6006)]
 _PIECES = frozenset(("abs", "sign", "floor", "ceil", "max", "min"))
 _TWO_VALUES = frozenset((r"\pm", r"\mp"))
-_SERIES = (r"\sum", r"\prod")
 _CONSTANTS = frozenset("ei")
 _BELOW = Token("symbol", "_")
 _PLUS_CONSTANT = re.compile(r"(.*[^-+*/^_({])\+[CcK]")
@@ -76,9 +84,8 @@ def _differ_by_a_constant(gold: Tokens, answer: Tokens) -> bool:
 
 
 def variables_of(tokens: Tokens) -> set[str]:
-    r"""Return the names of the variables; that of `\sum_{k=1}` is bound."""
-    bound = {tokens[i + 3].text for i in range(len(tokens) - 3) if tokens[i].text in _SERIES}
-    return {token.text for token in tokens if token.kind == "name"} - bound - _CONSTANTS
+    """Return the names of the variables."""
+    return names_of(tokens) - _CONSTANTS
 
 
 def _points(gold: Tokens, answer: Tokens) -> Iterator[dict[str, Fraction]]:
@@ -115,7 +122,7 @@ def _with_bounds(tokens: Tokens, at: Mapping[str, Fraction]) -> Tokens:
     """Put numbers for the upper bounds of sums and products, which the grammar reads only if they are numbers."""
     tokens = list(tokens)
     for i in range(len(tokens)):
-        if tokens[i].text in _SERIES and tokens[i + 1 : i + 2] == [_BELOW]:
+        if tokens[i].text in SERIES and tokens[i + 1 : i + 2] == [_BELOW]:
             bound = closing(tokens, i + 2) + 2
             if 1 < bound < len(tokens) and tokens[bound].text in at and tokens[bound - 1].text == "^":
                 tokens[bound] = Token("number", str(at[tokens[bound].text]))

@@ -177,10 +177,10 @@ def _value_of(plain: str) -> str:
 
 def _same_quantity(gold: str, answer: str) -> bool:
     """Whether two quantities in known units are equal, or a number and a percentage."""
-    percentages = [_PERCENTAGE.fullmatch(text) for text in (gold, answer)]
-    if percentages.count(None) == 1:
-        number = canonical_text(answer if percentages[1] is None else gold)
-        return number in {canonical_text(f"{one[1]}/100") for one in percentages if one is not None}
+    for text, other in ((gold, answer), (answer, gold)):
+        percentage = _PERCENTAGE.fullmatch(text)
+        if percentage is not None and _PERCENTAGE.fullmatch(other) is None:
+            return canonical_text(f"{percentage[1]}/100") == canonical_text(other)
     one = quantity(gold)
     return one is not None and one == quantity(answer)
 
