@@ -8,8 +8,8 @@ from outcome_rl.metrics import diff_at_k as diff_at_k
 from outcome_rl.metrics import pass_at_k as pass_at_k
 from outcome_rl.outcomes.answer_mask import answer_mask as answer_mask
 from outcome_rl.outcomes.batch import Batch as Batch
-from outcome_rl.outcomes.extraction import Answer as Answer
-from outcome_rl.outcomes.extraction import extract_answer as extract_answer
+from outcome_rl.outcomes.extraction.answer import Answer as Answer
+from outcome_rl.outcomes.extraction.response import extract_answer as extract_answer
 from outcome_rl.outcomes.functions import Outcome as Outcome
 from outcome_rl.outcomes.functions import outcome_function as outcome_function
 from outcome_rl.outcomes.isolated import isolated as isolated

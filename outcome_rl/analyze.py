@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from outcome_rl.metrics import SampleSummary, summarise
 from outcome_rl.outcomes.comparisons import Progress
-from outcome_rl.outcomes.extraction import final_answer
+from outcome_rl.outcomes.extraction.response import final_answer
 from outcome_rl.outcomes.keys import Tag, canonical_text
 from outcome_rl.outcomes.keys import question_id as question_id_of
 from outcome_rl.outcomes.kinds import OutcomeKind

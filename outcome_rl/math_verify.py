@@ -21,7 +21,7 @@ import sympy
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, LatexNormalizationConfig, StringExtractionConfig
 from math_verify.errors import TimeoutException
 
-from outcome_rl.outcomes.extraction import after_reasoning, extract_answer
+from outcome_rl.outcomes.extraction.response import after_reasoning, extract_answer
 from outcome_rl.outcomes.functions import describe
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS
 from outcome_rl.outcomes.keys import canonical_text

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl
 import reasoning_gym
 
 from outcome_rl.outcomes.expressions import parse
-from outcome_rl.outcomes.extraction import MAX_CHARS, extract_answer
+from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
 from outcome_rl.outcomes.functions import Outcome
 from outcome_rl.outcomes.isolated import isolated
 

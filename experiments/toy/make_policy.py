@@ -28,7 +28,7 @@ from experiments.toy.demonstrator import demonstrations
 from experiments.toy.tokenizer import build_tokenizer
 from outcome_rl.files import write_json
 from outcome_rl.metrics import summarise
-from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.keys import NO_ANSWER, outcome_key
 from outcome_rl.toy.task import DialectTask
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from outcome_rl.exploration.columns import move
 from outcome_rl.outcomes.answer_mask import Tokenizer, answer_mask
-from outcome_rl.outcomes.extraction import Answer
+from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.keys import NO_ANSWER
 from outcome_rl_kernels.checks import check_tensor
 from outcome_rl_kernels.loss.types import AnswerMaskMode

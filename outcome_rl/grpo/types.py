@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
-from outcome_rl.outcomes.extraction import Answer
+from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.traces import key_text
 
 

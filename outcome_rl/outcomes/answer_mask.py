@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol
 
-from outcome_rl.outcomes.extraction import Answer
+from outcome_rl.outcomes.extraction.answer import Answer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,7 +13,7 @@ import numpy as np
 
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import Progress
-from outcome_rl.outcomes.extraction import Answer
+from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.functions import (
     Failure,
     Found,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from outcome_rl.declared import check_types
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import Progress
-from outcome_rl.outcomes.extraction import Answer
+from outcome_rl.outcomes.extraction.answer import Answer
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import ONE, Comparisons, Progress, Question, Text, needs_judge
-from outcome_rl.outcomes.extraction import Answer, extract_answer, final_answer
+from outcome_rl.outcomes.extraction.answer import Answer
+from outcome_rl.outcomes.extraction.response import extract_answer, final_answer
 from outcome_rl.outcomes.functions import boolean, check_callable
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
-from outcome_rl.outcomes.extraction import MAX_CHARS, extract_answer
+from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
 from outcome_rl.outcomes.functions import Outcome, outcome_function
 from outcome_rl.outcomes.isolated import isolated
 

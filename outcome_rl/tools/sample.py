@@ -25,7 +25,7 @@ from outcome_rl.grpo.run.run_lock import only_run_in
 from outcome_rl.grpo.types import ProblemSet
 from outcome_rl.metrics import macro_average
 from outcome_rl.outcomes.comparisons import Progress
-from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.settings import settings_of
 from outcome_rl.tools.find_model import find_model
 

@@ -16,7 +16,7 @@ from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.trainer import Trainer
 from outcome_rl.grpo.types import Problem, Rollout, Sample
-from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 
 SMALL = ["data.train_batch_size=4", "data.train_max_samples=8", "data.val_max_samples=2", "rollout.n=4"]
 CPU = torch.device("cpu")

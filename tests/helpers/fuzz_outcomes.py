@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from outcome_rl.outcomes import keys
-from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.tolerance.within import within_tolerance
 
 COMMANDS = r"""

@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from outcome_rl.outcomes.answer_mask import answer_mask, decode_completion
-from outcome_rl.outcomes.extraction import Answer, extract_answer
+from outcome_rl.outcomes.extraction.answer import Answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 
 LINES = ["so the answer is \\boxed{42}.", "we add 7 and 35, hence 42 \\boxed{x+1}", "αβγ 🙂🙃 is it é?", "12 + 30 = 42"]
 SPECIAL = ["<pad>", "<eos>", "<think>"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.outcomes.extraction import MAX_CHARS, extract_answer
+from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
 
 GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generations"
 
@@ -49,7 +49,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         (r"<think>so \boxed{3}</think> I am done.", "3", "boxed"),  # nothing follows that has an answer
         (r"<think>so \boxed{3}</think>", "3", "boxed"),
         (r"<think>so \boxed{3}</think>10", "10", "line"),
-        (r"<think>so \boxed{3}</think> **$x = 10$.**<|im_end|>", "x = 10", "line"),
+        (r"<think>so \boxed{3}</think> **$x = 10$.**<|im_end|>", "x = 10", "bold"),
         ("<think>so \\boxed{3}</think>\n\n$$\n\\frac12\n$$\n", r"\frac12", "line"),
         (r"<think>so \boxed{3}</think> 10 cm", "10 cm", "line"),
         (r"<think>so \boxed{3}</think> (C)", "(C)", "line"),
@@ -114,6 +114,48 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         (r"The answer is 3\boxed(a) cm.", r"3\boxed(a) cm", "phrase"),  # the text as it stands
         (r"The answer is 7. In the form asked for: $\boxed{", "7", "phrase"),
         ("**Answer:** 7\n\n\\[\n\\boxed{7", "7", "phrase"),
+        # The next question of a few-shot prompt, or another turn, is no part of the response.
+        ("6 / 3 = 2.\n#### 2\n\nQuestion: What is 9 / 3?\nAnswer: 3\n#### 3", "2", "hash"),
+        (r"\boxed{7}" + "\n\nHuman: And 8?\nAssistant: " + r"\boxed{15}", "7", "boxed"),
+        ("The answer is 36.\n\n### Instruction:\nAnd 24?\n\n### Response:\nThe answer is 24.", "36", "phrase"),
+        (r"\boxed{9}</s>[INST] And 8? [/INST] \boxed{12}</s>", "9", "boxed"),
+        (r"\boxed{0.5}<|eot_id|><|start_header_id|>assistant<|end_header_id|> \boxed{9}", "0.5", "boxed"),
+        ("A: 6\n\nQ: 1 + 1?\nA: 2", "6", "line"),
+        ("答案是 14。\n\n问题:8 × 2？\n答案是 16。", "14", "phrase"),
+        (r"\boxed{6}" + "\n\n## Problem 2\nFind " + r"\boxed{5}", "6", "boxed"),
+        ("The question is open.\nQuestion: what is $x$?\nThe answer is 3.", "3", "phrase"),  # its own question
+        ("Thus, x is 3.\n\nProblem: and y?\nThe answer is 4.", "4", "phrase"),  # a step on the way
+        (r"<|im_start|>assistant" + "\n" + r"\boxed{5}", "5", "boxed"),
+        # Several values are one answer, not its last part.
+        (r"$x = \boxed{1}$, $y = \boxed{2}$.", r"x = \boxed{1}$, $y = \boxed{2}", "boxed"),
+        (r"$x = \boxed{1}$, so $x + 1 = \boxed{2}$.", "2", "boxed"),
+        ("So a = 3 and b = -2.", "a = 3 and b = -2", "conclusion"),
+        ("Therefore, the values are 3 and 5.", "3 and 5", "conclusion"),
+        ("So the sum of 3 and 5 is 8.", "8", "conclusion"),
+        ("So the interval is (1, 2).", "(1, 2)", "conclusion"),
+        (r"So the solution is $x \le -2$ or $x \ge 3$.", r"x \le -2$ or $x \ge 3", "conclusion"),
+        ("Thus $x = 2$ or $x = 3$.", "x = 2$ or $x = 3", "conclusion"),
+        ("The answer is $x = 1$ and $y = 2$.", "x = 1$ and $y = 2", "phrase"),
+        ("The answer is $12$, and $3$ is left.", "12", "phrase"),
+        ("The answers are (1, 2) and (3, 4).", "(1, 2) and (3, 4)", "phrase"),
+        # Bold type in the last line, and a number that is the whole response.
+        ("40 + 48 = 88\n\n**88**", "88", "bold"),
+        ("We have 7 km.\nThe average speed is **3.5 km/h**.", "3.5 km/h", "bold"),
+        ("We add.\n**There are 26 pieces in total.**", "26", "bold"),
+        ("so\n\n**Ratio = 3 : 2**", "3 : 2", "bold"),
+        ("42", "42", "line"),
+        ("**(C)**", "(C)", "line"),
+        (r"$\frac12$", r"\frac12", "line"),
+        # Other words.
+        ("2x = 14, so the value of x is 7.", "7", "conclusion"),
+        ("Therefore, each gets **5** sweets.\n\nLet me know if you need more!", "5", "conclusion"),
+        ("#### 20 apples", "20 apples", "hash"),
+        ("3 / 2 = 1.5\nAns. 1.5", "1.5", "line"),
+        ("Das Ergebnis ist 3.", "3", "conclusion"),
+        ("Por lo tanto, la probabilidad es $\\frac{1}{3}$.", r"\frac{1}{3}", "conclusion"),
+        ("**Respuesta final: 8 manzanas**", "8 manzanas", "phrase"),
+        ("故选 B。", "B", "phrase"),
+        ("정답은 5", "5", "phrase"),
         # A phrase that says nothing new.
         ("The answer is 7. 7 - 3 = 4, so the answer is correct.", "7", "phrase"),
         ("The answer is 7. So the answer is consistent with what was said.", "7", "phrase"),
@@ -147,8 +189,7 @@ def test_rules(response: str, text: str, source: str) -> None:
         "</answer> 5 <answer>",
         "[ANSWER] 5 [/answer2]",
         "no idea",
-        "42",  # a calculation that was cut off, for all that is known
-        "1 + 3",
+        "1 + 3",  # a calculation that was cut off, for all that is known
         "I do not know",
         r"2 + 50i + 20}\).",  # the end of something
         "The answer of 7 is verified.",
@@ -158,6 +199,11 @@ def test_rules(response: str, text: str, source: str) -> None:
         r"The answer is 3 + \boxed{12",
         "**Final Answer**\n\nWe had 3 and 4.",
         "The result of the division is the remainder R(x)",
+        "**Step 3**",
+        "so\n**Step 3:** add 4.",
+        "We know that x + y = 12, so we can solve for x.",
+        r"Thus we solve for \( x \) and \( y \).",
+        "No.",
     ],
 )
 def test_no_answer(response: str) -> None:
@@ -196,6 +242,14 @@ def test_balanced_box_after_any_text(before: str, inside: str) -> None:
         "<answer>",
         "</think>",
         "</think>\\boxed{",
+        "</s>",
+        "\nQ:",
+        "\nProblem:\nThe answer is ",
+        "**1** ",
+        "so the 1 is ",
+        ", so the 1",
+        "$1$ and ",
+        "the answer is $1$ and ",
         "$",
         " ",
     ],
@@ -234,7 +288,7 @@ def last_box(text: str) -> str:
         ("mathcoder_mathematics", 0.998),
         ("mathcoder_simuleq", 0.998),
         ("qwen25math_math100x8", 1.0),
-        ("nemo_math50x3", 0.98),
+        ("nemo_math50x3", 0.97),  # in one, the source takes the answer to a question that the model asked itself
         ("dc_aime2020_2024", 0.95),
         ("dc_aime2024", 0.92),
     ],

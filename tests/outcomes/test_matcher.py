@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcome_rl.outcomes.extraction import Answer, extract_answer
+from outcome_rl.outcomes.extraction.answer import Answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.grader import MathVerifyPool
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, outcome_key
 from outcome_rl.outcomes.matcher import OutcomeMatcher

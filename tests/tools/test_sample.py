@@ -16,7 +16,7 @@ from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import ProblemSet, Rollout
-from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.tools.sample import Sampler, open_sampler, sampling_config
 
 N = SamplingConfig(n=4)

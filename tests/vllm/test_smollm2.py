@@ -11,7 +11,7 @@ from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.rollout.vllm_engine import VllmEngine
-from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 
 pytestmark = pytest.mark.skipif(not SHORT_POLICY.is_dir(), reason=f"make test-smollm2 makes {SHORT_POLICY}")
 

@@ -3,7 +3,7 @@
 from itertools import islice
 
 from experiments.smollm2.task import SPLITS, problems, questions
-from outcome_rl.outcomes.extraction import extract_answer
+from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.keys import outcome_key
 
 

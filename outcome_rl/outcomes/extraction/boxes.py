@@ -1,0 +1,71 @@
+r"""The last `\boxed{...}` of a response, or the last ones that are one answer."""
+
+import re
+
+from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, Answer, stripped, with_name
+
+# `\boxed{}`, or `\boxed` in a sentence about it.
+EMPTY_BOX = re.compile(r"\\(?:boxed|fbox)(?:\s*\{\s*\}|(?![A-Za-z]|\s*\{))")
+# Alternatives are tried in order: a box, an escaped character (so that `\{` is no brace), a brace.
+_BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
+_BARE_BOX = re.compile(r"(?:[^\s$\\]+|\\(?![)\]]|boxed|fbox))+")
+_MAX_BARE = 100
+# Text allowed between boxes that form one answer: `\boxed{2}$ and $\boxed{3}`. An "or" may introduce a restatement.
+_SPACING = r"(?:[\s${}]|\\[,;:! ()\[\]]|\\q?quad|\\text)*"
+_JOINT = re.compile(rf"(?:{_SPACING}(?:[,;]|and))+{_SPACING}(?:{NAME}{_SPACING})?")
+_MAX_JOINT = 40
+
+
+def last_box(response: str, first: int) -> Answer | None:
+    """Return the box that closes last, or the box inside it if it holds nothing else; the first box is at `first`."""
+    open_groups: list[tuple[int, int] | None] = []  # (start of the command, start of the content) of a box; else None
+    open_boxes = 0
+    found: tuple[int, int] | None = None
+    extent = (-1, -1)  # span of the command that holds `found`, braces included
+    outermost: list[tuple[int, int]] = []  # spans of the boxes that are inside no other box
+    for token in _BOX_TOKEN.finditer(response, first):
+        if token[1] is not None:
+            if token[2]:
+                open_groups.append((token.start(), token.end()))
+                open_boxes += 1
+            elif bare := _bare_box(response, token.end()):
+                found, extent = bare, (token.start(), bare[1])
+        elif token[0] == "{":
+            open_groups.append(None)
+        elif token[0] == "}" and open_groups and (box := open_groups.pop()) is not None:
+            open_boxes -= 1
+            content = stripped(response, box[1], token.start())
+            if content != extent and content[0] < content[1]:
+                found = content
+            extent = (box[0], token.end())
+            if open_boxes == 0 and content[0] < content[1]:
+                outermost.append(extent)
+    if found is None:
+        return None
+    start, end = _joined(response, outermost, found)
+    return Answer(response[start:end], start, end, "boxed")
+
+
+def _joined(response: str, boxes: list[tuple[int, int]], last: tuple[int, int]) -> tuple[int, int]:
+    """Return the span of the list of different boxes that ends with `last`, or `last` if it is not part of a list."""
+    if not boxes or not boxes[-1][0] <= last[0] < boxes[-1][1]:
+        return last
+    count = 1
+    while count < len(boxes):
+        between = (boxes[-count - 1][1], boxes[-count][0])
+        if between[1] - between[0] > _MAX_JOINT or not _JOINT.fullmatch(response, *between):
+            break
+        count += 1
+    different = {response[start:end] for start, end in boxes[-count:]}
+    return last if len(different) == 1 else (with_name(response, boxes[-count][0]), boxes[-1][1])
+
+
+def _bare_box(response: str, start: int) -> tuple[int, int] | None:
+    """Read `\\boxed 5` or `\\boxed\\frac12`: up to a space, a `$` or the end of the formula, if there is a digit."""
+    run = _BARE_BOX.match(response, start, start + _MAX_BARE)
+    if run is None:
+        return None
+    text = run[0].rstrip(".,;:")
+    if text.count("{") != text.count("}") or DIGIT.search(text) is None:
+        return None
+    return start, start + len(text)

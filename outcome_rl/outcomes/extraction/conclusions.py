@@ -1,0 +1,91 @@
+"""Answers in the last sentence: a conclusion, "Therefore ... is 42.", or bold type."""
+
+import re
+
+from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, SENTENCE_END, Answer, answer_at, bare, with_name
+
+_CLAUSE_END = re.compile(rf"{SENTENCE_END.pattern}|,(?= so the(?:re)? )")
+_CONCLUSION = re.compile(
+    r"[ \t*_]*(?:so|consequently|finally|overall|in conclusion|因此|所以|故|答案?[:：]|∴|\$?\\therefore"
+    r"|por (?:lo )?tanto|portanto|donc|ainsi|daher|folglich|следовательно|итак"
+    r"|(?:das ergebnis|le résultat|[eo]l? resultado)\b"
+    r"|(?:the )?(?:final )?(?:result|solution) ?(?:is|equals|=|:)|[^.!?\n]{0,100}\b(?:therefore|thus|hence)\b)",
+    re.IGNORECASE,
+)
+_VERB = re.compile(r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于")
+_QUANTITY = re.compile(
+    r"\$\$?[^$\n]+\$\$?|\\\([^\n]*?\\\)|\\\[[^\n]*?\\\]|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
+    r"|[(\[][-−]?[0-9][0-9./]*(?:, ?[-−]?[0-9][0-9./]*)+[)\]]"
+    r"|(?<![A-Za-z0-9_.])[-−]?[$€£]?[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+)?(?:/[0-9]+)?"
+)
+# Between the quantities of a list, and the signs of a formula around one.
+_LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
+_OPENING = re.compile(r"\$\$?|\\\(|\\\[")
+_CLOSING = re.compile(r"(?:\$\$?|\\\)|\\\])\Z")
+_MAX_CONCLUSION = 300
+_FULL_STOPS = ".!。！$)*"
+
+
+def conclusion(response: str) -> Answer | None:
+    """Read a last sentence that draws a conclusion: the first quantities behind its last verb, or its only one.
+
+    A line without a full stop was cut off, and has none. A last line without a digit that calls out or asks says
+    nothing of the answer.
+    """
+    end = len(response)
+    start = response.rfind("\n") + 1
+    if response[end - 1 :] in ("!", "?") and start and DIGIT.search(response, start) is None:
+        end = len(response[:start].rstrip())
+        start = response.rfind("\n", 0, end) + 1
+    sentences = [start, *(stop.end() for stop in _CLAUSE_END.finditer(response, start, end - 1))]
+    start = next((at for at in reversed(sentences) if _CONCLUSION.match(response, at, end)), end)
+    if start == end or end - start > _MAX_CONCLUSION or response[end - 1] not in _FULL_STOPS:
+        return None
+    span = _concluded(response, start, end)
+    return span and answer_at(response, *span, "conclusion")
+
+
+def _concluded(response: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return the first quantity behind the last verb of a sentence, or its only one, with those listed beside it."""
+    quantities = [match.span() for match in _QUANTITY.finditer(response, start, end)]
+    verbs = [
+        verb.end()
+        for verb in _VERB.finditer(response, start, end)
+        if not any(low <= verb.start() < high for low, high in quantities)
+    ]
+    found = next((i for i, span in enumerate(quantities) if verbs and span[0] >= verbs[-1]), None)
+    first = last = found or 0
+    while first and _LISTED.fullmatch(response, quantities[first - 1][1], quantities[first][0]):
+        first -= 1
+    while last + 1 < len(quantities) and _LISTED.fullmatch(response, quantities[last][1], quantities[last + 1][0]):
+        last += 1
+    are_values = len(quantities) == 1 or all("=" in response[low:high] for low, high in quantities)
+    if found is None and not (are_values and last - first + 1 == len(quantities)):
+        return None
+    if first == last:
+        return quantities[first]
+    begin, end = quantities[first][0], quantities[last][1]
+    opening = _OPENING.match(response, begin)
+    closing = _CLOSING.search(response, begin, end)
+    return opening.end() if opening else with_name(response, begin), closing.start() if closing else end
+
+
+_BOLD = re.compile(r"\*\*([^*\n]{1,100})\*\*(?!:)")
+_NAMED_VALUE = re.compile(r"[^=\d]*=\s*")
+
+
+def bold(response: str) -> Answer | None:
+    """Read the one quantity in bold type of a last line that says no more: `**12**`, `It takes **5 hours**.`."""
+    start = response.rfind("\n") + 1
+    if len(response) - start > _MAX_CONCLUSION or response[-1:] not in _FULL_STOPS:
+        return None
+    spans = [bold.span(1) for bold in _BOLD.finditer(response, start) if DIGIT.search(bold[1]) and bold[1][-1] != ":"]
+    if len(spans) != 1:
+        return None
+    begin, end = spans[0]
+    name = _NAMED_VALUE.match(response, begin, end)
+    for start in (begin, name.end() if name else begin):
+        if answer := bare(response[start:end], start):
+            return answer._replace(source="bold")
+    span = _concluded(response, begin, end) if _VERB.search(response, begin, end) else None
+    return span and answer_at(response, *span, "bold")

@@ -1,0 +1,157 @@
+"""Extraction of the final answer of a response: the last complete `\\boxed{...}`, else one of a few fixed forms.
+
+Every rule is a single pass over the end of the text, so hostile responses (a megabyte of `\\boxed{`) cost bounded time,
+and no string raises. `docs/outcomes.md` gives the order of the rules, and the reason against a "last number in the
+text" rule.
+"""
+
+import re
+from collections.abc import Callable
+from itertools import islice
+
+from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, SPECIAL_TOKEN, Answer, bare, last_match, moved
+from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
+from outcome_rl.outcomes.extraction.conclusions import bold, conclusion
+from outcome_rl.outcomes.extraction.marks import hash_line, heading, last_line, only_number, tag
+from outcome_rl.outcomes.extraction.phrases import phrase
+
+MAX_CHARS = 1 << 16
+"""Number of characters searched at the end of a response: more than 20,000 tokens."""
+
+
+def extract_answer(response: str) -> Answer | None:
+    """Return the final answer of a response, or None if it has none.
+
+    Args:
+        response: any string; the completion as decoded, without the prompt.
+
+    Returns:
+        The answer of the first rule that applies to what follows the end of the model's reasoning (`</think>`), which
+        may be only the answer, such as `10`, or, if none applies there, to all of the last `MAX_CHARS` characters: the
+        last complete non-empty `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins
+        them; `<answer>...</answer>`; `#### 42`; what follows a heading "Final Answer"; "the answer is ..." / "Answer:
+        ..."; a last sentence "Therefore ... is 42."; a last line `A: 42`; bold type in the last line; a number that is
+        the whole response.
+        A response ends where the model goes on with another question or turn (`Question: ...`, `<|im_end|>`) behind
+        its answer. Where no box is complete and non-empty, the other rules read the sentences before the one in which
+        a box was cut off.
+
+    Raises:
+        TypeError: if `response` is not a string.
+    """
+    if not isinstance(response, str):
+        raise TypeError(f"response must be a str; got {type(response).__name__}. Decode token ids first.")
+    skipped = max(0, len(response) - MAX_CHARS)
+    text = response[skipped : _end_of_text(response)]
+    turns = islice(_TURN_END.finditer(text), _MAX_TURNS) if "<" in text else ()
+    for end in (*(turn.start() for turn in turns), len(text)):
+        if answer := _answer_in_turns(text[:end].rstrip()):
+            return moved(answer, skipped)
+    return None
+
+
+def _answer_in_turns(text: str) -> Answer | None:
+    """Return the answer in a text that ends where the model yields its turn."""
+    thought = _end_of_reasoning(text)
+    if thought and (answer := _before_next_question(text[thought:], thought) or _final(text[thought:], thought)):
+        return answer
+    return (None if thought else _before_next_question(text, 0)) or _answer_in(text, 0) or only_number(text)
+
+
+# Base models go on with the next question of a few-shot prompt, or with the user's turn.
+_TURN_END = re.compile(
+    r"<\|(?:im_end|eot_id|endoftext|end_of_text|return)\|>|<｜end▁of▁sentence｜>|</s>|<(?:eos|end_of_turn)>"
+)
+_NEXT_QUESTION = re.compile(
+    r"\n[ \t#*_>]*(?:(?i:(?:(?:next|new|another) )?(?:question|problem|exercise|instruction|human|user)|pregunta"
+    r"|problème|frage|aufgabe)|Q(?=[0-9 ]*:)|问题|题目|(?i:example)(?=[ \t]*[0-9]))"
+    r"[ \t]*[0-9]*[ \t*_.)]*(?:[:：]|(?=\n))"
+)
+_MAX_TURNS = 8
+
+
+def _before_next_question(text: str, offset: int) -> Answer | None:
+    """Return the answer before another question begins, if a rule reads it that a step on the way does not meet."""
+    start = 0
+    for question in islice(_NEXT_QUESTION.finditer(text), _MAX_TURNS):
+        answer = _answer_in(text[start : question.start()].rstrip(), offset + start)
+        if answer is not None and answer.source not in _WEAK:
+            return answer
+        start = question.end()
+    return None
+
+
+_WEAK = frozenset(("conclusion", "bold"))
+
+
+def final_answer(gold: str) -> str:
+    """Return the answer in a solution that ends in one, such as GSM8K's `... #### 42`; else the text itself."""
+    answer = extract_answer(gold)
+    return gold if answer is None else answer.text
+
+
+def after_reasoning(response: str) -> str:
+    """Return what follows the end of the model's reasoning, or the whole response if that has no answer."""
+    final = response[_end_of_reasoning(response) :]
+    return final if len(final) < len(response) and _final(final[: _end_of_text(final)], 0) is not None else response
+
+
+def _final(text: str, offset: int) -> Answer | None:
+    """Return the answer of what follows the reasoning, which begins at `offset`; it may be the answer only."""
+    return _answer_in(text, offset) or bare(text, offset)
+
+
+def _answer_in(text: str, offset: int) -> Answer | None:
+    """Return the answer of a text that begins at `offset` of another one."""
+    first_box = BOX.search(text)
+    if first_box and (answer := last_box(text, first_box.start())):
+        return moved(answer, offset)
+    read = _without_boxes(text) if first_box else text
+    answer = next(filter(None, (rule(read) for rule in _FALLBACKS)), None)
+    return answer and moved(answer._replace(text=text[answer.start : answer.end]), offset)
+
+
+def _without_boxes(text: str) -> str:
+    """Blank the boxes without content, and drop the sentence in which a box was cut off and what follows it."""
+    text = EMPTY_BOX.sub(lambda box: " " * len(box[0]), text)
+    if cut_off := BOX.search(text):
+        stop = last_match(SENTENCE_END, text[: cut_off.start()])
+        text = text[: stop.end()].rstrip() if stop else ""
+        while text.endswith(("\\[", "\\(", "\n$$", "\n$")):  # of the formula that was to hold the box
+            text = text[:-2].rstrip()
+    return text.rstrip()
+
+
+# `</think>` of DeepSeek and Qwen, `[/THINK]` of Mistral, `<|end_of_thought|>`, the final channel of gpt-oss.
+_REASONING_END = re.compile(
+    r"</(?:[a-z]+:)?(?:think|thinking|thought|reasoning|reflection|analysis)>|\[/THINK\]|<\|end_of_thought\|>"
+    r"|<\|channel\|>final<\|message\|>|◁/think▷|assistantfinal(?![a-z])",
+    re.IGNORECASE,
+)
+
+
+def _end_of_reasoning(text: str) -> int:
+    """Return where the text after the model's reasoning begins; 0 if it does not say."""
+    # Most texts end here: one character is found much faster than two, and two than the pattern.
+    slash = "/" in text and ("</" in text or "[/" in text)
+    if not (slash or ("|" in text and "<|" in text) or "◁" in text or "assistantfinal" in text):
+        return 0
+    end = last_match(_REASONING_END, text)
+    return 0 if end is None else end.end()
+
+
+def _end_of_text(response: str) -> int:
+    """Return where the special tokens and spaces at the end begin."""
+    end = len(response.rstrip())
+    while response.endswith(">", 0, end):
+        start = response.rfind("<", max(0, end - 48), end)
+        if start < 0 or SPECIAL_TOKEN.fullmatch(response, start, end) is None:
+            break
+        end = start
+        while end and response[end - 1].isspace():
+            end -= 1
+    return end
+
+
+# Rules for a text without spaces at its end.
+_FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (tag, hash_line, heading, phrase, conclusion, last_line, bold)
