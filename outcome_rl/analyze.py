@@ -310,8 +310,8 @@ def _answer(sample: Any, from_text: bool, extract: Callable[[str], str | None], 
     if "answer" in sample and not from_text:
         value = sample["answer"]
         return None if value is None else as_text(value, "answer", "answer of a sample", where)
-    role = "text, which from_text=True requires" if from_text else "text"
-    name, _ = first_field(sample, TEXT, role, where, "Rename a field, or give an 'answer'", nullable=True)
+    role, fix = ("text, which from_text=True requires", "") if from_text else ("text", ", or give an 'answer'")
+    name, _ = first_field(sample, TEXT, role, where, f"Rename a field{fix}", nullable=True)
     return extract(_text(sample, name, where))
 
 

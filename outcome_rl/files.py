@@ -10,15 +10,22 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
+import socket
+import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 MANIFEST = "MANIFEST"
 _SCRATCH = ".unfinished-"
+_DIRECT = re.compile(r"/dev/(?:stdout|stderr|fd/.*)|/proc/.*")
+_ABANDONED_S = 86_400.0
 
 
 @contextmanager
@@ -26,12 +33,15 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a scratch path to write; at the end it replaces `path`. After an error `path` is as it was.
 
     Missing parent folders are created. The scratch name has the suffix of `path`, and differs between processes and
-    threads, so that several may write the same file. A symbolic link stays one. A device or pipe, such as
-    `/dev/stdout`, is written directly.
+    threads, so that several may write the same file. A symbolic link stays one. A device, a pipe or an open file, such
+    as `/dev/stdout`, gets the contents appended.
     """
     path = Path(path)
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        yield path
+    if _DIRECT.fullmatch(str(path)) or (path.exists() and not (path.is_file() or path.is_dir())):
+        with tempfile.TemporaryDirectory() as folder:
+            yield (scratch := Path(folder) / path.name)
+            with scratch.open("rb") as source, path.open("ab") as target:  # what is open keeps what it holds
+                shutil.copyfileobj(source, target)
         return
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,14 +93,35 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
 
 
 def _scratch(path: Path) -> Path:
-    """Return a name next to a path, of this thread only; remove what processes that are gone have left."""
-    name = path.name[-40:]  # so that a name as long as the system allows has a scratch name too
+    """Return a name next to a path, of this thread only; remove what processes that are gone have left.
+
+    The name has a digest of the whole name and only the end of it, because a name may be as long as the system allows.
+    """
+    name = f"{_digest(path.name)}-{path.name[-30:]}"
     for leftover in path.parent.glob(f"{_SCRATCH}*-{glob.escape(name)}"):
-        owner = leftover.name.removeprefix(_SCRATCH).partition("-")[0]
-        if owner.isdecimal() and not _is_running(int(owner)):
-            with suppress(OSError):  # another process removes it, too
+        place, _, owner = leftover.name.removeprefix(_SCRATCH).partition("-")
+        with suppress(OSError, ValueError):  # another process removes it, too
+            if _is_abandoned(leftover, place, int(owner.partition("-")[0])):
                 _remove(leftover)
-    return path.with_name(f"{_SCRATCH}{os.getpid()}-{threading.get_native_id()}-{name}")
+    return path.with_name(f"{_SCRATCH}{_place()}-{os.getpid()}-{threading.get_native_id()}-{name}")
+
+
+def _is_abandoned(leftover: Path, place: str, pid: int) -> bool:
+    """Return whether the process that wrote a scratch file is gone; another machine's is after a day."""
+    if place == _place():
+        return not _is_running(pid)
+    return time.time() - leftover.lstat().st_mtime > _ABANDONED_S
+
+
+@lru_cache(maxsize=1)
+def _place() -> str:
+    """Return a name of this machine, or container, whose process numbers are not those of another."""
+    processes = os.readlink("/proc/self/ns/pid") if os.path.exists("/proc/self/ns/pid") else ""
+    return _digest(f"{socket.gethostname()} {processes}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
 def _is_running(pid: int) -> bool:

@@ -114,9 +114,10 @@ def diff_at_k(class_sizes: ArrayLike, k: int, *, n: int | None = None) -> float:
     if np.any(sizes < 0):
         raise ValueError(f"class_sizes must be at least 0; got {sizes.min()}.")
     total = int(sizes.sum())
-    if n is not None and n < total:
+    samples = total if n is None else int(_as_integers("n", n))
+    if samples < total:
         raise ValueError(f"n must be at least sum(class_sizes) = {total}; got {n}. n counts every sample.")
-    return math.fsum(pass_at_k(np.int64(total if n is None else n), sizes, k))
+    return math.fsum(pass_at_k(np.int64(samples), sizes, k))
 
 
 def ks_up_to(n: int) -> list[int]:
@@ -201,7 +202,12 @@ def macro_average(summaries: Sequence[Mapping[str, Any]]) -> SampleSummary:
 
     Returns:
         Means over the sets, at the k that all of them have; `n_questions` and `n_samples` are sums.
+
+    Raises:
+        ValueError: there are no summaries.
     """
+    if not summaries:
+        raise ValueError("summaries must hold at least one data set's; got none")
     average: dict[str, Any] = {}
     for figure in SampleSummary.__annotations__:
         values = [summary[figure] for summary in summaries]

@@ -113,7 +113,9 @@ def first_field(
     """
     found = ((name, find(row, name, _MISSING)) for name in names)
     name, value = next((one for one in found if one[1] is not _MISSING), ("", None))
-    if value is None and not (name and nullable):
+    if value is None and name and not nullable:
+        raise ValueError(f"{where}: field {name!r} (the {role}) is null. {fix}")
+    if not name:
         has = ", ".join(map(repr, field_names(row))) or "no fields"
         raise ValueError(f"{where}: lacks {' or '.join(map(repr, names))} (the {role}); it has {has}. {fix}")
     return name, value

@@ -140,7 +140,10 @@ GOOD = json.dumps(row([{"answer": "4"}]))
             row([{"answer": "4"}], question_id=""),
             r"field 'question_id' \(the id\) is empty\. Fill it in",
         ),
-        (row([{"answer": "4"}], question_id=None), r"lacks .*'question_id' .*Give every question its own id"),
+        (
+            row([{"answer": "4"}], question_id=None),
+            r"field 'question_id' .the id. is null. Give every question its own id",
+        ),
         (
             row([{"answer": "4"}], question_id="x", gold=["4"]),
             r"field 'gold' .*must be text or a number; got list\. Wri",

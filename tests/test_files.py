@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outcome_rl import files
 from outcome_rl.files import (
     atomic_file,
     atomic_folder,
@@ -131,6 +132,35 @@ def test_a_scratch_file_keeps_the_suffix(tmp_path: Path) -> None:
     with atomic_file(tmp_path / "x.npz") as scratch:
         assert scratch.suffix == ".npz"
         scratch.touch()
+
+
+def test_scratch_files_of_living_writers_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process number says nothing of another machine's; a day without a change does."""
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "_place", lambda: "elsewhere")
+        patched.setattr(files.os, "getpid", lambda: 2**22 + 1)  # no process here has it
+        theirs = files._scratch(tmp_path / "x")
+        theirs.touch()
+    files._scratch(tmp_path / "x")
+    assert theirs.exists()
+    os.utime(theirs, (0, 0))
+    files._scratch(tmp_path / "x")
+    assert not theirs.exists()
+
+
+def test_names_with_one_end_have_separate_scratch_files(tmp_path: Path) -> None:
+    long = "n" * 60
+    with atomic_file(tmp_path / f"a-{long}") as one, atomic_file(tmp_path / f"b-{long}") as other:
+        one.write_text("a")
+        other.write_text("b")
+    assert (tmp_path / f"a-{long}").read_text() + (tmp_path / f"b-{long}").read_text() == "ab"
+
+
+def test_standard_output_is_written_to_even_if_it_is_a_file(tmp_path: Path) -> None:
+    code = "from outcome_rl.files import write_text; print('before', flush=True); write_text('/dev/stdout', 'text\\n')"
+    with (tmp_path / "out").open("a") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "before\ntext\n"
 
 
 def fill(folder: Path, text: str) -> None:

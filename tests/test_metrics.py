@@ -72,6 +72,12 @@ def test_diff_at_k_equals_the_exact_binomials(sizes: list[int], data: st.DataObj
     assert diff_at_k(sizes, k, n=n) == pytest.approx(exact, abs=1e-12)
 
 
+@pytest.mark.parametrize("n", [4.7, "4"])
+def test_diff_at_k_takes_whole_numbers_of_samples(n: Any) -> None:
+    with pytest.raises(TypeError, match="n must"):
+        diff_at_k([2, 1, 1], 2, n=n)
+
+
 def test_diff_at_k_is_the_mean_of_draws() -> None:
     samples = np.repeat([1, 2, 3], [5, 2, 1])
     rng = np.random.default_rng(0)
@@ -203,6 +209,11 @@ def test_every_data_set_has_the_same_weight() -> None:
     assert average["diff_at_k"] == pytest.approx({"1": 0.2, "2": 0.4})
     assert average["solved_fraction"] == pytest.approx(0.1)
     assert "dataset" not in average
+
+
+def test_an_average_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one data set's; got none"):
+        macro_average([])
 
 
 def test_an_average_has_the_k_of_all() -> None:

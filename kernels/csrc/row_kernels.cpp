@@ -1,7 +1,7 @@
 // Passes over rows of logits: their statistics, and their gradient from those. No loss formula is here.
 //
-//     s_v = logit_v / temperature,   maximum = max_v s_v,   log_sum = log sum_v exp(s_v - maximum)
-//     log p_v = s_v - maximum - log_sum
+//     d_v = (logit_v - maximum) / temperature,   maximum = max_v logit_v,   log_sum = log sum_v exp(d_v)
+//     log p_v = d_v - log_sum
 //     logp = log p_label,            entropy = -sum_v p_v log p_v
 //     d logp / d logit_v    = (1[v = label] - p_v) / temperature
 //     d entropy / d logit_v = -p_v (log p_v + entropy) / temperature
@@ -73,7 +73,7 @@ FOR_EACH_MACHINE Sums block_sums(const Logit* row, int64_t n, float inverse_temp
     float exp_sum = 0, weighted_sum = 0;
 #pragma omp simd reduction(+ : exp_sum, weighted_sum)
     for (int64_t v = 0; v < n; ++v) {
-        const float x = to_float(row[v]) * inverse_temperature - maximum;
+        const float x = (to_float(row[v]) - maximum) * inverse_temperature;
         const float e = exp_nonpositive(x);
         exp_sum += e;
         weighted_sum += e * (x < -87.0f ? -87.0f : x);  // 0 * -inf is 0 here
@@ -94,7 +94,7 @@ FOR_EACH_MACHINE void write_gradients(
     // -p_v (constant + slope * log p_v)
 #pragma omp simd
     for (int64_t v = 0; v < n; ++v) {
-        const float log_p = (to_float(row[v]) * inverse_temperature - maximum) - log_sum;
+        const float log_p = (to_float(row[v]) - maximum) * inverse_temperature - log_sum;
         const float bounded = log_p < -87.0f ? -87.0f : log_p;
         store(to + v, -exp_nonpositive(log_p) * (constant + slope * bounded));
     }
@@ -112,9 +112,9 @@ Statistics statistics_of_row(const Logit* row, int64_t vocabulary, int64_t label
     double exp_sum = 0, weighted_sum = 0;
     for (int64_t start = 0; start < vocabulary; start += kBlock) {
         const int64_t n = std::min(kBlock, vocabulary - start);
-        largest = std::max(largest, block_maximum(row + start, n) * inverse_temperature);
+        largest = std::max(largest, block_maximum(row + start, n));
         if (largest > maximum) {
-            const double drop = static_cast<double>(maximum) - largest;
+            const double drop = (static_cast<double>(maximum) - largest) * inverse_temperature;
             weighted_sum = (weighted_sum + exp_sum * drop) * std::exp(drop);
             exp_sum *= std::exp(drop);
             maximum = largest;
@@ -126,7 +126,7 @@ Statistics statistics_of_row(const Logit* row, int64_t vocabulary, int64_t label
     // The values of a row without a possible token are not numbers; its log-sum, which shards need, is -infinity.
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const double log_sum = !std::isinf(largest) ? std::log(exp_sum) : largest < 0 ? largest : nan;
-    const double logp = to_float(row[label]) * inverse_temperature - maximum - log_sum;
+    const double logp = (static_cast<double>(to_float(row[label])) - maximum) * inverse_temperature - log_sum;
     return {logp, std::isinf(largest) ? nan : log_sum - weighted_sum / exp_sum, maximum, log_sum};
 }
 

@@ -1,21 +1,16 @@
-"""Columns of a batch: checks, rows by group, the copy to a device, and one result for all ranks.
+"""Columns of a batch: checks, rows by group, and the copy to a device.
 
 Shapes: N responses in groups; B groups of equal size n.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from hashlib import blake2b
-from typing import Any, TypeVar
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
 from outcome_rl.outcomes.functions import has_nan, plain
-
-T = TypeVar("T")
 
 
 def group_indices(question_ids: Sequence[str], group_ids: Sequence[Hashable] | None) -> NDArray[np.int64]:
@@ -91,30 +86,3 @@ def _column(name: str, values: Tensor | Sequence[float], dtype: torch.dtype | No
         return torch.as_tensor(values, dtype=dtype)
     except (RuntimeError, TypeError, ValueError) as error:  # PyTorch names no argument
         raise ValueError(f"{name} must be one number or boolean per response; {error}") from error
-
-
-def from_rank_zero(call: Callable[[], T], inputs: object, group: dist.ProcessGroup) -> T:
-    """Run a call on rank zero and broadcast its result, or re-raise its exception on every rank.
-
-    Raises:
-        ValueError: the ranks have different inputs.
-    """
-    digests: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(digests, blake2b(repr(inputs).encode("utf-8", "surrogatepass")).hexdigest(), group=group)
-    if len(set(digests)) > 1:
-        raise ValueError(
-            "all ranks of the process group must score the same responses, but they have different ones; gather "
-            "the questions, responses, golds and rewards of all ranks first, by all_gather_object"
-        )
-    found: list[Any] = [None]
-    if dist.get_rank(group) == 0:
-        try:
-            found = [call()]
-        except Exception as error:  # noqa: BLE001 - the other ranks wait for a broadcast
-            portable = isinstance(error, TypeError | ValueError)
-            found = [error if portable else RuntimeError(f"{type(error).__name__}: {error}")]
-    dist.broadcast_object_list(found, src=dist.get_global_rank(group, 0), group=group)
-    if isinstance(found[0], Exception):
-        raise found[0]
-    result: T = found[0]
-    return result

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outcome_rl.exploration import saved
-from outcome_rl.exploration.columns import from_rank_zero, group_indices, move, numbers_of, rows_by_size, verdicts_of
+from outcome_rl.exploration.columns import group_indices, move, numbers_of, rows_by_size, verdicts_of
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.gate import Gate
 from outcome_rl.exploration.questions import QuestionHistory, Questions
+from outcome_rl.exploration.ranks import from_rank_zero
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.outcomes.batch import Batch
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
@@ -160,7 +161,8 @@ class Explorer:
 
         Args:
             question_ids, responses, golds, rows: columns of a `Batch`, or a `Batch` in place of the first. Without
-                golds, `correct` and `is_correct` no response counts as correct.
+                golds, `correct` and `is_correct`, responses are compared with the golds of earlier calls; a question
+                without one has no correct response.
 
         Raises:
             TypeError, ValueError: as `score` does; nothing is counted.
@@ -289,8 +291,8 @@ class Explorer:
 
         Raises:
             FileNotFoundError: the folder lacks a file.
-            TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, or a
-                setting is wrong.
+            TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, a
+                setting is wrong, or was a function and is not given.
         """
         read = partial(cls._load, Path(folder), config, device, process_group, settings)
         return saved.read_unreplaced(Path(folder), read, discard=cls.close)
@@ -306,6 +308,7 @@ class Explorer:
     ) -> Self:
         state = saved.read_state(folder)
         if config is None:
+            saved.check_functions(folder, state["config"] | settings)
             config = ExplorationConfig.from_mapping(state["config"] | settings, str(folder / saved.STATE_FILE))
         explorer = cls(config, device=device, process_group=process_group, **settings)
         try:

@@ -16,8 +16,10 @@ from outcome_rl_kernels.counts.snapshot import write_snapshot
 COUNTS_FILE, STATE_FILE = "counts.safetensors", "state.json"
 FILES = (MANIFEST, STATE_FILE, COUNTS_FILE)
 FIX = "Continue from another checkpoint, or start with new counts"
+_FUNCTION = "function "  # a saved setting that was a function
 MAX_READS = 10  # of a folder that another process replaces meanwhile
 _FORMAT = "outcome_rl exploration 1"
+_OF_SYSTEM = (".DS_Store", ".nfs", ".unfinished-")
 T = TypeVar("T")
 
 
@@ -50,12 +52,12 @@ def check_state(name: str, state: Any, declared: type) -> None:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Check that a folder may be replaced: it does not exist, or holds nothing but a saved state and hidden files."""
+    """Check that a folder may be replaced: it does not exist, or holds only a saved state and files of the system."""
     if not folder.exists():
         return
     if not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; save into a folder")
-    if others := {one.name for one in folder.iterdir() if one.is_dir() or not one.name.startswith(".")} - {*FILES}:
+    if others := {one.name for one in folder.iterdir() if not one.name.startswith(_OF_SYSTEM)} - {*FILES}:
         raise FileExistsError(
             f"{folder} holds other files, such as {min(others)!r}, which would be lost; save into a folder of its own, "
             f"such as {folder / 'exploration'}"
@@ -67,13 +69,27 @@ def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) 
     counts = state["counts"]
     entries = CountEntries(*(counts[name].cpu() for name in CountEntries._fields))
     rest = {name: value for name, value in state.items() if name != "counts"}
-    # Functions are not saved; the outcome rule identifies them.
-    settings = {name: value for name, value in vars(config).items() if not callable(value)}
+    settings = {
+        name: f"{_FUNCTION}{getattr(value, '__qualname__', type(value).__name__)}" if callable(value) else value
+        for name, value in vars(config).items()
+    }
     with atomic_folder(folder, replace=True) as scratch:
         write_snapshot(scratch / COUNTS_FILE, entries, counts["rule"])
         content = json.dumps({"format": _FORMAT, "config": settings, **rest}, sort_keys=True)
         (scratch / STATE_FILE).write_text(content, encoding="utf-8")
         seal_folder(scratch)
+
+
+def check_functions(folder: Path, settings: dict[str, Any]) -> None:
+    """Raise a ValueError where a saved setting was a function that is not given now: functions are not saved."""
+    missing = {name: value for name, value in settings.items() if str(value).startswith(_FUNCTION)}
+    if missing:
+        values = ", ".join(f"{name} = the {value}" for name, value in missing.items())
+        given = ", ".join(f"{name}=..." for name in missing)
+        raise ValueError(
+            f"{folder} was saved with {values}, and functions are not saved. Pass {given} to load, or settings that "
+            "name them as 'module:function'"
+        )
 
 
 def read_state(folder: Path) -> dict[str, Any]:

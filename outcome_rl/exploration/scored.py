@@ -25,7 +25,7 @@ from outcome_rl_kernels.loss.types import AnswerMaskMode
 class Scored:
     """N scored responses, in their original order; tensors are on the explorer's device, without gradient."""
 
-    correct: Tensor  # (N,) bool; all False if neither golds nor `correct` are given
+    correct: Tensor  # (N,) bool; False for a question without a gold, now or earlier, where `correct` is not given
     rewards: Tensor  # (N,) float32, or the floating dtype of the input
     keys: Tensor  # (N,) int64 outcome keys; NO_ANSWER = 0 without an answer
     counts: Tensor  # (N,) int64, how often the outcome was sampled for the question before this batch
@@ -160,8 +160,14 @@ class Scored:
         return (advantages_N1 + bonuses_N1).masked_fill(answer_mask & (self.answer_mask_mode == "policy"), 0.0)
 
     def select(self, rows: Sequence[int]) -> "Scored":
-        """Return some of the responses, in the given order; `metrics` then describe the selection."""
-        index = torch.as_tensor(rows, dtype=torch.int64)
+        """Return some of the responses, in the given order; `metrics` then describe the selection.
+
+        Raises:
+            TypeError: `rows` are no integers.
+        """
+        index = torch.as_tensor(rows) if len(rows) else torch.empty(0, dtype=torch.int64)
+        if index.dtype == torch.bool or index.is_floating_point():
+            raise TypeError(f"rows must be integer indices; got {index.dtype}. Use mask.nonzero()[:, 0] for a mask")
         columns: dict[str, Any] = {name: x[index.to(self.keys.device)] for name, x in self._columns().items()}
         answers, solved = ([each[row] for row in index.tolist()] for each in (self.answers, self.solved))
         return replace(self, answers=answers, solved=solved, **columns)
@@ -171,7 +177,8 @@ class Scored:
         """Concatenate batches that were scored one after another in one step; groups stay apart."""
         names = parts[-1]._columns()
         columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-        ends = torch.tensor([0] + [int(part.groups.max()) + 1 for part in parts]).cumsum(dim=0).tolist()
+        sizes = [int(part.groups.max()) + 1 if len(part.groups) else 0 for part in parts]
+        ends = torch.tensor([0, *sizes]).cumsum(dim=0).tolist()
         columns["groups"] = torch.cat([part.groups + first for part, first in zip(parts, ends, strict=False)])
         return replace(
             parts[-1],

@@ -17,7 +17,6 @@ import gc
 import importlib
 import logging
 import os
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -27,6 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from outcome_rl.exploration.ranks import portable
 from outcome_rl.grpo.config.schema import TrainConfig
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ def all_gather_object(call: Callable[[], T]) -> list[T]:
     try:
         own = call()
     except Exception as error:
-        dist.all_gather_object(results, _portable(error))
+        dist.all_gather_object(results, portable(error))
         raise
     dist.all_gather_object(results, own)
     for result in results:
@@ -221,15 +221,6 @@ def contiguous_shard(items: Sequence[T]) -> Sequence[T]:
 def strided_shard(items: Sequence[T]) -> Sequence[T]:
     """Return every `world_size`-th item: of items sorted by size, each process gets some of every size."""
     return items[_rank() :: world_size()]
-
-
-def _portable(error: Exception) -> Exception:
-    """Return an exception that another process can unpickle: some cannot be made from only their text."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - whatever an exception does when it is copied
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
 
 
 def _rank() -> int:

@@ -21,7 +21,7 @@ from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import ONE, Comparisons, Progress, Question, Text, needs_judge
 from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import extract_answer, final_answer
-from outcome_rl.outcomes.functions import boolean, check_callable
+from outcome_rl.outcomes.functions import boolean, check_callable, name_of
 from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, golds_differ
@@ -90,7 +90,7 @@ class OutcomeMatcher(OutcomeKind):
         self._canonical = equivalence == "canonical"
         self._tolerant = gold_tolerance and self._canonical
         self._judge = equivalence if callable(equivalence) else None
-        name = "custom" if callable(equivalence) else equivalence
+        name = (name_of(equivalence) or "custom") if callable(equivalence) else equivalence
         super().__init__(OUTCOME_RULE if self._canonical else f"{OUTCOME_RULE}+{name}", Question)
         self._pool = MathVerifyPool(workers, timeout_s)
 

@@ -323,6 +323,10 @@ def test_history_splits_groups_otherwise_than_the_batch() -> None:
     assert scored.metrics["outcomes/distinct_in_group_once_solved"] == 3
     assert scored.metrics["outcomes/distinct_in_group_never_solved"] == 1
     assert scored.select([4, 1]).solved == [False, True]
+    for mask in ([True, False], torch.tensor([True, False])):
+        with pytest.raises(TypeError, match=r"rows must be integer indices; got torch\.bool"):
+            scored.select(mask)
+    assert torch.equal(Scored.join([scored.select([]), scored]).groups, scored.groups)
 
 
 def test_the_docstring_defines_every_metric() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch.distributed as dist
 from method_oracles import ESTIMATORS, Method, Past, random_batch, random_method
 from ranks import on_ranks
@@ -53,6 +54,31 @@ def check_rank(rank: int) -> None:
             method = random_method(name, draw)
             with Explorer(**method.settings, outcome="given", process_group=dist.group.WORLD) as explorer:
                 check_method(explorer, method, draw)
+
+
+class Odd(ValueError):
+    """An error that cannot be made from its text."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"{number} {text}")
+
+
+def refuse(value: object, example: object) -> bool:
+    raise Odd(7, "in is_correct")
+
+
+def check_error(rank: int) -> None:
+    explorer = Explorer(outcome=len_of, is_correct=refuse, process_group=dist.group.WORLD)
+    with explorer, pytest.raises(Odd if rank == 0 else RuntimeError, match="7 in is_correct"):
+        explorer.score(["q"] * 2, ["a", "b"], rows=[{}, {}])
+
+
+def len_of(response: str, example: object) -> int:
+    return len(response)
+
+
+def test_an_error_of_any_class_reaches_every_rank(tmp_path: Path) -> None:
+    on_ranks(2, check_error, tmp_path)
 
 
 def test_ranks_give_the_advantages_and_bonuses_of_the_formulas(tmp_path: Path) -> None:

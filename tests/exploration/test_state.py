@@ -1,6 +1,7 @@
 """The state of an Explorer on disk and in memory: it continues a run, and a damaged or foreign one is refused."""
 
 import json
+import operator
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,27 @@ def test_settings_can_change_when_a_run_continues(saved: Path) -> None:
     other = ExplorationConfig(bonus="batch", coef=1.0)
     assert Explorer.load(saved, other).config == other
     assert Explorer.load(saved).config == ExplorationConfig(bonus="ucb", coef=0.7)
+
+
+def test_a_function_of_the_settings_must_be_given_again(tmp_path: Path) -> None:
+    judge = functions.divides
+    explorer = Explorer(outcome=functions.length, is_correct=judge)
+    rows: list[dict[str, Any]] = [{"number": 4}]
+    before = explorer.score(["q"], ["xx"], rows=rows).correct
+    explorer.save(tmp_path / "state")
+    with pytest.raises(ValueError, match=r"the function divides.*the function length.* Pass .*outcome=\.\.\. to load"):
+        Explorer.load(tmp_path / "state")
+    with pytest.raises(ValueError, match=r"saved with is_correct = the function divides, and functions are not saved"):
+        Explorer.load(tmp_path / "state", outcome=functions.length)
+    loaded = Explorer.load(tmp_path / "state", outcome=functions.length, is_correct=judge)
+    assert loaded.score(["q"], ["xx"], rows=rows).correct.tolist() == before.tolist() == [True]
+
+
+def test_other_files_are_not_lost_hidden_ones_neither(saved: Path) -> None:
+    (saved / ".env").write_text("KEY=1")
+    with pytest.raises(FileExistsError, match=r"holds other files, such as '\.env'"):
+        Explorer.load(saved).save(saved)
+    assert (saved / ".env").read_text() == "KEY=1"
 
 
 def test_saving_replaces_what_was_there(saved: Path) -> None:
@@ -190,8 +212,12 @@ def test_counts_under_another_outcome_rule_are_refused(saved: Path) -> None:
         Explorer.load(saved, equivalence="math_verify")
     custom = Explorer(equivalence=lambda a, b: a == b)
     custom.save(saved)
-    with pytest.raises(ValueError, match="custom"):
+    with pytest.raises(ValueError, match=r"saved with equivalence = the function .*<lambda>"):
         Explorer.load(saved)
+    with pytest.raises(
+        ValueError, match=r"rule 'canonical/\d\+custom', but rule 'canonical/\d\+_?operator:eq' is in force"
+    ):
+        Explorer.load(saved, equivalence=operator.eq)
     assert len(Explorer.load(saved, equivalence=lambda a, b: a == b).counts) == 0
 
 

@@ -196,7 +196,8 @@ def group_advantages(
             past = counts.read(question_keys, outcome_keys, correct, update=update and not counts_last)
         visits, successes, distinct = (None,) * 3 if past is None else past.history.unsqueeze(-1)
         groups = Groups(
-            rewards=rewards.detach(),
+            # Half precision is for results: counts beyond 65,504 and probabilities near 1 have no place in it.
+            rewards=rewards.detach().to(torch.promote_types(rewards.dtype, torch.float32)),
             correct=correct,
             outcome_keys=outcome_keys,
             counts=None if past is None else past.counts,
@@ -211,7 +212,8 @@ def group_advantages(
             ddof=rule.ddof,
             eps=rule.eps,
         )
-        result = GroupAdvantages(_estimate(groups, rule), _explore(groups, rule), groups.counts)
+        advantages, bonuses = (part(groups, rule).to(rewards.dtype) for part in (_estimate, _explore))
+        result = GroupAdvantages(advantages, bonuses, groups.counts)
         if counts is not None and counts_last:
             counts.observe(question_keys, outcome_keys, correct)
     return result

@@ -182,7 +182,8 @@ def pkpo(groups: Groups, *, k: int) -> Tensor:
     below_n = torch.arange(n, device=sorted_Bn.device, dtype=sorted_Bn.dtype)
     # C(j - 1, k - 2) / C(n, k) in factors of the size of 1: the binomials themselves overflow float32.
     weights_n = _all_wrong(n - 2, n - 2 - below_n, k - 2) * (k * (k - 1) / (n * (n - 1)))
-    return (groups.rewards[:, :, None] - sorted_Bn[:, None, :]).clamp(min=0) @ weights_n
+    # No matrix product, which torch.autocast would round.
+    return ((groups.rewards[:, :, None] - sorted_Bn[:, None, :]).clamp(min=0) * weights_n).sum(dim=2)
 
 
 @register_adv_estimator("unlikeliness", needs=("rewards", "logps"))

@@ -68,7 +68,7 @@ class NativeTable:
         self._check(self._library.count_table_add(self.handle, *pointers, len(entries.counts)))
 
     def entries(self) -> CountEntries:
-        entries = CountEntries(*torch.empty(len(CountEntries._fields), len(self), dtype=torch.int64))
+        entries = CountEntries(*torch.empty(len(CountEntries._fields), len(self), dtype=torch.int64, device="cpu"))
         self._library.count_table_entries(self.handle, *(column.data_ptr() for column in entries))
         return entries
 

@@ -81,8 +81,12 @@ class DictTable:
             answers = len(numbers.keys() - {NO_ANSWER})
             history.append([*(sum(column) for column in zip((0, 0), *numbers.values(), strict=True)), answers])
         return Past(
-            torch.tensor(counts, dtype=torch.int64).reshape(outcome_keys.shape),
-            torch.tensor(history, dtype=torch.int64).reshape(-1, 3).t().reshape(3, *question_keys.shape).contiguous(),
+            torch.tensor(counts, dtype=torch.int64, device="cpu").reshape(outcome_keys.shape),
+            torch.tensor(history, dtype=torch.int64, device="cpu")
+            .reshape(-1, 3)
+            .t()
+            .reshape(3, *question_keys.shape)
+            .contiguous(),
         )
 
     def add(self, entries: CountEntries) -> None:
@@ -90,7 +94,7 @@ class DictTable:
 
     def entries(self) -> CountEntries:
         rows = [(q, o, *numbers) for q, outcomes in self._of.items() for o, numbers in outcomes.items()]
-        return CountEntries(*torch.tensor(rows, dtype=torch.int64).reshape(-1, 4).t().contiguous())
+        return CountEntries(*torch.tensor(rows, dtype=torch.int64, device="cpu").reshape(-1, 4).t().contiguous())
 
     def total(self) -> int:
         return sum(count for outcomes in self._of.values() for count, _ in outcomes.values())

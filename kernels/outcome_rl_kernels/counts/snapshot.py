@@ -41,7 +41,7 @@ def sort_entries(entries: CountEntries) -> CountEntries:
 
 def write_snapshot(path: str | os.PathLike[str], entries: CountEntries, rule: str) -> None:
     """Write sorted entries so that `path` holds, at every moment, either the old file or the whole new one."""
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a symbolic link stays one
     header = {"format": FORMAT_VERSION, "rule": rule, "sha256": _sha256(entries, rule)}
     data = serialize(entries._asdict(), metadata={_METADATA_KEY: json.dumps(header, sort_keys=True)})
     temporary = path.with_name(f".{path.name[-40:]}.{os.getpid()}-{threading.get_native_id()}.tmp")
@@ -125,7 +125,8 @@ def check_rule(found: str, expected: str, source: str) -> None:
     if found != expected:
         raise ValueError(
             f"{source}: the counts were made under outcome rule {found!r}, but rule {expected!r} is in force. Keys of "
-            "different rules do not name the same outcomes: start from new counts, or use the version that made these."
+            "different rules do not name the same outcomes: use the outcome function, the equivalence or the version "
+            "that made these, or start from new counts."
         )
 
 

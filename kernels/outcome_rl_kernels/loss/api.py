@@ -107,10 +107,10 @@ def linear_policy_loss(
             tokens of `labels`, flattened; token n kept `token_ids[offsets[n] : offsets[n + 1]]`, its label among them,
             in any order. The softmax then runs over the kept tokens only, for log-probabilities, entropies and
             gradients, and only their rows of `weight` are read. Full logits are never computed; the kept
-            ones are float32 whatever `fp32_logits` says. A token with one kept token has log-probability 0 and no
-            gradient. None (default) is the whole vocabulary.
+            ones are float32 whatever `fp32_logits` says, but for `impl="reference"`. A token with one kept token has
+            log-probability 0 and no gradient. None (default) is the whole vocabulary.
         vocab_group: ranks among which the vocabulary is sharded, as in Megatron's column-parallel head: `weight` and
-            `bias` are this rank's rows, of any number, in the order of the ranks, and all other arguments are the same
+            `bias` are this rank's rows, one or more, in the order of the ranks, and all other arguments are the same
             on all ranks. So are the results. The gradient of `hidden` is summed over the ranks; `weight` and `bias` get
             the gradients of this rank's rows. Each chunk of rows takes two reductions; sharding waits on the host in
             the first call only. Not together with `support`, `impl="reference"` or `torch.compile`. None (default): not
@@ -346,5 +346,6 @@ class LinearPolicyLoss(PolicyLoss):
         impl: Impl = "auto",
         **settings: Any,
     ) -> None:
-        super().__init__(**settings)
+        torch.nn.Module.__init__(self)
+        self.settings = check_settings(type(self).__name__, settings)
         self.options = {"rows": rows, "workspace_bytes": workspace_bytes, "fp32_logits": fp32_logits, "impl": impl}

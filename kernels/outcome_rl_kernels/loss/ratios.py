@@ -11,7 +11,7 @@ from outcome_rl_kernels.loss.types import LossInputs, Sequences
 
 def exp(x: Tensor) -> Tensor:
     """Return e^x; torch.exp starts all threads even for a few float64 numbers: 16 ms on a busy machine."""
-    return torch.expm1(x) + 1
+    return torch.expm1(x) + 1 if x.dtype == torch.float64 else torch.exp(x)  # in float32, e^-17 is lost beside 1
 
 
 def log_ratios(logps: Tensor, inputs: LossInputs) -> Tensor:

@@ -18,7 +18,8 @@ def head_logits(head: Head, rows_R: Tensor, *, fp32_logits: bool) -> Tensor:
     hidden_RH, weight, bias = head.hidden[rows_R], head.weight, head.bias
     if fp32_logits and weight.dtype.itemsize < 4:
         hidden_RH, weight, bias = hidden_RH.float(), weight.float(), None if bias is None else bias.float()
-    return torch.nn.functional.linear(hidden_RH, weight, bias)
+    with torch.autocast(weight.device.type, enabled=False):  # its dtype is the head's already
+        return torch.nn.functional.linear(hidden_RH, weight, bias)
 
 
 def logps_and_entropies(logits_NV: Tensor, labels_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

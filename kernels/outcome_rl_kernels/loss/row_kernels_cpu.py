@@ -12,7 +12,7 @@ default_loss_rows = None
 
 
 class CpuStatistics(NamedTuple):
-    """Rows of the library: log-probabilities, entropies, maxima of logits / temperature, log-sums above them."""
+    """Rows of the library: log-probabilities, entropies, maxima of the logits, log-sums over temperature above them."""
 
     columns_4R: Tensor  # float64
 
@@ -27,7 +27,8 @@ class CpuStatistics(NamedTuple):
 
 def row_statistics(rows: LogitRows) -> CpuStatistics:
     """As in `RowKernels`, for float32 or bfloat16 logits; in float64."""
-    rows, columns_4R = _aligned(rows), torch.empty(4, len(rows.logits_RV), dtype=torch.float64)
+    rows = _aligned(rows)
+    columns_4R = torch.empty(4, len(rows.logits_RV), dtype=torch.float64, device="cpu")
     native_library(release_gil=True).row_statistics(
         *_arguments(rows, None), columns_4R.data_ptr(), torch.get_num_threads()
     )
@@ -36,7 +37,7 @@ def row_statistics(rows: LogitRows) -> CpuStatistics:
 
 def log_sums(statistics: CpuStatistics, temperature: float) -> Tensor:
     """As in `RowKernels`."""
-    return statistics.columns_4R[2] + statistics.columns_4R[3]
+    return statistics.columns_4R[2] / temperature + statistics.columns_4R[3]
 
 
 def row_gradients(

@@ -312,7 +312,7 @@ class TritonStatistics(NamedTuple):
 
 def row_statistics(rows: LogitRows) -> TritonStatistics:
     """As in `RowKernels`, for float32, bfloat16 or float16 logits with contiguous rows; in float32."""
-    columns_5R = torch.empty(5, len(rows.logits_RV), device=rows.logits_RV.device)
+    columns_5R = torch.empty(5, len(rows.logits_RV), dtype=torch.float32, device=rows.logits_RV.device)
     _launch(_row_statistics_kernel, rows, statistics_ptr=columns_5R)
     return TritonStatistics(columns_5R)
 
@@ -345,7 +345,7 @@ def row_gradients(
 def default_loss_rows(rows: LogitRows, batch: TokenBatch, grad_RV: Tensor | None) -> Tensor:
     """As in `RowKernels`, where `aggregate.is_default(batch)`; in float32."""
     inputs, settings = batch.inputs, batch.inputs.settings
-    terms_3R = torch.empty(3, len(rows.logits_RV), device=rows.logits_RV.device)
+    terms_3R = torch.empty(3, len(rows.logits_RV), dtype=torch.float32, device=rows.logits_RV.device)
     _launch(
         _default_loss_kernel,
         rows,

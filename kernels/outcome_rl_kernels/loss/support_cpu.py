@@ -12,7 +12,7 @@ from outcome_rl_kernels.loss.types import Support
 
 def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor) -> Tensor:
     """As in `SupportKernels`, for float32 or bfloat16."""
-    logits_E = torch.empty(len(ids_E))
+    logits_E = torch.empty(len(ids_E), dtype=torch.float32, device="cpu")
     kind = int(weight.dtype == torch.bfloat16)
     _call("kept_logits", kind, hidden_NH, weight, rows_E, ids_E, len(ids_E), weight.shape[1], logits_E)
     return logits_E
@@ -32,7 +32,7 @@ def token_gradients(
     scores_E: Tensor, ids_E: Tensor, offsets: Tensor, labels_N: Tensor, values_3N: Tensor, grads_2N: Tensor
 ) -> Tensor:
     """As in `SupportKernels`."""
-    grads_E = torch.empty(len(ids_E))
+    grads_E = torch.empty(len(ids_E), dtype=torch.float32, device="cpu")
     given = scores_E, ids_E, offsets, labels_N, values_3N, grads_2N
     _call("support_token_gradients", *given, len(labels_N), grads_E)
     return grads_E
@@ -49,7 +49,7 @@ def segment_sums(table: Tensor, index_E: Tensor, coefficients_E: Tensor, offsets
 def _zeros(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
     """Return zeros that the system maps page by page as they are touched; PyTorch's zeros are written at once."""
     if prod(shape) == 0:  # such an array has no strides that a view accepts
-        return torch.zeros(shape, dtype=dtype)
+        return torch.zeros(shape, dtype=dtype, device="cpu")
     return torch.from_numpy(np.zeros(prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
 
 

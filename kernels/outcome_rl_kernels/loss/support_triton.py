@@ -175,7 +175,7 @@ def _long_sums_kernel(table_ptr, segments_ptr, bounds_ptr, sums_ptr, segments, w
 
 def kept_logits(hidden_NH: Tensor, weight: Tensor, rows_E: Tensor, ids_E: Tensor) -> Tensor:
     """As in `SupportKernels`."""
-    logits_E = torch.empty(len(ids_E), device=weight.device)
+    logits_E = torch.empty(len(ids_E), dtype=torch.float32, device=weight.device)
     _launch(
         _kept_logits_kernel,
         triton.cdiv(len(ids_E), 4),

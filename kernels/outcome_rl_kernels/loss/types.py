@@ -89,8 +89,8 @@ class LossSettings:
                 raise TypeError(f"{name} must be a Python number; got {type(value).__name__}")
         check_number("beta", self.beta, least=0)
         check_number("entropy_coef", self.entropy_coef)  # a negative one lowers the entropy, as some losses mean to
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be > 0; got {self.temperature}")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature must be > 0 and finite; got {self.temperature}")
         if not 0 <= self.epsilon_low <= 1:
             raise ValueError(f"epsilon_low must lie in [0, 1], so that 1 - epsilon_low >= 0; got {self.epsilon_low}")
         if not self.epsilon_high >= 0:

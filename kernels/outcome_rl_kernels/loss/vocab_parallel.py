@@ -66,6 +66,11 @@ def vocab_shard(group: Any, weight: Tensor, support: Any, impl: str) -> VocabSha
         raise ValueError("vocab_group does not work under torch.compile; call the loss outside the compiled function")
     size = len(weight)
     sizes = _sizes_of_ranks(group, size, weight.device)
+    if 0 in sizes:
+        raise ValueError(
+            f"every rank of vocab_group must hold rows of the head; rank {sizes.index(0)} holds none, of "
+            f"{sum(sizes)} in all. Shard it evenly, or over fewer ranks"
+        )
     return VocabShard(group, sum(sizes[: dist.get_rank(group)]), size, max(sizes), sum(sizes))
 
 

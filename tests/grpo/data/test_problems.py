@@ -99,8 +99,8 @@ def test_numbers_are_read_as_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": None}, r"row 3: lacks 'id' or 'question_id' or 'unique_id' or .* \(the id\); it has .*data\.id_key"),
-        ({"problem": None}, r"row 3: lacks 'problem' or 'question' or 'prompt' \(the prompt\).*data\.prompt_key"),
+        ({"id": None}, r"row 3: field 'id' \(the id\) is null\. .*data\.id_key"),
+        ({"problem": None}, r"row 3: field 'problem' \(the prompt\) is null.*data\.prompt_key"),
         ({"answer": None}, r"row 3: field 'answer' \(the answer\) is empty.*data\.empty_answers=drop"),
         ({"id": "  "}, r"row 3: field 'id' \(the id\) is empty"),
         ({"answer": ""}, r"row 3: field 'answer' \(the answer\) is empty"),

@@ -1,6 +1,7 @@
 """Properties of advantage estimators; `test_estimators_in_numpy.py` has their formulas."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -205,6 +206,18 @@ def test_own_estimator_takes_numbers_and_builds_on_others() -> None:
 
     with pytest.raises(ValueError, match=r"column.* shape of rewards, \(1, 3\); got \(1, 1\)"):
         estimate("column", [1.0, 0.0, 0.0])
+
+
+@pytest.mark.usefixtures("registry")
+def test_two_closures_of_one_function_are_two_functions() -> None:
+    def scaled(factor: float) -> Callable[[Groups], torch.Tensor]:
+        return lambda groups: groups.rewards * factor
+
+    register_adv_estimator("scaled")(scaled(2.0))
+    register_adv_estimator("scaled")(scaled(2.0))  # the same again
+    with pytest.raises(ValueError, match="must be a new name"):
+        register_adv_estimator("scaled")(scaled(3.0))
+    assert estimate("scaled", [1.0, 0.0]) == [2.0, 0.0]
 
 
 @pytest.mark.usefixtures("registry")

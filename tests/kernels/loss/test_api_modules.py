@@ -1,5 +1,6 @@
 """The losses as modules: the functions with settings fixed."""
 
+import math
 import pickle
 from typing import Any
 
@@ -80,8 +81,14 @@ def test_options_reach_the_function() -> None:
 def test_settings_are_checked_when_it_is_made(module: Any) -> None:
     with pytest.raises(TypeError, match=f"^{module.__name__} got an unexpected keyword argument 'clip_ratio'"):
         module(clip_ratio=0.2)
-    with pytest.raises(ValueError, match="temperature must be > 0; got 0"):
-        module(temperature=0)
+    for temperature in (0, math.inf):
+        with pytest.raises(ValueError, match=f"temperature must be > 0 and finite; got {temperature}"):
+            module(temperature=temperature)
+
+
+def test_hidden_states_take_no_inplace() -> None:
+    with pytest.raises(TypeError, match=r"^LinearPolicyLoss got an unexpected keyword argument 'inplace'"):
+        LinearPolicyLoss(inplace=True)
 
 
 def test_settings_are_not_of_a_call() -> None:

@@ -49,6 +49,17 @@ def differentiate(
     row_gradients(rows, row_statistics(rows), g, e, gradient)
 
 
+@pytest.mark.parametrize("size", [20.0, 200.0, 2000.0])
+def test_no_probability_exceeds_one(size: float) -> None:
+    """Large logits at a temperature: their difference is taken before it is scaled."""
+    logits = torch.full((64, 500), -size)
+    labels = torch.arange(64)
+    logits[labels, labels] = torch.linspace(0.9 * size, size, 64)
+    logps, _ = logprobs(logits, labels, temperature=0.7)
+    assert logps.max() <= 0
+    torch.testing.assert_close(logps, exact(logits, labels, 0.7)[0], atol=1e-6, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 @pytest.mark.parametrize("temperature", [1.0, 0.6])

@@ -132,6 +132,17 @@ def test_the_recipe_of_the_docs(tmp_path: Path) -> None:
     on_shards(the_recipe, tmp_path, SIZES)
 
 
+def a_rank_without_rows_is_refused(group: Any, mine: slice) -> None:
+    inputs = batch(1.0, torch.float32)
+    head = [inputs["head"][0], *(tensor[mine] for tensor in inputs["head"][1:])]
+    with pytest.raises(ValueError, match=r"every rank of vocab_group must hold rows of the head; rank 1 holds none"):
+        results(head, inputs, vocab_group=group)
+
+
+def test_every_rank_holds_rows(tmp_path: Path) -> None:
+    on_shards(a_rank_without_rows_is_refused, tmp_path, (V, 0))
+
+
 def nothing_flows_from_masked_rows(group: Any, mine: slice) -> None:
     inputs = batch(1.0, torch.float32)
     head = [inputs["head"][0], *(tensor[mine] for tensor in inputs["head"][1:])]
