@@ -239,17 +239,19 @@ def encode(tokenizer: Any, problem: str, options: argparse.Namespace) -> list[in
 def read_problems(options: argparse.Namespace) -> list[dict[str, str]]:
     """Read the problems; ids must be stable, because counts belong to them."""
     if options.data is None:
-        return DialectTask().problems("train")
-    rows = [json.loads(line) for line in options.data.read_text(encoding="utf-8").splitlines() if line.strip()]
+        rows = DialectTask().problems("train")
+    else:
+        rows = [json.loads(line) for line in options.data.read_text(encoding="utf-8").split("\n") if line.strip()]
     if missing := [number for number, row in enumerate(rows, 1) if not {"id", "problem", "answer"} <= row.keys()]:
         raise SystemExit(f"{options.data}, row {missing[0]}: each row needs id, problem and answer")
     if len(rows) < options.questions:
-        raise SystemExit(f"{options.data} holds {len(rows)} problems, fewer than --questions {options.questions}")
+        name = options.data or "the toy task"
+        raise SystemExit(f"{name} holds {len(rows)} problems, fewer than --questions {options.questions}")
     known: dict[str, dict[str, str]] = {}
     for number, row in enumerate(rows, 1):
         if known.setdefault(row["id"], row)["problem"] != row["problem"]:
             raise SystemExit(f"{options.data}, row {number}: the id {row['id']!r} has another problem before")
-    return rows
+    return [row | {"answer": str(row["answer"])} for row in rows]
 
 
 def batches(problems: Sequence[dict[str, str]], options: argparse.Namespace) -> Iterator[list[dict[str, str]]]:

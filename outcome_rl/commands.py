@@ -218,8 +218,9 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     """Sample a saved model on problems and report pass@k, best@k and diff@k.
 
     A checkpoint is sampled by the settings that it was trained with, on the test data of its run unless --data names
-    other data. `rollout.val_kwargs.n` samples per problem go to DIR/<data set>.jsonl, which `outcome-rl analyze` reads,
-    and the metrics to DIR/summary.json. The same call continues a call that was stopped.
+    other data, all of it without `data.val_max_samples`. `rollout.val_kwargs.n` samples per problem go to
+    DIR/<data set>.jsonl, which `outcome-rl analyze` reads, and the metrics to DIR/summary.json. The same call continues
+    a call that was stopped.
 
     pass@k: probability that one of k samples is correct; best@k: the same, drawn with replacement, as verl logs it;
     diff@k: expected number of different answers in k samples.
@@ -255,14 +256,16 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     import torch
 
     from outcome_rl.files import atomic_folder
+    from outcome_rl.grpo.config.load import load_config
     from outcome_rl.grpo.config.schema import ModelConfig
     from outcome_rl.grpo.model.policy import Policy
     from outcome_rl.tools.find_model import find_model
 
     only_our_progress()
     with atomic_folder(out) as scratch:
-        path, _ = find_model(model)
-        policy = Policy.load(ModelConfig(path=path, device="cpu", dtype="float32"))
+        path, settings = find_model(model)
+        trusted = settings is not None and load_config(str(settings)).model.trust_remote_code
+        policy = Policy.load(ModelConfig(path=path, device="cpu", dtype="float32", trust_remote_code=trusted))
         policy.model.to(getattr(torch, dtype))
         policy.save(scratch)
     num_parameters = sum(parameter.numel() for parameter in policy.model.parameters())

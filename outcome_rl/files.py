@@ -6,6 +6,7 @@ disk or a power failure leaves the old contents or the new ones. (The kernels' c
 """
 
 import ctypes
+import errno
 import glob
 import hashlib
 import json
@@ -43,6 +44,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             with scratch.open("rb") as source, path.open("ab") as target:  # what is open keeps what it holds
                 shutil.copyfileobj(source, target)
         return
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = _scratch(path)

@@ -46,8 +46,8 @@ def rows(source: str) -> list[dict[str, Any]]:
         `datasets.Dataset.from_list` takes them.
 
     Raises:
-        ValueError: there is no such task or setting, or the task's scorer evaluates answers as code, or calls nonsense
-            correct.
+        ValueError: there is no such task or setting, the task makes other rows at every call or for every size, or its
+            scorer evaluates answers as code, or calls nonsense correct.
     """
     name, settings = _read(source)
     size, seed = settings.pop("size", 500), settings.pop("seed", 0)
@@ -56,6 +56,7 @@ def rows(source: str) -> list[dict[str, Any]]:
         raise ValueError(f"reasoning_gym has no task {name!r}; it has {', '.join(tasks)}")
     try:
         dataset = reasoning_gym.create_dataset(name, size=size, seed=seed, **settings)
+        entries = list(dataset)
     except (TypeError, AssertionError, ValueError) as error:
         raise ValueError(f"reasoning_gym:{source}: {error}. Correct the settings of the task") from error
     task = "&".join([f"{name}?seed={seed}", *(f"{key}={json.dumps(value)}" for key, value in sorted(settings.items()))])
@@ -67,11 +68,24 @@ def rows(source: str) -> list[dict[str, Any]]:
             "task": task,
             "metadata": repr(_plain(entry["metadata"])),
         }
-        for index, entry in enumerate(dataset)
+        for index, entry in enumerate(entries)
     ]
-    if made and name not in OWN:
-        _check_scorer(dataset, made[0])
+    if made:
+        _check_repeats(name, made, seed, settings)
+        if name not in OWN:
+            _check_scorer(dataset, made[0])
     return made
+
+
+def _check_repeats(name: str, made: list[dict[str, Any]], seed: int, settings: Mapping[str, Any]) -> None:
+    """Refuse a task whose first rows are others at another call or for another size: counts belong to ids."""
+    size = 3 if len(made) != 3 else 4
+    again = reasoning_gym.create_dataset(name, size=size, seed=seed, **settings)
+    if any(row["problem"] != entry["question"] for row, entry in zip(made, again, strict=False)):
+        raise ValueError(
+            f"reasoning_gym's task {name!r} makes other problems at every call or for every size, so its ids name no "
+            "questions. Write its rows into a file once, with ids, and train on that"
+        )
 
 
 def scored_outcome(response: str, example: Mapping[str, Any]) -> Outcome | None:

@@ -149,13 +149,13 @@ def id_source(name: str | None, *, within_source: bool) -> str:
 
 def filled_text(value: Any, name: str, role: str, where: str, fix: str = "") -> str:
     """As `as_text`, for a field that must not be empty; the error ends with `fix`."""
-    text = as_text(value, name, role, where, fix)
+    text = as_text(value, name, role, where)
     if not text:
         raise ValueError(f"{where}: field {name!r} (the {role}) is empty. Fill it in, or leave out the row{fix}")
     return text
 
 
-def as_text(value: Any, name: str, role: str, where: str, fix: str = "") -> str:
+def as_text(value: Any, name: str, role: str, where: str) -> str:
     """Return a value that is text or a number, NumPy's included, as text without surrounding white space.
 
     Raises:
@@ -164,11 +164,11 @@ def as_text(value: Any, name: str, role: str, where: str, fix: str = "") -> str:
     if isinstance(value, bool) or not isinstance(value, str | Real):
         raise ValueError(
             f"{where}: field {name!r} (the {role}) must be text or a number; got {type(value).__name__}. Write it as "
-            f"text{fix}"
+            "text"
         )
     if not isinstance(value, str | Integral) and not math.isfinite(value):
         raise ValueError(
-            f"{where}: field {name!r} (the {role}) must be finite; got {value}. Write null if there is none{fix}"
+            f"{where}: field {name!r} (the {role}) must be finite; got {value}. Write null if there is none"
         )
     return str(value).strip()
 

@@ -48,6 +48,6 @@ def _one_line(error: Exception) -> str:
 
 def at_least_one(text: str) -> int:
     """Parse a positive integer, as the type of an argparse option."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1; got {text!r}")
+    return int(text)

@@ -55,6 +55,9 @@ def test_grpo_in_one_file(tmp_path: Path) -> None:
     """Here with `generate`; tests/vllm run it with vLLM."""
     path = ROOT / "examples" / "grpo_vllm.py"
     assert len(path.read_text().splitlines()) <= 300
+    many = ["--steps", "1", "--questions", "600", "--engine", "transformers"]
+    refused = subprocess.run([sys.executable, path, *many], capture_output=True, text=True, timeout=60)
+    assert "the toy task holds 512 problems, fewer than --questions 600" in refused.stderr
     options = ["--steps", "2", "--questions", "4", "--engine", "transformers", "--out", tmp_path / "out"]
     done = subprocess.run([sys.executable, path, *options], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -128,6 +128,11 @@ def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_text() == "old"
 
 
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="is a folder; name a file"):
+        write_text(tmp_path, "x")
+
+
 def test_a_scratch_file_keeps_the_suffix(tmp_path: Path) -> None:
     with atomic_file(tmp_path / "x.npz") as scratch:
         assert scratch.suffix == ".npz"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GRPO with UCB-Con on GSM8K. Arguments change settings, as in
+# GRPO with the Batch bonus on GSM8K. Arguments change settings, as in
 #   ./run.sh trainer.n_gpus_per_node=8 algorithm.outcome_exploration.bonus=batch
 # and --cfg job prints them all without running.
 set -euo pipefail

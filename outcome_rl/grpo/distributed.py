@@ -58,7 +58,10 @@ def choose_device(device: str) -> torch.device:
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    chosen = torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:  # no name of a device
+        chosen = torch.device("meta")
     if chosen.type not in ("cpu", "cuda"):
         raise ValueError(f"model.device={device!r} is not supported, only cpu and cuda are; use model.device=cpu")
     if chosen.type == "cuda" and not torch.cuda.is_available():

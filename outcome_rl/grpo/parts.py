@@ -147,7 +147,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
         total_steps = config.trainer.total_training_steps or config.trainer.total_epochs * order.steps_per_epoch
         plan = EvaluationPlan(config, policy.tokenizer)
         updater = Updater(policy, config, total_steps)  # its reference is the initial policy
-        identity = _identity(config, train_set, plan, explorer.matcher.rule)
+        identity = identity_of(config, train_set, plan, explorer.matcher.rule)
         state = RunState()
         if checkpoint is not None:
             check_same_run(saved["identity"], identity, checkpoint)
@@ -156,7 +156,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
             policy.load_weights(checkpoint / "model")
             updater.load_state_dict(torch.load(checkpoint / "optimizer.pt", "cpu", weights_only=True))
             state = RunState(**saved["run"])
-            _check_length(state.step, total_steps, checkpoint)
+            check_length(state.step, total_steps, checkpoint)
             _warn_of_other_versions(checkpoint, saved["made with"])
         log = _open_log(config, state.step, is_abandoned=has_rows and checkpoint is None)
         resources.callback(log.close)
@@ -191,7 +191,12 @@ def _model_with_dtype(config: TrainConfig, saved: Mapping[str, Any]) -> ModelCon
     return distributed.on_rank_zero(lambda: with_dtype(config.model, saved_dtype))
 
 
-def _check_length(done: int, total_steps: int, checkpoint: Path) -> None:
+def check_length(done: int, total_steps: int, checkpoint: Path) -> None:
+    """Refuse to continue a run that has done more steps than it is to have.
+
+    Raises:
+        ValueError: it has.
+    """
     if done > total_steps:
         raise ValueError(
             f"trainer.total_training_steps gives {total_steps} steps, and {checkpoint} has done {done}: a run may be "
@@ -226,7 +231,8 @@ def _best(config: TrainConfig, log: RunLog) -> dict[str, tuple[int, float]]:
     return best_steps(row for row in log.rows("evaluations") if row["dataset"] == watched)
 
 
-def _identity(config: TrainConfig, train_set: ProblemSet, plan: EvaluationPlan, outcome_rule: str) -> dict[str, Any]:
+def identity_of(config: TrainConfig, train_set: ProblemSet, plan: EvaluationPlan, outcome_rule: str) -> dict[str, Any]:
+    """Return what a checkpoint and the run that continues it must share."""
     data = {"training data": [train_set], "validation data": plan.validation, "test data": plan.test}
     contents = {name: _contents(sets) for name, sets in data.items()}
     return {**config.identity, **contents, "outcome rule": outcome_rule}

@@ -14,7 +14,7 @@ from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.parts import Parts, build
 from outcome_rl.grpo.rollout.collector import Collected
-from outcome_rl.grpo.run.checkpoint import mark_best
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint, mark_best
 from outcome_rl.grpo.run.display import Display
 from outcome_rl.grpo.run.evaluation import evaluate
 from outcome_rl.grpo.run.run_lock import Interrupted, collect_signals
@@ -33,7 +33,8 @@ class Trainer:
         """Train with the parts that `build` made, which the caller closes; None shows nothing."""
         self.parts = parts
         self.display = Display(quiet=True) if display is None else display
-        self._saved_step = parts.state.step
+        is_saved = distributed.on_rank_zero(lambda: latest_checkpoint(parts.checkpoints) is not None)
+        self._saved_step = parts.state.step if is_saved else -1
         self._has_warned = False
         self._sampler = SamplerCheck("Check rollout.engine and what updates its weights.", parts.policy.dtype)
 
@@ -52,7 +53,8 @@ class Trainer:
                 self._steps(received)
             except EngineDied:
                 self._raise_if_interrupted(received)  # a signal to all processes ends the engine's too
-                self._save_if_new()
+                if self.parts.state.step:
+                    self._save_if_new()
                 raise
 
     def _steps(self, received: Sequence[int]) -> None:
@@ -193,7 +195,7 @@ class Trainer:
     def _mark_best(self) -> None:
         """Save a step that is the best on the validation data; only the log decides, so resuming is safe."""
         best = distributed.on_rank_zero(self.parts.best)
-        if any(step == self.parts.state.step for step, _ in best.values()):
+        if any(step == self.parts.state.step > 0 for step, _ in best.values()):
             self._save_if_new()
             distributed.on_rank_zero(lambda: mark_best(self.parts.checkpoints, best))
 
@@ -201,8 +203,9 @@ class Trainer:
         """If any process received a signal, save, log and raise; all processes must call it."""
         signum = distributed.all_reduce_max(received[0] if received else 0)
         if signum:
-            self._save_if_new()
             step = self.parts.state.step
+            if step or distributed.on_rank_zero(self._evaluations):  # evaluations before the first step are worth it
+                self._save_if_new()
             interruption = Interrupted(signum, f"after step {step}" if step else "before the first step")
             # Before any process leaves: torchrun ends the others as soon as one has.
             distributed.on_rank_zero(lambda: logger.warning("%s; the same command continues it", interruption))

@@ -209,7 +209,12 @@ class FunctionMatcher(OutcomeKind):
             return False
         if self._is_correct is None:
             return key == gold_key
-        return boolean("is_correct", self._is_correct(value_of(found.text), example))
+        value = value_of(found.text)
+        try:
+            return boolean("is_correct", self._is_correct(value, example))
+        except Exception as error:
+            error.add_note(f"is_correct was called with {value!r:.200} and the row {dict(example)!r:.500}")
+            raise
 
     def _log_failures(self, failures: Mapping[tuple[str, str], Found | Failure]) -> None:
         for (question_id, response), failure in [*failures.items()][:MAX_LOGGED_FAILURES]:

@@ -24,6 +24,8 @@ from outcome_rl.tools.verdicts import LEAST_UNITS, Case, judge, per_unit
 # A task is a model with its data; runs that differ only in these and in the seed repeat one another.
 TASK = ("model.path", "data.train_files", "data.val_files", "data.test_files")
 SEED = "trainer.seed"
+# It shapes a run, though not what one can continue: the checkpoint holds what became of it.
+START = "trainer.initial_exploration"
 # The smallest difference of interest: a point of a rate, a quarter of an answer.
 RATE_MARGIN, ANSWERS_MARGIN = 0.01, 0.25
 WORDS = {"seen": "higher", "opposite": "lower", "no difference": "no difference", "undecided": "undecided"}
@@ -170,7 +172,7 @@ def _labels(runs: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> list[st
 
 def _varied(runs: Sequence[Run]) -> list[str]:
     """Return the names of the settings that affect results and differ among the runs."""
-    names = [one.name for one in settings_of(TrainConfig()) if one.affects_results or one.name in TASK]
+    names = [one.name for one in settings_of(TrainConfig()) if one.affects_results or one.name in (*TASK, START)]
     flat = [dict(leaves(run.config)) for run in runs]
     return [name for name in names if len({json.dumps(settings.get(name)) for settings in flat}) > 1]
 
@@ -252,7 +254,7 @@ def print_comparison(comparison: Mapping[str, Any]) -> None:
     if comparison["unpaired"]:
         names = ", ".join(comparison["unpaired"])
         print(printable(f"without a baseline run of their model, data and seed, so in no difference below: {names}"))
-    if comparison["verdicts"]:
+    if any(row["units"] for row in comparison["verdicts"]):
         rows = [
             [row["left"], row["measure"], f"{row['mean']:+.3f}", _interval(row), str(row["units"]), row["verdict"]]
             for row in comparison["verdicts"]

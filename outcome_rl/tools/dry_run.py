@@ -2,16 +2,22 @@
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
 
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
+from outcome_rl.grpo.model.dtype import with_dtype
 from outcome_rl.grpo.model.policy import model_path
+from outcome_rl.grpo.parts import check_length, identity_of
 from outcome_rl.grpo.rollout.engine import check_engine
-from outcome_rl.grpo.run.checkpoint import find_run
+from outcome_rl.grpo.run.checkpoint import check_same_run, find_run, read_state
+from outcome_rl.grpo.run.evaluation import EvaluationPlan
 from outcome_rl.grpo.run.open_explorer import new_explorer
 from outcome_rl.grpo.run.tracking import check_loggers
 from outcome_rl.rows import SUFFIXES
@@ -43,7 +49,8 @@ def refusals(config: TrainConfig) -> Iterator[str]:
         lambda: find_run(config),
         lambda: _check_writable(config.run_dir),
         lambda: steps_per_epoch(config),
-        lambda: _check_prompts(config),
+        lambda: _check_model(config),
+        lambda: _check_data(config),
         lambda: _check_exploration(config),
     )
     for check in checks:
@@ -60,8 +67,25 @@ def _check_writable(folder: Path) -> None:
         raise PermissionError(f"trainer.default_local_dir: {folder} cannot be written, because {there} cannot")
 
 
-def _check_prompts(config: TrainConfig) -> None:
-    """Tokenize the problems that need no download."""
+def _check_model(config: TrainConfig) -> None:
+    """Build the model without its weights, with its adapters, and check that the files of local weights are whole."""
+    folder = Path(model_path(config.model))
+    try:
+        estimate_memory(config)
+        if folder.is_dir():
+            weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
+            if not weights:
+                raise FileNotFoundError(f"{folder} holds no weights, no *.safetensors")
+            for path in weights:
+                if path.suffix == ".safetensors":
+                    with safe_open(path, framework="pt"):  # reads the header, and compares it with the size
+                        pass
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ValueError(f"model.path={config.model.path!r} cannot be trained: {error}") from error
+
+
+def _check_data(config: TrainConfig) -> None:
+    """Tokenize the problems that need no download; check that a run in the folder has these data and settings."""
     from transformers import AutoTokenizer
 
     path, code = model_path(config.model), config.model.trust_remote_code
@@ -69,14 +93,19 @@ def _check_prompts(config: TrainConfig) -> None:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=code)
     except (OSError, ValueError) as error:
         raise ValueError(f"model.path={config.model.path!r} cannot be loaded: {error}") from error
-    data = config.data
-    for sources in (data.train_files, *([source] for source in (*data.val_files, *data.test_files))):
-        if all(map(_is_local, sources)):
-            training = sources is data.train_files
-            problems = load_problems(sources, data, training=training, needs_answers=config.needs_answers)
-            kept = len(tokenize(problems, tokenizer, data).problems)
-            if training and kept < len(problems.problems):
-                BatchOrder(kept, data.train_batch_size, shuffle=False, seed=0)
+    if not all(map(_is_local, (*config.data.train_files, *config.data.val_files, *config.data.test_files))):
+        return
+    problems = load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers)
+    train_set = tokenize(problems, tokenizer, config.data)
+    order = BatchOrder(len(train_set.problems), config.data.train_batch_size, shuffle=False, seed=0)
+    plan, (checkpoint, _) = EvaluationPlan(config, tokenizer), find_run(config)
+    if checkpoint is not None:
+        saved = read_state(checkpoint)
+        with config.exploration.matcher() as matcher:
+            config = replace(config, model=with_dtype(config.model, saved["identity"].get("model.dtype")))
+            check_same_run(saved["identity"], identity_of(config, train_set, plan, matcher.rule), checkpoint)
+        steps = config.trainer.total_training_steps or config.trainer.total_epochs * order.steps_per_epoch
+        check_length(saved["run"]["step"], steps, checkpoint)
 
 
 def _check_exploration(config: TrainConfig) -> None:

@@ -1,5 +1,6 @@
 """Models that a command may name: a run, a checkpoint, or any other."""
 
+import warnings
 from pathlib import Path
 
 from outcome_rl.files import MANIFEST, is_missing_folder
@@ -26,12 +27,19 @@ def find_model(path: str) -> tuple[str, Path | None]:
         folder = newest
     if _is_checkpoint(folder):
         folder = folder / "model"
-    checkpoint = folder.absolute().parent
+    checkpoint = folder.resolve().parent
     if not _is_checkpoint(checkpoint):
         return path, None
     check_checkpoint(checkpoint, "model/")
     settings = checkpoint.parents[1] / "config.yaml"
-    return str(folder), settings if settings.is_file() else None
+    if settings.is_file():
+        return str(folder), settings
+    warnings.warn(
+        f"{checkpoint} is a copy of a checkpoint without {settings}, the settings of its run: its prompts and its "
+        "sampling are the defaults where no setting says otherwise. Give --config with that file",
+        stacklevel=2,
+    )
+    return str(folder), None
 
 
 def _is_checkpoint(folder: Path) -> bool:

@@ -52,12 +52,14 @@ def sampling_config(
                 f"{override} is about samples in training, and has no effect here; set rollout.val_kwargs."
                 f"{override.removeprefix('rollout.')}"
             )
+        if sources and override.startswith("data.test_files="):
+            raise ValueError(f"{override} and --data {', '.join(sources)} both name the problems; leave one out")
     path, trained_with = find_model(model)
     start = preset or trained_with or ("toy" if path == "toy" else None)
     given = json.dumps(list(sources))
     fixed = [f"model.path={path}", "trainer.experiment_name=samples", "rollout.free_cache_engine=false"]
-    if sources:
-        fixed += [f"data.train_files={given}", f"data.test_files={given}"]
+    if sources:  # all of them, whatever part of its validation data a run was watched on
+        fixed += [f"data.train_files={given}", f"data.test_files={given}", "data.val_max_samples=-1"]
     elif start is None:
         raise ValueError(f"{model} is not the checkpoint of a run, so it names no test data: give --data")
     config = load_config(start, [*fixed, *overrides])
@@ -132,7 +134,7 @@ def open_sampler(
     record = out / "settings.json"
     recorded = json.loads(record.read_text()) if record.exists() else None
     config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
-    engine_class = check_engine(config)
+    engine_class = check_engine(config, trains=False)
     sets = [load_problems(group, config.data, training=False, needs_answers=config.needs_answers) for group in groups]
     names = [dataset.name for dataset in sets]
     if len(set(names)) < len(names):
@@ -161,6 +163,8 @@ def average_report(reports: Sequence[Report]) -> Report:
         match values[0]:
             case str():
                 average[name] = values[0]  # the outcome rule, which all share
+            case dict() if any(isinstance(entry, str) for one in values for entry in one.values()):
+                average[name] = {key: entry for one in values for key, entry in one.items()}  # a question's reason
             case dict():
                 average[name] = dict(sum(map(Counter, values), Counter[str]()).most_common())
             case list():

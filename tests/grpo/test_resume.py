@@ -179,18 +179,26 @@ def test_a_signal_during_the_last_evaluation_is_a_finished_run(
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_signal_during_the_base_evaluation_stops_before_the_first_step(
     number: int,
+    finished: Path,
     small: MakeOverrides,
+    small_config: MakeConfig,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, terminated))
-    result = invoke("--config", "toy", *small(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr("outcome_rl.grpo.trainer.evaluate", Evaluations(number, terminated))
+        result = invoke("--config", "toy", *small(tmp_path))
     assert result.exit_code == 128 + signal.SIGTERM
     assert "stopped by SIGTERM before the first step; the same command continues it" in caplog.messages
     assert len(rows(tmp_path / "run", "evaluations")) == number
     assert rows(tmp_path / "run", "metrics") == []
-    assert not (tmp_path / "run" / "checkpoints").exists()
+    counted = Evaluations(0, killed)
+    monkeypatch.setattr("outcome_rl.grpo.trainer.evaluate", counted)
+    train(small_config(tmp_path))
+    assert counted.number == number - 6  # those that are done are kept
+    assert not (tmp_path / "run" / "abandoned-1").exists()
+    assert_same_run(tmp_path / "run", finished)
 
 
 def test_records_without_a_checkpoint_are_kept(

@@ -220,6 +220,11 @@ def test_another_estimator_refuses_what_trl_does_across_groups(make: Make, setti
         make(exploration=ExplorationConfig(adv_estimator="rloo"), **settings)
 
 
+def test_numbers_that_do_not_fit_the_groups_are_refused_before_anything_is_sampled(make: Make) -> None:
+    with pytest.raises(ValueError, match=rf"k of adv_estimator 'pkpo' must be an integer from 2 to n={N}"):
+        make(exploration=ExplorationConfig(adv_estimator="pkpo(k=99)"))
+
+
 @pytest.mark.parametrize("mode", ["policy", "bonus", "all", "none"])
 def test_answer_tokens_are_kept_out_as_the_mode_says(make: Make, mode: str) -> None:
     reward = generate(make(trainer_class=GRPOTrainer), 0, 1, 2)["advantages"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl import NO_ANSWER
+from outcome_rl import NO_ANSWER, Batch
 from outcome_rl.outcomes.function_matcher import MAX_LOGGED_FAILURES, FunctionMatcher
 
 WORDS = st.lists(
@@ -72,6 +72,16 @@ def test_failures_are_outcomes_and_never_correct(caplog: pytest.LogCaptureFixtur
     records = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(records) == MAX_LOGGED_FAILURES + 1
     assert "20 responses" in records[-1].getMessage()
+
+
+def test_an_error_of_the_second_function_names_value_and_row() -> None:
+    def broken(value: object, example: Any) -> bool:
+        return bool(example["missing"])
+
+    matcher = FunctionMatcher(functions.length, broken)
+    with pytest.raises(KeyError) as caught:
+        matcher.classify(Batch(["q"], ["a b"], rows=[{"number": 4}]))
+    assert caught.value.__notes__ == ["is_correct was called with 2 and the row {'number': 4}"]
 
 
 def test_golds_must_agree() -> None:

@@ -21,7 +21,8 @@ def evaluate(*arguments: object) -> Result:
 def evaluated(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     out = tmp_path_factory.mktemp("evaluated") / "out"
     data = ("--data", "toy:test", "--data", "toy:validation")
-    return out, evaluate(finished / "checkpoints" / "global_step_4", *data, "--out", out, "rollout.val_kwargs.n=8")
+    settings = ("data.val_max_samples=8", "rollout.val_kwargs.n=8")
+    return out, evaluate(finished / "checkpoints" / "global_step_4", *data, "--out", out, *settings)
 
 
 def test_the_figures_are_those_of_analyze(evaluated: tuple[Path, Result]) -> None:
@@ -31,7 +32,7 @@ def test_the_figures_are_those_of_analyze(evaluated: tuple[Path, Result]) -> Non
     assert list(reports) == ["toy-test.jsonl", "toy-validation.jsonl", "average over the data sets"]
     for name in list(reports)[:2]:
         assert reports[name] == analyze_file(out / name)
-        assert (reports[name]["n_questions"], reports[name]["n_samples"]) == (8, 64)  # as many as in the run
+        assert (reports[name]["n_questions"], reports[name]["n_samples"]) == (8, 64)
         for figure in ("pass_at_k", "diff_at_k"):
             assert f"{reports[name][figure]['8']:.3f}" in result.stdout
     parts = [reports[name]["pass_at_k"]["1"] for name in list(reports)[:2]]
@@ -70,7 +71,8 @@ def test_the_same_call_again_samples_nothing(
     monkeypatch.setattr("outcome_rl.grpo.rollout.transformers_engine.TransformersEngine.generate", none)
     data = ("--data", "toy:test", "--data", "toy:validation")
     place = finished / "checkpoints" / "global_step_4"
-    result = evaluate(place, *data, "--out", out, "rollout.val_kwargs.n=8")
+    settings = ("data.val_max_samples=8", "rollout.val_kwargs.n=8")
+    result = evaluate(place, *data, "--out", out, *settings)
     assert result.exit_code == 0, result.output
     assert (out / "summary.json").read_bytes() == (evaluated[0] / "summary.json").read_bytes()
     other = evaluate(place, *data, "--out", out, "rollout.val_kwargs.n=9")

@@ -173,6 +173,14 @@ def test_a_label_has_every_setting_in_which_the_methods_differ(tmp_path: Path) -
     assert [label[-1] for label in labels] == ["grad_clip=1.0", "grad_clip=2.0", "grad_clip=2.0"]
 
 
+def test_counts_that_a_run_began_with_make_another_method(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "a", "ucb", 0, (0.6, 0.8)),
+        write_run(tmp_path / "b", "ucb", 0, (0.6, 0.8), trainer__initial_exploration="counts"),
+    ]
+    assert list(compare_runs(runs)["methods"]) == ["initial_exploration=", "initial_exploration=counts"]
+
+
 def test_one_run_given_twice(tmp_path: Path) -> None:
     one = write_run(tmp_path / "a", "none", 0, (0.6, 0.8))
     with pytest.raises(ValueError, match="same settings and seed"):

@@ -1,6 +1,7 @@
 """Estimates equal the memory of a real model of the same shape."""
 
 import json
+import shutil
 from copy import deepcopy
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.tools.dry_run import describe, steps_per_epoch
 from outcome_rl.tools.memory import MemoryEstimate, Part, estimate_memory, kept_for_backward, memory_lines
+from outcome_rl.toy import policy_dir
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
@@ -241,6 +243,53 @@ def test_a_dry_run_refuses_a_folder_that_holds_a_run(tmp_path: Path, small: Make
     run_dir.mkdir(parents=True)
     (run_dir / "metrics.jsonl").write_text('{"step": 1}\n')
     assert_refused_alike(arguments, "already holds a run")
+
+
+def test_a_dry_run_refuses_another_run_in_the_folder(finished: Path, tmp_path: Path, small: MakeOverrides) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    assert invoke("--config", "toy", "--dry-run", *small(tmp_path)).exit_code == 0
+    for setting, reason in (
+        ("actor.optim.lr=1e-2", "belongs to another run: actor.optim.lr"),
+        ("data.test_files=[]", "belongs to another run: test data"),
+        ("trainer.total_training_steps=3", "has done 6"),
+    ):
+        assert_refused_alike(["--config", "toy", *small(tmp_path, setting)], reason)
+    newest = tmp_path / "run" / "checkpoints" / "global_step_6"
+    (newest / "optimizer.pt").write_bytes(b"damaged")
+    assert_refused_alike(["--config", "toy", *small(tmp_path)], "optimizer.pt")
+
+
+def test_a_dry_run_refuses_a_model_that_cannot_be_trained(tmp_path: Path, small: MakeOverrides) -> None:
+    shutil.copytree(policy_dir(), tmp_path / "model")
+    path = f"model.path={tmp_path / 'model'}"
+    for lora, reason in (("foo", "'foo'"), ("lm_head", "on the lm_head")):
+        arguments = small(tmp_path, path, "model.lora_rank=2", f"model.target_modules=[{lora}]")
+        assert_refused_alike(["--config", "toy", *arguments], reason)
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    dry = invoke("--config", "toy", "--dry-run", *small(tmp_path, path))
+    assert dry.exit_code == 2
+    assert "cannot be trained: " in dry.stderr
+    weights.unlink()
+    dry = invoke("--config", "toy", "--dry-run", *small(tmp_path, path))
+    assert dry.exit_code == 2
+    assert "holds no weights" in dry.stderr
+
+
+def test_a_dry_run_refuses_two_sources_of_one_name(tmp_path: Path, small: MakeOverrides) -> None:
+    for name, answer in (("a", "1"), ("b", "2")):
+        (tmp_path / name).mkdir()
+        row = {"id": 1, "problem": "D01 2 @ 1 =>", "answer": answer}
+        (tmp_path / name / "problems.jsonl").write_text(json.dumps(row) + "\n")
+    paths = {kind: tmp_path / name / "problems.jsonl" for kind, name in (("val", "a"), ("test", "b"))}
+    sources = [f"data.{kind}_files={path}" for kind, path in paths.items()]
+    assert_refused_alike(["--config", "toy", *small(tmp_path, *sources)], "two different sources named 'problems'")
+
+
+def test_a_device_that_does_not_exist_is_refused(tmp_path: Path, small: MakeOverrides) -> None:
+    assert_refused_alike(
+        ["--config", "toy", *small(tmp_path, "model.device=gpu")], "model.device='gpu' is not supported"
+    )
 
 
 def test_a_dry_run_says_once_that_a_file_is_missing(tmp_path: Path, small: MakeOverrides) -> None:

@@ -1,6 +1,7 @@
 """Samples of a saved model: equal after any interruption, and never mixed with others."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from outcome_rl.analyze import read_samples
+from outcome_rl.analyze import analyze_file, read_samples
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.grpo.types import ProblemSet, Rollout
 from outcome_rl.outcomes.extraction.response import extract_answer
-from outcome_rl.tools.sample import Sampler, open_sampler, sampling_config
+from outcome_rl.tools.sample import Sampler, average_report, open_sampler, sampling_config
 
 N = SamplingConfig(n=4)
 
@@ -131,6 +133,55 @@ def test_a_checkpoint_is_sampled_as_it_was_trained(finished: Path) -> None:
     assert config.data.test_files == trained.data.test_files == ["toy:test"]
     other = sampling_config(str(finished), ["a,b.jsonl", "c.jsonl"], None, ["rollout.val_kwargs.n=9"])
     assert (other.data.test_files, other.rollout.val_kwargs.n) == (["a,b.jsonl", "c.jsonl"], 9)
+
+
+def test_a_checkpoint_has_its_settings_under_other_names(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = finished / "checkpoints" / "global_step_6"
+    (tmp_path / "link").symlink_to(place)
+    trained = load_config(finished / "config.yaml").rollout.val_kwargs
+    assert sampling_config(str(tmp_path / "link"), []).rollout.val_kwargs == trained
+    monkeypatch.chdir(place.parent / "global_step_4")
+    assert sampling_config("../global_step_6", []).rollout.val_kwargs == trained
+    shutil.copytree(place, tmp_path / "copy")
+    with pytest.warns(UserWarning, match=r"copy is a copy of a checkpoint without .*Give --config"):
+        sampling_config(str(tmp_path / "copy"), ["toy:test"])
+
+
+def test_problems_are_named_once(finished: Path) -> None:
+    with pytest.raises(ValueError, match=r"data\.test_files=b\.jsonl and --data a\.jsonl both name the problems"):
+        sampling_config(str(finished), ["a.jsonl"], None, ["data.test_files=b.jsonl"])
+
+
+def test_data_that_are_named_are_sampled_whole(finished: Path) -> None:
+    """The limit of a run is for the curve over its training."""
+    assert load_config(finished / "config.yaml").data.val_max_samples > 0
+    assert sampling_config(str(finished), ["toy:train"]).data.val_max_samples == -1
+    limited = sampling_config(str(finished), ["toy:train"], None, ["data.val_max_samples=5"])
+    assert limited.data.val_max_samples == 5
+
+
+def test_settings_of_training_are_no_obstacle_to_samples(finished: Path) -> None:
+    for settings in (["rollout.importance_cap=2"], ["exploration.adv_estimator=unlikeliness"]):
+        config = sampling_config(str(finished), [], None, settings)
+        with pytest.raises(ValueError, match=r"rollout\.engine"):
+            check_engine(config)
+        check_engine(config, trains=False)
+
+
+def test_reports_of_data_sets_with_doubtful_gold_answers_are_averaged(tmp_path: Path) -> None:
+    reports = []
+    for name, gold in (("a", "1,-2"), ("b", ""), ("c", "3")):
+        rows = [
+            {"id": id_, "gold": one, "samples": [{"text": r"\boxed{3}"}, {"text": r"\boxed{4}"}]}
+            for id_, one in ((name, gold), (f"{name}-sure", "3"))
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        reports.append(analyze_file(tmp_path / f"{name}.jsonl"))
+    average = average_report(reports)
+    assert set(average["doubtful_golds"]) == {"a"}
+    assert set(average["unscored_questions"]) == {"b"}
 
 
 def test_validation_data_stand_in_for_test_data(finished: Path) -> None:

@@ -89,7 +89,12 @@ def _limited(problems: tuple[Problem, ...], count: int, seed: int | None) -> tup
 
 def set_name(sources: Sequence[str]) -> str:
     """Return the name of the problems of these sources in the run's files."""
-    return "+".join(Path(source.removesuffix(".gz")).stem.replace("?", "-").replace("&", "-") for source in sources)
+    return "+".join(_short(source).replace("?", "-").replace("&", "-") for source in sources)
+
+
+def _short(source: str) -> str:
+    """Return a source without its folder and, if it is a file, its suffix: a hub's `s1K-1.1@train` has none."""
+    return Path(source.removesuffix(".gz")).stem if source.endswith(SUFFIXES) else Path(source).name
 
 
 def _rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,6 +1,7 @@
 """Tokenization of problems: template, chat template, tokenizer, length limit."""
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ from outcome_rl.grpo.config.schema import DataConfig
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
 logger = logging.getLogger(__name__)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenize(dataset: ProblemSet, tokenizer: Any, config: DataConfig) -> ProblemSet:
@@ -35,6 +37,11 @@ def tokenize(dataset: ProblemSet, tokenizer: Any, config: DataConfig) -> Problem
 
 
 def _encode(problems: Sequence[Problem], tokenizer: Any, config: DataConfig) -> list[list[int]]:
+    for problem in problems:
+        if not problem.problem.isascii() and _SURROGATE.search(problem.problem):
+            raise ValueError(
+                f"the prompt of {problem.id!r} holds half of a character, a lone surrogate; write the text as UTF-8"
+            )
     has_template = getattr(tokenizer, "chat_template", None) is not None
     if config.apply_chat_template == "true" and not has_template:
         raise ValueError("data.apply_chat_template=true, but the tokenizer has no chat template; use auto or false")

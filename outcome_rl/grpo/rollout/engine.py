@@ -114,8 +114,12 @@ def engine_class(name: str) -> type[RolloutEngine]:
     return engine
 
 
-def check_engine(config: TrainConfig) -> type[RolloutEngine]:
+def check_engine(config: TrainConfig, *, trains: bool = True) -> type[RolloutEngine]:
     """Return the class of the run's engine, after checking that it can run here.
+
+    Args:
+        config: all settings.
+        trains: whether the samples are for training; settings that matter there only are no obstacle to others.
 
     Raises:
         ValueError: it cannot; the message names the setting to change.
@@ -124,19 +128,21 @@ def check_engine(config: TrainConfig) -> type[RolloutEngine]:
     name = f"rollout.engine={rollout.engine}"
     refusals = {
         f"rollout.overlap=1 samples while the policy is updated, which {name} cannot": (
-            rollout.overlap and not engine.overlaps
+            trains and rollout.overlap and not engine.overlaps
         ),
         f"rollout.importance_cap={rollout.importance_cap} corrects for an engine with its own arithmetic, but {name} "
-        "samples with the trained weights themselves": rollout.importance_cap is not None and engine.samples_policy,
+        "samples with the trained weights themselves": (
+            trains and rollout.importance_cap is not None and engine.samples_policy
+        ),
         f"{name} cannot train with rollout.top_p={rollout.top_p} and rollout.top_k={rollout.top_k}, because it does "
         "not return the tokens that they kept, which the loss needs": (
-            rollout.keeps_support and not engine.returns_support
+            trains and rollout.keeps_support and not engine.returns_support
         ),
         f"exploration.adv_estimator={config.exploration.adv_estimator} reads log-probabilities of the samples, which "
-        f"{name} does not return": "logps" in config.exploration.needs and engine.samples_policy,
+        f"{name} does not return": trains and "logps" in config.exploration.needs and engine.samples_policy,
         f"{name} cannot sample on rollout.servers": bool(rollout.servers) and not engine.uses_servers,
         f"rollout.merge_adapters=false sends only LoRA adapters, which {name} cannot take": (
-            not rollout.merge_adapters and not engine.takes_adapters
+            trains and not rollout.merge_adapters and not engine.takes_adapters
         ),
         f"{name} with {distributed.world_size()} processes needs a GPU for each": (
             engine.needs_gpu
@@ -164,16 +170,24 @@ def generate(
 
 
 def checked(engine: RolloutEngine, rollouts: list[Rollout], prompts: int, n: int) -> list[Rollout]:
-    """Return the rollouts, which must be n for each prompt.
+    """Return the rollouts, which must be n for each prompt, all with a log-probability for each token or all without.
 
     Raises:
         ValueError: they are not.
     """
+    name = f"rollout.engine: {type(engine).__name__}"
     if len(rollouts) != prompts * n:
         raise ValueError(
-            f"rollout.engine: {type(engine).__name__} must return {n} rollouts for each of {prompts} prompts, "
-            f"{prompts * n} in all; got {len(rollouts)}"
+            f"{name} must return {n} rollouts for each of {prompts} prompts, {prompts * n} in all; got {len(rollouts)}"
         )
+    for index, rollout in enumerate(rollouts):
+        if (rollout.logps is None) != (rollouts[0].logps is None):
+            raise ValueError(f"{name} must return logps for all rollouts or for none; {index} differs from 0")
+        if rollout.logps is not None and len(rollout.logps) != len(rollout.token_ids):
+            raise ValueError(
+                f"{name} must return a log-probability for each token; rollout {index} has {len(rollout.logps)} for "
+                f"{len(rollout.token_ids)} tokens"
+            )
     return rollouts
 
 

@@ -31,6 +31,7 @@ from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_
 from outcome_rl.stale_sampler import SamplerCheck
 from outcome_rl.traces import trace
 from outcome_rl.version import __version__
+from outcome_rl_kernels.advantages.estimators import check_group_size
 
 logger = logging.getLogger(__name__)
 FOLDER = "exploration"  # in a checkpoint
@@ -174,6 +175,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             raise ValueError("correct_reward and is_correct both decide which responses are correct; leave one out")
         if self.correct_threshold != 1.0 and not self.correct_reward:
             raise ValueError(f"correct_threshold={self.correct_threshold} needs correct_reward, whose reward it bounds")
+        check_group_size(self.explorer.config.rule().estimator, self.num_generations)
         estimator = self.explorer.config.adv_estimator
         outside_groups = self.scale_rewards == "batch" or self.multi_objective_aggregation == "normalize_then_sum"
         if estimator != "grpo" and outside_groups:

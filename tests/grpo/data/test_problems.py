@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcome_rl.grpo.config.schema import DataConfig
-from outcome_rl.grpo.data.problems import BatchOrder, derive_seed, load_problems
+from outcome_rl.grpo.data.problems import BatchOrder, derive_seed, load_problems, set_name
 from outcome_rl.grpo.types import Message, Problem, ProblemSet
 
 ROWS = [{"id": f"q{i}", "problem": f"{i} + {i}?", "answer": str(2 * i)} for i in range(4)]
@@ -335,3 +335,17 @@ def test_no_answer_is_needed_where_a_function_decides(tmp_path: Path) -> None:
         load_problems([str(path)], DataConfig())
     found = load_problems([str(path)], DataConfig(), needs_answers=False)
     assert [problem.answer for problem in found.problems] == ["", "7"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "name"),
+    [
+        (["a/b/rows.jsonl"], "rows"),
+        (["rows.v2.jsonl.gz"], "rows.v2"),
+        (["simplescaling/s1K-1.1@train"], "s1K-1.1@train"),
+        (["ds.v1@validation"], "ds.v1@validation"),
+        (["reasoning_gym:x?p=0.5&seed=1", "toy:test"], "reasoning_gym:x-p=0.5-seed=1+toy:test"),
+    ],
+)
+def test_names_of_sources(sources: list[str], name: str) -> None:
+    assert set_name(sources) == name

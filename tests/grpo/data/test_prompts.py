@@ -66,6 +66,11 @@ def test_braces_of_problem_and_template_are_left_alone(tokenizer: Any) -> None:
     assert seen == [latex + r" \boxed{}"]
 
 
+def test_half_a_character_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match="the prompt of 'q1' holds half of a character"):
+        tokenize(problem_set(SHORT, "D01 \ud800 =>"), tokenizer, DataConfig())
+
+
 def test_an_existing_chat_template_is_used(tokenizer: Any) -> None:
     assert decoded(tokenizer, SHORT) == f"<bos> {SHORT}"
     tokenizer.chat_template = (

@@ -158,6 +158,16 @@ def test_an_engine_of_the_user_is_named_by_its_path(small: MakeOverrides, tmp_pa
     assert [row["outcomes/distinct_in_group"] for row in rows(tmp_path / "run", "metrics")] == [1.0] * 6
 
 
+def test_an_engine_whose_log_probabilities_fit_no_tokens_is_named(small: MakeOverrides, tmp_path: Path) -> None:
+    for number, change in enumerate(("logps = logps[1:]", "logps = None if prompts[0] is prompt else logps")):
+        source = OWN_ENGINE.replace("tokens, logps)", "tokens, self.logps(prompts, prompt, logps))")
+        source += f"    def logps(self, prompts, prompt, logps):\n        {change}\n        return logps\n"
+        (tmp_path / f"odd_engine_{number}.py").write_text(source)
+        result = invoke("--config", "toy", *small(tmp_path), f"rollout.engine={tmp_path}/odd_engine_{number}.py:Parrot")
+        assert result.exit_code == 2
+        assert ("a log-probability for each token", "for all rollouts or for none")[number] in result.stderr
+
+
 def test_an_engine_that_returns_too_few_responses_is_named(small: MakeOverrides, tmp_path: Path) -> None:
     """Else every later response would be scored for another question."""
     (tmp_path / "short_engine.py").write_text(OWN_ENGINE.rstrip() + "[1:]\n")
