@@ -26,6 +26,7 @@ from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, golds_differ
 from outcome_rl.outcomes.refutation import refuted
+from outcome_rl.outcomes.tolerance.contradictions import contradicts
 from outcome_rl.outcomes.tolerance.within import within_tolerance
 
 logger = logging.getLogger(__name__)
@@ -175,10 +176,12 @@ class OutcomeMatcher(OutcomeKind):
         keys_N = np.array(keys, dtype=np.int64)
         correct_N = (keys_N == np.array(gold_keys, dtype=np.int64)) & (keys_N != NO_ANSWER)
         if self._tolerant:
-            for i in np.flatnonzero(~correct_N).tolist():  # equal keys need no tolerance
-                question, text = rows[i]
-                if text.identity and question.gold.identity:
-                    correct_N[i] = within_tolerance(question.gold.form, text.form)
+            for i, (question, text) in enumerate(rows):
+                gold = question.gold
+                if text.form == gold.form or not (text.identity and gold.identity):
+                    continue
+                decide = contradicts if correct_N[i] else within_tolerance
+                correct_N[i] ^= decide(gold.form, text.form)
         return Outcomes(keys_N, correct_N, answers, unresolved)
 
     def _text(self, answer: str) -> Text:

@@ -21,7 +21,7 @@ QUALIFIER = re.compile(
     r"|remainder|ago|before|factorial|choose|plus|nor|gross|lakhs?|crores?|myriads?|[bm]l?n|trn|tn|per +mille|ppm|bps"
     r"|basis +points?|neg|upwards?|onwards?|or +so|and +up|binary|hex|hexadecimal|octal|inverse|reciprocal|conjugate"
     r"|excluding|incorrect|impossible|undefined|overdrawn|deficit|inclusive|exclusive|transposed?|complement"
-    r"|(?:thousand|[mbtr]+illion)s?"
+    r"|(?:thousand|[mbtr]+illion)s?|permutations?|cyclic|cyclically"
     # `not 5`; in `not 5, it is 6` a clause with another number follows.
     r"|not(?![^0-9]*[0-9][0-9.,]*[^0-9]*\b(?:but|is|it|equals)\b[^0-9]*[0-9]))\b"
 )
@@ -59,6 +59,7 @@ _WORD = re.compile(r"(?<![\\A-Za-z])(?!d[a-z]\b)[A-Za-z]{2,}")
 _FORMULA = re.compile(r"\\(?!text|mathrm|[ ,;])|[+=^]")
 _CHUNK = re.compile(r"[0-9]+|\\?[A-Za-z]+")
 _NUMBER = re.compile(r"[0-9]+")
+_CYCLE = re.compile(r"\(([0-9]+(?:(?:\\[ ,;:!]|~|\s)+[0-9]+)+)\)")
 _JOINING = frozenset(("and", "or", "the", "an", "of", "per", "in", "for", "to"))  # they say nothing of a number
 _JOINT = re.compile(r"\b(?:and|or)\b")
 _ORDER = r"[<>≤≥≠∀∃]|\\(?:forall|exists|leq?|geq?|leqslant|geqslant|lt|gt|neq?)(?![A-Za-z])"
@@ -107,6 +108,8 @@ def refuted(a: str, b: str) -> bool:
     """
     if (_DOTS.search(a) is None) != (_DOTS.search(b) is None):
         return True
+    if (cycles := [_CYCLE.fullmatch(text.strip("$ ")) for text in (a, b)]) and all(cycles):
+        return _turned(cycles[0][1]) != _turned(cycles[1][1])  # type: ignore[index]
     if any(set(said.findall(a)) != set(said.findall(b)) for said in _SAID) or _chinese(a) != _chinese(b):
         return True
     if _unknown_signs(a) != _unknown_signs(b) or _is_statement(a, b) or _is_statement(b, a):
@@ -134,6 +137,13 @@ def refuted(a: str, b: str) -> bool:
         if None not in values and values[0] != values[1]:
             return True
     return False
+
+
+def _turned(cycle: str) -> list[str]:
+    """Return the numbers of a cycle from the least one on: `(2 3 1)` is `(1 2 3)`."""
+    numbers = _NUMBER.findall(cycle)
+    first = numbers.index(min(numbers, key=int))
+    return numbers[first:] + numbers[:first]
 
 
 def _say_otherwise(a: str, b: str) -> bool:

@@ -52,6 +52,11 @@ _POWER = re.compile(r"(square|sq|cubic|cu)?(.{3,}(?=s)|.+?)s?(?:\^([23]))?")
 _EXPONENTS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _DOLLARS = re.compile(r"\s*\$?\s*\\\$\s*(?=[0-9.])")
 
+# `5000 m`: keys read a letter outside of text as a variable.
+_BARE = re.compile(
+    r"\$?(?P<number>-?[0-9][0-9.,]*(?:/[0-9]+)?)\s*(?P<unit>[A-Za-z]{1,2}(?:\s*/\s*[a-z]{1,3})?(?:\^[23])?)\$?"
+)
+
 Dimension = tuple[tuple[str, int], ...]
 
 
@@ -62,6 +67,8 @@ def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
     """
     if dollars := _DOLLARS.match(answer):
         answer = f"{answer[dollars.end() :].rstrip(' $')} dollars"
+    elif (bare := _BARE.fullmatch(answer)) and _unit(bare["unit"].replace(" ", "")) is not None:
+        answer = rf"{bare['number']}\text{{ {bare['unit']}}}"
     try:
         tokens = tokenize(plain_text(answer))
     except Incomparable:

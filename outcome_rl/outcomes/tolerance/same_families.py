@@ -10,7 +10,10 @@ from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, tok
 from outcome_rl.outcomes.tolerance.same_values import value_of, variables_of
 
 MAX_FAMILIES = 100
+_DEGREE = r"^\circ"
 
+_UNKNOWN = r"(?:[xyztu]|\\theta|\\alpha|\\phi|\\varphi)"
+_SOLUTION = re.compile(rf"{_UNKNOWN}=.*\\pi.*")
 _DECLARED = re.compile(r"(?P<items>.*?)[,;]?(?P<name>[a-z])\\in\\mathbb ?\{?Z\}?")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?(?:and|or) ?\}")
 
@@ -22,13 +25,16 @@ def same_families(gold: str, answer: str) -> bool:
     r"""Return whether two general solutions have the same values: `\frac\pi4 + k\pi` and `n\pi - \frac{3\pi}4`.
 
     Steps have to be rational multiples of each other, and of all first values. One of the two has to declare its
-    integer (`k \in \mathbb{Z}`): `(n - 1)\pi` and `(n - 2)\pi` may be formulas.
+    integer (`k \in \mathbb{Z}`), or both have to be values of an unknown, `x = k\pi`: `(n - 1)\pi` and `(n - 2)\pi`
+    may be formulas. Degrees are read as radians where the other has some.
 
     Args:
         gold, answer: plain LaTeX.
     """
+    if (_DEGREE in gold) != (_DEGREE in answer):
+        gold, answer = (text.replace(_DEGREE, r"\cdot\pi/180") for text in (gold, answer))
     declared = [_DECLARED.fullmatch(text) for text in (gold, answer)]
-    if declared == [None, None]:
+    if declared == [None, None] and not (_SOLUTION.fullmatch(gold) and _SOLUTION.fullmatch(answer)):
         return False
     try:
         sides = [

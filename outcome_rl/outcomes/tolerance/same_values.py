@@ -32,6 +32,7 @@ _REALS = [Fraction(n, 12) for n in (4, 5, -6, 18, 28, -27, 60, 66, -10, 156, 2, 
 _PIECES = frozenset(("abs", "sign", "floor", "ceil", "max", "min"))
 _TWO_VALUES = frozenset((r"\pm", r"\mp"))
 _CONSTANTS = frozenset("ei")
+_LOGARITHMS = frozenset((r"\ln", r"\log", r"\lg"))
 _BELOW = Token("symbol", "_")
 _PLUS_CONSTANT = re.compile(r"(.*[^-+*/^_({])\+[CcK]")
 
@@ -95,11 +96,18 @@ def _points(gold: Tokens, answer: Tokens) -> Iterator[dict[str, Fraction]]:
         return
     if any(token.kind == "number" and len(token.text) > MAX_DIGITS for token in (*gold, *answer)):
         return
+    # What stands in a logarithm is positive: `2 \ln x` and `\ln x^2` are one function there.
+    are_positive = any(token.text in _LOGARITHMS for token in (*gold, *answer))
     for i in range(len(_REALS)):
         yield {
-            name: Fraction(_WHOLE[i] + j * (i % 3 + 1)) if name in INTEGERS else _REALS[(i + 3 * j) % len(_REALS)]
+            name: Fraction(_WHOLE[i] + j * (i % 3 + 1)) if name in INTEGERS else _real(i + 3 * j, are_positive)
             for j, name in enumerate(sorted(names))
         }
+
+
+def _real(i: int, is_positive: bool) -> Fraction:
+    real = _REALS[i % len(_REALS)]
+    return abs(real) + Fraction(i, 1000) if is_positive else real
 
 
 def value_of(tokens: Tokens, at: Mapping[str, Fraction], *, pieces: bool) -> Number | None:

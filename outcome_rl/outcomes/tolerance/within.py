@@ -12,11 +12,15 @@ from functools import lru_cache
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS_IN_TEXT, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
 from outcome_rl.outcomes.canonical.notations import is_word
-from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
+from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
 from outcome_rl.outcomes.tolerance.quantities import quantity
 from outcome_rl.outcomes.tolerance.same_families import same_families
+from outcome_rl.outcomes.tolerance.same_pieces import same_pieces
+from outcome_rl.outcomes.tolerance.same_solutions import same_solutions
 from outcome_rl.outcomes.tolerance.same_values import same_values
+from outcome_rl.outcomes.tolerance.spellings import respelled
+from outcome_rl.outcomes.tolerance.words import said, same_words
 
 MIN_DIGITS = 3
 """Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
@@ -34,23 +38,20 @@ _TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
 _FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
 _NUMBER = r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?"
 _WITH_UNIT = re.compile(_NUMBER + r"\\text\{ ?(?P<unit>[A-Za-z]{3}[A-Za-z .]*)\}")
+# A product of units behind a number, `kg \cdot m / s`; a power of one behind a space, `\pi\;m^2`; Chinese for "units".
+_UNIT = r"\\(?:text|mathrm)\s*\{\s*~?\s*[A-Za-z]{1,4}\s*\}(?:\s*\^\s*\{?-?[1-3]\}?)?"
+_UNITS_BEHIND = re.compile(
+    rf"(?P<number>.*[0-9}})i])\s*(?:{_UNIT}(?:\s*(?:\\cdot|/|\\,|~)?\s*{_UNIT})+"
+    r"|(?:\\[,;:! ]|~|\s)+[kcm]?m\s*\^\s*\{?[23]\}?|(?:平方|立方)?单位)\s*\$?"
+)
 # `287 eggs`, `5 m`
 _COUNTED = re.compile(rf"{_NUMBER}(?:{UNIT_WORDS_IN_TEXT}|(?P<noun>[a-z]{{4,}}))\.?")
 _NAMED = re.compile(r"(?P<name>[^=<>]+)=(?P<value>[^=]+)")
 _DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
+_TUPLE = re.compile(r"\(([^()\[\]{}]+(?:\{[^{}]*\}[^()\[\]{}]*)*)\)")
 
-# Of the answer as it stands, not as plain LaTeX, which has no spaces between words.
-_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mbox) ?\{([^{}]*)\}")
-_YES = re.compile(r"(yes|no|true|false)[,.;:] ", re.IGNORECASE)
-_SENTENCE = re.compile(
-    r"(?:(?:there|it|this|the [a-z]+) (?:is|are)(?: an?| the)?|the [a-z]+(?= does not)|an?|the) ([A-Za-z ]+)",
-    re.IGNORECASE,
-)
-_RATIO_IN_WORDS = re.compile(r"([0-9]+) to ([0-9]+)")
-_AFTERNOON = re.compile(r"([0-9]{2}):([0-5][0-9])")
-_TIMES = {"noon": "12:00 PM", "midnight": "12:00 AM"}
-_PERCENTAGE = re.compile(r"\$?([0-9.]+|\\frac\{?[0-9]+\}?\{?[0-9]+\}?|[0-9]+/[0-9]+) ?\\?%\$?")
+_PERCENTAGE = re.compile(r"\$?([^%$=<>]*[0-9}]) ?\\?%\$?")
 
 
 @lru_cache(maxsize=1 << 13)
@@ -75,7 +76,13 @@ def within_tolerance(gold: str, answer: str) -> bool:
     - a word with and without its article or its sentence: `ellipse` and `an ellipse`, `Yes` and `Yes, it is.`;
     - two general solutions: `x = \frac\pi4 + k\pi, k \in \mathbb{Z}` and `n\pi - \frac{3\pi}4`;
     - two formulas with the same values: `\lceil \frac n2 \rceil` and `\lfloor \frac{n+1}2 \rfloor` at whole numbers,
-      `\ln\frac{1+x}{1-x}` and `\ln(1+x) - \ln(1-x)` at real ones.
+      `\ln\frac{1+x}{1-x}` and `\ln(1+x) - \ln(1-x)` at real ones;
+    - general solutions of a differential equation under other names, orders and signs of their constants;
+    - functions whose pieces come in another order;
+    - other spellings: `(0, 1) U (2, 3)`, `C_5^2`, `[[1, 2], [3, 4]]`, `3\mathbf{i} - \mathbf{j}`, `33.5 percent`, a
+      product of units behind a number (`spellings`);
+    - choices, letters, names and parts: `(D) $x = 4$`, `AC`, `Bob and Alice`, `(a) 3; (b) 5` (`words`);
+    - a list, and a tuple of the same values in the same order that is no interval.
 
     Texts of more than `MAX_ANSWER_CHARS` agree with nothing.
 
@@ -87,18 +94,32 @@ def within_tolerance(gold: str, answer: str) -> bool:
         return False  # equal ones have one key
     if max(len(gold), len(answer)) > MAX_ANSWER_CHARS:
         return False  # as keys leave them unread: the time of some patterns grows with the square of the length
-    gold, answer = gold.strip(), answer.strip()
+    given = [gold.strip(), answer.strip()]
+    spelled = [*map(respelled, given)]
+    gold, answer = map(_without_units, spelled)
     gold_plain, answer_plain = plain_text(gold), plain_text(answer)
     return (
-        _rounds_to(answer, gold_plain)
-        or canonical_text(gold) in _readings(answer_plain) | _said(answer)  # only one side drops its label or unit
-        or canonical_text(answer) in _readings(gold_plain) | _said(gold)
+        ([gold, answer] != given and canonical_text(gold) == canonical_text(answer) != "")
+        or _rounds_to(answer, gold_plain)
+        or canonical_text(gold) in _readings(answer_plain) | said(answer)  # only one side drops its label or unit
+        or canonical_text(answer) in _readings(gold_plain) | said(gold)
         or (canonical_text(gold) in _numbers_said(answer_plain) and not units_in(tokenize(gold_plain)))
         or _same_function(gold_plain, answer_plain)
-        or _same_quantity(gold, answer)
+        or _same_quantity(*spelled)
+        or _same_sequence(gold_plain, answer_plain)
+        or same_words(gold, answer)
+        or same_pieces(gold_plain, answer_plain)
         or same_families(gold_plain, answer_plain)
+        or same_solutions(gold_plain, answer_plain)
         or same_values(_value_of(gold_plain), _value_of(answer_plain))
     )
+
+
+def _without_units(answer: str) -> str:
+    """Return a number without a product of units behind it, which keys leave unread."""
+    units = _UNITS_BEHIND.fullmatch(answer)
+    is_number = units is not None and canonical_text(units["number"]).startswith(("q:", "r:"))
+    return units["number"] if units is not None and is_number else answer
 
 
 def _numbers_said(plain: str) -> set[str]:
@@ -112,6 +133,17 @@ def _numbers_said(plain: str) -> set[str]:
             if len(names) > 1:
                 found.add(canonical_text(named["value"]))
     return found
+
+
+def _same_sequence(gold: str, answer: str) -> bool:
+    """Whether one of two texts puts brackets around the list of the other, which no interval would have."""
+    for bare, text in ((gold, answer), (answer, gold)):
+        if inside := _TUPLE.fullmatch(text):
+            items, others = ([canonical_text(one) for one in re.split("[,;]", each)] for each in (bare, inside[1]))
+            low, high = real_number(items[0]), real_number(items[-1])
+            is_interval = len(items) == 2 and (low is None or high is None or low < high)
+            return items == others and len(items) > 1 and not is_interval
+    return False
 
 
 def _is_noun(word: str | None) -> bool:
@@ -151,24 +183,6 @@ def _readings(plain: str) -> set[str]:
     return readings - {""}
 
 
-@lru_cache(maxsize=1 << 13)
-def _said(text: str) -> set[str]:
-    """Return the canonical texts of what a few words say."""
-    words = " ".join(_TEXT.sub(r"\1", text).strip(" .").split())
-    readings = set()
-    if yes := _YES.match(words):
-        readings.add(canonical_text(yes[1]))
-    if (sentence := _SENTENCE.fullmatch(words)) and (said := canonical_text(sentence[1])).startswith(Tag.WORDS):
-        readings.add(said)
-    if ratio := _RATIO_IN_WORDS.fullmatch(words):
-        readings.add(canonical_text(f"{ratio[1]}:{ratio[2]}"))
-    if (clock := _AFTERNOON.fullmatch(words)) and 12 < int(clock[1]) < 24:
-        readings.add(canonical_text(f"{int(clock[1]) - 12}:{clock[2]} PM"))
-    if words.casefold() in _TIMES:
-        readings.add(canonical_text(_TIMES[words.casefold()]))
-    return readings
-
-
 def _value_of(plain: str) -> str:
     """Return what stands behind a label: `x^2` of `y = x^2`."""
     label = _LABEL.fullmatch(plain)
@@ -180,7 +194,7 @@ def _same_quantity(gold: str, answer: str) -> bool:
     for text, other in ((gold, answer), (answer, gold)):
         percentage = _PERCENTAGE.fullmatch(text)
         if percentage is not None and _PERCENTAGE.fullmatch(other) is None:
-            return canonical_text(f"{percentage[1]}/100") == canonical_text(other)
+            return canonical_text(f"({percentage[1]})/100") == canonical_text(other)
     one = quantity(gold)
     return one is not None and one == quantity(answer)
 

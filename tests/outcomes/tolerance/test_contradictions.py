@@ -1,0 +1,30 @@
+"""Texts that say different things although their keys are equal."""
+
+import pytest
+
+from outcome_rl import OutcomeMatcher, equivalent
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "correct"),
+    [
+        ("y = 2", "x = 2", False),
+        ("y = 2x", "z = 2x", False),
+        ("r = 3", r"\theta = 3", False),
+        ("y = 2", "2", True),
+        ("y = 2", "n = 2", True),  # another name for what is asked
+        ("S = 5", "A = 5", True),
+        (r"5 \text{ km}", r"5 \text{ m}", False),
+        (r"5 \text{ km}", "5", True),
+        (r"5 \text{ km}", r"5 \text{ units}", True),
+        (r"\$0.75", "0.75 cents", False),
+        (r"\$5", "5 dollars", True),
+    ],
+)
+def test_correctness_reads_names_and_units(gold: str, answer: str, correct: bool) -> None:
+    assert equivalent(gold, answer)
+    for tolerance in (True, False):
+        with OutcomeMatcher(gold_tolerance=tolerance) as matcher:
+            found = matcher.classify_answers(["q", "q"], [answer, gold], [gold, gold])
+        assert found.correct.tolist() == [correct or not tolerance, True]
+        assert found.keys[0] == found.keys[1]
