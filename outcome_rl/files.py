@@ -118,7 +118,7 @@ def _is_abandoned(leftover: Path, place: str, pid: int) -> bool:
 
 @lru_cache(maxsize=1)
 def _place() -> str:
-    """Return a name of this machine, or container, whose process numbers are not those of another."""
+    """Return a name of this machine or container: another one numbers its processes anew."""
     processes = os.readlink("/proc/self/ns/pid") if os.path.exists("/proc/self/ns/pid") else ""
     return _digest(f"{socket.gethostname()} {processes}")
 
