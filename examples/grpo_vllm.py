@@ -251,7 +251,7 @@ def read_problems(options: argparse.Namespace) -> list[dict[str, str]]:
     for number, row in enumerate(rows, 1):
         if known.setdefault(row["id"], row)["problem"] != row["problem"]:
             raise SystemExit(f"{options.data}, row {number}: the id {row['id']!r} has another problem before")
-    return [row | {"answer": str(row["answer"])} for row in rows]
+    return [row | {"id": str(row["id"]), "answer": str(row["answer"])} for row in rows]
 
 
 def batches(problems: Sequence[dict[str, str]], options: argparse.Namespace) -> Iterator[list[dict[str, str]]]:

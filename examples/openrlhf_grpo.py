@@ -24,6 +24,7 @@ from outcome_rl import Batch, Explorer, question_id
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, outcome_turn
 from outcome_rl.outcomes.answer_mask import decode_completion
+from outcome_rl.rows import filled_text
 
 SETTINGS = {"bonus": "batch", "coef": 0.2}
 FOLDER = "exploration"  # of the counts, in OpenRLHF's folder of checkpoints
@@ -48,7 +49,10 @@ def add_bonuses(experiences: Sequence[Experience], explorer: Explorer, tokenizer
     batch = Batch(
         [question_id(experience.prompts[row]) for experience, row in samples],
         [decode_completion(tokenizer, turn.ids) for turn in turns],
-        [experience.labels[row] for experience, row in samples],
+        [
+            filled_text(experience.labels[row], "label", "gold answer", "a row of the data")
+            for experience, row in samples
+        ],
         group_ids=[index // n for index, _, _ in rows],
     )
     scored = explorer.score(batch)
@@ -78,6 +82,10 @@ class ExploringExperienceMaker(RemoteExperienceMaker):
         resumes = self.args.ckpt.load_enable and self.folder.exists()
         self.explorer = Explorer.load(self.folder, **SETTINGS) if resumes else Explorer(**SETTINGS)
         check_mask_mode(self.explorer.config.answer_mask_mode, "OpenRLHF")
+        if self.args.actor.policy_loss_type == "gspo" and self.explorer.config.answer_mask_mode != "none":
+            raise ValueError(
+                "--actor.policy_loss_type gspo moves masked tokens; set answer_mask_mode='none' in SETTINGS"
+            )
         print(f"exploration: {len(self.explorer.counts)} counted outcomes, {self.folder} {_STATE[resumes]}", flush=True)
         self.explorer.set_id_source("the hash of the prompt")
 

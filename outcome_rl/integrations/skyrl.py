@@ -6,7 +6,8 @@
             self.explorer = Explorer(bonus="batch", coef=0.2)
 
         def compute_advantages_and_returns(self, data):
-            scored = assign_advantages(data, self.explorer, self.tokenizer)
+            scale = "std" if self.cfg.trainer.algorithm.grpo_norm_by_std else "none"
+            scored = assign_advantages(data, self.explorer, self.tokenizer, scale=scale)
             self.all_metrics.update(scored.metrics)
             return data
 
@@ -23,13 +24,19 @@ from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import answer_mask, check_mask_mode, outcome_turn, score
 from outcome_rl.outcomes.answer_mask import Tokenizer, decode_completion
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl_kernels.advantages.groups import Scale
 
 if TYPE_CHECKING:
     from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
 
 
 def assign_advantages(
-    data: "TrainingInputBatch", explorer: Explorer, tokenizer: Tokenizer, *, golds: Mapping[str, str] | None = None
+    data: "TrainingInputBatch",
+    explorer: Explorer,
+    tokenizer: Tokenizer,
+    *,
+    golds: Mapping[str, str] | None = None,
+    scale: Scale = "std",
 ) -> Scored:
     """Score and count the N trajectories of a batch, and set its `advantages` and `returns` (B, T).
 
@@ -45,6 +52,7 @@ def assign_advantages(
         golds: uid -> gold answer, from `train_dataset.dataframe`, whose rows uids number; None takes `reward > 0` as
             correct. The answer is read from the last tokens in a row that `loss_mask` holds, an outcome from all of
             them.
+        scale: as for `Explorer.score`; "none" is SkyRL's `grpo_norm_by_std=false`.
 
     Returns:
         The scored trajectories, with `metrics`; no gradient.
@@ -77,7 +85,7 @@ def assign_advantages(
         data["rewards"][last_N].sum(dim=1),
         rows=[{"uid": uid} for uid in uids],
     )
-    scored = score(explorer, batch, id_source="SkyRL's uids")
+    scored = score(explorer, batch, id_source="SkyRL's uids", scale=scale)
     trajectories_B = is_last_B.cumsum(dim=0) - is_last_B.long()
     advantages_BT = torch.zeros_like(data["rewards"], dtype=torch.float32)
     advantages_BT[:B] = (scored.advantages + scored.bonuses).cpu()[trajectories_B, None] * is_response_BT

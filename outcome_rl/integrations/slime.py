@@ -61,14 +61,19 @@ class ExplorationRewards:
             `(raw rewards, advantages)`, one number per sample each.
 
         Raises:
-            ValueError: the advantage estimator would change the advantages; samples lack a label although outcomes are
-                final answers, some have none, or one is no text or number; a sample has no entry `id_key` in its
-                metadata, or images without it.
+            ValueError: the advantage estimator or a setting would change the advantages; some samples have a label and
+                others none, or one is no text or number; a sample has no entry `id_key` in its metadata, or images
+                without it.
         """
         if args.advantage_estimator not in _ESTIMATORS or args.normalize_advantages:
             raise ValueError(
                 f"--advantage-estimator must be one of {', '.join(_ESTIMATORS)}, without --normalize-advantages, which "
                 f"would normalise the bonus; got {args.advantage_estimator} and {args.normalize_advantages}"
+            )
+        if not getattr(args, "rewards_normalization", True):
+            raise ValueError(
+                "--disable-rewards-normalization makes rewards the advantages, without a baseline; leave it out or use "
+                "--disable-grpo-std-normalization"
             )
         self.explorer.length_setting = "--rollout-max-response-len"
         raw_rewards = [float(sample.get_reward_value(args)) for sample in samples]
@@ -82,11 +87,8 @@ class ExplorationRewards:
             return raw_rewards, advantages
         last = {rollout: i for i, rollout in rollouts.items()}
         chosen = [samples[i] for i in last.values()]
-        golds = [None if one.label is None else _gold(one) for one in chosen]
-        if self.explorer.matcher.needs_gold and None in golds:
-            raise ValueError(
-                "every sample must have a label, its gold answer, and one has none; name its column with --label-key"
-            )
+        is_read = not self.explorer.config.is_correct  # else a label may be anything
+        golds = [_gold(one) if is_read and one.label is not None else None for one in chosen]
         batch = Batch(
             [self._question_id(sample) for sample in chosen],
             [sample.response for sample in chosen],

@@ -91,8 +91,10 @@ def test_slime_errors_name_what_to_change() -> None:
         ExplorationRewards(answer_mask_mode="policy")
     with pytest.raises(ValueError, match="unknown setting 'coeff'; did you mean 'coef'"):
         ExplorationRewards(coeff=0.1)
-    with pytest.raises(ValueError, match=r"every sample must have a label.*--label-key"):
-        ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", None, 0.0)])
+    with pytest.raises(ValueError, match="--disable-rewards-normalization makes rewards the advantages"):
+        ExplorationRewards()(
+            SimpleNamespace(**vars(ARGS), rewards_normalization=False), group(0, "2+2", "4", ["4", "5"])
+        )
     with pytest.raises(ValueError, match=r"sample of the prompt '2\+2'.*must be text or a number; got list"):
         ExplorationRewards()(ARGS, [Sample(0, "2+2", "4", ["4"], 0.0)])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"id_key must name an entry of the metadata.*with images"):
@@ -101,6 +103,22 @@ def test_slime_errors_name_what_to_change() -> None:
     mixed[1].label = None
     with pytest.raises(ValueError, match="label must be one answer in all rows or in none"):
         ExplorationRewards(outcome="outcome_functions:last_word")(ARGS, mixed)
+
+
+def test_slime_without_labels_takes_positive_rewards() -> None:
+    samples = [Sample(0, "2+2", response, None, reward) for response, reward in (("4", 1.0), ("5", 0.0))]
+    post_process = ExplorationRewards()
+    post_process(ARGS, samples)
+    assert post_process.metrics["outcomes/correct_rate"] == 0.5
+
+
+def test_slime_labels_may_be_anything_where_a_function_reads_them() -> None:
+    samples = [Sample(0, "2+2", "one two", {"number": 4}, 0.0)]  # type: ignore[arg-type]
+    post_process = ExplorationRewards(
+        outcome="outcome_functions:length", is_correct=lambda value, example: value == example["label"]["number"] / 2
+    )
+    post_process(ARGS, samples)
+    assert post_process.metrics["outcomes/correct_rate"] == 1.0
 
 
 def test_slime_scores_a_rollout_once() -> None:

@@ -3,6 +3,7 @@
 import runpy
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -19,7 +20,7 @@ from outcome_rl.toy import policy_dir
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "openrlhf_grpo.py"
 TOKENIZER = AutoTokenizer.from_pretrained(policy_dir())
 PROMPTS = {"D12 39 ^ 9 =>": "27", "D12 3 ^ 9 =>": "3"}  # prompt -> label
-TEXTS = ["9 \\boxed{ 27 }", "\\boxed{ 5 }", "9 9 \\boxed{ 5 }", "\\boxed{ 3 }", "39", "\\boxed{ 3 }"]
+TEXTS = ["9 \\boxed{ 27 }", "\\boxed{ 5 }", "9 9 \\boxed{ 5 }", "\\boxed{ 3 }", "39 9", "\\boxed{ 3 }"]
 N = 3
 
 
@@ -53,6 +54,7 @@ def arguments(folder: Path) -> Any:
             advantage=SimpleNamespace(estimator="group_norm", gamma=1.0),
             kl=SimpleNamespace(target=None, init_coef=0.0),
         ),
+        actor=SimpleNamespace(policy_loss_type="ppo"),
         rollout=SimpleNamespace(n_samples_per_prompt=N),
         reward=SimpleNamespace(clip_range=None),
         ckpt=SimpleNamespace(path=str(folder), load_enable=True, save_steps=2),
@@ -120,6 +122,27 @@ def test_advantages_are_openrlhfs_plus_the_bonus(
                 torch.testing.assert_close(after.advantages[row, is_action], own + bonus)
                 assert torch.equal(after.advantages[row, ~is_action], before.advantages[row, ~is_action])
     assert scored.bonuses.abs().max() > 0
+
+
+def test_a_ratio_of_the_sequence_is_refused(
+    example: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its gradient reaches the tokens of the answer, whatever their advantage."""
+    args = arguments(tmp_path)
+    args.actor.policy_loss_type = "gspo"
+    make = partial(example["ExploringExperienceMaker"], None, None, None, None, SimpleNamespace(value=0.0))
+    with pytest.raises(ValueError, match=r"policy_loss_type gspo moves masked tokens"):
+        make(SimpleNamespace(args=args), TOKENIZER)
+    monkeypatch.setitem(example["SETTINGS"], "answer_mask_mode", "none")
+    make(SimpleNamespace(args=args), TOKENIZER)
+
+
+def test_labels_may_be_numbers(example: dict[str, Any]) -> None:
+    (experience, *_) = step(example)
+    experience.labels = [int(label) for label in experience.labels]
+    experience.advantages = torch.zeros_like(experience.sequences[:, 1:], dtype=torch.float32)
+    scored = example["add_bonuses"]([experience], Explorer(), TOKENIZER, N)
+    assert scored.judged
 
 
 def test_with_tools_the_last_turn_has_the_answer(example: dict[str, Any]) -> None:

@@ -283,10 +283,14 @@ def test_a_question_keeps_its_counts_by_its_id_whatever_its_prompt(make: Make, q
     assert list(trainer._outcome_explorer.solved) == ["dialect:7"]
 
 
-@pytest.mark.parametrize("reward_model", [None, {}, {"ground_truth": ["1", "2"]}, {"ground_truth": None}])
-def test_a_gold_that_is_not_one_answer_is_refused(reward_model: Any) -> None:
-    with pytest.raises(ValueError, match=r"reward_model\.ground_truth must be one answer"):
-        gold_answer({"reward_model": reward_model}, needed=True)
+@pytest.mark.parametrize("reward_model", [{}, {"ground_truth": ["1", "2"]}, {"ground_truth": None}])
+def test_without_gold_answers_a_positive_score_is_correct(make: Make, queue: Queue, reward_model: Any) -> None:
+    assert gold_answer({"reward_model": reward_model}) is None
+    trainer = make(EXPLORE + "bonus=ucb_mean")
+    batch, metrics = put_group(queue, trainer, "1", "q1", ["5", "6"], reward_model=reward_model), {}
+    trainer._compute_advantage(batch, metrics)
+    scores = [float(queue.fields[key]["rm_scores"].sum() > 0) for key in batch.keys]
+    assert metrics["outcomes/correct_rate"] == sum(scores) / len(scores)
 
 
 # --- checkpoints

@@ -62,6 +62,8 @@ class Columns(NamedTuple):
 
     def id(self, row: Mapping[str, Any]) -> str:
         if self.ids is None:
+            if "prompt" not in row:
+                raise ValueError(f"{_where(row)}: has neither a prompt nor ids; name a column of stable ids by id_key")
             return question_id(row["prompt"])
         return id_of_row(row, [self.ids], _where(row), "Name another column by id_key")[0]
 
@@ -94,7 +96,7 @@ class Columns(NamedTuple):
         for row in data.select_columns(read):
             own, prompt = self.id(row), ""
             with suppress(TypeError):  # an image
-                prompt = question_id(row["prompt"])
+                prompt = question_id(row.get("prompt"))
             gold = self.gold(row) if self.golds else ""
             is_new = own not in questions
             known_prompt, known_gold = questions.setdefault(own, (prompt, gold))

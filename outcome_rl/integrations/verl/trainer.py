@@ -207,7 +207,7 @@ def _count_dropped_groups(trainer: Any, explorer: Explorer, id_key: str) -> str:
         return "; WARNING: groups that the custom sampler drops are not counted"
     model = trainer.config.reward.reward_model
     scores_early = not model.enable or model.enable_resource_pool  # and not after sampling, on the trainer's GPUs
-    more = ["rm_scores"] if scores_early and not explorer.matcher.needs_gold else []
+    more = ["rm_scores"] if scores_early else []
 
     def count_and_clear(partition_id: str, uids: Collection[str]) -> None:
         if partition_id == "train":
@@ -265,7 +265,7 @@ class _Rows:
         self.texts = [decode_completion(tokenizer, turn.ids) for turn in self.turns]
         self.examples = [{name: values[i] for name, values in columns.items()} for i in range(len(self.final_rows))]
         self.question_ids = [question_id(row, id_key) for row in self.examples]
-        golds = [gold_answer(row, needed=explorer.matcher.needs_gold) for row in self.examples]
+        golds = [*map(gold_answer, self.examples)]
         self.golds = golds_of_all(explorer, golds, "reward_model.ground_truth")
 
     def sums(self, name: str) -> Tensor:
@@ -300,17 +300,7 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
     return id_of_row(row, [id_key], "a row of the data", f"Name another entry by {SETTINGS}.id_key")[0]
 
 
-def gold_answer(row: Mapping[str, Any], *, needed: bool) -> str | None:
-    """Return `reward_model.ground_truth` of a row; None if it is missing or not a single answer, unless `needed`.
-
-    Raises:
-        ValueError: it is needed, but missing or not a single answer.
-    """
+def gold_answer(row: Mapping[str, Any]) -> str | None:
+    """Return `reward_model.ground_truth` of a row, None if it is missing or not a single answer."""
     gold = find(row, "reward_model.ground_truth")
-    if isinstance(gold, str | Real) and not isinstance(gold, bool):
-        return str(gold)
-    if needed:
-        raise ValueError(
-            f"reward_model.ground_truth must be one answer, text or a number, to classify outcomes; got {gold!r}"
-        )
-    return None
+    return str(gold) if isinstance(gold, str | Real) and not isinstance(gold, bool) else None
