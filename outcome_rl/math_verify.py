@@ -310,7 +310,7 @@ def _answer(parsed: Any) -> str | None:
     if 0 <= latex[0].boxed_match_priority <= 50 and rules.boxed != "none":
         answer = _only_box(parsed.text)
     if answer is None and latex[0].try_extract_without_anchor and isinstance(parsed.text, str):
-        whole = _WHOLE.fullmatch(parsed.text)
+        whole = _WHOLE.fullmatch(parsed.text.strip())
         phrase = extract_answer(parsed.text)
         if phrase is not None and phrase.source in ("phrase", "tag", "hash"):
             answer = phrase.text
@@ -355,7 +355,7 @@ _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 _PERCENT = re.compile(r"%|percent|pct", re.IGNORECASE)
 _FINAL = re.compile(r"final\s+answer", re.IGNORECASE)
 _FINAL_BOX = re.compile(r"final answer is:?\s*\$?\s*\}\s*\$?\.?\s*(?:I hope it is correct\.?)?\s*", re.IGNORECASE)
-_WHOLE = re.compile(r"\s*(?:\$(?P<formula>[^$\n]+)\$|(?P<bare>(?:[^$\\\n]|\\(?!boxed|fbox|[()\[\]]))+))\s*")
+_WHOLE = re.compile(r"\$(?P<formula>[^$\n]++)\$|(?P<bare>(?:[^$\\\n]|\\(?!boxed|fbox|[()\[\]]))++)")
 _SHORT = re.compile(r"\\[dt]?frac\s*[^{\s]|\\sqrt\s*[^{\[\s]|/")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?")
 _RELATION = re.compile(r"[=<>≤≥≠≈∈:|]|\\(?:le|ge|lt|gt|ne|leq|geq|neq|leqslant|geqslant|approx|equiv|sim|in|mid|to)\b")

@@ -268,3 +268,9 @@ def test_nothing_is_equal_that_math_verify_tells_apart() -> None:
     verdicts = drop_in._verdicts(parsed, drop_in._Options(), LIMIT_S)
     equal = [pair for pair, verdict in zip(wrapped, verdicts, strict=True) if verdict.equal]
     assert [pair for pair in equal if pair not in DELIBERATE and not theirs(*pair)] == []
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("text", [" " * 16000 + "I say $5$ and $6$", "a" + " " * 16000 + "$", "$" + " " * 16000])
+def test_spaces_cost_no_time_of_the_caller(text: str) -> None:
+    verify(parse("$5$"), parse(text))

@@ -24,6 +24,7 @@ from outcome_rl.declared import check_types
 from outcome_rl.outcomes.batch import Batch, Row
 from outcome_rl.outcomes.comparisons import Progress
 from outcome_rl.outcomes.extraction.answer import Answer
+from outcome_rl.outcomes.fork_locks import lock_of
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class OutcomeKind(ABC):
         self.doubtful_golds: dict[str, str] = {}
         self._question_type = question_type
         self._questions: dict[str, Any] = {}
-        self._lock = threading.RLock()
+        self._lock = lock_of(self, threading.RLock)
         self._guarded = False
 
     @classmethod

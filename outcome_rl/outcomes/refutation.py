@@ -21,7 +21,7 @@ QUALIFIER = re.compile(
     r"|remainder|ago|before|factorial|choose|plus|nor|gross|lakhs?|crores?|myriads?|[bm]l?n|trn|tn|per +mille|ppm|bps"
     r"|basis +points?|neg|upwards?|onwards?|or +so|and +up|binary|hex|hexadecimal|octal|inverse|reciprocal|conjugate"
     r"|excluding|incorrect|impossible|undefined|overdrawn|deficit|inclusive|exclusive|transposed?|complement"
-    r"|(?:thousand|[mbtr]+illion)s?|permutations?|cyclic|cyclically"
+    r"|(?:thousand|[mbtr]+illion)s?|permutations?|cyclic|cyclically|tens|hundreds|grand|zeros|fold"
     # `not 5`; in `not 5, it is 6` a clause with another number follows.
     r"|not(?![^0-9]*[0-9][0-9.,]*[^0-9]*\b(?:but|is|it|equals)\b[^0-9]*[0-9]))\b"
 )

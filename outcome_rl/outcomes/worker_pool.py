@@ -22,6 +22,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
+from outcome_rl.outcomes.fork_locks import lock_of
+
 START_TIMEOUT_S = 120.0
 """Time limit for a worker to start: a second, or many on a busy machine. No task's time includes it."""
 
@@ -61,7 +63,7 @@ class WorkerPool:
         # -P: no module of the working directory, which may hold downloaded data, stands in for one of the library's.
         worker = "outcome_rl.outcomes.worker_process"
         self._command = [sys.executable, "-P", "-m", worker, str(memory_mib), str(orphan_s), *load]
-        self._lock = threading.Lock()
+        self._lock = lock_of(self, threading.Lock)
         self._adopt()
 
     def close(self) -> None:
@@ -186,8 +188,10 @@ class _Worker:
         """Send a task; return False if the process has died."""
         self._id = next(_IDS)
         message = json.dumps({"id": self._id, "task": task, "limit_s": limit_s})
+        rest = memoryview(message.encode() + b"\n")
         try:
-            self.stdin.write(message.encode() + b"\n")
+            while rest:  # a signal handler ends a write in part
+                rest = rest[self.stdin.write(rest) :]
         except BrokenPipeError:
             return False
         self.task, self.deadline = index, time.monotonic() + limit_s + grace_s

@@ -1,5 +1,6 @@
 """Isolated outcome functions: the same outcomes, and every way to misbehave is an outcome of its own."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,3 +119,15 @@ def test_a_module_that_cannot_be_imported_raises(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(outcome_functions.length, "__module__", "no_such_module")
     with isolated(outcome_functions.length, workers=1) as function, pytest.raises(RuntimeError, match="do not start"):
         function.call(["a"], [{}])
+
+
+def test_signals_during_a_write_lose_nothing() -> None:
+    with isolated(outcome_functions.length, timeout_s=20, workers=1) as function:
+        before = signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+        try:
+            found = function.call(["a b"], [{"text": "x" * 3_000_000}])
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    assert found == [Found("2")]

@@ -545,3 +545,29 @@ def test_overlong_answers_equal_only_themselves() -> None:
     assert equivalent(long, f" {long} ")
     assert not equivalent(long, long + "1")
     assert len(canonical_text(long)) < 50
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("text", ["where{}x", "so{}5", "twenty{}one{}", "\\text{{ten{}}}", "${}ten{}$", "minus{}"])
+def test_spaces_cost_linear_time(text: str) -> None:
+    canonical_text(text.format(" " * 900, " " * 50))
+
+
+def test_the_first_use_may_be_in_several_threads_at_once() -> None:
+    code = """
+import threading
+from outcome_rl.outcomes.keys import canonical_text
+barrier, failed = threading.Barrier(8), []
+def use(text):
+    barrier.wait()
+    try:
+        canonical_text(text)
+    except BaseException as error:
+        failed.append(error)
+texts = ("3+4i", "2i+1", "x^2+\\\\sqrt2", "i\\\\sqrt3", "5i", "\\\\pi+i", "x+\\\\pi", "1+7i")
+threads = [threading.Thread(target=use, args=(text,)) for text in texts]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+raise SystemExit(len(failed))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

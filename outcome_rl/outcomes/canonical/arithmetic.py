@@ -8,8 +8,8 @@ refused with `TooLarge` instead of being keyed by their noise. A number that is 
 rational: `\sqrt8 / \sqrt2` has the key of 2. Every operation checks its bounds before it is done.
 """
 
+import threading
 from fractions import Fraction
-from functools import lru_cache
 from math import isqrt
 from typing import Any
 
@@ -31,9 +31,20 @@ class Undefined(NotUnderstood):
     """A division by zero, a pole, or a function outside of its domain."""
 
 
-@lru_cache
 def mp() -> Any:
-    """Return a private mpmath context: its precision is set once, here, and mpmath's global context is unchanged."""
+    """Return a private mpmath context: its precision is set once, and mpmath's global context is unchanged."""
+    if not _CONTEXT:
+        with _MAKING:  # of two contexts, the numbers of one are no numbers to the other
+            if not _CONTEXT:
+                _CONTEXT.append(_new_context())
+    return _CONTEXT[0]
+
+
+_CONTEXT: list[Any] = []
+_MAKING = threading.Lock()
+
+
+def _new_context() -> Any:
     import mpmath
 
     # mpmath caches its constants without a lock, and only computes them anew for a higher precision.

@@ -16,15 +16,16 @@ _PARTS = {"half": 2, "quarter": 4} | {part: i for i, part in enumerate(_PARTS_FR
 _PLURALS = {"halves" if part == "half" else f"{part}s": value for part, value in _PARTS.items()}
 _VALUES = {word: value for value, word in enumerate(ONES)} | {ten: 10 * i for i, ten in enumerate(_TENS, start=2)}
 _SPELLED = re.compile(
-    r"\$?\s*(?:\\(?:text|textbf|mathrm|mbox)\s*\{)?\s*([A-Za-z][A-Za-z -]{2,80})\s*\.?\s*\}?\s*\$?\.?"
+    r"\$?\s*+(?:\\(?:text|textbf|mathrm|mbox)\s*+\{)?\s*+([A-Za-z]+(?:[ -][A-Za-z]+){0,15}+)\s*+\.?\s*+\}?\s*+\$?\.?"
 )
+_SPACES = re.compile(r"\s+")
 _NEGATIVE = ("minus", "negative")
 
 
 def number_in_words(answer: str) -> str | None:
     """Return a number that is spelled out, in digits; None for any other text."""
-    spelled = _SPELLED.fullmatch(answer)
-    if spelled is None:
+    spelled = _SPELLED.fullmatch(_SPACES.sub(" ", answer))
+    if spelled is None or len(spelled[1]) < 3:
         return None
     words = spelled[1].casefold().replace("-", " ").split()
     sign = "-" if words[0] in _NEGATIVE else ""

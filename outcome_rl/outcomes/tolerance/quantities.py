@@ -78,7 +78,9 @@ def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
         if kind != "unit":
             number += f"{text} "
             continue
-        value, unit = real_number(canonical_text(number.removeprefix("and "))), _unit(unit_name(text))
+        number = number.removeprefix("and ") if dimension is not None else number
+        value = real_number(canonical_text(number)) if number[:1].isalnum() or number[:1] in "-\\.(" else None
+        unit = _unit(unit_name(text))
         if value is None or unit is None or dimension not in (None, unit[0]):
             return None
         dimension, number = unit[0], ""

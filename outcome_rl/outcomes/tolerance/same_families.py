@@ -67,8 +67,10 @@ def same_families(gold: str, answer: str) -> bool:
 def _families(text: str, name: str | None) -> list[Family]:
     """Return the families of a list, none if an item is anything else."""
     found = []
-    for item in _SEPARATOR.split(text):
-        value = item.rpartition("=")[2]
+    items = [item.rpartition("=") for item in _SEPARATOR.split(text)]
+    if len({label.strip() for label, _, _ in items} - {""}) > 1:  # which value has which name would count
+        return []
+    for _, _, value in items:
         for sign in "+-" if "\\pm" in value else "+":
             tokens = tokenize(value.replace("\\pm", sign))
             names = variables_of(tokens)

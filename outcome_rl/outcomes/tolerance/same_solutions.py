@@ -18,7 +18,7 @@ MAX_CONSTANTS = 3
 _LABEL = re.compile(r"[a-z](?:\([a-z]\))?=(?P<value>[^=]+)")
 _CONSTANTS = frozenset("CcKkAB")
 _SPARE = "DJLMQRSUVW"  # letters that the grammar takes for no function
-_POINTS = [Fraction(n, 12) for n in (5, 7, 9, 11, 13, 17, 19, 23)]
+_POINTS = [Fraction(*point) for point in ((5, 13), (7, 11), (9, 14), (11, 17), (13, 12), (17, 9), (19, 8), (23, 15))]
 _TOLERANCE = 1e-9
 _SIZES = Fraction(17, 7), Fraction(34, 7)  # of constants: numbers that cancel no term of a formula
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS_IN_TEXT, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
 from outcome_rl.outcomes.canonical.notations import is_word
-from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
+from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
 from outcome_rl.outcomes.tolerance.quantities import quantity
 from outcome_rl.outcomes.tolerance.same_families import same_families
@@ -98,6 +98,9 @@ def within_tolerance(gold: str, answer: str) -> bool:
     spelled = [*map(respelled, given)]
     gold, answer = map(_without_units, spelled)
     gold_plain, answer_plain = plain_text(gold), plain_text(answer)
+    are_words = any(
+        canonical_text(text).startswith(Tag.WORDS) for text in (gold, answer)
+    )  # whose letters do not commute
     return (
         ([gold, answer] != given and canonical_text(gold) == canonical_text(answer) != "")
         or _rounds_to(answer, gold_plain)
@@ -109,9 +112,13 @@ def within_tolerance(gold: str, answer: str) -> bool:
         or _same_sequence(gold_plain, answer_plain)
         or same_words(gold, answer)
         or same_pieces(gold_plain, answer_plain)
-        or same_families(gold_plain, answer_plain)
-        or same_solutions(gold_plain, answer_plain)
-        or same_values(_value_of(gold_plain), _value_of(answer_plain))
+        or (not are_words and _same_formulas(gold_plain, answer_plain))
+    )
+
+
+def _same_formulas(gold: str, answer: str) -> bool:
+    return (
+        same_families(gold, answer) or same_solutions(gold, answer) or same_values(_value_of(gold), _value_of(answer))
     )
 
 
@@ -156,7 +163,8 @@ def _same_function(gold: str, answer: str) -> bool:
     for text in (gold, answer):
         if function := _FUNCTION.fullmatch(text):
             variable = rf"(?<![A-Za-z\\]){function['variable']}(?![A-Za-z])"
-            values.append(canonical_text(re.sub(variable, "x", function["value"])))
+            if function["variable"] == "x" or not re.search(r"(?<![A-Za-z\\])x(?![A-Za-z])", function["value"]):
+                values.append(canonical_text(re.sub(variable, "x", function["value"])))
     return len(values) == 2 and values[0] == values[1]
 
 

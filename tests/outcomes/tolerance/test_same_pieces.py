@@ -15,7 +15,7 @@ def cases(rows: tuple[str, ...], label: str = "f(x) = ") -> str:
     return plain_text(rf"{label}\begin{{cases}} {body} \end{{cases}}")
 
 
-@pytest.mark.parametrize("rows", permutations(ROWS))
+@pytest.mark.parametrize("rows", [*permutations(ROWS)])
 def test_pieces_may_come_in_any_order(rows: tuple[str, ...]) -> None:
     assert same_pieces(cases(ROWS), cases(rows, ""))
 

@@ -65,6 +65,7 @@ def test_other_names_signs_and_orders(gold: str, answer: str) -> None:
         ("y = e^{x + C}", "y = e^{x - C}"),  # not linear in the constant
         ("y = e^{kx}", "y = e^{Kx}"),
         ("5", "C"),
+        (r"y = C e^x + \sin(12\pi x)", r"y = C e^x - \sin(12\pi x)"),
     ],
 )
 def test_other_solutions(gold: str, answer: str) -> None:

@@ -36,6 +36,13 @@ def test_equal_values(gold: str, answer: str) -> None:
         *((gold, f"{answer} + 1") for gold, answer in EQUAL[:8]),
         (r"\frac{x^2}{2} + C", r"x^2 + C"),
         (r"\frac{x^2}{2} + C", r"\frac{x^2}{2}"),
+        ("180 - a + c", "90 - a + c"),  # no constant of integration
+        ("E - V + 1 + C", "E - V + C"),
+        # Equal at many simple numbers.
+        (r"5t + \sin(120\pi t)", "5t"),
+        (r"\frac{x}{2} + \frac{\sin(12\pi x)}{24\pi} + C", r"\frac{x}{2} - \frac{\sin(12\pi x)}{24\pi} + C"),
+        (r"\lfloor \frac{n}{16} \rfloor", r"\lfloor \frac{n+1}{16} \rfloor"),
+        (r"\lfloor \frac{n}{50} \rfloor", r"\lfloor \frac{n+1}{50} \rfloor"),
         (r"\max(0, 1 - |x - 100|)", "0x"),  # other at a short stretch only
         ("n", "|n|"),
         ("n", r"n + \lfloor n / 9999 \rfloor"),

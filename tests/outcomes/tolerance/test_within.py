@@ -68,6 +68,14 @@ def test_agreement(gold: str, answer: str) -> None:
         (r"\text{Yes}", r"\text{No, it is possible.}"),
         ("b < y", "a = b < y"),
         (r"\lceil n/2 \rceil", r"\lfloor n/2 \rfloor"),
+        # Words, whose letters do not commute.
+        *(("IV", "VI"), ("BCA", "ABC"), ("HTH", "HHT"), ("no", "on"), ("odd", "dod"), (r"\text{saw}", r"\text{was}")),
+        # A list of quantities is no sum.
+        (r"11\text{ m}", r"5\text{ m}, 6\text{ m}"),
+        (r"3\text{ cm}, 4\text{ cm}", r"2\text{ cm}, 5\text{ cm}"),
+        (r"x = k\pi, y = 2k\pi, k \in \mathbb{Z}", r"x = 2k\pi, y = k\pi, k \in \mathbb{Z}"),
+        *(("5", f"5 {words}") for words in ("tens", "hundreds", "grand", "zeros")),
+        ("f(x) = x^2", r"f(a) = a \cdot x"),
     ],
 )
 def test_difference(gold: str, answer: str) -> None:
