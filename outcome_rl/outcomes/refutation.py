@@ -152,14 +152,22 @@ def _say_otherwise(a: str, b: str) -> bool:
     math-verify reads no words: `20% increase` and `20% decrease` are one number to it.
     """
     if any(_FORMULA.search(_TEXT.sub("", text).replace(r"\%", "").replace(r"\$", "")) for text in (a, b)):
-        return False
+        texts = [" ".join(_TEXT.findall(text)) for text in (a, b)]  # `\frac12 \text{ increase}`
+        return not _SENTENCE.search(" ".join(texts)) and _have_other_words(*texts)
     if _SENTENCE.search(f"{a} {b}"):
         return False
-    words = [{word.casefold().removesuffix("s") for word in _WORD.findall(text)} - _JOINING for text in (a, b)]
     numbers = [sorted(_NUMBER.findall(text)) for text in (a, b)]
-    return all(words) and (
-        bool(words[0] - words[1] and words[1] - words[0]) or (all(numbers) and numbers[0] != numbers[1])
-    )
+    have_words = all(map(_words, (a, b)))
+    return _have_other_words(a, b) or (have_words and all(numbers) and numbers[0] != numbers[1])
+
+
+def _have_other_words(a: str, b: str) -> bool:
+    """Return whether each of two texts has a word that the other lacks."""
+    return bool(_words(a) - _words(b) and _words(b) - _words(a))
+
+
+def _words(text: str) -> set[str]:
+    return {word.casefold().removesuffix("s") for word in _WORD.findall(text)} - _JOINING
 
 
 def _is_rearranged(a: str, b: str) -> bool:

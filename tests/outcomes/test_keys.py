@@ -344,6 +344,28 @@ LOOK_ALIKES = [
     (r"\arcsec(10^{80})", r"\pi/2"),
     (r"\sin(10^{-80})", r"\tan(10^{-80})"),
     (r"\sinh 300", r"\cosh 300"),
+    # Indices of a series; both signs of a condition; names in brackets, and of several values each.
+    (r"\sum_{i=1}^{10} x_i", r"\sum_{i=11}^{20} x_i"),
+    (r"\sum_{k=1}^{3} a_k", r"3a_k"),
+    (r"\sum_{k=1}^{3} f_k(x)", r"3f_k(x)"),
+    (r"\sum_{k=0}^{2} f^{k}(x)", r"3f^k(x)"),
+    (r"\{ x \in \mathbb{R} : x \neq \pm 1 \}", r"x \neq 1"),
+    (r"\{x \mid x = \pm 2\}", r"2"),
+    (r"(x=1, y=2)", r"(y=1, x=2)"),
+    (r"\{x=1, y=2\}", r"\{x=2, y=1\}"),
+    (r"\begin{array}{l} x=1 \\ y=2 \end{array}", r"\begin{array}{l} y=1 \\ x=2 \end{array}"),
+    (r"x = \pm 1, y = \pm 2", r"x = \pm 2, y = \pm 1"),
+    (r"x=1,2; y=3,4", r"x=3,4; y=1,2"),
+    (r"x \in [0,1], y \in [2,3]", r"x \in [2,3], y \in [0,1]"),
+    (r"\pm 1\frac{1}{2}", r"\pm \frac12"),
+    (r"3 \times 2\frac{1}{2}", r"3"),
+    (r"\lfloor 2\frac12 \rfloor", r"1"),
+    (r"2 s t", r"2"),
+    (r"\operatorname{Re}(z)^2", r"\operatorname{Re}(z^2)"),
+    (r"2\operatorname{cis}(\frac{\pi}{3})", r"\operatorname{cis}(\frac{2\pi}{3})"),
+    (r"\mathbb{R} - \{1\} - \{2\}", r"x \neq 1"),
+    (r"\{(x,y) \mid x > 0\}", r"\{(x,y) \mid y > 0\}"),
+    (r"\{f(x) \mid x > 1\}", r"x > 1"),
 ]
 
 

@@ -99,6 +99,8 @@ def _combined(items: list[Tokens], parameter: Parameter | None, joints: frozense
             raise Incomparable("quantities in several units")
         return list_key([f"{''.join(unit)}={one.key}" for unit, one in zip(units, elements, strict=True)])
     labels = [element.label or "" for element in elements]
+    if len(set(labels) - {""}) > 1 and not (len(elements) == len(items) and all(labels)):
+        raise NotUnderstood("names of some values, or of several")  # `x = \pm 1, y = \pm 2`
     if len(elements) == len(items) > 1 and all(labels) and len(set(labels)) > 1:
         if len({label.partition("_")[0] for label in labels}) < len(labels):
             raise NotUnderstood("a label twice, or numbered ones")  # `x_1 = 2, x_2 = 1`: two roots, or a pair

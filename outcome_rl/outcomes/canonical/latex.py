@@ -21,10 +21,8 @@ _SIZES_AND_FONTS = r"""
 _DROPPED |= frozenset(_SIZES_AND_FONTS.split())
 _SPACE = frozenset((r"\,", r"\:", r"\;", r"\>", r"\quad", r"\qquad", r"\enspace", r"\thinspace"))
 _TEXT = frozenset(rf"\text{style}" for style in ("", "rm", "bf", "it", "sf", "tt", "normal"))
-_TEXT |= frozenset((r"\mathrm", r"\mbox", r"\hbox", r"\emph"))
-_UNWRAPPED = frozenset(
-    (r"\mathbf", r"\mathit", r"\mathsf", r"\mathtt", r"\boldsymbol", r"\bm", r"\pmb", r"\bold", r"\operatorname")
-)
+_TEXT |= frozenset((r"\mathrm", r"\mbox", r"\hbox", r"\emph", r"\operatorname"))
+_UNWRAPPED = frozenset((r"\mathbf", r"\mathit", r"\mathsf", r"\mathtt", r"\boldsymbol", r"\bm", r"\pmb", r"\bold"))
 _UNWRAPPED |= frozenset((r"\boxed", r"\fbox", r"\underline", r"\ensuremath"))
 _SPELLINGS = {
     r"\frac": r"\dfrac \tfrac \cfrac", r"\leq": r"\le \leqslant ≤ ⩽", r"\geq": r"\ge \geqslant ≥ ⩾", r"\neq": r"\ne ≠",

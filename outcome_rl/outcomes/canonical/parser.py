@@ -304,7 +304,8 @@ class _Parser(TokenReader):
         if not text.isdigit() or self.next.text not in (" ", r"\frac"):
             return value
         before = self.peek(-2)
-        if before.kind in ("end", "symbol") and before.text not in ("^", "_", "]", "/", ")"):
+        is_start = before.kind in ("end", "symbol") and before.text not in ("^", "_", "]", "/", ")")
+        if is_start or before.text in _BEFORE_NUMBERS:
             start, tokens = self.position, self.tokens.copy()
             if (fraction := self.proper_fraction()) is not None:
                 return ("+", value, fraction)
@@ -476,6 +477,8 @@ class _Parser(TokenReader):
         self.bound.append(name)
         body = self.product()
         self.bound.pop()
+        if any(node[0] in ("name", "apply") and name in _INDEX.split(str(node[1]))[1:] for node in nodes(body)):
+            raise NotUnderstood("a series of numbered names")
         if (high - low + 1) * len(list(nodes(body))) > MAX_SERIES_SIZE:
             raise TooLarge("a series of too many terms")
         return (operator, *(with_value(body, name, ("number", Fraction(k))) for k in range(low, high + 1)))
@@ -547,6 +550,8 @@ class _Parser(TokenReader):
 
 _EULER = re.compile("(?!1e)[0-9]+e[-+][1-9][0-9]*")
 _BARS = ("|", r"\|")
+_INDEX = re.compile(r"[_^{}()',]+")
+_BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
 _ARITIES = {"max": (2, 99), "min": (2, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2)}
 _BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GREEK)))

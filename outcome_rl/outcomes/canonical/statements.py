@@ -123,7 +123,7 @@ class _Reader:
             element = self.value(sides[1])
             if element.key.startswith("f:"):
                 raise NotUnderstood("an element of a set with a name")
-            return element
+            return element._replace(label=label_of(sides[0]))
         if operators == [_CONGRUENT] and label_of(sides[0]) is not None:
             return self.congruence(sides[1])._replace(label=label_of(sides[0]))
         if all(operator in FLIPPED for operator in operators):
@@ -255,7 +255,7 @@ class _Reader:
                 return self.set_operation(parts, sign)
         minus = [i for i in top_level(tokens) if i and texts[i : i + 2] == ["-", r"\{"]] if r"\{" in texts else []
         if minus:
-            return self.set_operation([tokens[: minus[0]], tokens[minus[0] + 1 :]], r"\setminus")
+            return self.set_operation([tokens[: minus[-1]], tokens[minus[-1] + 1 :]], r"\setminus")
         if texts in ([r"\mathbb", "R"], [r"\mathbb", "{", "R", "}"]):
             return Element(set_key(intervals.REALS), numbers=intervals.REALS)
         if texts == [r"\emptyset"]:
@@ -316,6 +316,7 @@ class _Reader:
             self.member(part) if end is None else Element(intervals.end_key(end))
             for part, end in zip(parts, ends, strict=True)
         ]
+        _check_order(elements)
         opening, closing = opening.replace(r"\langle", "("), closing.replace(r"\rangle", ")")
         opening, closing = "(" if ends[0] else opening, ")" if ends[-1] else closing
         key = tuple_key(opening, (element.key for element in elements), closing)
@@ -327,7 +328,10 @@ class _Reader:
 
     def set(self, inside: Tokens) -> Element:
         for i in top_level(inside):
-            if inside[i].text in ("|", ":") and label_of(without_domain(inside[:i])) is not None:
+            label = label_of(without_domain(inside[:i])) if inside[i].text in ("|", ":") else None
+            if label is not None:
+                if "(" in label or any(token.text in _SIGNS for token in inside[i:]):
+                    raise NotUnderstood("a set of tuples or of values of a function, or a condition with two signs")
                 conditions = [self.statement(part) for part in split(inside[i + 1 :], (",", *OR, *AND))]
                 if len(conditions) > 1 and positions(inside[i + 1 :], (",", *AND)):
                     raise NotUnderstood("a set with several conditions")
@@ -335,10 +339,14 @@ class _Reader:
                     conditions = joined(conditions, OR, are_conditions=True)
                 if len(conditions) > 1:
                     raise NotUnderstood("a set of one of several things")
+                if conditions[0].label not in (None, label):
+                    raise NotUnderstood("a condition on another name")
                 return within(domain_of(inside[:i]), conditions[0])._replace(label=None)
         if not inside:
             return Element(set_key(()), numbers=())
         elements = self.elements_of(inside)
+        if len({element.label for element in elements if element.label}) > 1:
+            raise NotUnderstood("a set whose members have names")
         is_function = len(elements) == 1 and elements[0].key.startswith("f:")  # `\\{x\\}` may be a fractional part
         if is_function or any(map(_is_set, split(inside, (",", ";")))):
             return Element(braced_key(elements))
@@ -386,7 +394,9 @@ class _Reader:
         if stop < 0 or closing(tokens, stop + 1) != len(tokens) - 1:
             raise NotUnderstood("a matrix in an expression")
         rows = [row for row in split(tokens[end + 1 : stop], ("\\\\",)) if row]
-        cells = [[self.member(cell).key for cell in split(row, ("&",))] for row in rows]
+        members = [[self.member(cell) for cell in split(row, ("&",))] for row in rows]
+        _check_order([member for row in members for member in row])
+        cells = [[member.key for member in row] for row in members]
         if not cells or len({len(row) for row in cells}) > 1:
             raise NotUnderstood("a matrix with rows of different lengths")
         if len(cells[0]) == 1:
@@ -421,6 +431,13 @@ def _check_tuple(label: str, side: Tokens) -> None:
         or sorted(set(names), key=place_of_label) != names
     ):
         raise NotUnderstood("a tuple whose labels are in another order, or of another number")
+
+
+def _check_order(elements: Sequence[Element]) -> None:
+    """Refuse `(y = 1, x = 2)`: values with names are a tuple only in the order of their names."""
+    labels = [element.label for element in elements if element.label]
+    if labels and (len(labels) < len(elements) or sorted(set(labels), key=place_of_label) != labels):
+        raise NotUnderstood("members with names in another order, or some without")
 
 
 def _is_set(tokens: Tokens) -> bool:
