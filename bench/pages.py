@@ -80,6 +80,7 @@ def pages() -> dict[Path, str]:
             "without-forgetting": hard_questions.verdict_table(
                 levels.results(FORGETTING.name), hard_questions.ROWS[FORGETTING.name]
             ),
+            "mixing": decided.mixing_table(levels.results(FORGETTING.name)),
             "grid": grid.grid_table(predictions, medium),
         },
         "docs/methods.md": {
@@ -141,7 +142,7 @@ def measured_rows(hard: Results, medium: Results, predictions: Mapping[str, Any]
     return f"""\
 | | outcome_rl | compared with | measured on |
 |---|---|---|---|
-| solved in training: questions with base pass@512 = 0 \
+| solved in training: questions that the base policy failed 512 times \
 | MaxRL + Batch {shares["maxrl+batch"]}, Batch {shares["batch"]} \
 | GRPO {shares["none"]}, as many base samples {shares["base"]} \
 | toy language model of 0.5M parameters, sixteen rule tables |

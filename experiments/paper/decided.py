@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from experiments.paper import grid, hard_questions
 from experiments.paper.figures import COLOURS, save_small
 from experiments.paper.measures import BASE, Measure, Results, solved
-from experiments.paper.plan import ALL, HARD_ESTIMATORS, METHODS
+from experiments.paper.plan import ALL, FORGETTING, HARD_ESTIMATORS, METHODS
 from experiments.paper.tables import label, table
 from outcome_rl.tools.verdicts import estimate
 
@@ -87,6 +87,23 @@ def forgetting_table(hard: Results) -> str:
         for name in names
     ]
     return table(["trained on hard questions only", "test pass@1", "test pass@32"], lines)
+
+
+def mixing_table(results: Results) -> str:
+    """Return means over the rule tables of the plan that mixes hard and medium questions, in Markdown."""
+    measures = [hard_questions.MEASURES[name] for name in ("solved hard", "final pass@1", "final pass@32")]
+    lines = []
+    for split in FORGETTING.splits:
+        cells = [cell for cell in results.cells if cell.split == split]
+        for name in (BASE, *FORGETTING.methods):
+            means = [
+                ""
+                if name == BASE and one is measures[0]
+                else f"{statistics.fmean(statistics.fmean(map(one, results.runs(cell, name))) for cell in cells):.3f}"
+                for one in measures
+            ]
+            lines.append([split, label(name), *means])
+    return table(["questions", "", "hard ones solved", "test pass@1", "test pass@32"], lines)
 
 
 def draw(hard: Results, medium: Results, path: Path) -> None:
