@@ -45,6 +45,6 @@ def make(gold: str | None, answer: str | None, reward: float, turns: int = 1, **
     trace = vf.Trace[Data](task=seed, agent=vf.AgentInfo(config=config), ok=True)
     for _ in range(turns - 1):
         turn(trace, "D12 39 ^ 9 =>", "39 9")
-    turn(trace, "D12 39 ^ 9 =>", "39" if answer is None else f"\\boxed{{ {answer} }}")
+    turn(trace, "D12 39 ^ 9 =>", "39 9" if answer is None else f"\\boxed{{ {answer} }}")
     trace.record_reward("correct", reward)
     return trace
