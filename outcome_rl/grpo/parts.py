@@ -144,7 +144,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
             shuffle=config.data.shuffle,
             seed=config.trainer.seed,
         )
-        total_steps = config.trainer.total_training_steps or config.trainer.total_epochs * order.steps_per_epoch
+        total_steps = config.total_steps(order.steps_per_epoch)
         plan = EvaluationPlan(config, policy.tokenizer)
         updater = Updater(policy, config, total_steps)  # its reference is the initial policy
         identity = identity_of(config, train_set, plan, explorer.matcher.rule)

@@ -93,19 +93,21 @@ def _check_data(config: TrainConfig) -> None:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=code)
     except (OSError, ValueError) as error:
         raise ValueError(f"model.path={config.model.path!r} cannot be loaded: {error}") from error
-    if not all(map(_is_local, (*config.data.train_files, *config.data.val_files, *config.data.test_files))):
-        return
-    problems = load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers)
-    train_set = tokenize(problems, tokenizer, config.data)
-    order = BatchOrder(len(train_set.problems), config.data.train_batch_size, shuffle=False, seed=0)
-    plan, (checkpoint, _) = EvaluationPlan(config, tokenizer), find_run(config)
-    if checkpoint is not None:
+    data = config.data
+    is_local = all(map(_is_local, data.train_files))
+    if is_local:
+        problems = load_problems(data.train_files, data, needs_answers=config.needs_answers)
+        train_set = tokenize(problems, tokenizer, data)
+        order = BatchOrder(len(train_set.problems), data.train_batch_size, shuffle=False, seed=0)
+    val_files, test_files = ([*filter(_is_local, sources)] for sources in (data.val_files, data.test_files))
+    local = replace(data, val_files=val_files, test_files=test_files)
+    plan, (checkpoint, _) = EvaluationPlan(replace(config, data=local), tokenizer), find_run(config)
+    if is_local and local == data and checkpoint is not None:
         saved = read_state(checkpoint)
         with config.exploration.matcher() as matcher:
             config = replace(config, model=with_dtype(config.model, saved["identity"].get("model.dtype")))
             check_same_run(saved["identity"], identity_of(config, train_set, plan, matcher.rule), checkpoint)
-        steps = config.trainer.total_training_steps or config.trainer.total_epochs * order.steps_per_epoch
-        check_length(saved["run"]["step"], steps, checkpoint)
+        check_length(saved["run"]["step"], config.total_steps(order.steps_per_epoch), checkpoint)
 
 
 def _check_exploration(config: TrainConfig) -> None:
@@ -130,8 +132,7 @@ def describe(config: TrainConfig) -> Iterator[str]:
     if steps is None:
         yield f"Steps: unknown until {', '.join(config.data.train_files)} is loaded"
     else:
-        total = config.trainer.total_training_steps or config.trainer.total_epochs * steps
-        yield f"Steps: {steps} per epoch, {total} in all"
+        yield f"Steps: {steps} per epoch, {config.total_steps(steps)} in all"
 
 
 def _is_local(source: str) -> bool:

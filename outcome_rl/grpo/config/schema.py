@@ -481,6 +481,10 @@ class TrainConfig:
         """Whether correctness follows from gold answers, so that every problem must have one."""
         return not self.exploration.is_correct
 
+    def total_steps(self, per_epoch: int) -> int:
+        """Return the number of updates of the run, of which an epoch has `per_epoch`."""
+        return self.trainer.total_training_steps or self.trainer.total_epochs * per_epoch
+
     @property
     def run_dir(self) -> Path:
         return Path(self.trainer.default_local_dir) / self.trainer.experiment_name

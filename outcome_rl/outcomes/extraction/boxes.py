@@ -28,8 +28,8 @@ def last_box(response: str, first: int) -> Answer | None:
             if token[2]:
                 open_groups.append((token.start(), token.end()))
                 open_boxes += 1
-            elif bare := _bare_box(response, token.end()):
-                found, extent = bare, (token.start(), bare[1])
+            elif span := _bare_box(response, token.end()):
+                found, extent = span, (token.start(), span[1])
         elif token[0] == "{":
             open_groups.append(None)
         elif token[0] == "}" and open_groups and (box := open_groups.pop()) is not None:

@@ -79,7 +79,8 @@ def bold(response: str) -> Answer | None:
     start = response.rfind("\n") + 1
     if len(response) - start > _MAX_CONCLUSION or response[-1:] not in _FULL_STOPS:
         return None
-    spans = [bold.span(1) for bold in _BOLD.finditer(response, start) if DIGIT.search(bold[1]) and bold[1][-1] != ":"]
+    marked = _BOLD.finditer(response, start)
+    spans = [match.span(1) for match in marked if DIGIT.search(match[1]) and match[1][-1] != ":"]
     if len(spans) != 1:
         return None
     begin, end = spans[0]

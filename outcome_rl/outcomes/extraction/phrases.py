@@ -32,8 +32,8 @@ def phrase(response: str) -> Answer | None:
 
     A later one that says nothing new, `the answer is correct` or cut off, refers to the one before it.
     """
-    for phrase in islice(_phrases(response), _MAX_PHRASES):
-        answer = _said(response, phrase.end())
+    for match in islice(_phrases(response), _MAX_PHRASES):
+        answer = _said(response, match.end())
         if answer is not None and not _is_prose(answer.text):
             return answer
         if answer is not None and _DENIAL.search(answer.text):

@@ -98,9 +98,6 @@ def within_tolerance(gold: str, answer: str) -> bool:
     spelled = [*map(respelled, given)]
     gold, answer = map(_without_units, spelled)
     gold_plain, answer_plain = plain_text(gold), plain_text(answer)
-    are_words = any(
-        canonical_text(text).startswith(Tag.WORDS) for text in (gold, answer)
-    )  # whose letters do not commute
     return (
         ([gold, answer] != given and canonical_text(gold) == canonical_text(answer) != "")
         or _rounds_to(answer, gold_plain)
@@ -112,11 +109,13 @@ def within_tolerance(gold: str, answer: str) -> bool:
         or _same_sequence(gold_plain, answer_plain)
         or same_words(gold, answer)
         or same_pieces(gold_plain, answer_plain)
-        or (not are_words and _same_formulas(gold_plain, answer_plain))
+        or _same_formulas(gold_plain, answer_plain)
     )
 
 
 def _same_formulas(gold: str, answer: str) -> bool:
+    if any(canonical_text(text).startswith(Tag.WORDS) for text in (gold, answer)):
+        return False  # the letters of words do not commute
     return (
         same_families(gold, answer) or same_solutions(gold, answer) or same_values(_value_of(gold), _value_of(answer))
     )
