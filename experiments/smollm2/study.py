@@ -2,11 +2,13 @@
 
 Trainings may run on different machines. A warm start is made again where it is needed: it is in float32 and a function
 of its number, so it is the same up to rounding, and every result file has the measures before training, the dtype and
-the processor. The same call continues what was stopped, and repeats no training that has a result file.
+the processor. The same call continues what was stopped, and repeats no training that has a result file; its
+checkpoints, 1.6 GB, are removed.
 """
 
 import argparse
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -23,6 +25,7 @@ from experiments.smollm2.record import spread
 from outcome_rl.files import read_rows
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.run.checkpoint import CHECKPOINTS
 from outcome_rl.grpo.run.run_lock import Interrupted, RunBusyError
 from outcome_rl.grpo.trainer import train
 from outcome_rl.terminal import errors_on_one_line
@@ -246,4 +249,5 @@ def run(
                 return 128 + interruption.signum
             config = {"plan": asdict(study.plan), "unit": unit, "method": method}
             print(f"wrote {write_result(path.parent, path.stem, config, found)}", flush=True)
+            shutil.rmtree(settings(study, study.runs, unit, method).run_dir / CHECKPOINTS)
     return 0

@@ -38,6 +38,7 @@ def test_a_pretrained_model_explores_in_trl(tmp_path: Path) -> None:
             bf16=False,
             use_cpu=True,
             report_to=[],
+            save_strategy="no",  # 1.6 GB
         ),
         train_dataset=data,
         exploration=ExplorationConfig(bonus="batch", coef=1.0, answer_mask_mode="none"),

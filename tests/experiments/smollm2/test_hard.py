@@ -55,6 +55,7 @@ def test_the_whole_plan_in_small(base: Path, tmp_path: Path, monkeypatch: pytest
 
     assert study.run(small, prepare, None, []) == 0
     assert json.loads(result.read_text()) == written  # nothing is trained twice
+    assert not [*small.runs.rglob("global_step_*")]
     assert len(units := study.read_units(small)) == 2
     assert len(study.judged(small, units)) == len(rows)
     assert "2 warm starts; intervals of 95 %" in study.rows_table(small)
