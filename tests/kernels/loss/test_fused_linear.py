@@ -16,7 +16,7 @@ from loss_cases import (
     T,
     V,
     assert_as_exact,
-    assert_same_tokens,
+    check_loss,
     make_case,
     needs_native,
     run,
@@ -74,19 +74,16 @@ def test_as_exact_as_plain_pytorch(
 ) -> None:
     case = make_case(seed, dtype, chosen, absent=absent, packed=packed)
     workspace = None if chunk_rows is None else chunk_rows * V * (4 + dtype.itemsize if fp32_logits else dtype.itemsize)
-
-    def both(dtype: torch.dtype, impl: str, rows: Any, **options: Any) -> Any:
-        arguments = case.inputs | chosen | options
-        return run(linear_policy_loss, case.operands, dtype, wants, impl=impl, rows=rows, **arguments)
-
     given_rows = rows_argument(rows, case.inputs["mask"])
     if rows == "all":  # which needs finite hidden states of masked tokens
         case.operands["hidden"] = case.operands["hidden"].nan_to_num()
-    _, truth = both(torch.float64, "reference", "active")
-    output, ours = both(dtype, "native", given_rows, workspace_bytes=workspace, fp32_logits=fp32_logits)
-    same_rows, eager = both(dtype, "reference", given_rows)
-    assert_as_exact(ours, eager, truth, chosen["token_loss"])
-    assert_same_tokens(output, same_rows, both(torch.float64, "reference", given_rows)[0])
+    fast = {"impl": "native", "workspace_bytes": workspace, "fp32_logits": fp32_logits}
+    check_loss(linear_policy_loss, case, dtype, wants, chosen | {"rows": given_rows}, **fast)
+    values = [
+        run(linear_policy_loss, case.operands, torch.float64, wants, **case.inputs, **chosen, rows=of)[1]
+        for of in (given_rows, "active")
+    ]
+    assert_as_exact(values[0], values[1], values[1])
 
 
 @pytest.mark.parametrize("token_loss", ["ppo", "gspo"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, V, assert_as_exact, assert_same_tokens, make_case, needs_native, run
+from loss_cases import ABSENT, SETTINGS, V, check_loss, make_case, needs_native
 from op_profile import caught_operator, cost_of
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -50,23 +50,14 @@ def test_as_exact_as_plain_pytorch(
     layout: str,
 ) -> None:
     case = make_case(seed, dtype, chosen, absent=absent, packed=packed)
-    logits = {"logits": case.logits(dtype)}
+    case = case._replace(operands={"logits": case.logits(dtype)})
     wants = {"logits"} if wants_grad else set()
     layout = "contiguous" if packed and layout == "shifted" else layout
 
     def loss(logits: Tensor, **arguments: Any) -> PolicyLossOutput:
         return policy_loss(laid_out(logits, layout), **arguments, inplace=inplace)
 
-    def of(dtype: torch.dtype, impl: str) -> Any:
-        return run(loss, logits, dtype, wants, **case.inputs, **chosen, impl=impl)
-
-    (exact, truth), (plain, eager), (output, ours) = (
-        of(torch.float64, "reference"),
-        of(dtype, "reference"),
-        of(dtype, "native"),
-    )
-    assert_as_exact(ours, eager, truth, chosen["token_loss"])
-    assert_same_tokens(output, plain, exact)
+    check_loss(loss, case, dtype, wants, chosen, impl="native")
 
 
 def test_columns_beside_the_vocabulary_do_not_count_and_are_not_written() -> None:

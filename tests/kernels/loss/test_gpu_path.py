@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, V, assert_as_exact, assert_same_tokens, make_case, run
+from loss_cases import ABSENT, SETTINGS, V, check_loss, make_case, run
 from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
@@ -45,16 +45,8 @@ def test_as_exact_as_plain_pytorch_with_triton_rows(
     case = make_case(seed, torch.float32, chosen, absent=absent, packed=packed)
     wants = {"hidden", "weight", "bias"} - absent
     workspace = None if chunk_rows is None else chunk_rows * V * 4
-
-    def both(dtype: torch.dtype, impl: str, **options: Any) -> Any:
-        arguments = case.inputs | chosen | options
-        return run(linear_policy_loss, case.operands, dtype, wants, impl=impl, rows=rows, **arguments)
-
-    exact, truth = both(torch.float64, "reference")
-    plain, eager = both(torch.float32, "reference")
-    output, ours = both(torch.float32, "triton", workspace_bytes=workspace)
-    assert_as_exact(ours, eager, truth, chosen["token_loss"])
-    assert_same_tokens(output, plain, exact)
+    fast = {"impl": "triton", "workspace_bytes": workspace}
+    check_loss(linear_policy_loss, case, torch.float32, wants, chosen | {"rows": rows}, **fast)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, Case, V, assert_as_exact, assert_same_tokens, make_case, run
+from loss_cases import ABSENT, SETTINGS, Case, V, assert_as_exact, assert_same_tokens, check_loss, make_case, run
 from torch import Tensor
 
 from outcome_rl_kernels import linear_logprobs, linear_policy_loss, policy_loss
@@ -80,16 +80,8 @@ def test_the_linear_loss_is_as_exact_as_plain_pytorch(
     if rows == "all":
         case.operands["hidden"] = case.operands["hidden"].nan_to_num()
     given_rows = case.inputs["mask"].flatten().nonzero()[:, 0] if rows == "indices" else rows
-
-    def of(dtype: torch.dtype, impl: str, rows: Any, **options: Any) -> Any:
-        arguments = case.inputs | chosen | options
-        return run(linear_policy_loss, case.operands, dtype, wants, impl=impl, rows=rows, **arguments)
-
-    exact, truth = of(torch.float64, "reference", given_rows)
-    plain, eager = of(dtype, "reference", given_rows)
-    output, ours = of(dtype, FAST, given_rows, workspace_bytes=workspace, fp32_logits=fp32_logits)
-    assert_as_exact(ours, eager, truth, chosen["token_loss"])
-    assert_same_tokens(output, plain, exact)
+    fast = {"impl": FAST, "workspace_bytes": workspace, "fp32_logits": fp32_logits}
+    check_loss(linear_policy_loss, case, dtype, wants, chosen | {"rows": given_rows}, **fast)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loss_cases import ABSENT, SETTINGS, B, Case, H, T, V, assert_as_exact, assert_same_tokens, make_case, needs_native
+from loss_cases import ABSENT, SETTINGS, B, Case, H, T, V, check_loss, make_case, needs_native
 from loss_cases import run as run_loss
 from torch import Tensor
 
@@ -60,16 +60,7 @@ def compare(
     move_to_support(case, support, chosen["temperature"])
     if options.get("rows") == "indices":
         options["rows"] = case.inputs["mask"].flatten().nonzero()[:, 0]
-
-    def both(dtype: torch.dtype, impl: str) -> Any:
-        arguments = case.inputs | chosen | options | {"support": support, "impl": impl}
-        return run_loss(linear_policy_loss, case.operands, dtype, wants, **arguments)
-
-    exact, truth = both(torch.float64, "reference")
-    plain, eager = both(dtype, "reference")
-    output, ours = both(dtype, impl)
-    assert_as_exact(ours, eager, truth, chosen["token_loss"])
-    assert_same_tokens(output, plain, exact)
+    check_loss(linear_policy_loss, case, dtype, wants, chosen | options | {"support": support}, impl=impl)
 
 
 WANTS = st.sets(st.sampled_from(["hidden", "weight", "bias"]))
