@@ -158,8 +158,9 @@ class _Tail:
         self._tokenizer, self._ids, self._text = tokenizer, ids, text
         tail = decode_completion(tokenizer, ids[cut:]) if cut else text
         # A cut inside a multi-byte character gives a leading U+FFFD; an empty tail has no position in the text.
+        step = 1
         while cut and not (text.endswith(tail) and tail and tail[0] != "\ufffd"):
-            cut -= 1
+            cut, step = max(cut - step, 0), 2 * step  # a response may be thousands of invalid bytes
             tail = decode_completion(tokenizer, ids[cut:]) if cut else text
         self.cut = cut
         self._start = len(text) - len(tail)

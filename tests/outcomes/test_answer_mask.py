@@ -152,6 +152,26 @@ def test_multi_token_character_is_masked_whole(name: str) -> None:
     assert mask == [False] * len(before) + [True] * 4 + [False] * len(after)
 
 
+@pytest.mark.parametrize(("name", "invalid"), [("byte_level", "ÿ"), ("byte_fallback", "<0xFF>")])
+def test_thousands_of_invalid_bytes_are_decoded_a_few_times(
+    name: str, invalid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, decoded = TOKENIZERS[name], []
+
+    def counting(tokenizer: Any, ids: list[int]) -> str:
+        decoded.append(len(ids))
+        return decode_completion(tokenizer, ids)
+
+    end = tokenizer.encode("\\boxed{42}", add_special_tokens=False)
+    ids = [tokenizer.get_vocab()[invalid]] * 4000 + end
+    answer = extract_answer(decode_completion(tokenizer, ids))
+    monkeypatch.setattr("outcome_rl.outcomes.answer_mask.decode_completion", counting)
+    mask = mask_of(tokenizer, ids, answer)
+    assert any(mask)
+    assert not any(mask[:4000])
+    assert sum(decoded) < 40 * len(ids)
+
+
 def test_truncated_character_at_the_end() -> None:
     tokenizer = TOKENIZERS["byte_level"]
     ids = tokenizer.encode("42🙂", add_special_tokens=False)[:-2]
