@@ -162,6 +162,29 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("The answer is 7. The answer is", "7", "phrase"),
         ("The correct option is (B).", "(B)", "phrase"),
         ('```json\n{"final_answer": 7}\n```', "7", "phrase"),
+        ("So the sum is -1 + 2i.", "-1 + 2i", "conclusion"),  # not a part of the formula
+        ("Hence the number of edges is 2n - 1.", "2n - 1", "conclusion"),
+        ("So she needs 2 3/4 cups.", "2 3/4", "conclusion"),
+        ("So the share is 12.5%.", "12.5%", "conclusion"),
+        # A last sentence that states something, without a sign of a conclusion.
+        ("7 · 3 = 21.\n\nThe area of the rectangle is 21 square units.", "21", "conclusion"),
+        ("In total, Josh pays 80 + 45 = 125 dollars.", "125", "conclusion"),
+        ("The solution of the system is $(3, 4)$.\n\nWould you like to see the other 2 ways?", "(3, 4)", "conclusion"),
+        ("The sum is 41.\n\nHope this helps! 😊", "41", "conclusion"),
+        # A choice with its text.
+        ("**Answer: B) The net force is zero**", "B)", "phrase"),
+        ("The answer is (E) None of the above.", "(E)", "phrase"),
+        ("B. 9.8 m/s^2", "B. 9.8 m/s^2", "line"),
+        ("C. an increase\n\nQuestion: Which part?\nA. roots\nAnswer: A", "C. an increase", "line"),
+        ("Quindi la risposta è 10.", "10", "phrase"),
+        ("คำตอบคือ 20", "20", "phrase"),
+        ("따라서 정답은 21입니다.", "21", "phrase"),
+        ("So the answer is $36.\n\nActually, that is the discount. So the jacket costs $84.", "$84", "conclusion"),
+        ("The answer is 7. Wait, is it? 7 + 3 = 10.", "7", "phrase"),
+        ("The answer is 1.5.\n\nThe following are multiple choice questions.\nAnswer: B", "1.5", "phrase"),
+        ("Therefore, 250 tickets were sold.\n\nExercise 3: A farmer has 30 cows.", "250", "conclusion"),
+        ("5 * 4 + 6 = 20 + 6 = 26", "26", "line"),
+        ("x = -3", "x = -3", "line"),
     ],
 )
 def test_rules(response: str, text: str, source: str) -> None:
@@ -204,6 +227,15 @@ def test_rules(response: str, text: str, source: str) -> None:
         "We know that x + y = 12, so we can solve for x.",
         r"Thus we solve for \( x \) and \( y \).",
         "No.",
+        # Statements that plan, suppose or give a step.
+        "We need to check that the sum is 12.",
+        "If the first number is 3.",
+        "The next step is 4.",
+        "Let us say that the first is 5.",
+        "x_3 = x_2 + (1/2) *",
+        "The area is not 12.",
+        "The result is the quotient x^4 - x^3 + 3x^2 and the remainder R(x)",
+        "It is the answer:\n\n```python\nprint(5)\n```",
     ],
 )
 def test_no_answer(response: str) -> None:

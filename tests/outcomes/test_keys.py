@@ -322,6 +322,7 @@ LOOK_ALIKES = [
     (r"\frac{dy}{dx}", r"\frac{y}{x}"),
     ("dy/dx", "xy"),
     (r"\vec a \cdot \vec b", r"\vec a \times \vec b"),
+    (r"\mathbf{a} \times \mathbf{b}", r"\mathbf{b} \times \mathbf{a}"),
     (r"\cos(x)^2", r"\cos(x^2)"),
     (r"\gcd(a,b)", "1"),
     (r"\prod_{i=1}^4 i", "1"),

@@ -123,6 +123,8 @@ _LOST_BRACES = re.compile(r"\\(begin|end|mbox)([a-z]+)")
 _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[0-9.]+\s*(?:pt|pc|em|ex|mm|cm|in)\s*\]")  # a length, no element
 _VARIANTS = [(rf"\var{letter}", rf"\{letter}") for letter in ("epsilon", "phi", "theta", "rho")]  # of one letter
 _STRAY_PRODUCT = re.compile(r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()")
+_BOLD = r"\\(?:mathbf|boldsymbol|bm|pmb|bold)\s*(?:\{\s*(\\?[A-Za-z]+)\s*\}|([A-Za-z]))"
+_CROSS = re.compile(rf"{_BOLD}\s*(?:\\times(?![A-Za-z])|×)\s*{_BOLD}")  # of vectors or sets, which do not commute
 _PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime(?![A-Za-z]))")
 _MATRIX = re.compile(r"Matrix\(\s*\[\s*\[([^()]*)\]\s*\]\s*\)")
 _GLUED_SPACE = re.compile(r"(\\q?quad)(?=[A-Za-z])")
@@ -198,6 +200,10 @@ def mended(answer: str) -> str:
                 answer = answer.replace(variant, usual)
     if "+/-" in answer:
         answer = answer.replace("+/-", r"\pm ")
+    if "\\times" in answer or "×" in answer:
+        answer = _CROSS.sub(
+            lambda match: rf"\vec{{{match[1] or match[2]}}}\times \vec{{{match[3] or match[4]}}}", answer
+        )
     if "*sqrt" in answer:
         answer = _STRAY_PRODUCT.sub(r"\1 ", answer)
     if _MENDS.search(answer) is None:
@@ -207,6 +213,10 @@ def mended(answer: str) -> str:
     answer = _MATRIX.sub(_matrix, _GLUED_SPACE.sub(r"\1 ", answer))
     answer = _PRIMES.sub(lambda match: "'" * match[0].count("prime"), answer)
     return _OUTSIDE_OF_TEXT.sub(_mend, answer)
+
+
+def _cross_product(match: re.Match[str]) -> str:
+    return rf"\vec{{{match[1] or match[2]}}}\times \vec{{{match[3] or match[4]}}}"
 
 
 def _matrix(match: re.Match[str]) -> str:

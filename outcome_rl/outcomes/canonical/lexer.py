@@ -84,7 +84,7 @@ _NUMBER_IN_TEXT = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LETTER_IN_TEXT = re.compile(r"\(?([A-Za-z])\)?")  # a variable, or a choice: `\text{(B)}`
 # All groups between bare commas are thousands, or none is: `54,108,12` is a list; `3 125/250` is a mixed number.
 _THOUSANDS = re.compile(
-    r"(?<!\^|_)(?:(?<![0-9],)[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])"
+    r"(?<!\^|_)(?<!_\{)(?:(?<![0-9],)[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])"
     r"|(?<![A-Za-z0-9.)}\]])[1-9][0-9]{0,2}(?: [0-9]{3})+(?![ ,]?[0-9/]))(?:\.[0-9]+)?"
 )
 

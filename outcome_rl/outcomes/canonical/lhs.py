@@ -8,7 +8,7 @@ from outcome_rl.outcomes.canonical.trees import Tree
 
 EQUAL, ELEMENT = "=", r"\in"
 _DENIES = re.compile(
-    r"\b(?:not|never|neither|nor|except|excluding|(?:minus|about|nearly|almost)[A-Z]?)\b", re.IGNORECASE
+    r"\b(?:no(?!\.)|not|never|neither|nor|except|excluding|(?:minus|about|nearly|almost)[A-Z]?)\b", re.IGNORECASE
 )
 
 

@@ -1,4 +1,4 @@
-"""Answers in the last sentence: a conclusion, "Therefore ... is 42.", or bold type."""
+"""Answers in the last sentence: a conclusion, "Therefore ... is 42.", a statement, "The sum is 42.", or bold type."""
 
 import re
 
@@ -13,36 +13,75 @@ _CONCLUSION = re.compile(
     re.IGNORECASE,
 )
 _VERB = re.compile(r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于")
+_TERM = (
+    r"(?:[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+|:[0-9]{2}(?: ?[AaPp]\.?[Mm]\b)?)?(?: [0-9]+/[0-9]+|/[0-9]+)?"
+    r"|(?<= )[inkx√π](?![A-Za-z]))(?:[inkxyπ√][0-9]*(?![A-Za-z]))?(?:\^\{?[-−]?[0-9A-Za-z]+\}?|[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?"
+)
 _QUANTITY = re.compile(
     r"\$\$?[^$\n]+\$\$?|\\\([^\n]*?\\\)|\\\[[^\n]*?\\\]|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
     r"|[(\[][-−]?[0-9][0-9./]*(?:, ?[-−]?[0-9][0-9./]*)+[)\]]"
-    r"|(?<![A-Za-z0-9_.])[-−]?[$€£]?[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+)?(?:/[0-9]+)?"
+    r"|(?<![A-Za-z0-9_.^])(?<![-+−×·*/^] )(?<![0-9a-z)][-+−×·*/])"  # no part of a formula
+    rf"[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?"
 )
 # Between the quantities of a list, and the signs of a formula around one.
 _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
 _OPENING = re.compile(r"\$\$?|\\\(|\\\[")
 _CLOSING = re.compile(r"(?:\$\$?|\\\)|\\\])\Z")
+# A statement that supposes, plans, or gives a step or a reason is not the answer.
+_UNSETTLED = re.compile(
+    r"\b(?:if|let|suppose|assume|check|verify|note|recall|remember|because|since|need|needs|must|try|step|case|can|could"
+    r"|would|may|might|not|when|where|whether|first|next|then|consider|define|substitut\w*|given|either|but|however|for"
+    r"|problem|question|equation|formula|known|example)\b|n't\b|[?]",
+    re.IGNORECASE,
+)
+_PROSE = re.compile(r"\s*[*_]{0,2}[A-Z][a-z]*,? (?:[A-Za-z$][\w$'-]*,? )+")
+_OFFER = re.compile(
+    r"(?:would you like|do you want|shall i|let me know|feel free|if you (?:have|need|want))\b", re.IGNORECASE
+)
+_MAX_BEHIND = 40
 _MAX_CONCLUSION = 300
+_PICTURES = " \n\t" + "".join(map(chr, (*range(0x1F300, 0x1FB00), *range(0x2600, 0x27C0), 0xFE0F)))
 _FULL_STOPS = ".!。！$)*"
 
 
 def conclusion(response: str) -> Answer | None:
     """Read a last sentence that draws a conclusion: the first quantities behind its last verb, or its only one.
 
-    A line without a full stop was cut off, and has none. A last line without a digit that calls out or asks says
-    nothing of the answer.
+    A line without a full stop was cut off, and has none. A last line that calls out or offers says nothing of the
+    answer.
     """
-    end = len(response)
-    start = response.rfind("\n") + 1
-    if response[end - 1 :] in ("!", "?") and start and DIGIT.search(response, start) is None:
-        end = len(response[:start].rstrip())
-        start = response.rfind("\n", 0, end) + 1
-    sentences = [start, *(stop.end() for stop in _CLAUSE_END.finditer(response, start, end - 1))]
-    start = next((at for at in reversed(sentences) if _CONCLUSION.match(response, at, end)), end)
-    if start == end or end - start > _MAX_CONCLUSION or response[end - 1] not in _FULL_STOPS:
+    starts, end = _last_line(response)
+    start = next((at for at in reversed(starts) if _CONCLUSION.match(response, at, end)), end)
+    span = _concluded(response, start, end) if _is_sentence(response, start, end) else None
+    return span and answer_at(response, *span, "conclusion")
+
+
+def statement(response: str) -> Answer | None:
+    """Read a last sentence in words that states quantities at its end, such as `The area is 21 m`."""
+    starts, end = _last_line(response)
+    start = starts[-1]
+    is_read = _is_sentence(response, start, end) and _PROSE.match(response, start, end) and response[end - 1] in ".!。"
+    if not is_read or _UNSETTLED.search(response, start, end):
         return None
     span = _concluded(response, start, end)
-    return span and answer_at(response, *span, "conclusion")
+    if span is None or end - span[1] > _MAX_BEHIND or DIGIT.search(response, span[1], end):
+        return None
+    return answer_at(response, *span, "conclusion") if _VERB.search(response, start, span[0]) else None
+
+
+def _last_line(response: str) -> tuple[list[int], int]:
+    """Return where the sentences of the last line that says something begin, and where it ends."""
+    end = len(response.rstrip(_PICTURES))
+    start = response.rfind("\n", 0, end) + 1
+    is_call = response[end - 1 : end] in ("!", "?") and DIGIT.search(response, start) is None
+    if start and (is_call or _OFFER.match(response, start)):
+        end = len(response[:start].rstrip())
+        start = response.rfind("\n", 0, end) + 1
+    return [start, *(stop.end() for stop in _CLAUSE_END.finditer(response, start, max(end - 1, 0)))], end
+
+
+def _is_sentence(response: str, start: int, end: int) -> bool:
+    return 0 < end - start <= _MAX_CONCLUSION and response[end - 1] in _FULL_STOPS
 
 
 def _concluded(response: str, start: int, end: int) -> tuple[int, int] | None:

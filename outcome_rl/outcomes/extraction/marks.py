@@ -52,6 +52,19 @@ _NUMBER_ONLY = re.compile(
 )
 
 
+_LINE_ONLY = re.compile(
+    r"[*]{0,2}(?:\([A-J]\)|[A-J][.:)])[ \t]+[^\n]{1,100}"  # a choice with its text
+    r"|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9][0-9./]*"
+)
+_SUM_ONLY = re.compile(r"[^A-Za-z\n=<>]{1,60}(?:=[^A-Za-z\n=<>]{1,60}){0,5}=[ \t]*([-−]?[$€£]?[0-9][0-9.,/]*)")
+
+
 def only_number(text: str) -> Answer | None:
-    """Read a number, a formula between its signs or the letter of a choice that is the whole text."""
-    return bare(text, 0) if _NUMBER_ONLY.fullmatch(text.strip(" \n*.")) else None
+    """Read a number, a formula between its signs, `x = 2` or a choice that is the whole text, or the end of a sum."""
+    whole = text.strip(" \n*.")
+    if _NUMBER_ONLY.fullmatch(whole):
+        return bare(text, 0)
+    if _LINE_ONLY.fullmatch(whole):
+        return answer_at(text, 0, len(text), "line")
+    result = _SUM_ONLY.fullmatch(text.rstrip(" \n."))
+    return result and answer_at(text, *result.span(1), "line")

@@ -11,7 +11,7 @@ from itertools import islice
 
 from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, SPECIAL_TOKEN, Answer, bare, last_match, moved
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
-from outcome_rl.outcomes.extraction.conclusions import bold, conclusion
+from outcome_rl.outcomes.extraction.conclusions import bold, conclusion, statement
 from outcome_rl.outcomes.extraction.marks import hash_line, heading, last_line, only_number, tag
 from outcome_rl.outcomes.extraction.phrases import phrase
 
@@ -30,8 +30,8 @@ def extract_answer(response: str) -> Answer | None:
         may be only the answer, such as `10`, or, if none applies there, to all of the last `MAX_CHARS` characters: the
         last complete non-empty `\\boxed{...}` / `\\fbox{...}`, or the last few of them if a comma or an `and` joins
         them; `<answer>...</answer>`; `#### 42`; what follows a heading "Final Answer"; "the answer is ..." / "Answer:
-        ..."; a last sentence "Therefore ... is 42."; a last line `A: 42`; bold type in the last line; a number that is
-        the whole response.
+        ..."; a last sentence "Therefore ... is 42."; a last line `A: 42`; bold type in the last line; a last sentence
+        `The area is 42.`; a number that is the whole response.
         A response ends where the model goes on with another question or turn (`Question: ...`, `<|im_end|>`) behind
         its answer. Where no box is complete and non-empty, the other rules read the sentences before the one in which
         a box was cut off.
@@ -55,7 +55,12 @@ def _answer_in_turns(text: str) -> Answer | None:
     thought = _end_of_reasoning(text)
     if thought and (answer := _before_next_question(text[thought:], thought) or _final(text[thought:], thought)):
         return answer
-    return (None if thought else _before_next_question(text, 0)) or _answer_in(text, 0) or only_number(text)
+    return (
+        (None if thought else _before_next_question(text, 0))
+        or _answer_in(text, 0)
+        or only_number(text)
+        or _before_next_question(text, 0, _WEAK)
+    )
 
 
 # Base models go on with the next question of a few-shot prompt, or with the user's turn.
@@ -65,17 +70,24 @@ _TURN_END = re.compile(
 _NEXT_QUESTION = re.compile(
     r"\n[ \t#*_>]*(?:(?i:(?:(?:next|new|another) )?(?:question|problem|exercise|instruction|human|user)|pregunta"
     r"|problème|frage|aufgabe)|Q(?=[0-9 ]*:)|问题|题目|(?i:example)(?=[ \t]*[0-9]))"
-    r"[ \t]*[0-9]*[ \t*_.)]*(?:[:：]|(?=\n))"
+    r"[ \t]*[0-9]*[ \t*_.)]*(?:[:：]|(?=\n))|\n[ \t]*The following (?:is|are) [^\n.]{0,40}questions?\b"
 )
 _MAX_TURNS = 8
 
 
-def _before_next_question(text: str, offset: int) -> Answer | None:
-    """Return the answer before another question begins, if a rule reads it that a step on the way does not meet."""
+def _before_next_question(text: str, offset: int, weak: frozenset[str] = frozenset()) -> Answer | None:
+    """Return the answer before another question begins, if a rule reads it that a step on the way does not meet.
+
+    Args:
+        weak: rules that a step may meet, to be read all the same.
+    """
     start = 0
     for question in islice(_NEXT_QUESTION.finditer(text), _MAX_TURNS):
-        answer = _answer_in(text[start : question.start()].rstrip(), offset + start)
-        if answer is not None and answer.source not in _WEAK:
+        before = text[start : question.start()].rstrip()
+        answer = _answer_in(before, offset + start)
+        if answer is None and start == 0 and (whole := only_number(before)):
+            answer = moved(whole, offset)
+        if answer is not None and answer.source not in _WEAK - weak:
             return answer
         start = question.end()
     return None
@@ -154,4 +166,13 @@ def _end_of_text(response: str) -> int:
 
 
 # Rules for a text without spaces at its end.
-_FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (tag, hash_line, heading, phrase, conclusion, last_line, bold)
+_FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (
+    tag,
+    hash_line,
+    heading,
+    phrase,
+    conclusion,
+    last_line,
+    bold,
+    statement,
+)

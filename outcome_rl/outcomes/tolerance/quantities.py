@@ -8,6 +8,7 @@ from outcome_rl.outcomes.keys import canonical_text, plain_text, real_number
 
 # Dimension, size, names of the unit.
 _TABLE = """
+length 0.000000001 nm nanometer nanometre
 length 0.001 mm millimeter millimetre
 length 0.01 cm centimeter centimetre
 length 0.1 dm
@@ -17,11 +18,14 @@ length 0.0254 in inch
 length 0.3048 ft foot feet
 length 0.9144 yd yard
 length 1609.344 mi mile
+time 0.001 ms millisecond
 time 1 s sec second
 time 60 min minute
 time 3600 h hr hour
 time 86400 day
 time 604800 week
+months 1 month
+months 12 year
 mass 0.001 mg milligram
 mass 1 g gram
 mass 1000 kg kilogram
@@ -39,6 +43,15 @@ force 1 N newton
 force 1000 kN
 pressure 1 Pa
 pressure 1000 kPa
+amount 0.001 mmol
+amount 1 mol mole
+charge 0.001 mC
+charge 1 C coulomb
+current 0.001 mA
+current 1 A amp ampere
+voltage 0.001 mV
+voltage 1 V volt
+voltage 1000 kV
 frequency 1 Hz
 frequency 1000 kHz
 frequency 1000000 MHz
@@ -59,6 +72,10 @@ _BARE = re.compile(
 
 Dimension = tuple[tuple[str, int], ...]
 
+# `5 ft 8 in`, with the words of units outside of text.
+_SUM = re.compile(r"(?:\d+(?:\.\d+)?\s*[A-Za-z]{1,8}\.?(?:,?\s*(?:and\s+)?|$)){2,4}")
+_TERM = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]{1,8})\.?,?")
+
 
 def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
     """Return the dimension of a quantity, and its size in units that depend on the dimension only; None for all else.
@@ -69,6 +86,8 @@ def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
         answer = f"{answer[dollars.end() :].rstrip(' $')} dollars"
     elif (bare := _BARE.fullmatch(answer)) and _unit(bare["unit"].replace(" ", "")) is not None:
         answer = rf"{bare['number']}\text{{ {bare['unit']}}}"
+    elif _SUM.fullmatch(answer) and all(_unit(unit) for _, unit in _TERM.findall(answer)):
+        answer = _TERM.sub(r"\1\\text{ \2}", answer)
     try:
         tokens = tokenize(plain_text(answer))
     except Incomparable:

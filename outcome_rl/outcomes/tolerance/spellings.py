@@ -2,6 +2,7 @@ r"""Other spellings of the same mathematics, which keys leave apart: `(0, 1) U (
 
 import re
 from collections.abc import Callable
+from itertools import permutations
 
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|hat|vec|boldsymbol|bm)\s*\{?\s*(?:\\(?:mathbf|boldsymbol|bm)\s*\{?\s*)?\\?([ijk])(?:math)?\s*\}{0,2}"
@@ -63,11 +64,32 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], 
 )
 
 
+_CHAIN = re.compile(r"\s*\$?\s*((?:[A-Za-z]\s*=\s*){2,})([^=<>$]+)\$?\s*")
+_PERMUTED = re.compile(
+    r"\s*\$?\s*(?:\([^()=]*\)\s*=\s*)?\(([^()]+)\)\s*\$?[ ,]*(?:\\(?:text|mathrm)\s*\{)?\s*"
+    r"(?:and|or)\s+(?:all\s+)?(?:its\s+|their\s+)?(cyclic\s+)?permutations\s*\.?\}?\s*\$?\s*"
+)
+_MAX_PERMUTED = 4
+
+
 def respelled(answer: str) -> str:
     """Return an answer in the spelling that keys read, or as it is."""
     for pattern, spelling in _SPELLINGS:
         answer = pattern.sub(spelling, answer)
+    if chain := _CHAIN.fullmatch(answer):  # `a = b = 1`
+        names = re.findall("[A-Za-z]", chain[1])
+        answer = f"({', '.join(names)}) = ({', '.join([chain[2].strip()] * len(names))})"
+    if permuted := _PERMUTED.fullmatch(answer):
+        answer = _permutations(permuted[1].split(","), bool(permuted[2])) or answer
     return _components(answer)
+
+
+def _permutations(items: list[str], is_cyclic: bool) -> str:
+    if len(items) > _MAX_PERMUTED:
+        return ""
+    cycles = [tuple(items[i:] + items[:i]) for i in range(len(items))]
+    orders = dict.fromkeys(cycles if is_cyclic else permutations(items))
+    return ", ".join(f"({', '.join(order)})" for order in orders)
 
 
 def _components(answer: str) -> str:
@@ -81,9 +103,8 @@ def _components(answer: str) -> str:
 
 def _component(formula: str, name: str) -> str:
     def number(unit: re.Match[str]) -> str:
-        times = (
-            r" \cdot " if formula[: unit.start()].rstrip()[-1:].isalnum() or formula[unit.start() - 1] in ")}" else ""
-        )
+        before = formula[: unit.start()].rstrip()[-1:]
+        times = r" \cdot " if before.isalnum() or before in (")", "}") else ""
         return f"{times}{int(unit[1] == name)}"
 
     return _UNIT_VECTOR.sub(number, formula)

@@ -14,6 +14,7 @@ from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
 from outcome_rl.outcomes.canonical.notations import is_word
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
+from outcome_rl.outcomes.tolerance.chemistry import chemical
 from outcome_rl.outcomes.tolerance.quantities import quantity
 from outcome_rl.outcomes.tolerance.same_families import same_families
 from outcome_rl.outcomes.tolerance.same_pieces import same_pieces
@@ -51,6 +52,7 @@ _DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
 _TUPLE = re.compile(r"\(([^()\[\]{}]+(?:\{[^{}]*\}[^()\[\]{}]*)*)\)")
 
+_APPROXIMATED = re.compile(r"\$?[^≈]*?(?:\\approx(?![A-Za-z])|≈)([^≈]+?)\$?")
 _PERCENTAGE = re.compile(r"\$?([^%$=<>]*[0-9}]) ?\\?%\$?")
 
 
@@ -72,7 +74,7 @@ def within_tolerance(gold: str, answer: str) -> bool:
     - a decimal comma that cannot separate thousands: `1000.99` and `1000,99`;
     - one quantity in two units: `1.5\text{ hours}` and `90 minutes`, `\$0.75` and `75 cents`, `\frac38` and `37.5\%`;
     - a time of day on two clocks: `2:30 PM` and `14:30`;
-    - a curve, and its equation solved for a variable: `y^2 = 4x` and `x = \frac{y^2}{4}`;
+    - a curve, and its equation solved for a variable, or for two: `y^2 = 4x` and `x = \frac{y^2}{4}`;
     - a word with and without its article or its sentence: `ellipse` and `an ellipse`, `Yes` and `Yes, it is.`;
     - two general solutions: `x = \frac\pi4 + k\pi, k \in \mathbb{Z}` and `n\pi - \frac{3\pi}4`;
     - two formulas with the same values: `\lceil \frac n2 \rceil` and `\lfloor \frac{n+1}2 \rfloor` at whole numbers,
@@ -81,6 +83,7 @@ def within_tolerance(gold: str, answer: str) -> bool:
     - functions whose pieces come in another order;
     - other spellings: `(0, 1) U (2, 3)`, `C_5^2`, `[[1, 2], [3, 4]]`, `3\mathbf{i} - \mathbf{j}`, `33.5 percent`, a
       product of units behind a number (`spellings`);
+    - chemical formulas and equations: `\mathrm{H_2O}` and `H2O` (`chemistry`);
     - choices, letters, names and parts: `(D) $x = 4$`, `AC`, `Bob and Alice`, `(a) 3; (b) 5` (`words`);
     - a list, and a tuple of the same values in the same order that is no interval.
 
@@ -94,6 +97,9 @@ def within_tolerance(gold: str, answer: str) -> bool:
         return False  # equal ones have one key
     if max(len(gold), len(answer)) > MAX_ANSWER_CHARS:
         return False  # as keys leave them unread: the time of some patterns grows with the square of the length
+    if "approx" not in gold and (value := _APPROXIMATED.fullmatch(answer)):  # `\arccos(1/3) \approx 70.5^\circ`
+        stated = value[1].strip("$ ")
+        return canonical_text(gold) == canonical_text(stated) != "" or within_tolerance(gold, stated)
     given = [gold.strip(), answer.strip()]
     spelled = [*map(respelled, given)]
     gold, answer = map(_without_units, spelled)
@@ -103,11 +109,13 @@ def within_tolerance(gold: str, answer: str) -> bool:
         or _rounds_to(answer, gold_plain)
         or canonical_text(gold) in _readings(answer_plain) | said(answer)  # only one side drops its label or unit
         or canonical_text(answer) in _readings(gold_plain) | said(gold)
+        or any(reading.startswith("eq:") for reading in _readings(gold_plain) & _readings(answer_plain))
         or (canonical_text(gold) in _numbers_said(answer_plain) and not units_in(tokenize(gold_plain)))
         or _same_function(gold_plain, answer_plain)
         or _same_quantity(*spelled)
         or _same_sequence(gold_plain, answer_plain)
         or same_words(gold, answer)
+        or (chemical(gold) is not None and chemical(gold) == chemical(answer))
         or same_pieces(gold_plain, answer_plain)
         or _same_formulas(gold_plain, answer_plain)
     )
@@ -208,6 +216,8 @@ def _same_quantity(gold: str, answer: str) -> bool:
 
 def _rounds_to(answer: str, gold: str) -> bool:
     """Whether an answer is a number that rounds to a decimal gold answer, which has to have enough digits."""
+    if gold.endswith(r"^\circ") and re.search(r"°|\\circ|deg", answer):
+        gold = gold.removesuffix(r"^\circ")
     decimal = _DECIMAL.fullmatch(unwrap_text(gold))
     if decimal is None or len(decimal[0].lstrip("-0.").replace(".", "")) < MIN_DIGITS:
         return False

@@ -3,6 +3,7 @@ r"""Answers in words: sentences, letters of choices, names, the parts of an answ
 import re
 from functools import lru_cache
 
+from outcome_rl.outcomes.canonical.number_words import number_in_words
 from outcome_rl.outcomes.keys import Tag, canonical_text
 from outcome_rl.outcomes.refutation import QUALIFIER
 
@@ -22,7 +23,15 @@ _NONE = re.compile(
     re.IGNORECASE,
 )
 _VALUE_IN_SENTENCE = re.compile(r"(?P<subject>[A-Za-z][A-Za-z ,']*) (?:is|are|equals):? (?P<value>.+)")
+# Behind the value: where it is attained, or a remark.
+_REMARK = re.compile(
+    r",? (?:attained|achieved|reached|obtained|which|when|at|where|because|since)\b.*| \([a-z][a-z -]*\)$", re.DOTALL
+)
+_COUNTED_IN_WORDS = re.compile(r"([A-Za-z]+(?:[ -][A-Za-z]+){0,5}) ([a-z]{3,})")
+_DOZENS = re.compile(r"([0-9]{1,4}) dozens?(?: [a-z]+)?")
+_AMOUNT = re.compile(r"(.*[0-9})]) ?([a-z]{3,}?)s?")
 _RATIO_IN_WORDS = re.compile(r"([0-9]+) to ([0-9]+)")
+_NO_NOUNS = frozenset(("percent", "degrees", "degree", "radians", "dollars", "cents"))
 _AFTERNOON = re.compile(r"([0-9]{2}):([0-5][0-9])")
 _TIMES = {"noon": "12:00 PM", "midnight": "12:00 AM"}
 _LETTER = re.compile(r"\(?([A-K])\)?")
@@ -51,8 +60,13 @@ def said(text: str) -> set[str]:
                 readings.add(reading)
     if _NONE.fullmatch(words):
         readings.add(canonical_text("no solution"))
-    if (value := _VALUE_IN_SENTENCE.fullmatch(words)) and not _alters(value["subject"]):
-        readings.add(canonical_text(value["value"]))
+    if value := value_in_sentence(text):
+        readings.add(canonical_text(value))
+    counted = _COUNTED_IN_WORDS.fullmatch(words)
+    if counted and not _alters(counted[2]) and counted[2] not in _NO_NOUNS and (number := number_in_words(counted[1])):
+        readings.add(canonical_text(number))
+    if dozens := _DOZENS.fullmatch(words):
+        readings.add(canonical_text(str(12 * int(dozens[1]))))
     if ratio := _RATIO_IN_WORDS.fullmatch(words):
         readings.add(canonical_text(f"{ratio[1]}:{ratio[2]}"))
     if (clock := _AFTERNOON.fullmatch(words)) and 12 < int(clock[1]) < 24:
@@ -60,6 +74,15 @@ def said(text: str) -> set[str]:
     if words.casefold() in _TIMES:
         readings.add(canonical_text(_TIMES[words.casefold()]))
     return readings - {""}
+
+
+def value_in_sentence(text: str) -> str | None:
+    """Return `8` of `The minimum is 8, attained at $a = 2$.`; None for a text that is no such sentence."""
+    words = words_of(text)
+    value = _VALUE_IN_SENTENCE.fullmatch(words)
+    if value is None or _alters(value["subject"]):
+        return None
+    return _REMARK.sub("", value["value"], count=1)
 
 
 def _alters(words: str) -> bool:
@@ -73,6 +96,9 @@ def same_words(gold: str, answer: str) -> bool:
     if letter := _LETTER.fullmatch(gold):
         choices = [*_CHOICE.finditer(answer)]
         return len(choices) == 1 and choices[0].start() == 0 and (choices[0][1] or choices[0][2]) == letter[1]
+    amounts = _AMOUNT.fullmatch(gold), _AMOUNT.fullmatch(answer)
+    if amounts[0] and amounts[1] and amounts[0][2] == amounts[1][2]:  # `1 1/4 cups` and `1.25 cups`
+        return canonical_text(amounts[0][1]) == canonical_text(amounts[1][1])
     sets = [_letters(text) or _names(text) for text in (gold, answer)]
     if sets[0] and sets[0] == sets[1]:
         return True

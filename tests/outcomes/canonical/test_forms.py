@@ -134,6 +134,9 @@ def test_forms(answer: str, expected: str) -> None:
         (r"\{\{3\}\}", r"\{3\}"),
         ("y = x", "z = x"),
         ("a = b", "c = b"),
+        (r"\frac{\Delta v}{\Delta t}", r"\frac{v}{t}"),
+        (r"m\Delta v", r"v\Delta m"),
+        (r"x_{1,234}", "x_{1234}"),
     ],
 )
 def test_these_differ(a: str, b: str) -> None:
@@ -277,6 +280,8 @@ def test_an_equation_is_the_same_times_a_number(a: int, b: int, c: int, factor: 
         (r"\text{Domain of}f(x)", "Domain off(x)"),
         (r"\text{Domain of}2x", None),
         (r"\text{not}y", None),
+        (r"\text{No,}y", None),
+        (r"\text{No. of cows}", "No. of cows"),
         (r"\text{all except}y", None),
         ("minusy", None),
         (r"\text{Notebooks}", "Notebooks"),

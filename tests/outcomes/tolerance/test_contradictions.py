@@ -19,6 +19,10 @@ from outcome_rl import OutcomeMatcher, equivalent
         (r"5 \text{ km}", r"5 \text{ units}", True),
         (r"\$0.75", "0.75 cents", False),
         (r"\$5", "5 dollars", True),
+        (r"45^\circ", r"45 \text{ radians}", False),
+        (r"45^\circ", r"45 \text{ degrees}", True),
+        (r"\frac12", r"0.5\%", False),
+        (r"33\frac13", r"33\frac13\%", True),
     ],
 )
 def test_correctness_reads_names_and_units(gold: str, answer: str, correct: bool) -> None:
@@ -28,3 +32,10 @@ def test_correctness_reads_names_and_units(gold: str, answer: str, correct: bool
             found = matcher.classify_answers(["q", "q"], [answer, gold], [gold, gold])
         assert found.correct.tolist() == [correct or not tolerance, True]
         assert found.keys[0] == found.keys[1]
+
+
+def test_a_sentence_has_its_own_value() -> None:
+    """math-verify takes the last number of it."""
+    sentence = "Hence the maximum is 8, attained at $x = 4$."
+    with OutcomeMatcher() as matcher:
+        assert matcher.classify_answers(["a", "b"], [sentence] * 2, ["4", "8"]).correct.tolist() == [False, True]

@@ -20,6 +20,9 @@ from outcome_rl.outcomes.tolerance.quantities import quantity
         (r"0.25\text{ m}^2", r"2500\text{ cm}^2", "2500 square centimeters", "2500 cm²"),
         ("5 feet 6 inches", "66 inches", r"66 \text{ in}"),
         (r"3\times 10^3\text{ J}", r"3\text{ kJ}"),
+        ("5 ft 8 in", "68 inches"),
+        ("5 years", "60 months", "4 years 12 months"),
+        ("450 nm", r"4.5\times10^{-7}\,\mathrm{m}"),
     ],
 )
 def test_spellings_of_one_quantity(spellings: tuple[str, ...]) -> None:

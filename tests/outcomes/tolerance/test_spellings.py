@@ -33,6 +33,10 @@ EQUAL = [
     (r"576\pi\;m^{2}", r"576\pi"),
     ("1.325e-27", r"1.325 \times 10^{-27} \mathrm{~kg} \cdot \mathrm{m} / \mathrm{s}"),
     ("28.26", "28.26平方单位"),
+    (r"\langle 1, -2, 2 \rangle", r"\mathbf{i} - 2\mathbf{j} + 2\mathbf{k}"),
+    ("a = b = c = 1", "(a, b, c) = (1, 1, 1)"),
+    (r"(1, 2, 3) \text{ and its cyclic permutations}", "(2, 3, 1), (1, 2, 3), (3, 1, 2)"),
+    (r"(x, y) = (1, 2) \text{ and permutations}", "(2, 1), (1, 2)"),
 ]
 
 
@@ -60,6 +64,8 @@ def test_agreement(gold: str, answer: str) -> None:
         (r"\langle 3, -2, 1 \rangle", r"3\mathbf{i} + 2\mathbf{j} + \mathbf{k}"),
         (r"\langle 3, -2, 1 \rangle", r"3\mathbf{i} - 2\mathbf{k} + \mathbf{j}"),
         (r"576\pi", r"576\pi\;m"),  # a variable
+        ("a = b = c = 1", "(a, b, c) = (1, 1, 2)"),
+        (r"(1, 2, 3) \text{ and its permutations}", "(1, 2, 3), (2, 3, 1), (3, 1, 2)"),
     ],
 )
 def test_difference(gold: str, answer: str) -> None:

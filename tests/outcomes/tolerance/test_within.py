@@ -31,6 +31,9 @@ from outcome_rl.outcomes.tolerance.within import within_tolerance
         (r"\text{Yes}", r"\text{Yes, it is possible.}"),
         ("false", r"\text{The statement is false.}"),
         (r"\text{DNE}", r"\text{The limit does not exist}"),
+        ("Q = 100 - 2P", r"P = 50 - \frac{Q}{2}"),
+        (r"70.5^\circ", r"\arccos(1/3) \approx 70.53^\circ"),
+        ("0.9772", r"P(Z < 2) \approx 97.72\%"),
         (r"f(n) = \lceil n/2 \rceil", r"\lfloor (n+1)/2 \rfloor"),
     ],
 )

@@ -21,6 +21,11 @@ from outcome_rl.outcomes.tolerance.within import within_tolerance
         (r"\frac{54\sqrt{6}}{25}", r"The\ area\ of\ triangle\ ABC\ is\ \frac{54\sqrt{6}}{25}"),
         ("(a) 3; (b) 5", "3, 5"),
         ("(1) 3 (2) 5", "(i) 3, (ii) 5"),
+        ("8", "Therefore the minimum value is 8, attained at a = b = 2."),
+        ("-1.5", "Price elasticity of demand is -1.5 (elastic)"),
+        ("15", "fifteen apples"),
+        ("36", "3 dozen"),
+        (r"1 \frac{1}{4} \text{ cups}", "1.25 cups"),
     ],
 )
 def test_agreement(gold: str, answer: str) -> None:
@@ -48,6 +53,12 @@ def test_agreement(gold: str, answer: str) -> None:
         ("(a) 3; (b) 5", "5, 3"),
         ("(a) 3; (b) 5", "(a) 5; (b) 3"),
         ("3", "(a) 3; (b) 5"),
+        ("4", "Hence the maximum is 8, attained at x = 4."),
+        ("8", "The minimum is 8 if x > 0"),
+        ("15", "fifteen percent"),
+        ("15", "fifteen or more"),
+        ("3", "3 dozen"),
+        ("2 cups", "2 spoons"),
     ],
 )
 def test_difference(gold: str, answer: str) -> None:
