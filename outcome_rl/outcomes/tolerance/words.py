@@ -25,7 +25,7 @@ _NONE = re.compile(
 _VALUE_IN_SENTENCE = re.compile(r"(?P<subject>[A-Za-z][A-Za-z ,']*) (?:is|are|equals):? (?P<value>.+)")
 # Behind the value: where it is attained, or a remark.
 _REMARK = re.compile(
-    r",? (?:attained|achieved|reached|obtained|which|when|at|where|because|since)\b.*| \([a-z][a-z -]*\)$", re.DOTALL
+    r",? (?:attained|achieved|reached|obtained|when|at|where|because|since)\b.*| \([a-z][a-z -]*\)$", re.DOTALL
 )
 _COUNTED_IN_WORDS = re.compile(r"([A-Za-z]+(?:[ -][A-Za-z]+){0,5}) ([a-z]{3,})")
 _DOZENS = re.compile(r"([0-9]{1,4}) dozens?(?: [a-z]+)?")
