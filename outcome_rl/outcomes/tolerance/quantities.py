@@ -84,9 +84,9 @@ def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
     """
     if dollars := _DOLLARS.match(answer):
         answer = f"{answer[dollars.end() :].rstrip(' $')} dollars"
-    elif (bare := _BARE.fullmatch(answer)) and _unit(bare["unit"].replace(" ", "")) is not None:
+    elif (bare := _BARE.fullmatch(answer)) and known_unit(bare["unit"].replace(" ", "")) is not None:
         answer = rf"{bare['number']}\text{{ {bare['unit']}}}"
-    elif _SUM.fullmatch(answer) and all(_unit(unit) for _, unit in _TERM.findall(answer)):
+    elif _SUM.fullmatch(answer) and all(known_unit(unit) for _, unit in _TERM.findall(answer)):
         answer = _TERM.sub(r"\1\\text{ \2}", answer)
     try:
         tokens = tokenize(plain_text(answer))
@@ -99,7 +99,7 @@ def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
             continue
         number = number.removeprefix("and ") if dimension is not None else number
         value = real_number(canonical_text(number)) if number[:1].isalnum() or number[:1] in "-\\.(" else None
-        unit = _unit(unit_name(text))
+        unit = known_unit(unit_name(text))
         if value is None or unit is None or dimension not in (None, unit[0]):
             return None
         dimension, number = unit[0], ""
@@ -107,7 +107,7 @@ def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
     return None if dimension is None or number else (dimension, total)
 
 
-def _unit(name: str) -> tuple[Dimension, Fraction] | None:
+def known_unit(name: str) -> tuple[Dimension, Fraction] | None:
     """Return dimension and size of a unit such as `km/h` or `squarecm`, if it is known."""
     parts = re.split("/|per", "mile/hour" if name == "mph" else name)
     dimension: list[tuple[str, int]] = []

@@ -15,7 +15,7 @@ from outcome_rl.outcomes.canonical.notations import is_word
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
 from outcome_rl.outcomes.tolerance.chemistry import chemical
-from outcome_rl.outcomes.tolerance.quantities import quantity
+from outcome_rl.outcomes.tolerance.quantities import known_unit, quantity
 from outcome_rl.outcomes.tolerance.same_families import same_families
 from outcome_rl.outcomes.tolerance.same_pieces import same_pieces
 from outcome_rl.outcomes.tolerance.same_solutions import same_solutions
@@ -27,7 +27,16 @@ MIN_DIGITS = 3
 """Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
 
 _INTEGER = re.compile("-?[0-9]+")
-_DECIMAL = re.compile(r"-?[0-9]*\.([0-9]+)")
+# A number with digits behind its point or in scientific notation, and a unit.
+_MEASURED = re.compile(
+    r"(?P<digits>-?[0-9]*\.?[0-9]+)"
+    r"(?:[eE](?P<e>[-+]?[0-9]{1,3})|(?:\\times|\\cdot) ?10\^\{?(?P<power>-?[0-9]{1,3})\}?)?"
+    r"(?P<unit>\^\\circ(?:\\text\{ ?[A-Z] ?\}|[CF])?"
+    r"|(?:\\text\{[^{}0-9]*\}|\\cdot|[A-Za-z]++|[ /]|\^\{?-?[1-4]\}?){0,8}+)"
+)
+_VARIABLE = re.compile("[a-z]")
+_SHORT_UNITS = re.compile(r"\^\\circ[A-Z]?|(?:[A-Za-z]{1,3}(?![A-Za-z])(?:\^-?[1-4])?/?)+")
+_JOINTS = re.compile(r"\\text|\\cdot|[{} ]")
 _DECIMAL_COMMA = re.compile(r"(-?[0-9]+),([0-9]{1,2}|[0-9]{4,})")
 _RATIO_OR_TIME = re.compile(r"([0-9]{1,2}):([0-5][0-9])")
 _NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
@@ -62,8 +71,8 @@ def within_tolerance(gold: str, answer: str) -> bool:
 
     Beyond equal canonical texts these agree:
 
-    - a decimal gold answer of three or more significant digits, and a number that rounds to it: `180.67`,
-      `\frac{542}{3}`;
+    - a decimal gold answer of three or more significant digits, and a number that rounds to it, with units or without:
+      `180.67`, `\frac{542}{3}`; `1.60 \times 10^{-19}\text{ C}`, `1.602 \times 10^{-19}`;
     - values with and without labels: `3, 4` and `p = 3, q = 4` or `(p, q) = (3, 4)`; `16` and `|r - s| = 16`;
     - a number with and without a unit: `5` and `5\text{ apples}`, but no word that changes a number: `5\text{ dozen}`;
     - a number, and an answer that says what it is: `287` and `287 eggs`, `73` and `m + n = 73` or `P(A) = 73`; not
@@ -106,7 +115,7 @@ def within_tolerance(gold: str, answer: str) -> bool:
     gold_plain, answer_plain = plain_text(gold), plain_text(answer)
     return (
         ([gold, answer] != given and canonical_text(gold) == canonical_text(answer) != "")
-        or _rounds_to(answer, gold_plain)
+        or _rounds_to(answer_plain, gold_plain)
         or canonical_text(gold) in _readings(answer_plain) | said(answer)  # only one side drops its label or unit
         or canonical_text(answer) in _readings(gold_plain) | said(gold)
         or any(reading.startswith("eq:") for reading in _readings(gold_plain) & _readings(answer_plain))
@@ -215,14 +224,21 @@ def _same_quantity(gold: str, answer: str) -> bool:
 
 
 def _rounds_to(answer: str, gold: str) -> bool:
-    """Whether an answer is a number that rounds to a decimal gold answer, which has to have enough digits."""
-    if gold.endswith(r"^\circ") and re.search(r"°|\\circ|deg", answer):
-        gold = gold.removesuffix(r"^\circ")
-    decimal = _DECIMAL.fullmatch(unwrap_text(gold))
-    if decimal is None or len(decimal[0].lstrip("-0.").replace(".", "")) < MIN_DIGITS:
+    """Whether an answer is a number that rounds to a decimal gold answer, which has to have enough digits.
+
+    Both may have a unit, the same one if both have.
+    """
+    decimal = _MEASURED.fullmatch(unwrap_text(gold) if gold.startswith("\\text") else gold)
+    if decimal is None or "." not in decimal["digits"] or _VARIABLE.fullmatch(decimal["unit"]):
         return False
-    value = real_number(canonical_text(answer))
-    if value is None:
+    digits = decimal["digits"].lstrip("-0.").replace(".", "")
+    measured = _MEASURED.fullmatch(answer)
+    names = {_JOINTS.sub("", one["unit"]) for one in (decimal, measured) if one is not None} - {""}
+    units = {known_unit(name) or name for name in names}
+    value = real_number(canonical_text(answer if measured is None else answer[: measured.start("unit")]))
+    are_units = all(known_unit(name) or _SHORT_UNITS.fullmatch(name) for name in names) and not QUALIFIER.search(answer)
+    if len(digits) < MIN_DIGITS or len(units) > 1 or not are_units or value is None:
         return False
-    error = abs(value - Fraction(decimal[0]))
-    return error <= Fraction(1, 2 * 10 ** len(decimal[1]))
+    scale = Fraction(10) ** int(decimal["e"] or decimal["power"] or 0)
+    places = len(decimal["digits"].partition(".")[2])
+    return bool(abs(value - Fraction(decimal["digits"]) * scale) * 2 * 10**places <= scale)

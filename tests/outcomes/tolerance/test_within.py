@@ -31,6 +31,8 @@ from outcome_rl.outcomes.tolerance.within import within_tolerance
         (r"\text{Yes}", r"\text{Yes, it is possible.}"),
         ("false", r"\text{The statement is false.}"),
         (r"\text{DNE}", r"\text{The limit does not exist}"),
+        (r"1.60 \times 10^{-19}\text{ C}", r"1.602\times10^{-19} \text{ coulombs}"),
+        (r"9.81\text{ m/s}^2", "9.807"),
         ("Q = 100 - 2P", r"P = 50 - \frac{Q}{2}"),
         (r"70.5^\circ", r"\arccos(1/3) \approx 70.53^\circ"),
         ("0.9772", r"P(Z < 2) \approx 97.72\%"),
@@ -51,6 +53,12 @@ def test_agreement(gold: str, answer: str) -> None:
     [
         ("180.67", "180.6"),
         ("180.67", r"\frac{541}{3}"),
+        (r"1.60 \times 10^{-19}", r"1.612\times10^{-19}"),
+        (r"1.60 \times 10^{-19}", r"1.602\times10^{-18}"),
+        ("25.3 kJ", "25.34 J"),
+        ("180.67", "180.67 dozen"),
+        ("180.67", "180.67 or more"),
+        ("1.25x", "1.254x"),
         ("542/3", "180.67"),  # a rounded answer to an exact question
         ("5", "5.2"),
         ("3, 4", "p = 3, q = 5"),
