@@ -163,7 +163,7 @@ def error(value: Tensor, truth: Tensor, terms: float = 1.0) -> float:
 
 def check_loss(
     loss: Any, case: Case, dtype: torch.dtype, wants: set[str], arguments: dict[str, Any], **fast: Any
-) -> None:
+) -> dict[str, Any]:
     """Compare a fast loss of a case with plain PyTorch in the same dtype and in float64.
 
     An error counts from twice what plain PyTorch errs, and from twice what the rounding of the log-probabilities does:
@@ -173,6 +173,9 @@ def check_loss(
     Args:
         arguments: of the loss, beside the inputs of the case.
         fast: those of the fast loss alone; `impl` is one.
+
+    Returns:
+        The loss and the gradients in float64.
     """
 
     def of(dtype: torch.dtype, inputs: dict[str, Any], **options: Any) -> Any:
@@ -184,6 +187,7 @@ def check_loss(
     _, nudged = of(torch.float64, case.nudged(), impl="reference")
     assert_as_exact(ours, eager, truth, arguments["token_loss"], nudged)
     assert_same_tokens(output, plain, exact)
+    return truth
 
 
 def assert_as_exact(
