@@ -53,11 +53,15 @@ def refusals(config: TrainConfig) -> Iterator[str]:
         lambda: _check_data(config),
         lambda: _check_exploration(config),
     )
+    causes: set[str] = set()
     for check in checks:
         try:
             check()
         except (OSError, ValueError) as error:
-            yield str(error)
+            cause = str(error.__cause__ or error)
+            if cause not in causes:  # a model that cannot be reached has no tokenizer either
+                yield str(error)
+            causes.add(cause)
 
 
 def _check_writable(folder: Path) -> None:

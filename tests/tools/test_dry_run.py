@@ -14,7 +14,7 @@ from outcome_rl import Explorer
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.tools.dry_run import describe, steps_per_epoch
+from outcome_rl.tools.dry_run import describe, refusals, steps_per_epoch
 from outcome_rl.tools.memory import MemoryEstimate, Part, estimate_memory, kept_for_backward, memory_lines
 from outcome_rl.toy import policy_dir
 
@@ -335,3 +335,15 @@ def test_memory_is_compared_with_the_machine() -> None:
     assert "TOO LITTLE" not in there
     large = MemoryEstimate(1, [Part("a", 2**60, "always")])
     assert any("TOO LITTLE" in line for line in memory_lines(large, load_config("toy", ["model.device=cpu"])))
+
+
+def test_one_cause_is_given_once(tmp_path: Path, small: MakeOverrides, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("the hub cannot be reached")
+
+    monkeypatch.setattr("outcome_rl.tools.dry_run.estimate_memory", unreachable)
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", unreachable)
+    reasons = list(refusals(load_config("toy", small(tmp_path))))
+    assert [reason for reason in reasons if "the hub cannot be reached" in reason] == [
+        "model.path='toy' cannot be trained: the hub cannot be reached"
+    ]
