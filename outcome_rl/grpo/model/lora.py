@@ -25,7 +25,8 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
         peft's wrapper, which disables and saves the adapters.
 
     Raises:
-        ValueError: peft is not installed, or an adapter is on the lm_head, which the loss would ignore.
+        ValueError: peft is not installed, or an adapter is on the lm_head, which the loss would ignore, or on an
+            embedding that is tied to it.
     """
     if find_spec("peft") is None:
         raise ValueError(f"model.lora_rank > 0 needs peft: {install('peft')}, or set model.lora_rank=0")
@@ -45,6 +46,12 @@ def add_adapters(model: Any, config: ModelConfig) -> Any:
     if isinstance(model.get_output_embeddings(), BaseTunerLayer):
         raise ValueError(
             f"model.target_modules={targets} puts an adapter on the lm_head, which the loss would not see; leave it out"
+        )
+    is_tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
+    if is_tied and isinstance(model.get_input_embeddings(), BaseTunerLayer):
+        raise ValueError(
+            f"model.target_modules={targets} puts an adapter on the embedding, whose weight is the lm_head's, where "
+            "neither the loss nor a merged model would have it; leave it out"
         )
     return adapters
 

@@ -104,9 +104,13 @@ def test_restored_adapters_continue_bit_for_bit(batch: list[Sample], small_confi
         assert torch.equal(ours, theirs)
 
 
-def test_an_adapter_on_the_head_is_refused() -> None:
-    config = ModelConfig(path="toy", device="cpu", lora_rank=4, target_modules=["q_proj", "lm_head"], dtype="float32")
-    with pytest.raises(ValueError, match=r"model\.target_modules=.* puts an adapter on the lm_head"):
+@pytest.mark.parametrize(
+    ("module", "place"),
+    [("lm_head", "on the lm_head"), ("embed_tokens", "on the embedding, whose weight is the lm_head's")],
+)
+def test_an_adapter_on_the_head_is_refused(module: str, place: str) -> None:
+    config = ModelConfig(path="toy", device="cpu", lora_rank=4, target_modules=["q_proj", module], dtype="float32")
+    with pytest.raises(ValueError, match=rf"model\.target_modules=.* puts an adapter {place}"):
         Policy.load(config)
 
 
