@@ -323,6 +323,8 @@ LOOK_ALIKES = [
     ("dy/dx", "xy"),
     (r"\vec a \cdot \vec b", r"\vec a \times \vec b"),
     (r"\mathbf{a} \times \mathbf{b}", r"\mathbf{b} \times \mathbf{a}"),
+    (r"\mathbf{v}_1 \times \mathbf{v}_2", r"\mathbf{v}_2 \times \mathbf{v}_1"),
+    (r"\mathbf{a} \times 2\mathbf{b}", r"\mathbf{b} \times 2\mathbf{a}"),
     (r"\cos(x)^2", r"\cos(x^2)"),
     (r"\gcd(a,b)", "1"),
     (r"\prod_{i=1}^4 i", "1"),

@@ -124,7 +124,7 @@ _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[0-9.]+\s*(?:pt|pc|em|ex|mm|cm|in)\s*\]") 
 _VARIANTS = [(rf"\var{letter}", rf"\{letter}") for letter in ("epsilon", "phi", "theta", "rho")]  # of one letter
 _STRAY_PRODUCT = re.compile(r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()")
 _BOLD = r"\\(?:mathbf|boldsymbol|bm|pmb|bold)\s*(?:\{\s*(\\?[A-Za-z]+)\s*\}|([A-Za-z]))"
-_CROSS = re.compile(rf"{_BOLD}\s*(?:\\times(?![A-Za-z])|×)\s*{_BOLD}")  # of vectors or sets, which do not commute
+_CROSS = re.compile(rf"{_BOLD}.*\\times(?![A-Za-z]).*{_BOLD}", re.DOTALL)  # of vectors or sets: they do not commute
 _PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime(?![A-Za-z]))")
 _MATRIX = re.compile(r"Matrix\(\s*\[\s*\[([^()]*)\]\s*\]\s*\)")
 _GLUED_SPACE = re.compile(r"(\\q?quad)(?=[A-Za-z])")
@@ -215,8 +215,8 @@ def mended(answer: str) -> str:
     return _OUTSIDE_OF_TEXT.sub(_mend, answer)
 
 
-def _cross_product(match: re.Match[str]) -> str:
-    return rf"\vec{{{match[1] or match[2]}}}\times \vec{{{match[3] or match[4]}}}"
+def _vector(match: re.Match[str]) -> str:
+    return rf"\vec{{{match[1] or match[2]}}}"
 
 
 def _matrix(match: re.Match[str]) -> str:

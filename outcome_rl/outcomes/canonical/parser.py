@@ -399,7 +399,9 @@ class _Parser(TokenReader):
         if name == "pi":  # `\pi(x)` counts primes
             counts = self.next.text == "(" and self.peek(1).kind == "name" and self.peek(2) == _CLOSE
             return ("apply", "pi", *self.arguments()) if counts else ("constant", "pi")
-        if name == "Delta" and self.next.kind == "name":  # `\Delta v / \Delta t` is no quotient of v and t
+        if name == "Delta" and (
+            self.next.kind == "name" or self.next.text[1:] in GREEK
+        ):  # `\Delta v / \Delta t` is no quotient of v and t
             return ("name", f"\\Delta {self.take().text}{self.subscript()}")
         if name in GREEK:
             return self.applied(f"\\{name}{self.subscript()}")

@@ -14,31 +14,43 @@ _CONCLUSION = re.compile(
 )
 _VERB = re.compile(r"\b(?:is|are|equals?|es|son|est|sont|é|são|ist|sind)\b|[=是为多少]|等于")
 _TERM = (
-    r"(?:[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+|:[0-9]{2}(?: ?[AaPp]\.?[Mm]\b)?)?(?: [0-9]+/[0-9]+|/[0-9]+)?"
+    r"(?:[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+|:[0-9]+(?: ?[AaPp]\.?[Mm]\b)?)?(?: [0-9]+/[0-9]+|/[0-9]+)?"
     r"|(?<= )[inkx√π](?![A-Za-z]))(?:[inkxyπ√][0-9]*(?![A-Za-z]))?(?:\^\{?[-−]?[0-9A-Za-z]+\}?|[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?"
 )
 _QUANTITY = re.compile(
     r"\$\$?[^$\n]+\$\$?|\\\([^\n]*?\\\)|\\\[[^\n]*?\\\]|-?\\[dt]?frac\{[^{}\n]{1,20}\}\{[^{}\n]{1,20}\}"
     r"|[(\[][-−]?[0-9][0-9./]*(?:, ?[-−]?[0-9][0-9./]*)+[)\]]"
-    r"|(?<![A-Za-z0-9_.^])(?<![-+−×·*/^] )(?<![0-9a-z)][-+−×·*/])"  # no part of a formula
-    rf"[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?"
+    r"|(?<![A-Za-z0-9_.^√])(?<![-+−×·*/^] )(?<![0-9a-z)][-+−×·*/])"  # no part of a formula
+    rf"(?>[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?)"
+    r"(?![√π(]|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
+)
+# Words that change the number beside them.
+_QUALIFYING = re.compile(
+    r"\b(?:half|twice|double|triple|dozens?|(?:thousand|[mbtr]+illion|lakh|crore)s?|more|less|fewer|least|most|between"
+    r"|squared?|cubed?|root|logarithm|inverse|percent|about|nearly|almost)\b",
+    re.IGNORECASE,
 )
 # Between the quantities of a list, and the signs of a formula around one.
 _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
 _OPENING = re.compile(r"\$\$?|\\\(|\\\[")
 _CLOSING = re.compile(r"(?:\$\$?|\\\)|\\\])\Z")
-# A statement that supposes, plans, or gives a step or a reason is not the answer.
+_VALUE = (
+    r"(?:\$\$?(?P<formula>[^$\n]+)\$\$?|(?P<number>[-−]?[$€£]?[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+)?(?:/[0-9]+)?(?:\\?%)?"
+    r"|[(\[][-−]?[0-9][0-9./]*(?:, ?[-−]?[0-9][0-9./]*)+[)\]]))"
+)
+_STATEMENT = re.compile(
+    rf"\s*[*_]{{0,2}}(?:The (?:(?:[A-Za-z'’-]+|\$[^$\n]+\$) ){{1,14}}?(?:is|are|equals|is equal to|are equal to) "
+    rf"|(?:In total|Altogether),? [^=\n]{{1,100}}= ){_VALUE}(?P<unit>(?: [A-Za-z]+){{0,3}})[*_]{{0,2}}[.!。]"
+)
+# A statement that plans, limits or denies, or gives a step.
 _UNSETTLED = re.compile(
-    r"\b(?:if|let|suppose|assume|check|verify|note|recall|remember|because|since|need|needs|must|try|step|case|can|could"
-    r"|would|may|might|not|when|where|whether|first|next|then|consider|define|substitut\w*|given|either|but|however|for"
-    r"|problem|question|equation|formula|known|example)\b|n't\b|[?]",
+    r"\b(?:if|when|not|never|no|false|wrong|incorrect|mistake|guess|plan|task|goal|trick|approach|step|first|next|options?"
+    r"|choices?|cases?|problem|question|equation|given|known|example|hundred|score|times|than|of)\b|n't\b",
     re.IGNORECASE,
 )
-_PROSE = re.compile(r"\s*[*_]{0,2}[A-Z][a-z]*,? (?:[A-Za-z$][\w$'-]*,? )+")
 _OFFER = re.compile(
     r"(?:would you like|do you want|shall i|let me know|feel free|if you (?:have|need|want))\b", re.IGNORECASE
 )
-_MAX_BEHIND = 40
 _MAX_CONCLUSION = 300
 _PICTURES = " \n\t" + "".join(map(chr, (*range(0x1F300, 0x1FB00), *range(0x2600, 0x27C0), 0xFE0F)))
 _FULL_STOPS = ".!。！$)*"
@@ -57,16 +69,15 @@ def conclusion(response: str) -> Answer | None:
 
 
 def statement(response: str) -> Answer | None:
-    """Read a last sentence in words that states quantities at its end, such as `The area is 21 m`."""
+    """Read a last sentence that states a value and at most a unit behind it, such as `The area is 21 square m`."""
     starts, end = _last_line(response)
-    start = starts[-1]
-    is_read = _is_sentence(response, start, end) and _PROSE.match(response, start, end) and response[end - 1] in ".!。"
-    if not is_read or _UNSETTLED.search(response, start, end):
+    found = _STATEMENT.fullmatch(response, starts[-1], end)
+    if found is None or _UNSETTLED.search(found["unit"]) or _QUALIFYING.search(found["unit"].replace(" square", "")):
         return None
-    span = _concluded(response, start, end)
-    if span is None or end - span[1] > _MAX_BEHIND or DIGIT.search(response, span[1], end):
+    subject = response[found.start() : found.start("formula" if found["formula"] else "number")]
+    if _UNSETTLED.search(subject.replace(" of ", " ")) or _QUALIFYING.search(subject):
         return None
-    return answer_at(response, *span, "conclusion") if _VERB.search(response, start, span[0]) else None
+    return answer_at(response, *found.span("formula" if found["formula"] else "number"), "conclusion")
 
 
 def _last_line(response: str) -> tuple[list[int], int]:

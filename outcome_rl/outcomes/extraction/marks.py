@@ -53,10 +53,19 @@ _NUMBER_ONLY = re.compile(
 
 
 _LINE_ONLY = re.compile(
-    r"[*]{0,2}(?:\([A-J]\)|[A-J][.:)])[ \t]+[^\n]{1,100}"  # a choice with its text
-    r"|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9][0-9./]*"
+    r"[*]{0,2}(?:\([A-J]\)|[A-J][.:)])[ \t]+(?![^\n]*(?:\b[A-J]\b|\b(?:is|are|was|were|we|let|said)\b))[^\n]{1,60}"
+    r"|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?"
 )
-_SUM_ONLY = re.compile(r"[^A-Za-z\n=<>]{1,60}(?:=[^A-Za-z\n=<>]{1,60}){0,5}=[ \t]*([-−]?[$€£]?[0-9][0-9.,/]*)")
+_SUM_ONLY = re.compile(
+    r"[^A-Za-z\n=<>,;]{0,30}[-+*/×·^][^A-Za-z\n=<>,;]{1,30}(?:=[^A-Za-z\n=<>,;]{1,60}){0,5}"
+    r"=[ \t]*([-−]?[$€£]?[0-9][0-9.,/]*)"
+)
+
+
+def choice_with_text(text: str) -> Answer | None:
+    """Read a choice with its text that is the whole text: `B. 9.8 m/s`."""
+    is_choice = text[:3].strip("(*")[:1].isupper() and _LINE_ONLY.fullmatch(text.strip(" \n*."))
+    return answer_at(text, 0, len(text), "line") if is_choice and "=" not in text[:4] else None
 
 
 def only_number(text: str) -> Answer | None:

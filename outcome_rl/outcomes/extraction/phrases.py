@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 from outcome_rl.outcomes.extraction.answer import DIGIT, SENTENCE_END, Answer, answer_at, formula_at
-from outcome_rl.outcomes.extraction.conclusions import conclusion
 
 _IS = (
     r"(?:\s+(?:to|for|of)\s[^.:=\n0-9\\$]{1,60}?)?"
@@ -19,7 +18,7 @@ _PHRASE = re.compile(rf"{_ANSWER}(?:{_IS}|[\"'`]?\s*[:=])[\s*_]*", re.IGNORECASE
 _FOREIGN_PHRASE = re.compile(
     rf"(?:{_ANSWER}(?:{_IS}|[\"'`]?\s*[:=])|答案(?:[是为]\s*[:：]?|[:：])"
     r"|故选\s*[:：]?|(?:정?답|答え)(?:은|は|[:：])"
-    r"|(?:คำตอบ|đáp án|उत्तर|الجواب|الإجابة)\s*(?:คือ|là|है|هو|هي)?\s*[:：]?"
+    r"|(?:คำตอบ|đáp án|उत्तर|الجواب|الإجابة)\s*(?:(?:คือ|là|है|هو|هي)\s*[:：]?|[:：])"
     r"|\b(?:respuesta|réponse|resposta|risposta|antwort|ответ|odpowied[źz]|cevap|jawaban(?:nya)?|jibu)(?: finale?)?\s*"
     r"(?:(?:es|est|é|è|ist|lautet|to|adalah|ni)\b\s*:?|[:：]))[\s*_]*",
     re.IGNORECASE,
@@ -49,9 +48,12 @@ _FOREIGN_SIGNS = (
 _QUOTED = re.compile(
     r"(?:```(?:json|text|plaintext|latex|tex|math)?\s+|[\"'`])([^\"'`\n]{1,100}?)\s*[\"'`]|(-?[0-9][0-9.]*)(?=\s*\})"
 )
+_PROGRAM = re.compile(r"```[A-Za-z+#]+[ \t]*\n")
 _COPULA = re.compile(r"(?<=[0-9$)}])(?:입니다|이다|です|である)\b")
 # A choice with its text: words without a digit; `A. 12` is read whole.
-_LABEL = re.compile(r"(\(?[A-J]\)|[A-J](?=[.:]))(?:[.:)]|(?<=\)))[ \t]+(?=[A-Za-z'(])[^0-9\n$\\]*(?:\n|\Z)")
+_LABEL = re.compile(
+    r"(\(?[A-J]\)|[A-J](?=[.:]))(?:[.:)]|(?<=\)))[ \t]+(?=[A-Za-z'(])(?![^\n]*\b[A-J]\b[).:]?)[^0-9\n$\\]*(?:\n|\Z)"
+)
 _REASON = re.compile(r",?\s+(?:because|since|which|where|as)\s")
 
 
@@ -63,8 +65,7 @@ def phrase(response: str) -> Answer | None:
     for match in islice(_phrases(response), _MAX_PHRASES):
         answer = _said(response, match.end())
         if answer is not None and not _is_prose(answer.text):
-            later = conclusion(response) if _RETRACTS.search(response, answer.end) else None
-            return None if later is not None and later.start > answer.end else answer
+            return answer
         if answer is not None and _DENIAL.search(answer.text):
             break
     return None
@@ -93,7 +94,7 @@ def _said(response: str, start: int) -> Answer | None:
         return answer_at(response, formula[0], _end_of_list(response, formula[1]), "phrase")
     if quoted := _QUOTED.match(response, start):
         return answer_at(response, *quoted.span(quoted.lastindex or 0), "phrase")
-    if response.startswith("```", start):  # a program
+    if _PROGRAM.match(response, start):
         return None
     if label := _LABEL.match(response, start):
         return answer_at(response, *label.span(1), "phrase")
@@ -121,7 +122,6 @@ def _end_of_list(response: str, end: int) -> int:
     return last if _LIST_END.match(response, last) else end
 
 
-_RETRACTS = re.compile(r"\b(?:Actually|Wait|Oops|Correction|Hold on|Hmm)\b")
 _MAX_PHRASES = 4  # each costs a search for its end
 _CHECKED = frozenset(("correct", "right", "verified", "confirmed", "valid", "reasonable"))
 _DENIAL = re.compile(r"\b(?:not|wrong|incorrect|cannot|unknown|unclear)\b|n't\b", re.IGNORECASE)

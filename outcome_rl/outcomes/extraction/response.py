@@ -12,7 +12,7 @@ from itertools import islice
 from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, SPECIAL_TOKEN, Answer, bare, last_match, moved
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
 from outcome_rl.outcomes.extraction.conclusions import bold, conclusion, statement
-from outcome_rl.outcomes.extraction.marks import hash_line, heading, last_line, only_number, tag
+from outcome_rl.outcomes.extraction.marks import choice_with_text, hash_line, heading, last_line, only_number, tag
 from outcome_rl.outcomes.extraction.phrases import phrase
 
 MAX_CHARS = 1 << 16
@@ -85,7 +85,7 @@ def _before_next_question(text: str, offset: int, weak: frozenset[str] = frozens
     for question in islice(_NEXT_QUESTION.finditer(text), _MAX_TURNS):
         before = text[start : question.start()].rstrip()
         answer = _answer_in(before, offset + start)
-        if answer is None and start == 0 and (whole := only_number(before)):
+        if answer is None and start == 0 and (whole := choice_with_text(before)):
             answer = moved(whole, offset)
         if answer is not None and answer.source not in _WEAK - weak:
             return answer

@@ -16,6 +16,7 @@ _COORDINATE = re.compile(r"\$?\s*(x|y|z|r|\\theta|\\phi|\\rho)\s*=[^=]+")
 _DEGREES = re.compile(r"\^\s*\{?\s*\\circ|°|\bdeg(?:rees?)?\b|\\degrees?")
 _RADIANS = re.compile(r"\brad(?:ians?)?\b")
 _FRACTION = re.compile(r"\\[dt]?frac|[0-9]/[0-9]")
+_PERCENT = re.compile("%|per ?cent")
 _UNIT_LIKE = re.compile("[A-Za-z$]")
 
 
@@ -31,7 +32,7 @@ def contradicts(gold: str, answer: str) -> bool:
         return coordinates[0][1] != coordinates[1][1]
     if any(_DEGREES.search(one) and _RADIANS.search(other) for one, other in ((gold, answer), (answer, gold))):
         return real_number(canonical_text(gold)) != 0
-    if "%" in answer and "%" not in gold and _FRACTION.search(gold) and not _FRACTION.search(answer):
+    if "%" in answer and not _PERCENT.search(gold) and _FRACTION.search(gold) and not _FRACTION.search(answer):
         value = real_number(canonical_text(gold))
         return value is not None and 0 < value < 1  # `0.5\%` is no half; `33.5\%` may be `33\frac12`
     if not (_UNIT_LIKE.search(gold) and _UNIT_LIKE.search(answer)):

@@ -43,6 +43,7 @@ force 1 N newton
 force 1000 kN
 pressure 1 Pa
 pressure 1000 kPa
+pressure 1000000 MPa
 amount 0.001 mmol
 amount 1 mol mole
 charge 0.001 mC
@@ -55,6 +56,7 @@ voltage 1000 kV
 frequency 1 Hz
 frequency 1000 kHz
 frequency 1000000 MHz
+frequency 1000000000 GHz
 """
 _UNITS = {
     name: (dimension, Fraction(size))
@@ -73,7 +75,7 @@ _BARE = re.compile(
 Dimension = tuple[tuple[str, int], ...]
 
 # `5 ft 8 in`, with the words of units outside of text.
-_SUM = re.compile(r"(?:\d+(?:\.\d+)?\s*[A-Za-z]{1,8}\.?(?:,?\s*(?:and\s+)?|$)){2,4}")
+_SUM = re.compile(r"(?:\d+(?:\.\d+)?\s*[A-Za-z]{1,8}\.?(?:\s*(?:and\s+)?|$)){2,4}")
 _TERM = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]{1,8})\.?,?")
 
 
@@ -92,7 +94,7 @@ def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
         tokens = tokenize(plain_text(answer))
     except Incomparable:
         return None
-    total, dimension, number = Fraction(0), None, ""
+    total, dimension, number, last = Fraction(0), None, "", Fraction(0)
     for kind, text in tokens:
         if kind != "unit":
             number += f"{text} "
@@ -100,8 +102,9 @@ def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
         number = number.removeprefix("and ") if dimension is not None else number
         value = real_number(canonical_text(number)) if number[:1].isalnum() or number[:1] in "-\\.(" else None
         unit = known_unit(unit_name(text))
-        if value is None or unit is None or dimension not in (None, unit[0]):
-            return None
+        if value is None or unit is None or dimension not in (None, unit[0]) or (dimension and unit[1] >= last):
+            return None  # `3 m and 5 m` are two lengths
+        last = unit[1]
         dimension, number = unit[0], ""
         total += value * unit[1]
     return None if dimension is None or number else (dimension, total)

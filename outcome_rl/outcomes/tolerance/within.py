@@ -14,7 +14,7 @@ from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
 from outcome_rl.outcomes.canonical.notations import is_word
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
-from outcome_rl.outcomes.tolerance.chemistry import chemical
+from outcome_rl.outcomes.tolerance.chemistry import same_chemistry
 from outcome_rl.outcomes.tolerance.quantities import known_unit, quantity
 from outcome_rl.outcomes.tolerance.same_families import same_families
 from outcome_rl.outcomes.tolerance.same_pieces import same_pieces
@@ -34,8 +34,8 @@ _MEASURED = re.compile(
     r"(?P<unit>\^\\circ(?:\\text\{ ?[A-Z] ?\}|[CF])?"
     r"|(?:\\text\{[^{}0-9]*\}|\\cdot|[A-Za-z]++|[ /]|\^\{?-?[1-4]\}?){0,8}+)"
 )
-_VARIABLE = re.compile("[a-z]")
-_SHORT_UNITS = re.compile(r"\^\\circ[A-Z]?|(?:[A-Za-z]{1,3}(?![A-Za-z])(?:\^-?[1-4])?/?)+")
+_TEMPERATURE = re.compile(r"\^\\circ(?:\\text\{ ?[CF] ?\}|[CF])?")
+_SPACED = re.compile("[A-Za-z] +[A-Za-z]")  # a product of units
 _JOINTS = re.compile(r"\\text|\\cdot|[{} ]")
 _DECIMAL_COMMA = re.compile(r"(-?[0-9]+),([0-9]{1,2}|[0-9]{4,})")
 _RATIO_OR_TIME = re.compile(r"([0-9]{1,2}):([0-5][0-9])")
@@ -49,7 +49,7 @@ _FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
 _NUMBER = r"(?P<number>-?[0-9][0-9,]*(?:\.[0-9]+)?) ?"
 _WITH_UNIT = re.compile(_NUMBER + r"\\text\{ ?(?P<unit>[A-Za-z]{3}[A-Za-z .]*)\}")
 # A product of units behind a number, `kg \cdot m / s`; a power of one behind a space, `\pi\;m^2`; Chinese for "units".
-_UNIT = r"\\(?:text|mathrm)\s*\{\s*~?\s*[A-Za-z]{1,4}\s*\}(?:\s*\^\s*\{?-?[1-3]\}?)?"
+_UNIT = r"\\(?:text|mathrm)\s*+\{\s*+~?\s*+[A-Za-z]{1,4}\s*+\}(?:\s*\^\s*\{?-?[1-3]\}?)?"
 _UNITS_BEHIND = re.compile(
     rf"(?P<number>.*[0-9}})i])\s*(?:{_UNIT}(?:\s*(?:\\cdot|/|\\,|~)?\s*{_UNIT})+"
     r"|(?:\\[,;:! ]|~|\s)+[kcm]?m\s*\^\s*\{?[23]\}?|(?:平方|立方)?单位)\s*\$?"
@@ -61,7 +61,8 @@ _DEGREES = re.compile(r"(?P<number>-?[0-9.]+)\^\\circ")
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
 _TUPLE = re.compile(r"\(([^()\[\]{}]+(?:\{[^{}]*\}[^()\[\]{}]*)*)\)")
 
-_APPROXIMATED = re.compile(r"\$?[^≈]*?(?:\\approx(?![A-Za-z])|≈)([^≈]+?)\$?")
+_APPROXIMATED = re.compile(r"\$?([^≈$]*?)(?:\\approx(?![A-Za-z])|≈)\s*([^≈$]+?)\s*\$?")
+_VALUE_NAME = re.compile(r"[A-Za-z]{1,3}(?:_\w+)?|[A-Z][a-z]*\([^()]*\)")
 _PERCENTAGE = re.compile(r"\$?([^%$=<>]*[0-9}]) ?\\?%\$?")
 
 
@@ -106,9 +107,10 @@ def within_tolerance(gold: str, answer: str) -> bool:
         return False  # equal ones have one key
     if max(len(gold), len(answer)) > MAX_ANSWER_CHARS:
         return False  # as keys leave them unread: the time of some patterns grows with the square of the length
-    if "approx" not in gold and (value := _APPROXIMATED.fullmatch(answer)):  # `\arccos(1/3) \approx 70.5^\circ`
-        stated = value[1].strip("$ ")
-        return canonical_text(gold) == canonical_text(stated) != "" or within_tolerance(gold, stated)
+    if "approx" not in gold and "." in gold and (stated := _APPROXIMATED.fullmatch(answer)):
+        return _is_rounded(*stated.groups()) and (
+            canonical_text(gold) == canonical_text(stated[2]) != "" or within_tolerance(gold, stated[2])
+        )
     given = [gold.strip(), answer.strip()]
     spelled = [*map(respelled, given)]
     gold, answer = map(_without_units, spelled)
@@ -116,18 +118,29 @@ def within_tolerance(gold: str, answer: str) -> bool:
     return (
         ([gold, answer] != given and canonical_text(gold) == canonical_text(answer) != "")
         or _rounds_to(answer_plain, gold_plain)
-        or canonical_text(gold) in _readings(answer_plain) | said(answer)  # only one side drops its label or unit
-        or canonical_text(answer) in _readings(gold_plain) | said(gold)
+        or (not _other_quantity(*spelled) and _one_reads_as_the_other(gold, answer))
         or any(reading.startswith("eq:") for reading in _readings(gold_plain) & _readings(answer_plain))
         or (canonical_text(gold) in _numbers_said(answer_plain) and not units_in(tokenize(gold_plain)))
         or _same_function(gold_plain, answer_plain)
         or _same_quantity(*spelled)
         or _same_sequence(gold_plain, answer_plain)
         or same_words(gold, answer)
-        or (chemical(gold) is not None and chemical(gold) == chemical(answer))
+        or same_chemistry(gold, answer)
         or same_pieces(gold_plain, answer_plain)
         or _same_formulas(gold_plain, answer_plain)
     )
+
+
+def _one_reads_as_the_other(gold: str, answer: str) -> bool:
+    """Whether one side without its label or unit, or by what it says, is the other."""
+    return canonical_text(gold) in _readings(plain_text(answer)) | said(answer) or canonical_text(answer) in _readings(
+        plain_text(gold)
+    ) | said(gold)
+
+
+def _other_quantity(gold: str, answer: str) -> bool:
+    one, other = quantity(gold), quantity(answer)
+    return one is not None and other is not None and one != other
 
 
 def _same_formulas(gold: str, answer: str) -> bool:
@@ -223,21 +236,32 @@ def _same_quantity(gold: str, answer: str) -> bool:
     return one is not None and one == quantity(answer)
 
 
+def _is_rounded(exact: str, stated: str) -> bool:
+    """Whether a number may be rounded from what stands before it: a name, an angle, or a number that rounds to it."""
+    value = real_number(canonical_text(exact))
+    if value is None or "circ" in stated or "°" in stated:
+        return value is not None or _VALUE_NAME.fullmatch(exact.strip()) is not None
+    return canonical_text(exact) == canonical_text(stated) or _rounds_to(plain_text(exact), plain_text(stated))
+
+
 def _rounds_to(answer: str, gold: str) -> bool:
     """Whether an answer is a number that rounds to a decimal gold answer, which has to have enough digits.
 
     Both may have a unit, the same one if both have.
     """
     decimal = _MEASURED.fullmatch(unwrap_text(gold) if gold.startswith("\\text") else gold)
-    if decimal is None or "." not in decimal["digits"] or _VARIABLE.fullmatch(decimal["unit"]):
+    if decimal is None or "." not in decimal["digits"]:
         return False
     digits = decimal["digits"].lstrip("-0.").replace(".", "")
     measured = _MEASURED.fullmatch(answer)
-    names = {_JOINTS.sub("", one["unit"]) for one in (decimal, measured) if one is not None} - {""}
-    units = {known_unit(name) or name for name in names}
+    written = [one["unit"] for one in (decimal, measured) if one is not None and one["unit"].strip()]
+    units = {known_unit(_JOINTS.sub("", one)) or (_TEMPERATURE.fullmatch(one) and one) for one in written}
     value = real_number(canonical_text(answer if measured is None else answer[: measured.start("unit")]))
-    are_units = all(known_unit(name) or _SHORT_UNITS.fullmatch(name) for name in names) and not QUALIFIER.search(answer)
-    if len(digits) < MIN_DIGITS or len(units) > 1 or not are_units or value is None:
+    # A unit on one side only must be one: a lone letter outside of text is a variable.
+    is_clear = len(written) != 1 or "\\text" in written[0] or len(_JOINTS.sub("", written[0])) > 1
+    if len(digits) < MIN_DIGITS or len(units) > 1 or None in units or not is_clear or value is None:
+        return False
+    if any(_SPACED.search(one) for one in written) or QUALIFIER.search(answer):
         return False
     scale = Fraction(10) ** int(decimal["e"] or decimal["power"] or 0)
     places = len(decimal["digits"].partition(".")[2])

@@ -23,21 +23,24 @@ _NONE = re.compile(
     re.IGNORECASE,
 )
 _VALUE_IN_SENTENCE = re.compile(r"(?P<subject>[A-Za-z][A-Za-z ,']*) (?:is|are|equals):? (?P<value>.+)")
-# Behind the value: where it is attained, or a remark.
+# Behind the value: where it is attained.
 _REMARK = re.compile(
-    r",? (?:attained|achieved|reached|obtained|when|at|where|because|since)\b.*| \([a-z][a-z -]*\)$", re.DOTALL
+    r",? (?:(?:attained|achieved|reached) (?:at|when|for|by) [^,;]*|(?:at|when) [a-z](?: ?= ?[a-z])* ?= ?[^ ,;]+)$"
 )
-_COUNTED_IN_WORDS = re.compile(r"([A-Za-z]+(?:[ -][A-Za-z]+){0,5}) ([a-z]{3,})")
-_DOZENS = re.compile(r"([0-9]{1,4}) dozens?(?: [a-z]+)?")
-_AMOUNT = re.compile(r"(.*[0-9})]) ?([a-z]{3,}?)s?")
+_COUNTED_IN_WORDS = re.compile(r"([A-Za-z]+(?:[ -][A-Za-z]+){0,5}) ([a-z]{4,})")
+_DOZENS = re.compile(r"([0-9]{1,4}) dozen(?: ([a-z]{4,}))?")
+_AMOUNT = re.compile(r"([-0-9][0-9./ ]*(?:\\[dt]?frac\{[0-9]+\}\{[0-9]+\})?) ?([a-z]{3,}?)s?")
 _RATIO_IN_WORDS = re.compile(r"([0-9]+) to ([0-9]+)")
-_NO_NOUNS = frozenset(("percent", "degrees", "degree", "radians", "dollars", "cents"))
+_NO_NOUNS = re.compile(
+    r"(?:per ?cent|degree|radian|dollar|cent|time|couple|pair|score|dozen|hundred|thousand|halve|third|quarter|\w*th)s"
+)
 _AFTERNOON = re.compile(r"([0-9]{2}):([0-5][0-9])")
 _TIMES = {"noon": "12:00 PM", "midnight": "12:00 AM"}
 _LETTER = re.compile(r"\(?([A-K])\)?")
 _CHOICE = re.compile(r"\(([A-K])\) *\S|(?<![A-Za-z(])([A-K])[.:)](?: +|(?=\$))\S")
 _LETTERS = re.compile(r"\(?[A-K]\)?(?:(?: ?, ?(?:and )?| and | ?& ?|)\(?[A-K]\)?)+")
-_NAMES = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]+)?(?:(?:, (?:and )?| and )[A-Za-z]{2,}(?: [A-Za-z]+)?)+")
+_PERSON = r"(?!and\b)[A-Za-z]{2,}(?: (?!and\b)[A-Za-z]+)?"
+_NAMES = re.compile(rf"{_PERSON}(?:(?:, (?:and )?| and ){_PERSON})+")
 _PART = re.compile(r"(?:^|[;,.]? ?)\(([a-e]|i{1,3}|iv|[1-5])\) ?")
 
 
@@ -63,9 +66,9 @@ def said(text: str) -> set[str]:
     if value := value_in_sentence(text):
         readings.add(canonical_text(value))
     counted = _COUNTED_IN_WORDS.fullmatch(words)
-    if counted and not _alters(counted[2]) and counted[2] not in _NO_NOUNS and (number := number_in_words(counted[1])):
+    if counted and _is_noun(counted[2]) and (number := number_in_words(counted[1])) and "/" not in number:
         readings.add(canonical_text(number))
-    if dozens := _DOZENS.fullmatch(words):
+    if (dozens := _DOZENS.fullmatch(words)) and (dozens[2] is None or _is_noun(dozens[2])):
         readings.add(canonical_text(str(12 * int(dozens[1]))))
     if ratio := _RATIO_IN_WORDS.fullmatch(words):
         readings.add(canonical_text(f"{ratio[1]}:{ratio[2]}"))
@@ -74,6 +77,10 @@ def said(text: str) -> set[str]:
     if words.casefold() in _TIMES:
         readings.add(canonical_text(_TIMES[words.casefold()]))
     return readings - {""}
+
+
+def _is_noun(word: str) -> bool:
+    return word.endswith("s") and _NO_NOUNS.fullmatch(word) is None and not _alters(word)
 
 
 def value_in_sentence(text: str) -> str | None:

@@ -136,6 +136,7 @@ def test_forms(answer: str, expected: str) -> None:
         ("a = b", "c = b"),
         (r"\frac{\Delta v}{\Delta t}", r"\frac{v}{t}"),
         (r"m\Delta v", r"v\Delta m"),
+        (r"\frac{\Delta \theta}{\Delta \phi}", r"\frac{\theta}{\phi}"),
         (r"x_{1,234}", "x_{1234}"),
     ],
 )

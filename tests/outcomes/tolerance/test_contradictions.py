@@ -22,6 +22,7 @@ from outcome_rl import OutcomeMatcher, equivalent
         (r"45^\circ", r"45 \text{ radians}", False),
         (r"45^\circ", r"45 \text{ degrees}", True),
         (r"\frac12", r"0.5\%", False),
+        (r"\frac{1}{2} \text{ percent}", r"0.5\%", True),
         (r"33\frac13", r"33\frac13\%", True),
     ],
 )
