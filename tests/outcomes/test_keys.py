@@ -325,6 +325,8 @@ LOOK_ALIKES = [
     (r"\mathbf{a} \times \mathbf{b}", r"\mathbf{b} \times \mathbf{a}"),
     (r"\mathbf{v}_1 \times \mathbf{v}_2", r"\mathbf{v}_2 \times \mathbf{v}_1"),
     (r"\mathbf{a} \times 2\mathbf{b}", r"\mathbf{b} \times 2\mathbf{a}"),
+    (r"\mathbf{a} \times 2\mathbf{b}", r"\mathbf{a} \times \mathbf{b}"),
+    (r"(\mathbf{a} + \mathbf{b}) \times \mathbf{c}", r"\mathbf{c} \times (\mathbf{a} + \mathbf{b})"),
     (r"\cos(x)^2", r"\cos(x^2)"),
     (r"\gcd(a,b)", "1"),
     (r"\prod_{i=1}^4 i", "1"),

@@ -123,8 +123,9 @@ _LOST_BRACES = re.compile(r"\\(begin|end|mbox)([a-z]+)")
 _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[0-9.]+\s*(?:pt|pc|em|ex|mm|cm|in)\s*\]")  # a length, no element
 _VARIANTS = [(rf"\var{letter}", rf"\{letter}") for letter in ("epsilon", "phi", "theta", "rho")]  # of one letter
 _STRAY_PRODUCT = re.compile(r"(\\(?:pm|mp|frac)|[-+(=,])\*(?=sqrt\()")
-_BOLD = r"\\(?:mathbf|boldsymbol|bm|pmb|bold)\s*(?:\{\s*(\\?[A-Za-z]+)\s*\}|([A-Za-z]))"
-_CROSS = re.compile(rf"{_BOLD}.*\\times(?![A-Za-z]).*{_BOLD}", re.DOTALL)  # of vectors or sets: they do not commute
+_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|pmb|bold)\s*(?:\{\s*(\\?[A-Za-z]+)\s*\}|([A-Za-z]))")
+# A product of vectors or sets, which do not commute.
+_CROSS = re.compile(rf"{_BOLD.pattern}.*(?:\\times(?![A-Za-z])|×).*{_BOLD.pattern}", re.DOTALL)
 _PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime(?![A-Za-z]))")
 _MATRIX = re.compile(r"Matrix\(\s*\[\s*\[([^()]*)\]\s*\]\s*\)")
 _GLUED_SPACE = re.compile(r"(\\q?quad)(?=[A-Za-z])")
@@ -200,10 +201,8 @@ def mended(answer: str) -> str:
                 answer = answer.replace(variant, usual)
     if "+/-" in answer:
         answer = answer.replace("+/-", r"\pm ")
-    if "\\times" in answer or "×" in answer:
-        answer = _CROSS.sub(
-            lambda match: rf"\vec{{{match[1] or match[2]}}}\times \vec{{{match[3] or match[4]}}}", answer
-        )
+    if ("\\times" in answer or "×" in answer) and _CROSS.search(answer):
+        answer = _BOLD.sub(r"\\vec{\1\2}", answer)
     if "*sqrt" in answer:
         answer = _STRAY_PRODUCT.sub(r"\1 ", answer)
     if _MENDS.search(answer) is None:
@@ -213,10 +212,6 @@ def mended(answer: str) -> str:
     answer = _MATRIX.sub(_matrix, _GLUED_SPACE.sub(r"\1 ", answer))
     answer = _PRIMES.sub(lambda match: "'" * match[0].count("prime"), answer)
     return _OUTSIDE_OF_TEXT.sub(_mend, answer)
-
-
-def _vector(match: re.Match[str]) -> str:
-    return rf"\vec{{{match[1] or match[2]}}}"
 
 
 def _matrix(match: re.Match[str]) -> str:

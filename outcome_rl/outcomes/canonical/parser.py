@@ -102,11 +102,14 @@ class _Parser(TokenReader):
     def product(self) -> Tree:
         start = self.position
         factors = [self.signed_power()]
+        may_cross = False
         while True:
             if sign := self.accept(r"\cdot", r"\times", "*", "×", "·"):
                 factor = self.signed_power()
                 if sign[0] == "\\" and _is_vector(factors[-1]) and _is_vector(factor):
                     factor = ("apply", sign[1:], factors.pop(), factor)
+                else:
+                    may_cross = may_cross or sign == r"\times"
                 factors.append(factor)
             elif quotient := self.accept("/", r"\div", ":", "÷"):
                 if quotient == ":" and clock_key("".join(self.peek(i).text for i in (-2, -1, 0))):
@@ -118,6 +121,8 @@ class _Parser(TokenReader):
                 factors.append(self.power())
                 if has_bars and self.next.kind == "name":
                     raise Incomparable("bars that may divide")  # `a|b|c`: a divides b, which divides c
+            elif may_cross and sum(map(_holds_vector, factors)) > 1:
+                raise Incomparable("a cross product of more than names")  # `\vec a \times 2 \vec b`
             elif len(factors) == 2 and factors[1][:2] == ("/", _ONE):
                 return ("/", factors[0], factors[1][2])
             elif len(factors) == 1:
@@ -399,9 +404,8 @@ class _Parser(TokenReader):
         if name == "pi":  # `\pi(x)` counts primes
             counts = self.next.text == "(" and self.peek(1).kind == "name" and self.peek(2) == _CLOSE
             return ("apply", "pi", *self.arguments()) if counts else ("constant", "pi")
-        if name == "Delta" and (
-            self.next.kind == "name" or self.next.text[1:] in GREEK
-        ):  # `\Delta v / \Delta t` is no quotient of v and t
+        if name == "Delta" and (self.next.kind == "name" or self.next.text[1:] in GREEK):
+            # `\Delta v / \Delta t` is no quotient of v and t.
             return ("name", f"\\Delta {self.take().text}{self.subscript()}")
         if name in GREEK:
             return self.applied(f"\\{name}{self.subscript()}")
@@ -565,6 +569,10 @@ _VECTORS = (r"\vec", r"\overrightarrow", r"\hat")
 _SERIES = {"sum": "+", "prod": "*"}
 _OTHER_COMMANDS = (*_SERIES, "pi", "frac", "binom", "sqrt", "lfloor", "lceil")
 _FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_DECORATIONS, "angle", "triangle", *_OTHER_COMMANDS))
+
+
+def _holds_vector(tree: object) -> bool:
+    return isinstance(tree, tuple) and bool(tree) and (_is_vector(tree) or any(map(_holds_vector, tree)))
 
 
 def _is_vector(tree: Tree) -> bool:
