@@ -17,22 +17,18 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig
 from trl.generation.vllm_generation import VLLMGeneration
+from trl_runs import is_right
 
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
 from vllm.model_executor.layers import utils
 
-from outcome_rl import ExplorationConfig, equivalent, extract_answer
+from outcome_rl import ExplorationConfig
 from outcome_rl.integrations.trl import OutcomeGRPOTrainer
 from outcome_rl.toy import DialectTask, policy_dir
 
 
 def plain_product(layer: Any, remove_weight: bool) -> None:
     layer.cpu_linear = torch.nn.functional.linear
-
-
-def correct(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-    found = [extract_answer(completion) for completion in completions]
-    return [float(one is not None and equivalent(one.text, gold)) for one, gold in zip(found, answer, strict=True)]
 
 
 class Log(TrainerCallback):
@@ -49,7 +45,7 @@ def main(folder: Path, is_stale: bool) -> None:
     problems = [{name: row[name] for name in names} for row in DialectTask().problems("train")[:4]]
     trainer = OutcomeGRPOTrainer(
         model=str(policy_dir()),
-        reward_funcs=correct,
+        reward_funcs=is_right,
         train_dataset=Dataset.from_list(problems).rename_column("problem", "prompt"),
         args=GRPOConfig(
             output_dir=str(folder),

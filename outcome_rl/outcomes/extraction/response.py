@@ -59,7 +59,7 @@ def _answer_in_turns(text: str) -> Answer | None:
         (None if thought else _before_next_question(text, 0))
         or _answer_in(text, 0)
         or only_number(text)
-        or _before_next_question(text, 0, _WEAK)
+        or _before_next_question(text, 0, weak=True)
     )
 
 
@@ -75,11 +75,11 @@ _NEXT_QUESTION = re.compile(
 _MAX_TURNS = 8
 
 
-def _before_next_question(text: str, offset: int, weak: frozenset[str] = frozenset()) -> Answer | None:
+def _before_next_question(text: str, offset: int, weak: bool = False) -> Answer | None:
     """Return the answer before another question begins, if a rule reads it that a step on the way does not meet.
 
     Args:
-        weak: rules that a step may meet, to be read all the same.
+        weak: read the rules all the same that a step may meet.
     """
     start = 0
     for question in islice(_NEXT_QUESTION.finditer(text), _MAX_TURNS):
@@ -87,7 +87,7 @@ def _before_next_question(text: str, offset: int, weak: frozenset[str] = frozens
         answer = _answer_in(before, offset + start)
         if answer is None and start == 0 and (whole := choice_with_text(before)):
             answer = moved(whole, offset)
-        if answer is not None and answer.source not in _WEAK - weak:
+        if answer is not None and (weak or answer.source not in _WEAK):
             return answer
         start = question.end()
     return None

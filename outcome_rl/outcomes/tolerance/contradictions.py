@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 from outcome_rl.outcomes.keys import canonical_text, real_number
-from outcome_rl.outcomes.tolerance.quantities import quantity
+from outcome_rl.outcomes.tolerance.quantities import quantities_differ
 from outcome_rl.outcomes.tolerance.within import within_tolerance
 from outcome_rl.outcomes.tolerance.words import value_in_sentence
 
@@ -37,8 +37,7 @@ def contradicts(gold: str, answer: str) -> bool:
         return value is not None and 0 < value < 1  # `0.5\%` is no half; `33.5\%` may be `33\frac12`
     if not (_UNIT_LIKE.search(gold) and _UNIT_LIKE.search(answer)):
         return False
-    one, other = quantity(gold), quantity(answer)
-    return one is not None and other is not None and one != other
+    return quantities_differ(gold, answer)
 
 
 def says_another_value(a: str, b: str) -> bool:

@@ -110,6 +110,13 @@ def quantity(answer: str) -> tuple[Dimension, Fraction] | None:
     return None if dimension is None or number else (dimension, total)
 
 
+def quantities_differ(a: str, b: str) -> bool:
+    """Return whether both texts are quantities, and not the same one."""
+    one = quantity(a)
+    other = None if one is None else quantity(b)
+    return one is not None and other is not None and one != other
+
+
 def known_unit(name: str) -> tuple[Dimension, Fraction] | None:
     """Return dimension and size of a unit such as `km/h` or `squarecm`, if it is known."""
     parts = re.split("/|per", "mile/hour" if name == "mph" else name)

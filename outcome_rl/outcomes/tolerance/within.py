@@ -15,7 +15,7 @@ from outcome_rl.outcomes.canonical.notations import is_word
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
 from outcome_rl.outcomes.tolerance.chemistry import same_chemistry
-from outcome_rl.outcomes.tolerance.quantities import known_unit, quantity
+from outcome_rl.outcomes.tolerance.quantities import known_unit, quantities_differ, quantity
 from outcome_rl.outcomes.tolerance.same_families import same_families
 from outcome_rl.outcomes.tolerance.same_pieces import same_pieces
 from outcome_rl.outcomes.tolerance.same_solutions import same_solutions
@@ -115,10 +115,16 @@ def within_tolerance(gold: str, answer: str) -> bool:
     spelled = [*map(respelled, given)]
     gold, answer = map(_without_units, spelled)
     gold_plain, answer_plain = plain_text(gold), plain_text(answer)
+
+    def is_read_alike() -> bool:  # only one side drops its label or unit
+        return canonical_text(gold) in _readings(answer_plain) | said(answer) or canonical_text(answer) in _readings(
+            gold_plain
+        ) | said(gold)
+
     return (
         ([gold, answer] != given and canonical_text(gold) == canonical_text(answer) != "")
         or _rounds_to(answer_plain, gold_plain)
-        or (not _other_quantity(*spelled) and _one_reads_as_the_other(gold, answer))
+        or (is_read_alike() and not quantities_differ(*spelled))
         or any(reading.startswith("eq:") for reading in _readings(gold_plain) & _readings(answer_plain))
         or (canonical_text(gold) in _numbers_said(answer_plain) and not units_in(tokenize(gold_plain)))
         or _same_function(gold_plain, answer_plain)
@@ -129,18 +135,6 @@ def within_tolerance(gold: str, answer: str) -> bool:
         or same_pieces(gold_plain, answer_plain)
         or _same_formulas(gold_plain, answer_plain)
     )
-
-
-def _one_reads_as_the_other(gold: str, answer: str) -> bool:
-    """Whether one side without its label or unit, or by what it says, is the other."""
-    return canonical_text(gold) in _readings(plain_text(answer)) | said(answer) or canonical_text(answer) in _readings(
-        plain_text(gold)
-    ) | said(gold)
-
-
-def _other_quantity(gold: str, answer: str) -> bool:
-    one, other = quantity(gold), quantity(answer)
-    return one is not None and other is not None and one != other
 
 
 def _same_formulas(gold: str, answer: str) -> bool:

@@ -66,9 +66,9 @@ def said(text: str) -> set[str]:
     if value := value_in_sentence(text):
         readings.add(canonical_text(value))
     counted = _COUNTED_IN_WORDS.fullmatch(words)
-    if counted and _is_noun(counted[2]) and (number := number_in_words(counted[1])) and "/" not in number:
+    if counted and _is_plural(counted[2]) and (number := number_in_words(counted[1])) and "/" not in number:
         readings.add(canonical_text(number))
-    if (dozens := _DOZENS.fullmatch(words)) and (dozens[2] is None or _is_noun(dozens[2])):
+    if (dozens := _DOZENS.fullmatch(words)) and (dozens[2] is None or _is_plural(dozens[2])):
         readings.add(canonical_text(str(12 * int(dozens[1]))))
     if ratio := _RATIO_IN_WORDS.fullmatch(words):
         readings.add(canonical_text(f"{ratio[1]}:{ratio[2]}"))
@@ -79,7 +79,7 @@ def said(text: str) -> set[str]:
     return readings - {""}
 
 
-def _is_noun(word: str) -> bool:
+def _is_plural(word: str) -> bool:
     return word.endswith("s") and _NO_NOUNS.fullmatch(word) is None and not _alters(word)
 
 
