@@ -30,6 +30,8 @@ def show_progress(label: str, unit: str) -> Iterator[Progress]:
             shown_at = time.monotonic()
             print(f"{begin}{label}: {done} of {total} {unit}", end=end, file=sys.stderr, flush=True)
 
-    yield show
-    if in_place:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    try:
+        yield show
+    finally:
+        if in_place:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

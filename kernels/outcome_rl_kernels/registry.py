@@ -16,8 +16,7 @@ def add_by_name(
 ) -> Entry:
     """Register a function, or an object that holds one as `function`, under a new name that is not in `taken`.
 
-    A second definition of the same function replaces the first, as in a notebook. The names
-    are values of `setting`.
+    A second definition of the same function replaces the first, as in a notebook. The names are values of `setting`.
 
     Raises:
         ValueError: another function has the name, the name is taken, or it is not an identifier.

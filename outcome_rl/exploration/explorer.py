@@ -371,11 +371,6 @@ class Explorer:
         Raises:
             TypeError, ValueError: as for `score`.
         """
-        if (batch.outcome_keys is None) == self.matcher.needs_keys:
-            raise ValueError(
-                "outcome_keys must be given if and only if outcome='given'; got "
-                f"{'none' if batch.outcome_keys is None else 'some'} with outcome={self.config.outcome!r}"
-            )
         judged = batch.golds is not None or batch.correct is not None or bool(self.config.is_correct)
         if not judged:
             rewarded = batch.rewards is not None or "rewards" not in self.config.needs
@@ -495,7 +490,16 @@ class Explorer:
             )
 
     def _classify(self, batch: Batch, columns: Sequence[NDArray[np.int64] | Tensor | None]) -> Outcomes:
-        """Return the outcomes, which rank zero classifies; the batch and `columns` must be equal on all ranks."""
+        """Return the outcomes, which rank zero classifies; the batch and `columns` must be equal on all ranks.
+
+        Raises:
+            TypeError, ValueError: as for `score`.
+        """
+        if (batch.outcome_keys is None) == self.matcher.needs_keys:
+            raise ValueError(
+                "outcome_keys must be given if and only if outcome='given'; got "
+                f"{'none' if batch.outcome_keys is None else 'some'} with outcome={self.config.outcome!r}"
+            )
         call = partial(self.matcher.classify, batch, limit_s=self.config.grading_limit_s)
         if self.process_group is None:
             return call()

@@ -3,6 +3,7 @@
 Shapes: N responses of a step, in groups whose sizes may differ; T completion tokens.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -195,5 +196,5 @@ class Scored:
 
 
 def mean(values: NDArray[Any]) -> float:
-    """Return the mean of values of any type as a float64."""
-    return float(values.mean(dtype=np.float64))
+    """Return the mean of values of any type as a float64, NaN of no values."""
+    return float(values.mean(dtype=np.float64)) if len(values) else math.nan

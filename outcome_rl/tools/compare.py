@@ -130,8 +130,9 @@ def identify(runs: Sequence[Run], folders: Sequence[Path]) -> list[Identity]:
     Raises:
         ValueError: runs have equal settings and seeds.
     """
-    flat = [dict(leaves(run.config)) for run in runs]
-    labels = _labels(flat, [name for name in _varied(runs) if name not in (*TASK, SEED)])
+    defaults = {one.name: one.default for one in settings_of(TrainConfig)}
+    flat = [defaults | dict(leaves(run.config)) for run in runs]  # an older version lacks newer settings
+    labels = _labels(flat, [name for name in _varied(flat) if name not in (*TASK, SEED)])
     known: dict[Identity, Path] = {}
     for folder, settings, label in zip(folders, flat, labels, strict=True):
         identity = Identity(label, tuple(str(settings.get(name)) for name in TASK), settings[SEED])
@@ -170,11 +171,10 @@ def _labels(runs: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> list[st
     ]
 
 
-def _varied(runs: Sequence[Run]) -> list[str]:
+def _varied(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of the settings that affect results and differ among the runs."""
     names = [one.name for one in settings_of(TrainConfig()) if one.affects_results or one.name in (*TASK, START)]
-    flat = [dict(leaves(run.config)) for run in runs]
-    return [name for name in names if len({json.dumps(settings.get(name)) for settings in flat}) > 1]
+    return [name for name in names if len({json.dumps(settings.get(name)) for settings in runs}) > 1]
 
 
 def _figures(run: Run, rows: Sequence[Mapping[str, Any]], largest: str) -> dict[str, float]:

@@ -56,7 +56,7 @@ def sampling_config(
             raise ValueError(f"{override} and --data {', '.join(sources)} both name the problems; leave one out")
     path, trained_with = find_model(model)
     start = preset or trained_with or ("toy" if path == "toy" else None)
-    given = json.dumps(list(sources))
+    given = json.dumps(list(sources), ensure_ascii=False)
     fixed = [f"model.path={path}", "trainer.experiment_name=samples", "rollout.free_cache_engine=false"]
     if sources:  # all of them, whatever part of its validation data a run was watched on
         fixed += [f"data.train_files={given}", f"data.test_files={given}", "data.val_max_samples=-1"]

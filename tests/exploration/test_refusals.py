@@ -349,6 +349,14 @@ def test_a_call_that_is_stopped_at_any_moment_leaves_no_trace(
         sys.settrace(tracer)
 
 
+def test_count_takes_keys_only_where_score_does() -> None:
+    with Explorer(outcome="given") as given, pytest.raises(ValueError, match="outcome_keys must be given if and only"):
+        given.count(["q"], ["4"])
+    with Explorer() as math, pytest.raises(ValueError, match="outcome_keys must be given if and only"):
+        math.count(Batch(["q"], ["4"], outcome_keys=[5], correct=[True]))
+    assert given.counts.total() == math.counts.total() == 0
+
+
 def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     with pytest.raises(FileExistsError, match=r"holds other files, such as 'model', which would be lost"):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,13 @@ def test_a_label_has_every_setting_in_which_the_methods_differ(tmp_path: Path) -
     assert [label[0] for label in labels] == ["bonus=none", "bonus=ucb", "bonus=ucb"]
     assert [label[1] for label in labels[1:]] == ["coef=0.3", "coef=0.4"]
     assert [label[-1] for label in labels] == ["grad_clip=1.0", "grad_clip=2.0", "grad_clip=2.0"]
+
+
+def test_a_setting_that_an_older_version_lacked_has_its_default(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(seed), "none", seed, (0.6, 0.8)) for seed in range(2)]
+    config = runs[0] / "config.yaml"
+    config.write_text(re.sub(r"\n  gold_tolerance: true", "", config.read_text()))
+    assert list(compare_runs(runs)["methods"]) == ["all runs"]
 
 
 def test_counts_that_a_run_began_with_make_another_method(tmp_path: Path) -> None:

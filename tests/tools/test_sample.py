@@ -162,6 +162,10 @@ def test_data_that_are_named_are_sampled_whole(finished: Path) -> None:
     assert limited.data.val_max_samples == 5
 
 
+def test_names_of_data_may_hold_any_character(finished: Path) -> None:
+    assert sampling_config(str(finished), ["a😀.jsonl"]).data.test_files == ["a😀.jsonl"]
+
+
 def test_settings_of_training_are_no_obstacle_to_samples(finished: Path) -> None:
     for settings in (["rollout.importance_cap=2"], ["exploration.adv_estimator=unlikeliness"]):
         config = sampling_config(str(finished), [], None, settings)

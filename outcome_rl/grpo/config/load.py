@@ -37,10 +37,9 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
     layers += [(f"override {override!r}", _parse_override(override, known)) for override in overrides]
     values = {}
     for origin, layer in layers:
-        if isinstance(section := layer.get("exploration"), Mapping):
-            layer["exploration"] = without_removed(section, origin)
-        _check_keys(layer, known, origin)
-        for key, value in leaves(layer):
+        settings = without_removed(dict(leaves(layer)), origin, "exploration.")
+        _check_keys(settings, known, origin)
+        for key, value in settings.items():
             if key in known:
                 try:
                     values[key] = known[key].parse(value)
@@ -133,9 +132,9 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def _check_keys(content: Any, known: Mapping[str, Any], origin: str) -> None:
+def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Any], origin: str) -> None:
     sections = {key.rpartition(".")[0] for key in known}
-    for key, value in leaves(content):
+    for key, value in settings.items():
         if key in known or (key in sections and value is None):
             continue
         # A right name in the wrong section is nearer than a similar name in the right one.

@@ -34,13 +34,6 @@ class Collected(NamedTuple):
     outcomes_s: float
 
 
-class PendingBatch(NamedTuple):
-    """A batch that is sampled during an update, with `rollout.overlap`."""
-
-    number: int
-    fetch: Fetch
-
-
 @dataclass
 class Collector:
     """Collects the samples of an update: draws batches of questions in order, samples responses and scores them."""
@@ -53,7 +46,7 @@ class Collector:
     explorer: Explorer
     reward: RewardFunction | None = None  # None takes 1 for a correct response and 0 for another
     counted: int = 0  # number of the last batch whose samples the explorer counted
-    pending: PendingBatch | None = field(default=None, init=False)
+    pending: Fetch | None = field(default=None, init=False)  # the batch that is sampled during an update
 
     def collect(self, drawn: int, *, is_last: bool = False) -> Collected:
         """Collect the samples of one update.
@@ -85,13 +78,12 @@ class Collector:
             scored_batches.append(scored)
             for first in range(0, len(new), n):
                 group = new[first : first + n]
-                if any(sample.advantage + sample.bonus for sample in group):
+                if any(sample.trained and sample.advantage + sample.bonus for sample in group):
                     informative += group
             rollout_s += rolled_out - start
             outcomes_s += time.perf_counter() - rolled_out
         if self.config.rollout.overlap and not is_last:
-            number = self.counted + 1
-            self.pending = PendingBatch(number, self.engine.start(*self._request(number)))
+            self.pending = self.engine.start(*self._request(self.counted + 1))
         metrics = self._metrics(samples, scored_batches)
         if filter_groups.enable:
             metrics["sampling/batches"] = len(scored_batches)
@@ -118,18 +110,18 @@ class Collector:
         """
         if self.pending is None:
             return {}
-        responses = [[list(rollout.token_ids), rollout.logps] for rollout in self.pending.fetch()]
-        return {"batch": self.pending.number, "responses": responses}
+        responses = [[list(rollout.token_ids), rollout.logps, rollout.kept] for rollout in self.pending()]
+        return {"batch": self.counted + 1, "responses": responses}
 
     def restore_pending(self, saved: Mapping[str, Any]) -> None:
         """Continue with the responses of an earlier `pending_responses`."""
         number, n, tokenizer = saved["batch"], self.config.rollout.n, self.policy.tokenizer
         prompts = [self.dataset.prompts[i] for i in self.order.batch(number) for _ in range(n)]
         rollouts = [
-            Rollout.decoded(tokenizer, prompt, token_ids, logps)
-            for prompt, (token_ids, logps) in zip(prompts, saved["responses"], strict=True)
+            Rollout.decoded(tokenizer, prompt, *response)
+            for prompt, response in zip(prompts, saved["responses"], strict=True)
         ]
-        self.pending = PendingBatch(number, lambda: rollouts)
+        self.pending = lambda: rollouts
 
     def is_savable(self, drawn: int) -> bool:
         """Wait in all processes for responses sampled ahead; return whether a checkpoint would be whole.
@@ -144,9 +136,9 @@ class Collector:
 
     def _rollouts(self, number: int) -> list[Rollout]:
         """Return the responses of a batch: those sampled ahead, or new ones."""
-        if self.pending is None or self.pending.number != number:
+        if self.pending is None:
             return generate(self.engine, *self._request(number))
-        rollouts = checked(self.engine, self.pending.fetch(), self.order.batch_size, self.config.rollout.n)
+        rollouts = checked(self.engine, self.pending(), self.order.batch_size, self.config.rollout.n)
         self.pending = None  # not if the engine died, so that the state is not saved
         return rollouts
 

@@ -49,6 +49,14 @@ class Server:
         self.url = url.rstrip("/")
         self.workers = 1  # processes that receive weights
         self.in_progress = 0
+        self._sockets: set[socket.socket] = set()  # of requests in progress
+        self._is_cut_off = False
+
+    def cut_off(self) -> None:
+        """End the requests in progress, for which the process would wait at its end, and refuse later ones."""
+        self._is_cut_off = True
+        for connection in list(self._sockets):
+            _cut_off(connection)
 
     def get(self, path: str) -> dict[str, Any]:
         return self._request("GET", path, None, SHORT_S)
@@ -67,9 +75,13 @@ class Server:
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(API_KEY):
             headers["Authorization"] = f"Bearer {key}"
-        connection, cut_off = connect(parts.netloc, timeout=limit_s), None
+        connection, cut_off = connect(parts.netloc, timeout=SHORT_S), None
         try:
             connection.connect()
+            connection.sock.settimeout(limit_s)
+            self._sockets.add(connection.sock)
+            if self._is_cut_off:
+                raise ConnectionAbortedError("the run ends")
             # The timeout is of each read; a server that sends a byte now and then is cut off by the clock.
             cut_off = threading.Timer(limit_s, _cut_off, [connection.sock])
             cut_off.daemon = True
@@ -91,6 +103,7 @@ class Server:
         finally:
             if cut_off is not None:
                 cut_off.cancel()
+            self._sockets.discard(connection.sock)
             connection.close()
 
 
@@ -128,7 +141,7 @@ class Servers:
             concurrency: maximum number of requests in progress per server.
 
         Raises:
-            EngineDied: a server failed, or has weights of another version afterwards.
+            EngineDied: a server failed, or has weights of another version afterwards. The other requests are ended.
         """
 
         def request(index: int) -> Any:
@@ -144,10 +157,18 @@ class Servers:
         pool = ThreadPoolExecutor(min(count, concurrency * len(self.servers)))
         try:
             results = list(pool.map(request, range(count)))
+        except BaseException:
+            self.cut_off()  # the others may hang too
+            raise
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # after a failure the others may hang too
+            pool.shutdown(wait=False, cancel_futures=True)
         self.each(self._check_version)
         return results
+
+    def cut_off(self) -> None:
+        """End all requests, and refuse later ones."""
+        for server in self.servers:
+            server.cut_off()
 
     def _check_version(self, server: Server) -> None:
         has = server.get("/weight_info").get("weight_version")
@@ -217,7 +238,8 @@ class ServersEngine(RolloutEngine):
         self.update_weights(policy)
 
     def close(self) -> None:
-        """Remove the folder for weights; the servers run on."""
+        """End the requests and remove the folder for weights; the servers run on."""
+        self._servers.cut_off()
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._sender is not None:
             self._sender.shutdown()

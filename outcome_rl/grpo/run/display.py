@@ -56,9 +56,9 @@ class Display:
 
     def phase(self, text: str, *, show: bool = True) -> None:
         """Say what takes its time from now on; it is said again after a long silence."""
-        self._phase, self._phase_began = text, time.monotonic()
         if show:
             self.say(f"{text} ...")
+        self._phase, self._phase_began = text, time.monotonic()  # now the heartbeat may say it again
 
     def _beat(self) -> None:
         while not self._ended.wait(self._silence_s):

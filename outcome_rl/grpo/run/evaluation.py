@@ -52,6 +52,10 @@ class EvaluationPlan:
                 raise ValueError(
                     f"data.val_files and data.test_files hold two different sources named {dataset.name!r}; rename one"
                 )
+        self.validation, self.test = (
+            [self._by_name[name] for name in dict.fromkeys(dataset.name for dataset in sets)]
+            for sets in (self.validation, self.test)
+        )
 
     def sets_at(self, step: int, *, is_last: bool) -> Sequence[ProblemSet]:
         """Return the sets that are due after a step; 0 is before the first."""

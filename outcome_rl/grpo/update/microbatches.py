@@ -117,18 +117,20 @@ class UpdateBatch:
         Each process yields the micro-batches of its questions, with the normalizer of all processes. Under FSDP all
         processes yield equally many, because every forward pass is collective: this call is collective, too. Responses
         without a computed token are left out. If no token of a mini-batch is computed, its gradient is zero, by a
-        micro-batch without response tokens.
+        micro-batch without response tokens. A mini-batch of which no response is trained is left out.
         """
         config, questions = self.config, self.config.actor.ppo_mini_batch_size
         size = len(self.batch) if questions is None else questions * config.rollout.n
         for start in range(0, len(self.batch), size):
             trained = [row for row in range(len(self.batch))[start : start + size] if self.batch[row].trained]
+            if not trained:
+                continue
             normalizer = _normalizer([self.batch[row] for row in trained], config)
             rows = [row for row in trained if self._number_computed[row]]
             micro_batches = [
                 self._micro_batch(chosen, normalizer) for chosen in split_rows(self._plan, rows, config.actor)
             ]
-            missing = int(bool(trained) and not rows)
+            missing = int(not rows)
             if distributed.shards_policy(config):
                 missing = max(missing, distributed.all_reduce_max(len(micro_batches)) - len(micro_batches))
             if missing:
@@ -220,7 +222,7 @@ def _normalizer(samples: Sequence[Sample], config: TrainConfig) -> Tensor:
     """Return the denominator of the loss over a whole mini-batch."""
     lengths = torch.tensor([len(sample.rollout.token_ids) for sample in samples], dtype=torch.int64)
     first, stop = torch.tensor([sample.answer_span for sample in samples], dtype=torch.int64).view(-1, 2).T
-    positions_T = torch.arange(int(lengths.max()) if samples else 0)
+    positions_T = torch.arange(int(lengths.max()))
     return loss_normalizer(
         positions_T < lengths[:, None],
         (positions_T >= first[:, None]) & (positions_T < stop[:, None]),

@@ -163,6 +163,14 @@ def test_keys_without_a_similar_one_list_the_sections() -> None:
         load("zzz=1")
 
 
+@pytest.mark.parametrize("key", ["exploration.exponent", "exploration.schedule_batches"])
+def test_settings_that_are_gone_may_have_had_no_effect(key: str) -> None:
+    nothing = {"exploration.exponent": "0.5", "exploration.schedule_batches": "null"}[key]
+    assert load(f"{key}={nothing}") == load()
+    with pytest.raises(ValueError, match=rf"{key}=3 is a setting of version 0\.2 that is gone"):
+        load(f"{key}=3")
+
+
 def test_unknown_keys_in_a_file_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("exploration:\n  bonuss: ucb\n")

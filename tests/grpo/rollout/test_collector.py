@@ -1,5 +1,6 @@
 """From questions to scored samples: with dynamic sampling the update learns from groups with a gradient alone."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,34 @@ def test_a_step_may_find_nothing(make_collector: Callable[..., Collector], monke
     collected = make_collector("exploration.bonus=none", "algorithm.filter_groups.enable=true", limit).collect(0)
     assert collected.batch == []
     assert sampling_metrics(collected.metrics) == {"sampling/batches": 1, "sampling/informative_groups": 0}
+
+
+def test_a_group_that_is_left_out_of_the_loss_is_replaced(make_collector: Callable[..., Collector]) -> None:
+    few = ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.max_num_gen_batches=1")
+    collector = make_collector("exploration.bonus=none", "algorithm.mask_truncated_completions=true", *few)
+    generate = collector.engine.generate
+
+    def cut_off(*arguments: Any) -> list[Rollout]:
+        return [one._replace(token_ids=one.token_ids[:-1]) for one in generate(*arguments)]  # without their end tokens
+
+    collector.engine.generate = cut_off  # type: ignore[method-assign]
+    collected = collector.collect(0)
+    assert any(sample.advantage for sample in collected.samples)
+    assert collected.batch == []
+
+
+def test_responses_sampled_ahead_keep_their_support(make_collector: Callable[..., Collector]) -> None:
+    collector = make_collector()
+    rollouts = [
+        one._replace(kept=[[token] for token in one.token_ids])
+        for one in collector.engine.generate([[1], [2]], SamplingConfig(n=4), 16, 0)
+    ]
+    collector.pending = lambda: rollouts
+    saved = json.loads(json.dumps(collector.pending_responses()))
+    saved["responses"][0] = saved["responses"][0][:2]  # as an older version saved it
+    collector.restore_pending(saved)
+    assert collector.pending is not None
+    assert [one.kept for one in collector.pending()] == [None, *(one.kept for one in rollouts[1:])]
 
 
 @pytest.mark.parametrize("mask", [True, False])

@@ -233,6 +233,26 @@ def test_a_server_that_fails_ends_the_run(
     assert "also with other rollout.servers" in str(raised.value)
 
 
+def test_a_failure_ends_the_requests_to_other_servers(shared_policy: Policy, servers: list[FakeServer]) -> None:
+    """A process waits at its end for threads that wait for a response."""
+    release = threading.Event()
+    servers[0].before_response = fail_with(RuntimeError("out of memory"))
+    servers[1].before_response = lambda number: release.wait(60)
+    before = set(threading.enumerate())
+    try:
+        with (
+            closing(ServersEngine(shared_policy, settings(servers, "rollout.micro_batch_size=2"))) as engine,
+            pytest.raises(EngineDied, match="out of memory"),
+        ):
+            texts(engine)
+        requesting = [one for one in set(threading.enumerate()) - before if one.name.startswith("ThreadPoolExecutor")]
+        for thread in requesting:
+            thread.join(timeout=10)
+        assert not any(thread.is_alive() for thread in requesting)
+    finally:
+        release.set()
+
+
 @pytest.mark.parametrize("trickled", ["", "header", "body"])
 def test_a_request_has_a_limit_in_whole(
     trickled: str, shared_policy: Policy, servers: list[FakeServer], monkeypatch: pytest.MonkeyPatch

@@ -117,7 +117,7 @@ def plan(small_config: Callable[..., TrainConfig], shared_policy: Policy, tmp_pa
     for name in "abc":
         (tmp_path / f"{name}.jsonl").write_text(f'{{"id": "{name}", "problem": "D01 1 @ 1 =>", "answer": "2"}}\n')
 
-    def of(validation: str, test: str, freq: int = 2) -> EvaluationPlan:
+    def of(validation: Sequence[str], test: Sequence[str], freq: int = 2) -> EvaluationPlan:
         files = [
             f"data.{key}=[{','.join(f'{tmp_path}/{name}.jsonl' for name in names)}]"
             for key, names in (
@@ -141,6 +141,14 @@ def test_all_before_and_after_and_validation_on_the_way(plan: Plan) -> None:
     assert names(both, 2) == names(both, 4) == ["a", "b"]
     assert names(plan("a", "b", freq=-1), 2) == []
     assert names(plan("", "b"), 2) == []
+
+
+def test_a_set_given_twice_is_one(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "a.jsonl").write_text((tmp_path / "a.jsonl").read_text())
+    twice = plan(["a", "copy/a"], "b")
+    assert names(twice, 2) == ["a"]
+    assert twice.averages([row("a", 0.2)]) == {}
 
 
 def row(dataset: str, figure: float) -> dict[str, Any]:

@@ -91,6 +91,16 @@ def test_compilation_changes_nothing(
     assert_same_update(updater, stats, other, other.step(grouped))
 
 
+def test_a_mini_batch_without_trained_responses_is_left_out(grouped: list[Sample], make_config: MakeConfig) -> None:
+    settings = ("rollout.n=3", "actor.ppo_mini_batch_size=1")
+    trained = [replace(sample, trained=row >= 3) for row, sample in enumerate(grouped)]
+    updates = []
+    for batch in (trained, grouped[3:]):
+        updater = Updater(Policy.load(make_config().model), make_config(*settings), 10)
+        updates += [updater, updater.step(batch)]
+    assert_same_update(*updates)
+
+
 def test_an_untrained_response_equals_an_empty_one(grouped: list[Sample], make_config: MakeConfig) -> None:
     masked = [
         replace(sample, rollout=sample.rollout._replace(token_ids=[])) if row in (0, 5) else sample
