@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outcome_rl.grpo.config.load import leaves
+from outcome_rl.grpo.config.load import default_values, leaves
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.evaluation import MACRO_TEST, MACRO_VALIDATION, best_steps
 from outcome_rl.settings import settings_of
@@ -130,8 +130,7 @@ def identify(runs: Sequence[Run], folders: Sequence[Path]) -> list[Identity]:
     Raises:
         ValueError: runs have equal settings and seeds.
     """
-    defaults = {one.name: one.default for one in settings_of(TrainConfig)}
-    flat = [defaults | dict(leaves(run.config)) for run in runs]  # an older version lacks newer settings
+    flat = [default_values() | dict(leaves(run.config)) for run in runs]
     labels = _labels(flat, [name for name in _varied(flat) if name not in (*TASK, SEED)])
     known: dict[Identity, Path] = {}
     for folder, settings, label in zip(folders, flat, labels, strict=True):

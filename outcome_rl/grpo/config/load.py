@@ -123,6 +123,11 @@ def _parse_override(override: str, known: Mapping[str, Setting]) -> dict[str, An
     return {key: _parse_yaml(text, f"override {override!r}: the value is")}
 
 
+def default_values() -> dict[str, Any]:
+    """Return setting -> default; a run of a version without the setting did what the default does."""
+    return {one.name: one.default for one in settings_of(TrainConfig)}
+
+
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the settings of nested sections under their dotted keys."""
     for key, value in tree.items():

@@ -118,7 +118,7 @@ class Collector:
         number, n, tokenizer = saved["batch"], self.config.rollout.n, self.policy.tokenizer
         prompts = [self.dataset.prompts[i] for i in self.order.batch(number) for _ in range(n)]
         rollouts = [
-            Rollout.decoded(tokenizer, prompt, *response)
+            Rollout.decoded(tokenizer, prompt, *response)  # a checkpoint of version 0.2 has no kept tokens
             for prompt, response in zip(prompts, saved["responses"], strict=True)
         ]
         self.pending = lambda: rollouts

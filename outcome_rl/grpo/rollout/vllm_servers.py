@@ -75,17 +75,19 @@ class Server:
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(API_KEY):
             headers["Authorization"] = f"Bearer {key}"
-        connection, cut_off = connect(parts.netloc, timeout=SHORT_S), None
+        wait_s = min(limit_s, SHORT_S)  # a request that connects cannot be cut off
+        connection, connected, clock = connect(parts.netloc, timeout=wait_s), None, None
         try:
             connection.connect()
-            connection.sock.settimeout(limit_s)
-            self._sockets.add(connection.sock)
+            wait_s, connected = limit_s, connection.sock  # which the connection forgets if the server closes it
+            connected.settimeout(wait_s)
+            self._sockets.add(connected)
             if self._is_cut_off:
                 raise ConnectionAbortedError("the run ends")
             # The timeout is of each read; a server that sends a byte now and then is cut off by the clock.
-            cut_off = threading.Timer(limit_s, _cut_off, [connection.sock])
-            cut_off.daemon = True
-            cut_off.start()
+            clock = threading.Timer(wait_s, _cut_off, [connected])
+            clock.daemon = True
+            clock.start()
             connection.request(method, parts.path + path, None if content is None else json.dumps(content), headers)
             response = connection.getresponse()
             text = response.read(MAX_BYTES + 1)
@@ -98,12 +100,13 @@ class Server:
             return dict(json.loads(text)) if text else {}
         except (OSError, http.client.HTTPException, TypeError, ValueError, RecursionError) as error:
             raise ServerFailed(
-                f"{path} gives no answer within {limit_s:g} s: {type(error).__name__}: {error}"
+                f"{path} gives no answer within {wait_s:g} s: {type(error).__name__}: {error}"
             ) from error
         finally:
-            if cut_off is not None:
-                cut_off.cancel()
-            self._sockets.discard(connection.sock)
+            if clock is not None:
+                clock.cancel()
+            if connected is not None:
+                self._sockets.discard(connected)
             connection.close()
 
 

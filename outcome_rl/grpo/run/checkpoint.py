@@ -27,9 +27,9 @@ from outcome_rl.files import (
     seal_folder,
     write_json,
 )
+from outcome_rl.grpo.config.load import default_values
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.run_log import has_rows
-from outcome_rl.settings import settings_of
 
 _State = TypedDict("_State", {"run": dict[str, int], "identity": dict[str, Any], "made with": dict[str, str]})
 CHECKPOINTS = "checkpoints"  # subfolder of the run's folder
@@ -134,10 +134,8 @@ def check_same_run(
     Raises:
         ValueError: they differ; the message names every difference.
     """
-    added = {
-        one.name: one.default for one in settings_of(TrainConfig)
-    }  # a later setting did then what its default does
-    saved = {name: added[name] for name in current if name in added} | without_removed(saved, place, "exploration.")
+    defaults = {name: value for name, value in default_values().items() if name in current}
+    saved = defaults | without_removed(saved, place, "exploration.")
     current = json.loads(json.dumps(current))  # as `saved` was: tuples become lists
     differences = [
         f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"

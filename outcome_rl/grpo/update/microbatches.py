@@ -221,7 +221,7 @@ def split_rows(plan: PackingPlan, rows: Sequence[int], actor: ActorConfig) -> It
 def _normalizer(samples: Sequence[Sample], config: TrainConfig) -> Tensor:
     """Return the denominator of the loss over a whole mini-batch."""
     lengths = torch.tensor([len(sample.rollout.token_ids) for sample in samples], dtype=torch.int64)
-    first, stop = torch.tensor([sample.answer_span for sample in samples], dtype=torch.int64).view(-1, 2).T
+    first, stop = torch.tensor([sample.answer_span for sample in samples], dtype=torch.int64).T
     positions_T = torch.arange(int(lengths.max()))
     return loss_normalizer(
         positions_T < lengths[:, None],

@@ -197,6 +197,7 @@ def test_samples_do_not_depend_on_the_servers(
         engine.update_weights(shared_policy)
         texts(engine)
         assert first != servers[0].weights == servers[1].weights
+        assert not any(server._sockets for server in engine._servers.servers)
     for server in servers:
         phases = [path for path in server.calls if "weight" in path and path != "/weight_info"]
         update = ["/start_weight_update", "/update_weights", "/finish_weight_update"]
