@@ -20,7 +20,6 @@ from typing import Any
 
 from outcome_rl.outcomes import worker_process
 
-MAX_REPLY_BYTES = 1 << 20
 _POLL_S = 0.02  # how late the end of a child that does not reply is noticed
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -91,8 +90,8 @@ def _reply_of(child: int, reader: int, deadline: float) -> Mapping[str, Any]:
         if select.select([reader], [], [], min(left_s, _POLL_S))[0]:
             chunk = os.read(reader, 1 << 16)
             content += chunk
-            if len(content) > MAX_REPLY_BYTES:
-                return {"verdict": "error", "error": f"its reply has more than {MAX_REPLY_BYTES} bytes"}
+            if len(content) > worker_process.MAX_REPLY_BYTES:
+                return {"verdict": "error", "error": f"its reply has more than {worker_process.MAX_REPLY_BYTES} bytes"}
             if not chunk:  # no process has the pipe any more
                 break
         elif ended:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
+from outcome_rl.outcomes.extraction.answer import last_match
 from outcome_rl.outcomes.extraction.response import MAX_CHARS, extract_answer
 from outcome_rl.outcomes.functions import Outcome, outcome_function
 from outcome_rl.outcomes.isolated import isolated
@@ -26,7 +27,7 @@ def multiple_choice(response: str, example: Mapping[str, Any]) -> Outcome | None
     match = _ALONE.fullmatch(text) or _MARKED.match(text)
     if match is None and (answer is None or answer.source != "boxed"):
         start = 0
-        match = next(reversed([*_CHOSEN.finditer(response)]), None) or _LAST_LINE.search(response)
+        match = last_match(_CHOSEN, response) or _LAST_LINE.search(response)
     return None if match is None else Outcome(match[1].upper(), start + match.start(1), start + match.end(1))
 
 
@@ -46,7 +47,7 @@ def label(response: str, example: Mapping[str, Any]) -> Outcome | None:
     """
     if labels := example.get("labels"):
         words = "|".join(re.escape(str(one)) for one in sorted(labels, key=len, reverse=True))
-        match = next(reversed([*re.finditer(rf"(?i)(?<!\w)({words})(?!\w)", response)]), None)
+        match = last_match(re.compile(rf"(?i)(?<!\w)({words})(?!\w)"), response)
         return None if match is None else Outcome(match[1].casefold(), *match.span(1))
     last_line = response.rstrip().rpartition("\n")[2]
     named, text = ":" in last_line, last_line.rpartition(":")[2].strip(_DECORATION)

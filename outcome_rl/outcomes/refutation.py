@@ -199,7 +199,7 @@ def _chain(text: str) -> set[str]:
 
 
 def _is_statement(a: str, b: str) -> bool:
-    """Return whether the second text says more of a value than the first one, or has other values too."""
+    """Return whether the second text says more about a value than the first one, or states further values."""
     value = canonical_text(a)
     if not value.startswith(_NUMERIC):
         formula, words = set(_TOLD.findall(_TEXT.sub("", b))), _TOLD.search(" ".join(_TEXT.findall(b)))

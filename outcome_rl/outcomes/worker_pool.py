@@ -23,12 +23,12 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from outcome_rl.outcomes.fork_locks import lock_of
+from outcome_rl.outcomes.worker_process import MAX_REPLY_BYTES
 
 START_TIMEOUT_S = 120.0
 """Time limit for a worker to start: a second, or many on a busy machine. No task's time includes it."""
 
 MAX_FAILED_STARTS = 3
-MAX_REPLY_BYTES = 1 << 20
 
 
 class WorkerPool:

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any
 
 PARENT_POLL_S = 2.0
+MAX_REPLY_BYTES = 1 << 20
 
 Handler = Callable[[Any, float], Mapping[str, Any]]
 """Maps a task and its time limit in seconds to its reply."""

@@ -156,6 +156,7 @@ GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generat
         ("**Respuesta final: 8 manzanas**", "8 manzanas", "phrase"),
         ("故选 B。", "B", "phrase"),
         ("정답은 5", "5", "phrase"),
+        ("Jibu: 12", "12", "phrase"),
         # A phrase that says nothing new.
         ("The answer is 7. 7 - 3 = 4, so the answer is correct.", "7", "phrase"),
         ("The answer is 7. So the answer is consistent with what was said.", "7", "phrase"),
@@ -353,3 +354,14 @@ def test_agrees_with_published_extractions(file: str, agreement: float) -> None:
         for answer, sample in zip(extracted, samples, strict=True)
     )
     assert same / len(samples) >= agreement
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["the correct option is", "the correct choice is", "the answer is", "respuesta:", "antwort:", "ответ:", "jibu:"],
+)
+def test_phrases_are_read_in_any_case(words: str) -> None:
+    for text in (words, words.capitalize(), words.upper()):
+        answer = extract_answer(f"{text} (B)\n\nThat is all.")
+        assert answer is not None
+        assert (answer.text, answer.source) == ("(B)", "phrase")

@@ -574,6 +574,24 @@ def test_overlong_answers_equal_only_themselves() -> None:
     assert len(canonical_text(long)) < 50
 
 
+@given(st.integers(1, 9), st.integers(1, 9))
+def test_and_stands_behind_hundreds_and_thousands_only(tens: int, ones: int) -> None:
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    one, other = words[tens - 1], words[ones - 1]
+    assert equivalent(f"{one} hundred and {other}", str(100 * tens + ones))
+    assert equivalent(f"{one} thousand and {other}", str(1000 * tens + ones))
+    assert not equivalent(f"twenty and {other}", str(20 + ones))
+
+
+@pytest.mark.parametrize("brackets", [r"({})", r"\left({}\right)", r"\left[{}\right]"])
+def test_a_parameter_in_words_stands_behind_any_brackets(brackets: str) -> None:
+    values = brackets.format("2k+1") + r"\pi"
+    assert equivalent(values + r" \text{, where } k \text{ is an integer}", values + r", k \in \mathbb{Z}")
+    assert not equivalent(
+        rf"k \le {values} \text{{, where }} k \text{{ is an integer}}", values + r", k \in \mathbb{Z}"
+    )
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("text", ["where{}x", "so{}5", "twenty{}one{}", "\\text{{ten{}}}", "${}ten{}$", "minus{}"])
 def test_spaces_cost_linear_time(text: str) -> None:

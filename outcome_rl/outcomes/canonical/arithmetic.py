@@ -58,7 +58,7 @@ def _new_context() -> Any:
 def number_key(value: Number) -> str:
     """Return the key of a number: `q:n/d` if rational, else `r:` or `c:` and its first 256 bits."""
     if type(value) is Fraction:
-        if max(value.numerator.bit_length(), value.denominator.bit_length()) <= 4000:
+        if bits(value) <= 4000:
             return f"q:{value.numerator}/{value.denominator}"
         return f"q:{value.numerator:x}/{value.denominator:x}h"  # hexadecimal: Python refuses long decimal strings
     if not is_real(value):
@@ -75,15 +75,10 @@ def rounded(value: Number) -> str:
         value = inexact(value)
     if not is_real(value):
         return f"c:{rounded(value.real)},{rounded(value.imag)}"
-    return f"r:{first_bits(value, KEY_BITS)}"
-
-
-def first_bits(value: Number, bits: int) -> str:
-    """Return the first bits of a real number that is not exact as text."""
     import mpmath
 
-    sign, mantissa, exponent, _ = mpmath.libmp.mpf_pos(value._mpf_, bits, "n")
-    return f"{'-' if sign else ''}{mantissa:x}p{exponent}"
+    sign, mantissa, exponent, _ = mpmath.libmp.mpf_pos(value._mpf_, KEY_BITS, "n")
+    return f"r:{'-' if sign else ''}{mantissa:x}p{exponent}"
 
 
 def simplified(value: Number) -> Number:

@@ -73,7 +73,7 @@ class Evaluator:
 
     def ratio_key(self, tag: str, tree: Tree, scale: Number) -> str:
         """Return the key of a function over a number."""
-        return function_key(tag, [rounded(divide(value, scale)) for value in self.values(tree)])
+        return function_key(tag, self._profile(tree, scale))
 
     def values(self, tree: Tree) -> list[Number]:
         """Return the values at all points."""
@@ -152,8 +152,8 @@ class Evaluator:
         if self._work > MAX_WORK:
             raise TooLarge("more work than a formula needs")
 
-    # Functions that join several analytic ones. Each rule that rewrites one holds for all real numbers for which the
-    # text as it stands has a value; whatever has no rule is an unknown number.
+    # Functions that are analytic in pieces, such as |u|. Each rule below holds at all real numbers at which the
+    # function has a value; a function that no rule rewrites is an unknown number.
 
     def _joined(self, name: str, operands: tuple[Tree, ...], point: int) -> Number:
         tree = operands[0]
@@ -186,7 +186,7 @@ class Evaluator:
         return [rounded(divide(value, scale)) for value in self.values(tree)]
 
     def _absolute(self, tree: Tree, point: int) -> Number:
-        """|u|, of products factor by factor; of anything else an unknown number, the same for u and -3u up to 3."""
+        """Return |u|: of products factor by factor, else an unknown number, which for -3u is three times that for u."""
         if tree[0] == "neg":
             return self._joined("abs", tree[1:], point)
         if tree[0] == "*":
@@ -300,11 +300,8 @@ class Evaluator:
         if base[:2] == ("call", "abs") and exponent.numerator % 2 == 0 and _I not in nodes(base):
             return self._rational_power(base[2], exponent, point)
         if exponent.denominator == 1 or self._is_constant(base):
-            return self._raised(self.value(base, point), exponent)
+            return self._work_on("^", [self.value(base, point), exponent])
         return self._root(base, exponent, point)
-
-    def _raised(self, value: Number, exponent: Fraction) -> Number:
-        return self._work_on("^", [value, exponent])
 
     def _root(self, base: Tree, exponent: Fraction, point: int) -> Number:
         """u^(k + p/q), as u^k and the p-th power of the q-th root of u over its first value: an unknown number."""
@@ -313,9 +310,9 @@ class Evaluator:
         whole = exponent.numerator // exponent.denominator
         part = exponent - whole
         root = self._unknown(f"root {part.denominator}", self._profile(base, scale), point)
-        factors = [self._raised(scale, part), self._raised(root, Fraction(part.numerator))]
+        factors = [self._work_on("^", [scale, part]), self._work_on("^", [root, Fraction(part.numerator)])]
         if whole:
-            factors.append(self._raised(self.value(base, point), Fraction(whole)))
+            factors.append(self._work_on("^", [self.value(base, point), Fraction(whole)]))
         return self._work_on("*", factors)
 
     def _is_nonnegative(self, tree: Tree) -> bool:

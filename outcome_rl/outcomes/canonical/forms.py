@@ -34,7 +34,7 @@ _LEADING_ZERO = re.compile("0[0-9]")
 _ORDERS = frozenset(FLIPPED)
 _JOINTS = OR | AND
 _SEPARATORS = frozenset((",", ";")) | _JOINTS
-INTEGERS = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
+PARAMETER_NAMES = frozenset("kmn")  # `k \pi` and `n \pi` are one, as k stands for any integer
 
 
 def mathematical_form(plain: str) -> str:
@@ -62,7 +62,7 @@ def mathematical_form(plain: str) -> str:
 
 def _undeclared_integer(tokens: Tokens) -> Parameter | None:
     """Return the k of `k \\pi`, which stands for any integer, if there is one such letter."""
-    names = {token.text for token in tokens if token.text in INTEGERS and token.kind == "name"}
+    names = {token.text for token in tokens if token.text in PARAMETER_NAMES and token.kind == "name"}
     return Parameter(names.pop(), "Z", False) if len(names) == 1 else None
 
 
@@ -126,7 +126,7 @@ def _with_modulus(items: list[Tokens]) -> list[Tokens]:
 
 
 def _declared(declared: list[Tokens], items: list[Tokens]) -> Parameter:
-    """Return the parameter that a list declares, which one of the other items has to hold."""
+    """Return the parameter that a list declares; another item has to contain it."""
     item = declared[0]
     at = next(i for i, token in enumerate(item) if token.text == ELEMENT)
     names = [token for token in trimmed(item[:at]) if token.kind != "space"]

@@ -78,12 +78,6 @@ def _double_factorial(a: Number) -> Number:
     return bounded(Fraction(prod(range(int(a), 0, -2))))
 
 
-def _modulo(a: Number, b: Number) -> Number:
-    if not b:
-        raise Undefined("a remainder of a division by zero")
-    return a - b * (a // b)
-
-
 def _largest(*values: Number) -> Number:
     if not all(map(is_real, values)):
         raise Undefined("the maximum of complex numbers")
@@ -174,9 +168,8 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
     "sign": (10, _sign),
     "gcd": (10, lambda *values: Fraction(gcd(*map(int, values)))),
     "lcm": (10, lambda *values: bounded(Fraction(lcm(*map(int, values))))),
-    "mod": (10, _modulo),
     "factorial2": (100, _double_factorial),
 }
 SYMMETRIC = frozenset(("gcd", "lcm"))
-OF_INTEGERS = frozenset(("gcd", "lcm", "mod", "factorial2"))
+OF_INTEGERS = frozenset(("gcd", "lcm", "factorial2"))
 """Functions of integers: of anything else they are as unknown as f(x)."""

@@ -6,6 +6,7 @@ stay as `\\text{...}` until `unwrap_text`, because only there is a lone letter a
 """
 
 import re
+import unicodedata
 
 from outcome_rl.outcomes.canonical.respelled import respelled
 
@@ -138,10 +139,8 @@ _ONE_CHARACTER |= {ord(sign): "" for sign in "\u200b\u200c\u200d\u2060\ufeff"} |
     ord("∛"): r"\sqrt[3]",
     ord("∜"): r"\sqrt[4]",
 }
-_FRACTIONS = "1/2 1/3 2/3 1/4 3/4 1/5 2/5 3/5 4/5 1/6 5/6 1/7 1/8 3/8 5/8 7/8 1/9 1/10"
 _ONE_CHARACTER |= {
-    ord(sign): rf"\frac{{{fraction[0]}}}{{{fraction[2:]}}}"
-    for sign, fraction in zip("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒", _FRACTIONS.split(), strict=True)
+    ord(sign): rf"\frac{{{unicodedata.normalize('NFKC', sign).replace('⁄', '}{')}}}" for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
 }
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "₀₁₂₃₄₅₆₇₈₉"
 _RAISED_FRACTION = re.compile(rf"(?<![0-9⁰¹²³⁴⁵⁶⁷⁸⁹A-Za-z)}}\]])([⁰¹²³⁴⁵⁶⁷⁸⁹]+)[⁄/]([{_LOWERED}]+)(?![0-9{_LOWERED}])")
@@ -149,16 +148,15 @@ _SCRIPTS = re.compile(rf"(?P<raised>[{_RAISED}]+)|[{_LOWERED}]+")
 
 
 def _script(match: re.Match[str]) -> str:
-    mark, signs = ("^", _RAISED) if match["raised"] else ("_", _LOWERED)
-    return f"{mark}{{{''.join('0123456789-+n'[signs.index(sign)] for sign in match[0])}}}"
+    return f"{'^' if match['raised'] else '_'}{{{_plain_digits(match[0])}}}"
+
+
+def _plain_digits(signs: str) -> str:
+    return unicodedata.normalize("NFKC", signs).replace("−", "-")
 
 
 def _raised_fraction(match: re.Match[str]) -> str:
-    top, bottom = (
-        "".join(str(signs.index(sign)) for sign in part)
-        for part, signs in zip(match.groups(), (_RAISED, _LOWERED), strict=True)
-    )
-    return rf"\frac{{{top}}}{{{bottom}}}"
+    return rf"\frac{{{_plain_digits(match[1])}}}{{{_plain_digits(match[2])}}}"
 
 
 # A dash before a variable, a command or a multiple of one: `5 – x` and `3 – 2i` are no ranges.
@@ -174,7 +172,7 @@ def _period(match: re.Match[str]) -> str:
     return rf"{match[1]}\overline{{{match[2] or match[3]}}}"
 
 
-_MENDS = re.compile(r"`|and|or|Mat|illion|hundred|quad|\*\*|!=|\\prime|[a-z] ")
+_MENDS = re.compile(r"`|__|and|or|Mat|illion|hundred|quad|\*\*|!=|\\prime|[a-z]\s")
 
 
 def mended(answer: str) -> str:
@@ -220,10 +218,8 @@ def _matrix(match: re.Match[str]) -> str:
 
 
 def _mend(match: re.Match[str]) -> str:
-    if match["word"]:
-        return rf"\text{{ {match['word']} }}"
-    if match["prose"]:
-        return rf"\text{{ {match['prose']} }}"
+    if word := match["word"] or match["prose"]:
+        return rf"\text{{ {word} }}"
     if scale := match["scale"]:
         return rf"\cdot 10^{{{_SCALES[scale]}}}"
     if match["scaled"]:  # what else the group holds stays in it
@@ -303,8 +299,9 @@ UNIT_WORDS = (
     r"|(?:milli)?lit(?:er|re)s?|gallons?|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|years?"
 )
 _UNIT_IN_TEXT = (
-    rf"(?:{UNIT_WORDS}|[mgsLhJNWV]|mg|m[lL]|in|yd|mi|dm|nm|ha|tons?|tonnes?|acres?|hectares?|mol|moles?|[kM]?Hz|k?Pa|k?J|k?W|k?N"
-    r"|eV|k?cal|newtons?|joules?|watts?|volts?|euros?|yuan|rupees?)"
+    rf"(?:{UNIT_WORDS}|[mgsLhJNW]|m[glLsACV]|in|yd|mi|dm|nm|ha|tons?|tonnes?|acres?|hectares?|m?mol|moles?|[kMG]?Hz|[kM]?Pa|k[JWN]|k?V"
+    r"|eV|k?cal|newtons?|joules?|watts?|volts?|amp(?:ere)?s?|coulombs?|milliseconds?|nanomet(?:er|re)s?"
+    r"|euros?|yuan|rupees?)"
 )
 UNIT_WORDS_IN_TEXT = rf"(?:{_UNIT_IN_TEXT}(?: ?(?:/|per) ?{_UNIT_IN_TEXT})?)"
 _COUNTERS = """

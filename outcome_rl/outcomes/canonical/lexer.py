@@ -76,7 +76,7 @@ _TOKEN = re.compile(
     r"|(?P<word>[A-Za-z]{5,})"
     r"|(?P<letter>[A-Za-z])"
     r"|(?P<space> )"
-    r"|(?P<relation><=|>=|≈)"
+    r"|(?P<relation><=|>=)"
     r"|(?P<symbol>.)",
     re.DOTALL,
 )
@@ -128,7 +128,7 @@ def _token(match: re.Match[str]) -> Token:
             return Token("symbol", text)
         if _NUMBER_IN_TEXT.fullmatch(text):
             return Token("number", text)
-        if text in ("%", r"\%"):
+        if text == "%":
             return Token("symbol", "%")
         if text in FUNCTION_NAMES or text in CALLED:
             return Token("command", f"\\{text}")
@@ -174,12 +174,7 @@ def split(tokens: Tokens, separators: Collection[str]) -> Iterator[Tokens]:
 
 
 def trimmed(tokens: Tokens) -> Tokens:
-    start, end = 0, len(tokens)
-    while start < end and tokens[start].kind == "space":
-        start += 1
-    while start < end and tokens[end - 1].kind == "space":
-        end -= 1
-    return tokens[start:end]
+    return tokens[next((i for i, token in enumerate(tokens) if token.kind != "space"), len(tokens)) :]
 
 
 def closing(tokens: Tokens, opening: int) -> int:

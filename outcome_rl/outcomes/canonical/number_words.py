@@ -1,6 +1,6 @@
 """Numbers that are spelled out: `twenty-one`, `two thirds`.
 
-A text is read only if the number that it gives is spelled exactly so: `ten two` and `twenty fifth` are no numbers.
+A text is read only if the number that it gives is spelled exactly so: `ten two` and `twenty and one` are no numbers.
 """
 
 import re
@@ -42,7 +42,7 @@ def number_in_words(answer: str) -> str | None:
 
 def _value(words: list[str]) -> int | None:
     """Return the whole number below a million that is spelled with these words."""
-    words = [word for word in words if word != "and"]
+    words = [word for i, word in enumerate(words) if word != "and" or words[i - 1] not in ("hundred", "thousand")]
     cut = words.index("thousand") if "thousand" in words else 0
     total = _small(words[cut + bool(cut) :]) if words[cut + bool(cut) :] else 0
     thousands = _small(words[:cut]) if cut else 0

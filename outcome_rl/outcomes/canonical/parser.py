@@ -104,7 +104,7 @@ class _Parser(TokenReader):
         factors = [self.signed_power()]
         may_cross = False
         while True:
-            if sign := self.accept(r"\cdot", r"\times", "*", "×", "·"):
+            if sign := self.accept(r"\cdot", r"\times", "*"):
                 factor = self.signed_power()
                 if sign[0] == "\\" and _is_vector(factors[-1]) and _is_vector(factor):
                     factor = ("apply", sign[1:], factors.pop(), factor)

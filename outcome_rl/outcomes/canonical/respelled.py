@@ -16,7 +16,7 @@ _LEFT_BRACE = re.compile(
     re.DOTALL,
 )
 _LABELLED_ROW = re.compile(r"\s*([A-Za-z]\s*&?\s*=\s*&?[^=<>&,;]+?)\s*[,;.]?\s*")
-_ORDER = re.compile(r"[<>≤≥]|\\(?:le|ge|lt|gt)")
+_ORDER = re.compile(r"[<>≤≥]|\\(?:le|ge|lt|gt)(?!ft(?![A-Za-z]))")  # no `\left`
 
 _END = r"[^\[\](){},;|\s]+(?: [^\[\](){},;|\s]+)*"
 _TURNED_ONE = rf"(?:\\left)?\s*[\[\]]\s*{_END}\s*[,;]\s*{_END}\s*(?:\\right)?\s*[\[\]]"

@@ -101,12 +101,9 @@ class _Reader:
         return with_sign(tree, self.pm) if self.pm else tree
 
     def statement(self, tokens: Tokens) -> Element:
-        if _RELATIONS.isdisjoint(token.text for token in tokens):
-            is_residue = any(tokens[i].text == r"\pmod" for i in top_level(tokens))
-            return self.congruence(tokens) if is_residue else self.value(tokens)
         signs = positions(tokens, _RELATIONS)
         if not signs:
-            return self.value(tokens)
+            return self.congruence(tokens) if positions(tokens, (r"\pmod",)) else self.value(tokens)
         ends = [-1, *signs, len(tokens)]
         sides = [tokens[start + 1 : end] for start, end in pairwise(ends)]
         operators = [tokens[i].text for i in signs]
@@ -293,7 +290,7 @@ class _Reader:
         return number_element(self.evaluator.number(tree))
 
     def progression(self, tree: Tree) -> str | None:
-        """Return the key of what a rational linear function of any integer takes: `2k + 1` and `2k - 1` share one."""
+        """Return the key of the values of a linear function at all integers: `2k + 1` and `2k - 1` share one."""
         function = self.quadratic(tree)
         if function is None or any(type(part) is not Fraction for part in function) or function[0]:
             return None

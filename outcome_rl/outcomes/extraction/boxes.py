@@ -17,7 +17,12 @@ _MAX_JOINT = 40
 
 
 def last_box(response: str, first: int) -> Answer | None:
-    """Return the box that closes last, or the box inside it if it holds nothing else; the first box is at `first`."""
+    """Return the box that closes last; the box inside it, if it holds nothing else.
+
+    Args:
+        response: the text.
+        first: where its first box begins.
+    """
     open_groups: list[tuple[int, int] | None] = []  # (start of the command, start of the content) of a box; else None
     open_boxes = 0
     found: tuple[int, int] | None = None

@@ -23,27 +23,10 @@ _FOREIGN_PHRASE = re.compile(
     r"(?:(?:es|est|é|è|ist|lautet|to|adalah|ni)\b\s*:?|[:：]))[\s*_]*",
     re.IGNORECASE,
 )
-_FOREIGN_SIGNS = (
-    "espuesta",
-    "esposta",
-    "ntwort",
-    "éponse",
-    "твет",
-    "答案",
-    "故选",
-    "답",
-    "答え",
-    "isposta",
-    "dpowied",
-    "evap",
-    "awaban",
-    "ibu ni",
-    "คำตอบ",
-    "áp án",
-    "उत्तर",
-    "الجواب",
-    "الإجابة",
-)
+_FOREIGN_WORDS = """
+respuesta réponse resposta risposta antwort ответ odpowied cevap jawaban jibu 答案 故选 답 答え คำตอบ đáp उत्तर
+الجواب الإجابة
+"""
 # A quotation, code, or the number of a JSON object.
 _QUOTED = re.compile(
     r"(?:```(?:json|text|plaintext|latex|tex|math)?\s+|[\"'`])([^\"'`\n]{1,100}?)\s*[\"'`]|(-?[0-9][0-9.]*)(?=\s*\})"
@@ -73,10 +56,11 @@ def phrase(response: str) -> Answer | None:
 
 def _phrases(response: str) -> Iterator[re.Match[str]]:
     """Yield every "answer is", from the last one up."""
-    if any(sign in response for sign in _FOREIGN_SIGNS):
+    lowered = response.lower()
+    if any(word in lowered for word in _FOREIGN_WORDS.split()):
         return reversed([*_FOREIGN_PHRASE.finditer(response)])
     # A search for a word is much faster than one that ignores case.
-    found = (_phrases_of_word(response, word) for word in ("nswer", "NSWER", "ption", "hoice"))
+    found = (_phrases_of_word(response, word) for word in ("nswer", "NSWER", "ption", "PTION", "hoice", "HOICE"))
     return heapq.merge(*found, key=lambda match: match.start(), reverse=True)
 
 

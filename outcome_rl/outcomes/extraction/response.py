@@ -9,7 +9,16 @@ import re
 from collections.abc import Callable
 from itertools import islice
 
-from outcome_rl.outcomes.extraction.answer import BOX, SENTENCE_END, SPECIAL_TOKEN, Answer, bare, last_match, moved
+from outcome_rl.outcomes.extraction.answer import (
+    BOX,
+    SENTENCE_END,
+    SPECIAL_TOKEN,
+    Answer,
+    bare,
+    last_match,
+    moved,
+    stripped,
+)
 from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
 from outcome_rl.outcomes.extraction.conclusions import bold, conclusion, statement
 from outcome_rl.outcomes.extraction.marks import choice_with_text, hash_line, heading, last_line, only_number, tag
@@ -76,10 +85,10 @@ _MAX_TURNS = 8
 
 
 def _before_next_question(text: str, offset: int, weak: bool = False) -> Answer | None:
-    """Return the answer before another question begins, if a rule reads it that a step on the way does not meet.
+    """Return the answer before another question begins.
 
     Args:
-        weak: read the rules all the same that a step may meet.
+        weak: also use the rules that may take a step on the way for the answer: a conclusion, bold text.
     """
     start = 0
     for question in islice(_NEXT_QUESTION.finditer(text), _MAX_TURNS):
@@ -159,9 +168,7 @@ def _end_of_text(response: str) -> int:
         start = response.rfind("<", max(0, end - 48), end)
         if start < 0 or SPECIAL_TOKEN.fullmatch(response, start, end) is None:
             break
-        end = start
-        while end and response[end - 1].isspace():
-            end -= 1
+        _, end = stripped(response, 0, start)
     return end
 
 

@@ -63,7 +63,8 @@ _UNITS = {
     for dimension, size, *names in map(str.split, _TABLE.strip().splitlines())
     for name in names
 }
-_POWER = re.compile(r"(square|sq|cubic|cu)?(.{3,}(?=s)|.+?)s?(?:\^([23]))?")
+_NAMES = "|".join(sorted(_UNITS, key=len, reverse=True))
+_POWER = re.compile(rf"(square|sq|cubic|cu)?({_NAMES})s?(?:\^([23]))?")
 _EXPONENTS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _DOLLARS = re.compile(r"\s*\$?\s*\\\$\s*(?=[0-9.])")
 
@@ -119,12 +120,12 @@ def quantities_differ(a: str, b: str) -> bool:
 
 def known_unit(name: str) -> tuple[Dimension, Fraction] | None:
     """Return dimension and size of a unit such as `km/h` or `squarecm`, if it is known."""
-    parts = re.split("/|per", "mile/hour" if name == "mph" else name)
+    parts = re.split("/|per(?!e)", "mile/hour" if name == "mph" else name)  # not within `ampere`
     dimension: list[tuple[str, int]] = []
     size = Fraction(1)
     for sign, part in zip((1, -1), parts, strict=False):
         power = _POWER.fullmatch(part)
-        if power is None or power[2] not in _UNITS:
+        if power is None:
             return None
         kind, one = _UNITS[power[2]]
         exponent = sign * (_EXPONENTS.get(power[1]) or int(power[3] or 1))

@@ -5,7 +5,7 @@ from fractions import Fraction
 from math import gcd, lcm
 
 from outcome_rl.outcomes.canonical.arithmetic import Number, add, divide, simplified
-from outcome_rl.outcomes.canonical.forms import INTEGERS
+from outcome_rl.outcomes.canonical.forms import PARAMETER_NAMES
 from outcome_rl.outcomes.canonical.lexer import Incomparable, NotUnderstood, tokenize
 from outcome_rl.outcomes.tolerance.same_values import value_of, variables_of
 
@@ -18,7 +18,7 @@ _DECLARED = re.compile(r"(?P<items>.*?)[,;]?(?P<name>[a-z])\\in\\mathbb ?\{?Z\}?
 _SEPARATOR = re.compile(r"[,;]|\\text\{ ?(?:and|or) ?\}")
 
 Family = tuple[Number, Fraction]
-"""A step, and what one of the values is in steps."""
+"""The distance of neighbouring values, and one of the values divided by it."""
 
 
 def same_families(gold: str, answer: str) -> bool:
@@ -74,7 +74,7 @@ def _families(text: str, name: str | None) -> list[Family]:
         for sign in "+-" if "\\pm" in value else "+":
             tokens = tokenize(value.replace("\\pm", sign))
             names = variables_of(tokens)
-            if len(names) != 1 or not (names == {name} or (name is None and names <= INTEGERS)):
+            if len(names) != 1 or not (names == {name} or (name is None and names <= PARAMETER_NAMES)):
                 return []
             zero, one, two = (value_of(tokens, {next(iter(names)): Fraction(k)}, pieces=False) for k in range(3))
             if zero is None or one is None or two is None:

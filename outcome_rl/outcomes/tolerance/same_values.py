@@ -27,7 +27,8 @@ INTEGERS = frozenset("kmnMN")
 MAX_DIGITS = 4
 """Formulas with longer numbers are not compared: they may change beyond the points."""
 
-_WHOLE = (*range(1, 12), -1, -2, -31, 20, 1234, 99991, 720719, 232792559)  # the last are one below many multiples
+# The last ones are one below numbers with many divisors.
+_WHOLE = (*range(1, 12), -1, -2, -31, 20, 1234, 99991, 720719, 232792559)
 # Of many denominators: at multiples of 1/12 all of these are 0: sin(12 pi x), sin(120 pi x), ...
 _REALS = [
     *(Fraction(4, 11), Fraction(5, 13), Fraction(-6, 17), Fraction(18, 7), Fraction(28, 19), Fraction(-27, 23)),

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcome_rl.outcomes.tolerance.quantities import quantity
+from outcome_rl.outcomes.canonical.lexer import tokenize, units_in
+from outcome_rl.outcomes.keys import plain_text
+from outcome_rl.outcomes.tolerance.quantities import _UNITS, known_unit, quantity
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,13 @@ def test_no_quantity(answer: str) -> None:
 def test_a_square_is_no_length() -> None:
     assert quantity(r"5 \text{ m}") == ((("length", 1),), Fraction(5))
     assert quantity(r"5 \text{ m}^2") == ((("length", 2),), Fraction(5))
+
+
+@pytest.mark.parametrize("name", sorted(_UNITS))
+def test_every_unit_of_the_table_is_read(name: str) -> None:
+    """The lexer has its own list, which leaves lone letters out that name points and constants as often."""
+    dimension, size = _UNITS[name]
+    assert known_unit(name) == (((dimension, 1),), size)
+    if name not in ("l", "A", "C"):
+        assert units_in(tokenize(plain_text(rf"5\text{{ {name}}}"))) == {name}
+        assert quantity(rf"5\text{{ {name}}}") == (((dimension, 1),), 5 * size)

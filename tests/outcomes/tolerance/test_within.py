@@ -136,3 +136,7 @@ def test_long_texts_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     blanks = " " * 20_000
     assert not within_tolerance("5", f"[{blanks}5")
     assert not within_tolerance(f"[{blanks}5", "5")
+
+
+def test_a_gold_answer_that_is_too_long_to_read_raises_nothing() -> None:
+    assert not within_tolerance("1," * 250 + "1", "12 eggs")
