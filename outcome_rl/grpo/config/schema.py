@@ -147,13 +147,11 @@ class SamplingConfig:
     )
     top_p: float = setting(
         1.0,
-        "Nucleus sampling; 1 disables it. The loss is then over the tokens that sampling kept.",
+        "Nucleus sampling; 1 disables it. In training the loss is over the tokens that sampling kept; not with vLLM.",
         gt=0,
         le=1,
     )
-    top_k: int = setting(
-        -1, "Sample from the k most likely tokens; -1 disables it. The loss follows, as for top_p.", ge=1, also=-1
-    )
+    top_k: int = setting(-1, "Sample from the k most likely tokens; -1 disables it. As for top_p.", ge=1, also=-1)
 
     @property
     def keeps_support(self) -> bool:
