@@ -5,6 +5,7 @@ their t interval, and Holm's correction over all rows of the study.
 """
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -41,6 +42,16 @@ def judge_rows(differences: Callable[[claims.Row], list[float]]) -> list[Record]
         }
         for row, values, verdict in zip(rows, found, verdicts.judge(cases), strict=True)
     ]
+
+
+def power(effect: float, spread: float, units: int, rows: int) -> float:
+    """Return the chance that one of `rows` comparisons is decided, by Bonferroni's level and a normal approximation.
+
+    Holm's method decides at least as many.
+    """
+    critical = verdicts.t_quantile(1 - verdicts.LEVEL / rows, units - 1)
+    normal = statistics.NormalDist(abs(effect) / (spread / math.sqrt(units)))
+    return 1 - normal.cdf(critical) + normal.cdf(-critical)
 
 
 def summary(rows: Sequence[Record]) -> str:

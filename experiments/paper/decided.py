@@ -97,9 +97,7 @@ def mixing_table(results: Results) -> str:
         cells = [cell for cell in results.cells if cell.split == split]
         for name in (BASE, *FORGETTING.methods):
             means = [
-                ""
-                if name == BASE and one is measures[0]
-                else f"{statistics.fmean(statistics.fmean(map(one, results.runs(cell, name))) for cell in cells):.3f}"
+                f"{statistics.fmean(statistics.fmean(map(one, results.runs(cell, name))) for cell in cells):.3f}"
                 for one in measures
             ]
             lines.append([split, label(name), *means])

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import claims
-from experiments.judged import interval, short
+from experiments.judged import interval, power, short
 from experiments.mechanism import matched
 from experiments.mechanism.policy import Rates
 from experiments.mechanism.study import Runs, run_methods
@@ -30,7 +30,7 @@ from experiments.paper.measures import Results
 from experiments.paper.plan import ALL, CONFIRM, GRID, METHODS_TABLE, SUMS
 from experiments.paper.tables import label, table
 from outcome_rl.files import write_json
-from outcome_rl.tools.verdicts import Case, Verdict, estimate, judge, t_quantile
+from outcome_rl.tools.verdicts import LEVEL, Case, Verdict, estimate, judge, t_quantile
 
 RESULTS = Path(__file__).parent / "results" / GRID.name
 PREDICTIONS, TABLES = RESULTS / "predictions.json", RESULTS / "tables"
@@ -40,7 +40,6 @@ FRESH = tuple(range(100, 130))  # rule tables with a prediction; the plan's are 
 SEEDS = (0, 1, 2, 3)  # of the model, averaged
 DOSES = (0.2, 1.0)  # coefficients among which the model chooses those of `SUMS`
 BONUSES = ("ucb", "ucb_mean", "ucb_con", "batch", "batch_positive")  # of `confirm`, with c = .2
-LEVEL = 0.05
 DECIDED = ("seen", "opposite")
 
 
@@ -165,19 +164,9 @@ def _predicted(row: Row, runs: Runs, errors: Mapping[str, Mapping[str, float]]) 
         "mean": short(mean),
         "low": short(mean - half),
         "high": short(mean + half),
-        "power": short(power(mean, spread, units)),
+        "power": short(power(mean, spread, units, len(ROWS))),
         "by_table": [short(value) for value in by_table],
     }
-
-
-def power(effect: float, spread: float, units: int) -> float:
-    """Return the chance that a row is decided, by Bonferroni's level and a normal approximation.
-
-    Holm's method decides at least as many.
-    """
-    critical = t_quantile(1 - LEVEL / len(ROWS), units - 1)
-    normal = statistics.NormalDist(abs(effect) / (spread / math.sqrt(units)))
-    return 1 - normal.cdf(critical) + normal.cdf(-critical)
 
 
 def _run(instances: Sequence[int], methods: Mapping[str, Method]) -> Runs:

@@ -15,21 +15,19 @@ else is known.
 Each plan has one seed, and is one family of Holm's method.
 """
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
 from experiments import claims
-from experiments.judged import interval
+from experiments.judged import interval, power
 from experiments.paper.measures import BASE, Measure, Record, Results, final
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS, Plan
 from experiments.paper.tables import label, table
-from outcome_rl.tools.verdicts import Case, Verdict, judge, t_quantile
+from outcome_rl.tools.verdicts import Case, Verdict, judge
 
 WAYS = ("", "-kl", "-slow")
-LEVEL = 0.05
 SPREADS = {"solved hard": 0.07, "final pass@1": 0.04, "final pass@32": 0.10}  # over the rule tables of `hard`
 
 
@@ -79,12 +77,9 @@ ROWS = {
 }
 
 
-def power(row: Row, plan: Plan) -> float:
-    """Return the chance that a row is decided, by Bonferroni's level and a normal approximation."""
-    units = len(plan.instances)
-    critical = t_quantile(1 - LEVEL / len(ROWS[plan.name]), units - 1)
-    normal = statistics.NormalDist(abs(row.effect) / (SPREADS[row.measure] / math.sqrt(units)))
-    return 1 - normal.cdf(critical) + normal.cdf(-critical)
+def row_power(row: Row, plan: Plan) -> float:
+    """Return the chance that a row is decided."""
+    return power(row.effect, SPREADS[row.measure], len(plan.instances), len(ROWS[plan.name]))
 
 
 def differences(results: Results, row: Row) -> list[float]:

@@ -2,26 +2,19 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.paper.plan import Cell
 from experiments.paper.runs import TEST, VALIDATION
+from outcome_rl.tools.verdicts import Estimate, estimate, per_unit
 
 Record = dict[str, Any]
 Measure = Callable[[Record], float]
 Contrast = Callable[[Record, Record], float | None]
 BASE, BASE16 = "base", "base@16"  # as many samples as the runs draw, and as those with 16 per question and step
 LAST_SHARE = 0.25  # statistics of training batches are averaged over the last quarter of the steps
-
-
-class Estimate(NamedTuple):
-    """Mean of some values and its standard error."""
-
-    mean: float
-    error: float
-    pairs: int
 
 
 class Results:
@@ -38,31 +31,26 @@ class Results:
                 # Every run evaluates the base policy at step 0, from the same seed.
                 untrained = next(run for run in records["runs"] if cell_of(run) == place and run["seed"] == seed)
                 at_start = [row for row in untrained["evaluations"] if row["step"] == 0]
-                self._runs[place, name, seed] = {**base, "evaluations": at_start}
+                self._runs[place, name, seed] = {**base, "split": place.split, "evaluations": at_start}
 
     def runs(self, cell: Cell, method: str) -> list[Record]:
         """Return a method's runs in a cell, by seed; `BASE` is sampling from the base policy."""
         seeds = self.records["plan"]["seeds"]
         return [self._runs[cell, method, seed] for seed in seeds if (cell, method, seed) in self._runs]
 
-    def difference(self, left: str, right: str, contrast: Contrast, split: str) -> Estimate | None:
+    def difference(self, left: str, right: str, contrast: Contrast, split: str) -> Estimate:
         """Return the mean of `contrast` over the paired runs of two methods, in the cells of a split.
 
-        Pairs without a value are left out, such as those without an unsolved question; None if no pair is left.
+        The units are the cells, or the seeds if there is one cell. Pairs without a value are left out, such as those
+        without an unsolved question.
         """
-        values = [contrast(*pair) for pair in self._pairs(left, right, split)]
-        known = [value for value in values if value is not None and not math.isnan(value)]
-        return estimate(known) if known else None
-
-    def _pairs(self, left: str, right: str, split: str) -> Iterator[tuple[Record, Record]]:
-        for cell in (cell for cell in self.cells if cell.split == split):
-            yield from zip(self.runs(cell, left), self.runs(cell, right), strict=False)
-
-
-def estimate(values: Iterable[float]) -> Estimate:
-    values = list(values)
-    spread = statistics.stdev(values) if len(values) > 1 else math.nan
-    return Estimate(statistics.mean(values), spread / math.sqrt(len(values)), len(values))
+        cells = [cell for cell in self.cells if cell.split == split]
+        values = [
+            (cell if len(cells) > 1 else seed, contrast(*pair))
+            for cell in cells
+            for seed, pair in enumerate(zip(self.runs(cell, left), self.runs(cell, right), strict=False))
+        ]
+        return estimate(per_unit(values))
 
 
 def of(measure: Measure) -> Contrast:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from experiments.paper.measures import (
     BASE,
     BASE16,
-    Estimate,
     Measure,
     Results,
     best,
@@ -19,6 +18,7 @@ from experiments.paper.measures import (
     solved,
 )
 from experiments.paper.plan import ABLATION_POLICY, ABLATION_SPLIT, ALL, Cell
+from outcome_rl.tools.verdicts import Estimate
 
 TEST_COLUMNS: dict[str, Measure] = {
     "best, pass@1": best(1),
@@ -48,7 +48,7 @@ def label(method: str) -> str:
 
 
 def overview_table(results: Results, split: str) -> str:
-    """Return the difference of every method from GRPO, run by run, over the cells of a split."""
+    """Return the difference of every method from GRPO, run by run, and its standard error over the cells of a split."""
     rows = []
     for method in results.records["plan"]["methods"]:
         if method == "none":
@@ -58,8 +58,8 @@ def overview_table(results: Results, split: str) -> str:
     return table(["difference from GRPO", *OVERVIEW], rows)
 
 
-def _signed(found: Estimate | None) -> str:
-    if found is None:
+def _signed(found: Estimate) -> str:
+    if not found.units:
         return "none"
     return f"{found.mean:+.3f}" + ("" if math.isnan(found.error) else f" ± {found.error:.3f}")
 

@@ -29,15 +29,14 @@ from outcome_rl.grpo.run.checkpoint import CHECKPOINTS
 from outcome_rl.grpo.run.run_lock import Interrupted, RunBusyError
 from outcome_rl.grpo.trainer import train
 from outcome_rl.terminal import errors_on_one_line
-from outcome_rl.tools.verdicts import Case, Verdict, judge, t_quantile
+from outcome_rl.tools.compare import margin
+from outcome_rl.tools.verdicts import LEVEL, Case, Verdict, judge, t_quantile
 
 CONFIG = Path(__file__).parent / "config.yaml"
 RESULTS = Path(__file__).parent / "results"
 BASE, GRPO = "base", "none"
 LABELS = {BASE: "warm-started policy", "rare_correct": "rare_correct, alpha = 0.8"}
-LEVEL = 0.05
 CURVES = {"solved": "exploration/solved_fraction", "answers": "exploration/distinct_answers"}
-MARGINS = {"solved": 0.01, "answers": 0.25, "pass": 0.01, "diff": 0.25}  # of pass@k and diff@k for every k
 
 Measures = dict[str, float]
 Unit = Mapping[str, Measures]  # method, or BASE -> measures
@@ -162,10 +161,7 @@ def differences(row: Row, units: Sequence[Unit]) -> list[float]:
 def judged(study: Study, units: Sequence[Unit]) -> list[Verdict]:
     """Judge the rows as one family; the direction of each is that of its prediction."""
     return judge(
-        [
-            Case(differences(row, units), 1 if row.effect > 0 else -1, MARGINS[row.measure.partition("@")[0]])
-            for row in study.rows
-        ]
+        [Case(differences(row, units), 1 if row.effect > 0 else -1, margin(row.measure)) for row in study.rows]
     )
 
 
@@ -190,7 +186,8 @@ def rows_table(study: Study) -> str:
         f"{len(units)} warm starts; intervals of 95 %, verdicts by Holm's method over {len(study.rows)} rows."
         if whole
         else f"**{_done(study)} of {len(study.methods) * study.plan.warm_starts} trainings are done**, which complete "
-        f"{len(units)} of {study.plan.warm_starts} warm starts. Verdicts come with the last."
+        f"{len(units)} of {study.plan.warm_starts} warm starts. Intervals of 95 % are of each row alone; verdicts come "
+        "with the last."
     )
     return f"{table(heading, lines)}\n{state}\n"
 
@@ -208,7 +205,9 @@ def means_table(study: Study) -> str:
         ]
         for name in (BASE, *study.methods)
     ]
-    note = "Mean and standard deviation over the warm starts. Only the differences in the table above were judged."
+    note = "Mean and standard deviation over the warm starts that are done."
+    if len(units) == study.plan.warm_starts:
+        note = "Mean and standard deviation over the warm starts. Only the differences in the table above were judged."
     return f"\n{table(['', *measures], lines)}\n{note}\n"
 
 

@@ -204,9 +204,14 @@ def _verdicts(methods: Mapping[str, Sequence[Measured]], measures: Sequence[str]
     base = {run.identity.pair: run.figures for run in methods[baseline]}
 
     def differences(left: str, measure: str) -> Iterable[tuple[Any, float]]:
-        for run in methods[left]:
-            if (pair := run.identity.pair) in base:
-                yield run.identity.task if unit == "task" else pair, run.figures[measure] - base[pair][measure]
+        paired = [run for run in methods[left] if run.identity.pair in base]
+        tasks = {run.identity.task for run in paired}
+        for run in paired:
+            _, task, seed = run.identity
+            # Two tasks are no sample of tasks: their mean is compared, over the seeds that both have.
+            if unit == "task" or tasks == {other.identity.task for other in paired if other.identity.seed == seed}:
+                difference = run.figures[measure] - base[run.identity.pair][measure]
+                yield task if unit == "task" else seed, difference
 
     rows = list(product(others, measures))
     cases = [Case(per_unit(differences(left, name)), 1, margin(name)) for left, name in rows]

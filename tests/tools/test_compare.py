@@ -144,6 +144,27 @@ def test_tasks_are_the_units_where_there_are_three(tmp_path: Path) -> None:
     assert {row["units"] for row in found["verdicts"]} == {3}
 
 
+def test_two_tasks_are_averaged_over_the_seeds_that_both_have(tmp_path: Path) -> None:
+    """Pairs of task and seed are no units: the runs of a task share what the other task lacks."""
+    folders = [
+        write_run(
+            tmp_path / f"{bonus}{task}{seed}",
+            bonus,
+            seed,
+            (0.6, 0.7 + (0.02 + 0.04 * task) * (bonus == "batch")),
+            data__train_files=f"toy:train@{task}",
+        )
+        for bonus in ("none", "batch")
+        for task in range(2)
+        for seed in range(4)
+        if (task, seed) != (1, 3)
+    ]
+    found = compare_runs(folders)
+    row = next(row for row in found["verdicts"] if row["measure"] == "last pass@32")
+    assert (found["unit"], row["units"]) == ("seed", 3)
+    assert row["mean"] == pytest.approx(0.04)
+
+
 def test_a_run_without_partner_is_left_out_of_pairs(tmp_path: Path) -> None:
     folders = study(tmp_path, 0.05)
     found = compare_runs([*folders, write_run(tmp_path / "more", "ucb_con", 99, (0.6, 0.1))])

@@ -13,13 +13,12 @@ from experiments.paper.measures import (
     Results,
     best,
     distinct_on_common_unsolved,
-    estimate,
     final,
     late,
     of,
 )
 from experiments.paper.plan import ABLATIONS, FULL, METHODS, TOY, Cell
-from outcome_rl.tools.verdicts import per_unit
+from outcome_rl.tools.verdicts import estimate, per_unit
 
 WIDE = replace(PLAN, instances=(0, 1, 2, 3, 4, 5), methods=FULL.methods, seeds=(0, 1))
 
@@ -135,4 +134,4 @@ def test_pairs_are_those_of_one_cell_and_seed() -> None:
     (cell,) = [cell for cell in results.cells if cell.split == "hard"]
     runs = zip(results.runs(cell, "ucb"), results.runs(cell, "none"), strict=True)
     assert found == estimate([final(32)(left) - final(32)(right) for left, right in runs])
-    assert found.pairs == len(PLAN.seeds)
+    assert found.units == len(PLAN.seeds)

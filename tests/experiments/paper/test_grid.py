@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from reproduce_records import records
 
+from experiments.judged import power
 from experiments.mechanism import matched
 from experiments.paper import grid
 from experiments.paper.plan import GRID, SUMS
@@ -35,9 +36,11 @@ def test_the_model_chose_the_coefficients() -> None:
 
 
 def test_power_grows_with_effect_and_units() -> None:
-    assert grid.power(0.0, 0.01, 16) == pytest.approx(0.05 / len(grid.ROWS), abs=0.01)
-    assert grid.power(0.01, 0.02, 16) < grid.power(0.02, 0.02, 16) < grid.power(0.02, 0.02, 30)
-    assert grid.power(0.1, 0.01, 16) > 0.999
+    rows = len(grid.ROWS)
+    assert power(0.0, 0.01, 16, rows) == pytest.approx(0.05 / rows, abs=0.01)
+    assert power(0.01, 0.02, 16, rows) < power(0.02, 0.02, 16, rows) < power(0.02, 0.02, 30, rows)
+    assert power(0.02, 0.02, 16, rows) < power(0.02, 0.02, 16, 1)
+    assert power(0.1, 0.01, 16, rows) > 0.999
 
 
 def git(*arguments: str) -> str:

@@ -21,12 +21,12 @@ def test_rows_are_of_the_plan(plan: Plan, count: int) -> None:
     assert {row.left for row in rows} | {row.right for row in rows} >= {*plan.methods}
     assert {row.split for row in rows} == {*plan.splits}
     assert len(rows) == count
-    assert all(0 < hard_questions.power(row, plan) <= 1 for row in rows)
+    assert all(0 < hard_questions.row_power(row, plan) <= 1 for row in rows)
 
 
 def test_the_rows_of_most_interest_have_power() -> None:
     power = {
-        row.left: hard_questions.power(row, HARD_ESTIMATORS)
+        row.left: hard_questions.row_power(row, HARD_ESTIMATORS)
         for row in hard_questions.ROWS[HARD_ESTIMATORS.name]
         if row.measure == "solved hard"
     }

@@ -11,9 +11,10 @@ from reproduce_records import PLAN, records
 
 from experiments.claims import CLAIMS
 from experiments.paper.__main__ import main
-from experiments.paper.measures import BASE, Results, estimate, final
+from experiments.paper.measures import BASE, Results, final
 from experiments.paper.report import write_report
 from experiments.paper.tables import common_unsolved
+from outcome_rl.tools.verdicts import estimate
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +50,11 @@ def test_tables_show_the_records(folder: Path) -> None:
     assert "UCB-Con, c = 1" in page.split("## Ablations")[1]
 
 
-def test_methods_are_set_beside_grpo_over_all_questions_and_by_split(folder: Path) -> None:
-    page = (folder / "report.md").read_text().split("## Methods compared with GRPO")[1].split("\n## ")[0]
-    results = Results(json.loads((folder / "records.json").read_text()))
+def test_methods_are_set_beside_grpo_over_all_questions_and_by_split(tmp_path: Path) -> None:
+    made = records(plan=replace(PLAN, seeds=(0, 1, 2)))
+    write_report(made, tmp_path)
+    page = (tmp_path / "report.md").read_text().split("## Methods compared with GRPO")[1].split("\n## ")[0]
+    results = Results(made)
     for split in PLAN.splits:
         section = page.split(f"### {split.capitalize()} questions")[1].split("###")[0]
         assert "| GRPO |" not in section
