@@ -135,7 +135,13 @@ int64_t CountTable::lookup(const Batch& batch, const Past& past) const {
 }
 
 bool CountTable::observe(const Batch& batch, const Past* past) {
-    if (!reserve(past == nullptr ? batch.n + batch.question_count : lookup(batch, *past))) return false;
+    int64_t additional = batch.n;  // of a snapshot, whose pairs are sorted: these, and each question once
+    if (past != nullptr) {
+        additional = lookup(batch, *past);
+    } else {
+        for (int64_t q = 0; q < batch.question_count; ++q) additional += q == 0 || batch.questions[q] != batch.questions[q - 1];
+    }
+    if (!reserve(additional)) return false;
     if (batch.n == 0) return true;  // a question without samples is not seen
     CountSlot of_question{};  // of the question whose outcomes are visited: what its slot gains
     for_each_key(

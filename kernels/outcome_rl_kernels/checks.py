@@ -17,6 +17,14 @@ def dtype_text(dtypes: Iterable[torch.dtype]) -> str:
     return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
+def is_readable(tensor: Tensor) -> bool:
+    """Return whether a check may read the values: on the CPU, and neither compiled nor of a fake tensor."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and type(tensor) in PLAIN
+
+
+PLAIN = (Tensor, torch.nn.Parameter)
+
+
 def check_number(name: str, value: object, *, least: float = -math.inf) -> float:
     """Return `value` if it is a finite Python number, at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | float):

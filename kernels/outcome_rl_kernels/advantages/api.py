@@ -19,6 +19,7 @@ from outcome_rl_kernels.checks import (
     check_number,
     check_shape_of,
     check_tensor,
+    is_readable,
     shape_text,
 )
 from outcome_rl_kernels.counts.api import OutcomeCounts
@@ -121,8 +122,11 @@ def parse_bonus(bonus: str) -> tuple[str, ...]:
     """Return the methods of `bonus`, such as "ucb_con" or "ucb_con+batch"; of "module:function" the function.
 
     Raises:
+        TypeError: `bonus` is no string.
         ValueError: a method is unknown, occurs twice, or "none" is combined with another.
     """
+    if not isinstance(bonus, str):
+        raise TypeError(f"bonus must be a str, such as 'batch' or 'none'; got {type(bonus).__name__}")
     methods = tuple(part.rpartition(":")[2].strip() for part in bonus.split("+"))
     for method in methods:
         if method not in BONUSES:
@@ -166,8 +170,8 @@ def group_advantages(
         **settings: fields of `GroupRule` that replace the fields of `rule`.
 
     Returns:
-        `GroupAdvantages(advantages, bonuses, counts)`, in the dtype of the rewards (counts int64), without gradient. A
-        group with equal rewards has advantages of exactly 0.
+        `GroupAdvantages(advantages, bonuses, counts)`, in the dtype of the rewards (counts int64), without gradient.
+        Samples of a group that the estimator cannot distinguish have advantages of exactly 0: `grpo`, by equal rewards.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range. Rewards that are not
@@ -276,7 +280,7 @@ def _check_columns(
 def _check_finite(
     values_Bn: Tensor, name: str = "rewards", fix: str = "Give a response without a reward 0, or leave out its group"
 ) -> None:
-    if values_Bn.device.type != "cpu" or torch.compiler.is_compiling() or values_Bn.isfinite().all():
+    if not is_readable(values_Bn) or values_Bn.isfinite().all():
         return
     group, sample = (~values_Bn.isfinite()).nonzero()[0].tolist()
     raise ValueError(

@@ -21,7 +21,8 @@ p is pass@k of the group, q the probability that k - 1 of the other samples are 
 c of the n samples are correct, m_i of them with the answer of sample i; u(c) = E[k (1 - x)^(k-1)] for x from
 Beta(c + 1, n - c + 1); P is the mean of Beta(1, 1) after all samples of the question so far, this group's included.
 An estimator is a function of `Groups` and of named numbers, which a setting gives as in "pass_at_k(k=4)". It does not
-synchronise with the host. A group whose samples it cannot distinguish gets exactly 0, except from `beta_bernoulli`.
+synchronise with the host. A group whose samples it cannot distinguish gets exactly 0, except from `beta_bernoulli`;
+tied samples share their mean rank.
 """
 
 import ast
@@ -189,8 +190,9 @@ def pkpo(groups: Groups, *, k: int) -> Tensor:
 @register_adv_estimator("unlikeliness", needs=("rewards", "logps"))
 def unlikeliness(groups: Groups, *, beta: float = 0.25) -> Tensor:
     assert groups.logps is not None  # by `needs`
-    rank_Bn = groups.logps.argsort(dim=1, stable=True).argsort(dim=1)
-    weights_Bn = 1 - rank_Bn.to(groups.rewards.dtype) * (beta / groups.rewards.shape[1])
+    logps_Bn1, logps_B1n, n = groups.logps[:, :, None], groups.logps[:, None, :], groups.logps.shape[1]
+    twice_Bn = (logps_Bn1 > logps_B1n).sum(dim=2) + (n - 1 - (logps_Bn1 < logps_B1n).sum(dim=2))  # first + last rank
+    weights_Bn = 1 - twice_Bn.to(groups.rewards.dtype) * (beta / (2 * n))
     return grpo(groups._replace(rewards=groups.rewards * weights_Bn))
 
 
@@ -237,8 +239,9 @@ def rs_grpo(groups: Groups, *, beta: float = 2.0) -> Tensor:
     if beta == 0:
         raise ValueError("beta of adv_estimator 'rs_grpo' must not be 0, where it is 'dr_grpo'; got 0")
     exponents_Bn = beta * groups.rewards
-    tilted_Bn = (exponents_Bn - exponents_Bn.amax(dim=1, keepdim=True)).exp()  # at most 1
-    return (tilted_Bn / tilted_Bn.mean(dim=1, keepdim=True) - 1) / beta
+    tilted_Bn = torch.expm1(exponents_Bn - exponents_Bn.amax(dim=1, keepdim=True))  # at most 0
+    mean_B1 = tilted_Bn.mean(dim=1, keepdim=True)
+    return (tilted_Bn - mean_B1) / (1 + mean_B1) / beta
 
 
 @register_adv_estimator("rare_correct", needs=("rewards", "correct"))

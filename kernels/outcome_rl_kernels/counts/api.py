@@ -73,6 +73,8 @@ class OutcomeCounts:
         rule: str = "",
         impl: Impl = "auto",
     ) -> None:
+        if not isinstance(rule, str):
+            raise TypeError(f"rule must be a str, such as OUTCOME_RULE; got {type(rule).__name__}")
         self.device = _with_index(torch.device(device))
         self.rule = rule
         on_cpu_only: dict[Backend, str] = {}
@@ -103,6 +105,7 @@ class OutcomeCounts:
 
     def history(self, question_keys: Tensor) -> History:
         """Return the samples, correct samples and different answers of questions, int64 keys of any shape."""
+        check_tensor("question_keys", question_keys, (torch.int64,), self.device)
         return History(*self.read(question_keys, question_keys.new_empty(*question_keys.shape, 0)).history)
 
     def read(
@@ -137,6 +140,8 @@ class OutcomeCounts:
             columns = torch.stack([torch.cat(both) for both in zip(counted, taken, strict=True)])
             pairs, index = torch.unique(columns[:2], dim=1, return_inverse=True)
             numbers = torch.zeros_like(pairs).index_add_(1, index, columns[2:])
+            if (numbers[0] < 0).any():
+                raise ValueError("take_back must get rows that were observed; got more of a pair than were counted")
             left = numbers[0] > 0
             entries = CountEntries(*pairs[:, left], *numbers[:, left])
             self._replace(check_entries(entries._asdict(), "take_back"))

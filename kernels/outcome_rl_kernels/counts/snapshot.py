@@ -33,7 +33,6 @@ _METADATA_KEY = "outcome_counts"
 
 def sort_entries(entries: CountEntries) -> CountEntries:
     """Return the entries sorted by (question key, outcome key) as signed numbers, on their device."""
-    _check_lengths(entries, "sort_entries")
     by_outcome = entries.outcome_keys.argsort(stable=True)
     order = by_outcome[entries.question_keys[by_outcome].argsort(stable=True)]
     return CountEntries(*(column[order] for column in entries))

@@ -21,6 +21,7 @@ default formula, in one launch with the passes over the logits; `is_default` say
 import torch
 from torch import Tensor
 
+from outcome_rl_kernels.checks import is_readable
 from outcome_rl_kernels.loss.losses import is_built_in, token_loss_of
 from outcome_rl_kernels.loss.ratios import importance_ratios
 from outcome_rl_kernels.loss.types import LossInputs, LossSettings, TokenBatch
@@ -67,7 +68,7 @@ def _check_own(losses: object, logps: Tensor, entropies: Tensor, inputs: LossInp
             "token_loss must return losses that depend on its arguments logps or entropies; got some without a graph. "
             "Compute them from the arguments, not under torch.no_grad() or from detached copies only"
         )
-    if losses.device.type == "cpu":
+    if is_readable(losses):
         broken = ~losses.isfinite() & logps.isfinite()
         if inputs.active is not None:
             broken &= inputs.active
@@ -116,10 +117,10 @@ def total(losses: Tensor, logps: Tensor, active: Tensor | None) -> Tensor:
     return sum_active(logps.where(logps.isnan(), losses), active)
 
 
-def metrics(logps: Tensor, entropies: Tensor, batch: TokenBatch, counted: Tensor | None = None) -> dict[str, Tensor]:
+def metrics(logps: Tensor, entropies: Tensor, batch: TokenBatch, counted: Tensor) -> dict[str, Tensor]:
     """Return the metrics of the active tokens, 0-d and without gradient; `PolicyLossOutput` defines them.
 
-    `counted` are the tokens that the denominator counts, bool (R,); None: the active ones.
+    `counted` are the tokens that the denominator counts, bool (R,).
     """
     inputs = batch.inputs
     computed = policy_tokens = torch.ones_like(batch.labels).sum() if inputs.active is None else inputs.active.sum()
@@ -140,7 +141,7 @@ def metrics(logps: Tensor, entropies: Tensor, batch: TokenBatch, counted: Tensor
         name: total / (policy_tokens.clamp(min=1) if name == "clip_fraction" else tokens)
         for name, total in zip(columns, sums, strict=True)
     }
-    in_denominator = computed if counted is None or counted is inputs.active else counted.sum()
+    in_denominator = computed if counted is inputs.active else counted.sum()
     numbers = {"computed_tokens": computed, "active_tokens": in_denominator}
     return {"kl": zero, "clip_fraction": zero} | means | numbers
 

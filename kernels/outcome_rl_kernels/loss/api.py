@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.backends import Impl, choose
-from outcome_rl_kernels.checks import FLOATS, check_like, check_tensor, shape_text
+from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor, shape_text
 from outcome_rl_kernels.loss.aggregate import metrics
 from outcome_rl_kernels.loss.fused import fused_linear_policy_loss, fused_policy_loss
 from outcome_rl_kernels.loss.inputs import Rows, check_head, check_workspace, denominator, token_batch
@@ -197,7 +197,7 @@ def linear_policy_loss(
             head,
             batch,
             rows if isinstance(rows, Tensor) else None,
-            compacts=rows != "all",
+            compacts=isinstance(rows, Tensor) or rows != "all",
             impl=chosen,
             workspace_bytes=workspace_bytes,
             fp32_logits=fp32_logits,
@@ -233,7 +233,7 @@ def policy_loss(
         TypeError, ValueError: as `linear_policy_loss`.
     """
     check_tensor("logits", logits, FLOATS)
-    batch, counted = token_batch(logits, labels, advantages, mask, **options)
+    batch, counted = token_batch(logits, labels, advantages, mask, rows="active", **options)
     if logits.shape[:-1] != labels.shape:
         raise ValueError(
             f"logits must have shape (*labels.shape, V) = {(*labels.shape, 'V')}; got {shape_text(logits)}"
@@ -250,7 +250,7 @@ def policy_loss(
 
 
 def _output(
-    loss: Tensor, logps_N: Tensor, entropies_N: Tensor, batch: TokenBatch, counted: Tensor | None, shape: torch.Size
+    loss: Tensor, logps_N: Tensor, entropies_N: Tensor, batch: TokenBatch, counted: Tensor, shape: torch.Size
 ) -> PolicyLossOutput:
     logps_N, entropies_N = logps_N.detach(), entropies_N.detach()
     measured = metrics(logps_N, entropies_N, batch, counted)
@@ -285,6 +285,8 @@ def loss_normalizer(
     check_tensor("mask", mask, (torch.bool,))
     if mask.dim() != 2:
         raise ValueError(f"mask must have shape (B, T); got {shape_text(mask)}")
+    if horizon is not None:
+        check_number("horizon", horizon, least=1)
     settings = LossSettings(answer_mask_mode=answer_mask_mode, loss_agg=loss_agg)
     if answer_mask is not None and settings.answer_mask_mode == "all":
         mask = mask & ~check_like("answer_mask", answer_mask, (torch.bool,), "mask", mask)

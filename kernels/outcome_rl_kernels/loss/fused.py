@@ -34,6 +34,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from outcome_rl_kernels.backends import Backend
+from outcome_rl_kernels.checks import PLAIN
 from outcome_rl_kernels.loss.aggregate import is_default, token_loss, total
 from outcome_rl_kernels.loss.chunked_head import HeadGradients, LogitChunks, empty_gradients, rows_of_mask, spread
 from outcome_rl_kernels.loss.inputs import SCHEMA, batch_of, check_labels, flat
@@ -110,10 +111,7 @@ def _within_float16(batch: TokenBatch, dtype: torch.dtype) -> tuple[TokenBatch, 
 
 def is_traced(tensor: Tensor) -> bool:
     """Return whether calls need registered operators: under a compiler or dispatch mode, or for tensor subclasses."""
-    return torch.compiler.is_compiling() or type(tensor) not in _PLAIN or is_in_torch_dispatch_mode()
-
-
-_PLAIN = (Tensor, torch.nn.Parameter)
+    return torch.compiler.is_compiling() or type(tensor) not in PLAIN or is_in_torch_dispatch_mode()
 
 
 def refuse_second_derivatives(upstream: Tensor, op: str) -> None:

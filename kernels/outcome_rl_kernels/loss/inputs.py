@@ -6,13 +6,14 @@ and back.
 Shapes: N tokens (all sequences flattened, B * T or packed), S sequences, H hidden, V vocabulary.
 """
 
+import math
 import warnings
 from typing import Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor, shape_text
+from outcome_rl_kernels.checks import FLOATS, check_like, check_number, check_tensor, is_readable, shape_text
 from outcome_rl_kernels.loss.losses import check_settings, is_built_in, token_loss_of
 from outcome_rl_kernels.loss.ratios import count_by_sequence, mean_by_sequence
 from outcome_rl_kernels.loss.types import (
@@ -60,11 +61,11 @@ def token_batch(
     device, dtype = operand.device, torch.promote_types(operand.dtype, torch.float32)
     chosen = check_settings("the loss", settings)
     _check_reference(ref_logps, chosen)
-    check_tensor("labels", labels, (torch.int64,), device)
+    labels = _savable(check_tensor("labels", labels, (torch.int64,), device))
     sequences = _sequences(labels, cu_seqlens)
 
     def mask_like_labels(name: str, value: Tensor) -> Tensor:
-        return check_like(name, value, (torch.bool,), "labels", labels).reshape(-1)
+        return _savable(check_like(name, value, (torch.bool,), "labels", labels)).reshape(-1)
 
     # With as many sequences as tokens, a column (N,) holds one number per sequence.
     is_ambiguous = labels.shape == (sequences.number,)
@@ -76,7 +77,7 @@ def token_batch(
             value = _of_sequences(name, value, labels, sequences.number)[sequences.ids]
         else:
             value = check_like(name, value, FLOATS, "labels", labels).reshape(-1)
-        return value.detach().to(dtype)
+        return _savable(value.detach().to(dtype))
 
     if mask is None:
         raise TypeError("mask must be a torch.Tensor; got None. For all tokens use torch.ones_like(labels).bool()")
@@ -93,7 +94,7 @@ def token_batch(
             extra = extra.masked_fill(answer_mask, 0.0)
     if extra is not None:  # the formulas compute in float64 on the CPU
         rewards = rewards.double() + extra if device.type == "cpu" else rewards + extra
-    loss, weights = token_loss_of(chosen.token_loss), numbers("rollout_weights", rollout_weights, per_sequence=True)
+    loss = token_loss_of(chosen.token_loss)
     combines = loss.needs_sequences and loss.weighs_rollouts
     if combines and rollout_weights is not None and rollout_weights.shape != labels.shape:
         raise ValueError(
@@ -103,7 +104,7 @@ def token_batch(
     inputs = LossInputs(
         advantages=rewards,
         old_logps=numbers("old_logps", old_logps),
-        rollout_weights=weights,
+        rollout_weights=numbers("rollout_weights", rollout_weights, per_sequence=not combines),
         rollout_logps=numbers("rollout_logps", rollout_logps),
         active=counted,
         sequences=None,
@@ -117,10 +118,17 @@ def token_batch(
         ref_logps=numbers("ref_logps", ref_logps),
         entropy_weights=numbers("entropy_weights", entropy_weights, per_sequence=True),
     )
-    return batch._replace(inputs=batch.inputs._replace(active=_active_tokens(batch, rows))), counted
+    return batch._replace(inputs=batch.inputs._replace(active=_active_tokens(batch, counted, rows))), counted
 
 
-def contributing_tokens(batch: TokenBatch) -> Tensor | None:
+def _savable(column: Tensor) -> Tensor:
+    """Return a column that autograd may save: a copy of one that torch.inference_mode made, such as old_logps."""
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not column.is_inference():
+        return column
+    return column.clone()
+
+
+def contributing_tokens(batch: TokenBatch) -> Tensor:
     """Return the active tokens whose loss can have a gradient, bool (N,).
 
     The other tokens have neither a KL nor an entropy term, and their policy term is zero for any ratio: zero advantage,
@@ -130,11 +138,10 @@ def contributing_tokens(batch: TokenBatch) -> Tensor | None:
     """
     inputs = batch.inputs
     settings, loss = inputs.settings, token_loss_of(inputs.settings.token_loss)
+    assert inputs.active is not None  # of the tokens that the denominator counts
     if settings.beta != 0 or settings.entropy_coef != 0 or not loss.scales_with_advantage:
         return inputs.active
-    contributes = inputs.advantages != 0
-    if inputs.active is not None:
-        contributes = contributes & inputs.active
+    contributes = inputs.active & (inputs.advantages != 0)
     if inputs.rollout_weights is not None and not loss.weighs_rollouts:
         contributes = contributes & (inputs.rollout_weights != 0)
     if batch.answer_mask is not None:
@@ -144,16 +151,14 @@ def contributing_tokens(batch: TokenBatch) -> Tensor | None:
     return contributes
 
 
-def _active_tokens(batch: TokenBatch, rows: Rows | Tensor) -> Tensor | None:
-    """Return which tokens are computed, bool (N,), of those that the denominator counts."""
-    active = batch.inputs.active
+def _active_tokens(batch: TokenBatch, counted: Tensor, rows: Rows | Tensor) -> Tensor:
+    """Return which of the tokens that the denominator counts are computed, bool (N,)."""
     if isinstance(rows, Tensor):
         _check_rows(rows, batch.labels)
-        chosen = torch.zeros_like(batch.labels, dtype=torch.bool).index_fill(0, rows, True)
-        return chosen if active is None else chosen & active
+        return torch.zeros_like(batch.labels, dtype=torch.bool).index_fill(0, rows, True) & counted
     if rows not in ("contributing", "active", "all"):
         raise ValueError(f"rows must be 'contributing', 'active', 'all' or a tensor of flat indices; got {rows!r}")
-    return contributing_tokens(batch) if rows == "contributing" else active
+    return contributing_tokens(batch) if rows == "contributing" else counted
 
 
 def _needs_sequences(inputs: LossInputs) -> bool:
@@ -188,7 +193,7 @@ def denominator(tokens_S: Tensor, loss_agg: LossAggregation, horizon: float | Te
 
 def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> None:
     """Refuse labels of active tokens outside [0, V); on the CPU only, because looking at a GPU would synchronise."""
-    if labels_N.device.type != "cpu" or torch.compiler.is_compiling():
+    if not is_readable(labels_N):
         return
     bad_N = (labels_N < 0) | (labels_N >= vocabulary)
     if active_N is not None:
@@ -203,10 +208,12 @@ def check_labels(labels_N: Tensor, active_N: Tensor | None, vocabulary: int) -> 
 
 def _check_rows(rows: Tensor, labels_N: Tensor) -> None:
     """Check that `rows` can be flat indices of tokens; on the CPU, also that they increase within [0, N)."""
+    if rows.dtype == torch.bool:
+        raise TypeError("rows must be flat indices of tokens; got a bool mask. Use mask.flatten().nonzero()[:, 0]")
     check_tensor("rows", rows, (torch.int64,), labels_N.device)
     if rows.dim() != 1:
         raise ValueError(f"rows must have shape (R,): increasing flat indices of tokens; got {shape_text(rows)}")
-    if rows.device.type != "cpu" or torch.compiler.is_compiling() or len(rows) == 0:
+    if not is_readable(rows) or len(rows) == 0:
         return
     if rows[0] < 0 or rows[-1] >= len(labels_N) or (rows.diff() <= 0).any():
         raise ValueError(
@@ -218,7 +225,7 @@ def _check_rows(rows: Tensor, labels_N: Tensor) -> None:
 def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Head:
     """Return the head of `hidden` (*labels.shape, H), `weight` (V, H) and `bias` (V,) if they fit together.
 
-    Its dtype is the one in which their matmul runs: the dtype of torch.autocast if it is on.
+    Its dtype is the one in which their matmul runs: under torch.autocast its dtype, except for float64.
     """
     check_tensor("weight", weight, FLOATS, hidden.device)
     if weight.dim() != 2:
@@ -239,8 +246,9 @@ def check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tens
     hidden_NH, kind = hidden.reshape(-1, hidden.shape[-1]), hidden.device.type
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
-        return Head(hidden_NH.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
-    for name, value in (("hidden", hidden), ("bias", bias)):
+        hidden_NH, weight = (x if x.dtype == torch.float64 else x.to(dtype) for x in (hidden_NH, weight))
+        bias = bias if bias is None or bias.dtype == torch.float64 else bias.to(dtype)
+    for name, value in (("hidden", hidden_NH), ("bias", bias)):
         if value is not None and value.dtype != weight.dtype:
             raise TypeError(
                 f"{name} and weight must have the same dtype; got {value.dtype} and {weight.dtype}. "
@@ -275,7 +283,7 @@ def _sequences(labels: Tensor, cu_seqlens: Tensor | None) -> Sequences:
         raise ValueError(
             f"cu_seqlens must have shape (S + 1,): 0, the ends of the S sequences, N; got {shape_text(cu_seqlens)}"
         )
-    if cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling():  # reading a GPU's would synchronise
+    if is_readable(cu_seqlens):  # reading a GPU's would synchronise
         bounds = cu_seqlens.tolist()
         if bounds[0] != 0 or bounds[-1] != len(labels) or bounds != sorted(bounds):
             raise ValueError(f"cu_seqlens must rise from 0 to N = {len(labels)}; got {bounds}")
@@ -322,6 +330,8 @@ def _weights(
     if normalizer is None:
         weight = 1 / denominator(tokens, loss_agg, horizon).clamp(min=1).to(dtype)
     elif isinstance(normalizer, Tensor):  # 0 where nothing counts, so that there is nothing to divide
+        if is_readable(normalizer) and not 0 <= normalizer < math.inf:
+            raise ValueError(f"normalizer must be finite and >= 0; got {normalizer.item()}. Use loss_normalizer(mask)")
         weight = 1 / normalizer.where(normalizer != 0, 1).to(dtype)
     elif check_number("normalizer", normalizer) > 0:
         weight = torch.full((), 1 / normalizer, dtype=dtype, device=counted.device)

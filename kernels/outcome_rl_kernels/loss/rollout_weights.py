@@ -53,14 +53,16 @@ def rollout_weights(
     check_like("rollout_logps", rollout_logps, FLOATS, "logps", logps)
     check_choice("level", level, ("token", "sequence"))
     check_choice("outside", outside, ("truncate", "mask"))
-    if not 0 <= check_number("low", low) <= high:
+    if not 0 <= check_number("low", low) <= check_number("high", high):
         raise ValueError(f"low and high must satisfy 0 <= low <= high; got {low} and {high}")
+    if mask is not None:
+        check_like("mask", mask, (torch.bool,), "logps", logps)
     log_ratios = logps - rollout_logps
     if level == "sequence":
         if mask is None or logps.dim() != 2:
             raise ValueError("level='sequence' needs logps of shape (B, T), and a mask")
-        log_ratios = log_ratios.where(check_like("mask", mask, (torch.bool,), "logps", logps), 0).sum(dim=1)
+        log_ratios = log_ratios.where(mask, 0).sum(dim=1)
     ratios = log_ratios.exp()
     if outside == "truncate":
         return ratios.clamp(low, high)
-    return ratios.where((ratios >= low) & (ratios <= high), 0)
+    return ratios.masked_fill((ratios < low) | (ratios > high), 0)

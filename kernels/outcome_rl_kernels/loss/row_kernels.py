@@ -6,13 +6,10 @@ Shapes: R rows (tokens), V vocabulary. `row_kernels_cpu` (C++) and `row_kernels_
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from outcome_rl_kernels.loss import row_kernels_cpu
 from outcome_rl_kernels.loss.types import LogitRows, TokenBatch
-
-_LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would be NaN
 
 
 class RowStatistics(Protocol):
@@ -67,14 +64,3 @@ def row_kernels(impl: str) -> RowKernels:
     from outcome_rl_kernels.loss import row_kernels_triton  # not above: triton is heavy, and on Linux only
 
     return row_kernels_triton
-
-
-def gradient_of_tokens(
-    log_p: Tensor, is_label: Tensor, logp_grads: Tensor, entropy_grads: Tensor | None, entropies: Tensor
-) -> Tensor:
-    """Return the gradient with respect to logits / temperature of single tokens, from their log-probabilities."""
-    log_p = log_p.clamp(min=_LEAST)
-    p = log_p.exp()
-    # 1 - p cancels where the row is peaked, so it is taken from the logarithm.
-    grads = logp_grads * torch.where(is_label, -log_p.expm1(), -p)
-    return grads if entropy_grads is None else grads - entropy_grads * p * (log_p + entropies)

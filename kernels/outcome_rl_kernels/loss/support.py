@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.checks import check_tensor, shape_text
+from outcome_rl_kernels.checks import check_tensor, is_readable, shape_text
 from outcome_rl_kernels.loss import support_cpu
 from outcome_rl_kernels.loss.chunked_head import empty_gradients
 from outcome_rl_kernels.loss.fused import refuse_second_derivatives
@@ -45,7 +45,7 @@ def check_support(given: Any, labels_N: Tensor, active_N: Tensor | None, vocabul
             f"support must have offsets of shape (N + 1,) = ({len(labels_N) + 1},), one token of labels after another, "
             f"and token_ids of shape (E,); got {shape_text(offsets)} and {shape_text(token_ids)}"
         )
-    if labels_N.device.type != "cpu" or torch.compiler.is_compiling():
+    if not is_readable(labels_N):
         return support
     if offsets[0] != 0 or offsets[-1] != len(token_ids) or (offsets.diff() < 0).any():
         raise ValueError(f"support offsets must rise from 0 to E = {len(token_ids)}; got {offsets}")

@@ -133,7 +133,7 @@ class LossInputs(NamedTuple):
 class TokenBatch(NamedTuple):
     """The tokens of a call with all inputs of their loss, one value per token, (N,), or (R,) for some of them.
 
-    Floating-point columns are float32, or float64; `advantages` are float64 on the CPU.
+    Floating-point columns are float32, or float64; `advantages` with bonuses are float64 on the CPU.
     """
 
     inputs: LossInputs

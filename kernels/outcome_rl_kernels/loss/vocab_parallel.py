@@ -21,8 +21,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from outcome_rl_kernels.loss.row_kernels import RowKernels, gradient_of_tokens, row_kernels
+from outcome_rl_kernels.loss.row_kernels import RowKernels, row_kernels
 from outcome_rl_kernels.loss.types import LogitRows
+
+_LEAST = -800.0  # a logarithm whose exponential is 0 in float64; 0 * -inf would be NaN
 
 
 class VocabShard(NamedTuple):
@@ -169,7 +171,7 @@ class ShardedRowKernels:
             own_entropy_grads_R = (shares_R * entropy_grads_R).to(dtype)
         self._kernels.row_gradients(own_rows, own, (shares_R * inner_R).to(dtype), own_entropy_grads_R, grad_RV)
         log_p_R = scores_R - statistics.totals_R
-        entry_R = gradient_of_tokens(log_p_R, is_own_R, logp_grads_R, entropy_grads_R, statistics.entropies_R)
+        entry_R = _gradient_of_tokens(log_p_R, is_own_R, logp_grads_R, entropy_grads_R, statistics.entropies_R)
         entry_R = entry_R / rows.temperature
         if rows.active_R is not None:
             entry_R = entry_R.where(rows.active_R, 0)
@@ -187,3 +189,14 @@ class ShardedRowKernels:
         if rows.active_R is not None:
             scores_R = scores_R.where(rows.active_R, 0)  # nothing is read there, NaN included
         return rows._replace(labels_R=labels_R), is_own_R, scores_R
+
+
+def _gradient_of_tokens(
+    log_p: Tensor, is_label: Tensor, logp_grads: Tensor, entropy_grads: Tensor | None, entropies: Tensor
+) -> Tensor:
+    """Return the gradient with respect to logits / temperature of single tokens, from their log-probabilities."""
+    log_p = log_p.clamp(min=_LEAST)
+    p = log_p.exp()
+    # 1 - p cancels where the row is peaked, so it is taken from the logarithm.
+    grads = logp_grads * torch.where(is_label, -log_p.expm1(), -p)
+    return grads if entropy_grads is None else grads - entropy_grads * p * (log_p + entropies)

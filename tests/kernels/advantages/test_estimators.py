@@ -68,8 +68,6 @@ def test_equal_rewards_give_exact_zero(dtype: torch.dtype, eps: float, reward: f
 def test_a_group_that_is_all_wrong_or_all_correct_gives_exact_zero(
     estimator: str, reward: float, eps: float, dtype: torch.dtype
 ) -> None:
-    if estimator == "unlikeliness" and reward:
-        pytest.skip("unlikeliness distinguishes correct samples by their log-probabilities")
     logps = [-1.0] * 4
     assert estimate(estimator, [reward] * 4, dtype=dtype, eps=eps, logps=logps) == [0.0] * 4
 
@@ -116,10 +114,10 @@ def test_groups_dtypes_and_bonuses_are_independent(estimator: str, groups: Any) 
         assert alone == pytest.approx(got.advantages[row].tolist(), abs=1e-12)
 
 
-@pytest.mark.parametrize("estimator", [name for name in ALL if name != "unlikeliness"])
+@pytest.mark.parametrize("estimator", ALL)
 @pytest.mark.parametrize("reward", [0.0, 0.1, 1.0])
 def test_a_group_of_equal_samples_gets_exactly_zero(estimator: str, reward: float) -> None:
-    assert estimate(estimator, [reward] * 3, dtype=torch.float32) == [0.0] * 3
+    assert estimate(estimator, [reward] * 3, dtype=torch.float32, logps=[-0.7] * 3) == [0.0] * 3
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo", "maxrl", "pass_at_k(k=1)", "majority", "edas"])
@@ -225,3 +223,29 @@ def test_two_closures_of_one_function_are_two_functions() -> None:
 def test_names_that_cannot_be_registered(name: str) -> None:
     with pytest.raises(ValueError, match="must be a new name"):
         register_adv_estimator(name)(lambda groups: groups.rewards)
+
+
+def test_equally_likely_samples_share_their_rank() -> None:
+    found = estimate("unlikeliness", [1.0, 1.0, 0.0, 0.0], logps=[-1.0, -1.0, -2.0, -2.0])
+    assert found[0] == found[1] > 0 > found[2] == found[3]
+
+
+def test_rs_grpo_tends_to_dr_grpo() -> None:
+    rewards = [1.0, 0.0, 0.0, 1.0]
+    found = estimate("rs_grpo(beta=1e-7)", rewards, dtype=torch.float32)
+    assert found == pytest.approx(estimate("dr_grpo", rewards), rel=1e-6)
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_closure_over_functions_and_tensors_may_be_defined_again() -> None:
+    factor = torch.tensor([2.0, 3.0])
+
+    def define() -> None:
+        def inner(groups: Groups) -> torch.Tensor:
+            return groups.rewards * factor.sum()
+
+        register_adv_estimator("nested")(lambda groups: inner(groups))
+
+    define()
+    define()
+    assert estimate("nested", [1.0, 0.0]) == [5.0, 0.0]

@@ -120,3 +120,12 @@ def test_a_table_cannot_be_copied_by_accident():
     # A copy would hold the same pointer and use it after it was freed.
     with pytest.raises(ValueError, match="pointers cannot be pickled"):
         copy.deepcopy(OutcomeCounts(capacity=1, impl="native"))
+
+
+@needs_native
+def test_a_loaded_table_has_the_size_of_one_that_grew():
+    grown = OutcomeCounts(capacity=1, impl="native")
+    grown.observe(torch.arange(20_000), torch.arange(160_000).reshape(20_000, 8))
+    loaded = OutcomeCounts(capacity=1, impl="native")
+    loaded.load_state_dict(grown.state_dict())
+    assert loaded.table.slot_count == grown.table.slot_count

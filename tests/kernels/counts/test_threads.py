@@ -13,7 +13,6 @@ from outcome_rl_kernels import group_advantages
 from outcome_rl_kernels.backends import triton_obstacle
 from outcome_rl_kernels.counts.api import OutcomeCounts
 from outcome_rl_kernels.counts.reference import CountEntries
-from outcome_rl_kernels.counts.snapshot import sort_entries
 
 NO_TRITON = triton_obstacle(torch.device("cpu"))
 IMPLS = [
@@ -117,8 +116,3 @@ def test_tables_are_replaced_as_a_whole(impl):
         finally:
             stop.set()
         replacing.result()
-
-
-def test_entries_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match=r"the tensors must have one length, got .*'counts': 2"):
-        sort_entries(CountEntries(*(torch.ones(length).long() for length in (3, 3, 2, 3))))

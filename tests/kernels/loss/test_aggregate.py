@@ -115,7 +115,7 @@ class TestPolicyLoss:
     def test_metrics(self) -> None:
         batch = batch_of([2], old_logps=vec(math.log(0.5), math.log(0.4)), ref_logps=self.ref, answer_mask=self.answer)
         _, logps, entropies = reference_loss(self.logits, batch)
-        found = metrics(logps, entropies, batch)
+        found = metrics(logps, entropies, batch, torch.ones(2, dtype=torch.bool))
         assert found["computed_tokens"].item() == 2
         assert found["ratio_mean"].item() == pytest.approx((1.6 + 1.0) / 2)
         assert found["clip_fraction"].item() == 1.0  # one policy token, clipped; the answer token is not one

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, needs_native
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 from outcome_rl_kernels import PolicyLossOutput, linear_policy_loss, loss_normalizer, policy_loss
 
@@ -300,12 +301,15 @@ class TestErrors:
             ({"rows": torch.tensor([-1, 2])}, ValueError, r"increase within \[0, 20\)"),
             ({"rows": torch.tensor([3, 3])}, ValueError, r"Use mask\.flatten\(\)\.nonzero\(\)"),
             ({"rows": torch.tensor([1.0])}, TypeError, "rows must have dtype int64; got float32"),
+            ({"rows": torch.ones(B, T, dtype=torch.bool)}, TypeError, r"bool mask. Use mask\.flatten\(\)\.nonzero\(\)"),
             ({"rows": torch.ones(B, T, dtype=torch.int64)}, ValueError, r"rows must have shape \(R,\)"),
             ({"workspace_bytes": 0}, ValueError, "workspace_bytes must be > 0; got 0"),
             ({"workspace_bytes": 1e9}, TypeError, "workspace_bytes must be an int or None; got float"),
             ({"workspace_bytes": True}, TypeError, "workspace_bytes must be an int or None; got bool"),
             ({"normalizer": 0}, ValueError, "normalizer must be > 0; got 0.*loss_normalizer"),
             ({"normalizer": math.nan}, ValueError, "normalizer must be finite; got nan"),
+            ({"normalizer": torch.tensor(-1.0)}, ValueError, "normalizer must be finite and >= 0; got -1"),
+            ({"normalizer": torch.tensor(math.nan)}, ValueError, "normalizer must be finite and >= 0; got nan"),
             ({"normalizer": "batch"}, TypeError, "normalizer must be a Python number; got str"),
             ({"normalizer": torch.ones(B)}, ValueError, r"normalizer must be one number; got shape \(4,\)"),
             ({"temperature": 0.0}, ValueError, "temperature must be > 0"),
@@ -475,3 +479,55 @@ def test_autocast_decides_the_dtype_of_the_matmul() -> None:
     assert low.loss.dtype == torch.float32
     assert low.loss.item() != linear_policy_loss(**call).loss.item()
     torch.testing.assert_close(low.loss, linear_policy_loss(**call).loss, atol=0.1, rtol=0.1)
+    double = inputs(torch.float64)
+    expected = linear_policy_loss(**double).loss
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # as in a matmul, float64 stays
+        assert torch.equal(linear_policy_loss(**double).loss, expected)
+
+
+@pytest.mark.parametrize("rows", ["contributing", "active", "all"])
+def test_columns_may_come_from_inference_mode(rows: Any) -> None:
+    """An engine computes old log-probabilities and masks there; autograd saves no such tensor."""
+    call = inputs(torch.float32)
+    operands = {name: call.pop(name).requires_grad_() for name in ("hidden", "weight")}
+    with torch.inference_mode():
+        made = {name: value.clone() for name, value in call.items()}
+    found, plain = (
+        linear_policy_loss(**operands, **columns, rows=rows, entropy_coef=0.1, beta=0.1) for columns in (made, call)
+    )
+    found.loss.backward()
+    assert torch.equal(found.loss, plain.loss)
+
+
+def test_fake_tensors_take_every_layout() -> None:
+    call = inputs(torch.float32)
+    packed = {
+        name: value if value.dim() == 1 or name == "weight" else value.flatten(0, 1) for name, value in call.items()
+    }
+    with FakeTensorMode() as mode:
+        for arguments in (call | {"rows": torch.arange(3)}, packed | {"cu_seqlens": torch.arange(0, B * T + 1, T)}):
+            fake = {name: mode.from_tensor(value) for name, value in arguments.items()}
+            assert linear_policy_loss(**fake).loss.shape == ()
+
+
+def test_rows_compile_under_a_default_device() -> None:
+    call = inputs(torch.float32)
+    hidden = call.pop("hidden")
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def loss(hidden: Tensor, rows: Tensor) -> Tensor:
+        return linear_policy_loss(hidden, **call, rows=rows).loss
+
+    rows = call["mask"].flatten().nonzero()[:, 0]
+    torch.set_default_device("cpu")
+    try:
+        assert torch.isfinite(loss(hidden, rows))
+    finally:
+        torch.set_default_device(None)
+
+
+def test_logits_have_no_rows() -> None:
+    call = inputs(torch.float32)
+    arguments = call["labels"], call["advantages"], call["mask"]
+    with pytest.raises(TypeError, match="rows"):
+        policy_loss(torch.zeros(B, T, V), *arguments, rows="all")  # type: ignore[call-arg]

@@ -216,7 +216,7 @@ def test_clip_fraction_counts_what_the_formula_clips(name: str, clipped: list[bo
     inputs = batch_of([2, 2], advantages=vec(1, -1), old_logps=old.log(), token_loss=name)
     if name == "dppo_tv":
         inputs = batch_of([2, 2], advantages=vec(1, -1), old_logps=old.log(), token_loss=name, epsilon_low=0.3)
-    found = metrics(probabilities.log(), torch.zeros(4, dtype=F64), inputs)
+    found = metrics(probabilities.log(), torch.zeros(4, dtype=F64), inputs, torch.ones(4, dtype=torch.bool))
     assert found["clip_fraction"].item() == pytest.approx(sum(clipped) / 4)
 
 
