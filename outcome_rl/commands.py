@@ -86,7 +86,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run; the first is the baseline"
     )
-    parser.add_argument("--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison")
+    parser.add_argument(
+        "--json", dest="json_out", type=Path, metavar="OUT", help="write the comparison; - prints it alone"
+    )
     parser = add("paper", paper, "draw the paper's figures and tables from runs of any stack")
     parser.add_argument(
         "runs",
@@ -125,7 +127,11 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="JSON lines, a JSON array (either also gzipped) or parquet; - is standard input",
     )
     parser.add_argument(
-        "--json", dest="json_out", type=Path, metavar="OUT", help="write the report; of several files, file -> report"
+        "--json",
+        dest="json_out",
+        type=Path,
+        metavar="OUT",
+        help="write the report, of several files file -> report; - prints it alone",
     )
     parser.add_argument(
         "--against",
@@ -287,13 +293,22 @@ def compare(runs: Sequence[Path], json_out: Path | None) -> None:
     `undecided`, by t intervals of 95 % with Holm's correction over all rows. It takes three seeds, or three models or
     data sets, to decide anything.
     """
-    from outcome_rl.files import write_json
     from outcome_rl.tools.compare import compare_runs, print_comparison
 
     comparison = compare_runs(runs)
-    print_comparison(comparison)
+    _show(comparison, json_out, lambda: print_comparison(comparison))
+
+
+def _show(result: Any, json_out: Path | None, print_tables: Callable[[], None]) -> None:
+    """Print the tables of a result and write it as JSON, or print the JSON alone for `--json -`."""
+    from outcome_rl.files import write_json
+
+    if json_out == Path("-"):
+        print(json.dumps(result, indent=2))
+        return
+    print_tables()
     if json_out is not None:
-        write_json(json_out, comparison)
+        write_json(json_out, result)
 
 
 def paper(runs: Sequence[str], base: Sequence[Path], n: int | None, out: Path) -> None:
@@ -357,7 +372,6 @@ def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, again
     """
     from outcome_rl.analyze import analyze_file
     from outcome_rl.exploration.config import ExplorationConfig
-    from outcome_rl.files import write_json
 
     config = ExplorationConfig(**settings)
     if json_out is not None and not json_out.absolute().parent.is_dir():
@@ -368,10 +382,7 @@ def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, again
             reports[str(file)] = analyze_file(
                 file, config.matcher(), from_text=from_text, against=against, progress=progress
             )
-    print_reports(reports)
-    if json_out is not None:
-        content = next(iter(reports.values())) if len(reports) == 1 else reports
-        write_json(json_out, content)
+    _show(next(iter(reports.values())) if len(reports) == 1 else reports, json_out, lambda: print_reports(reports))
 
 
 def bench_loss(

@@ -41,6 +41,7 @@ def test_analyze_takes_it_by_its_name(tmp_path: Path) -> None:
         cli.main, "analyze", str(tmp_path / "samples.jsonl"), "--outcome", f"{__file__}:Length", "--json", "-"
     )
     assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["n_samples"] == 4  # the JSON alone
 
 
 def test_is_correct_is_refused() -> None:
