@@ -376,6 +376,8 @@ def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, again
     config = ExplorationConfig(**settings)
     if json_out is not None and not json_out.absolute().parent.is_dir():
         raise FileNotFoundError(f"--json {json_out}: the folder {json_out.parent} does not exist.")
+    if json_out is not None and json_out.is_dir():
+        raise IsADirectoryError(f"--json {json_out} is a folder; give a file")
     reports = {}
     for file in files:
         with show_progress(file.name, "comparisons") as progress:

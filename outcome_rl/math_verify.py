@@ -197,6 +197,8 @@ def accuracy_reward(
     Raises:
         ValueError: if the numbers of completions and solutions differ.
     """
+    if len(completions) != len(solution):
+        raise ValueError(f"completions and solution must have one length; got {len(completions)} and {len(solution)}")
     texts = [one if isinstance(one, str) else one[0]["content"] for one in completions]
     texts = [after_reasoning(text) for text in texts]
     boxes = [_only_box(text) for text in texts]

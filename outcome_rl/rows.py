@@ -117,7 +117,9 @@ def first_field(
         raise ValueError(f"{where}: field {name!r} (the {role}) is null. {fix}")
     if not name:
         has = ", ".join(map(repr, field_names(row))) or "no fields"
-        raise ValueError(f"{where}: lacks {' or '.join(map(repr, names))} (the {role}); it has {has}. {fix}")
+        raise ValueError(
+            f"{where}: lacks {' or '.join(map(repr, dict.fromkeys(names)))} (the {role}); it has {has}. {fix}"
+        )
     return name, value
 
 

@@ -28,7 +28,7 @@ def readme_rows(loss: dict[str, Any]) -> list[str]:
         where = f"H200, head of Llama-3.1-8B, {section['case']['tokens']:,} tokens"
         where += ", KL term" if section["case"]["beta"] else ", no KL term"
         rows.append(
-            f"| {label} | {_share(section, OURS)} | {'; '.join(others)} | {where}; times over its matrix products |"
+            f"| {label} | {_share(section, OURS)} | {'; '.join(others)} | {where}; time over its matrix products' |"
         )
     return rows
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 import torch
 from torch import Tensor
@@ -15,6 +16,12 @@ def shape_text(tensor: Tensor) -> str:
 
 def dtype_text(dtypes: Iterable[torch.dtype]) -> str:
     return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return a hint for an error about an unknown name: the nearest known one, or an empty text."""
+    nearest = get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def is_readable(tensor: Tensor) -> bool:
@@ -48,6 +55,8 @@ def check_tensor(
     """Return `value` if it is a tensor of one of `dtypes`, on `device` if the call has one already."""
     if not isinstance(value, Tensor):
         fix = "" if value is None else f". Use torch.as_tensor({name})"
+        if isinstance(value, torch.nn.Module):
+            fix = ". Pass its parameter, such as lm_head.weight"
         raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}{fix}")
     if hasattr(value, "device_mesh"):  # a DTensor; torch.distributed is too heavy an import to ask for its type
         raise TypeError(

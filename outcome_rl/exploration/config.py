@@ -1,8 +1,7 @@
 """Settings of outcome-based exploration, the same in every training stack."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, Literal, Self
 
 from outcome_rl.exploration.gate import Gate
@@ -15,6 +14,7 @@ from outcome_rl_kernels import GroupRule
 from outcome_rl_kernels.advantages.bonuses import BONUSES
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS, Need
 from outcome_rl_kernels.advantages.groups import NoAnswerRule, Scale
+from outcome_rl_kernels.checks import did_you_mean
 from outcome_rl_kernels.loss.types import AnswerMaskMode
 
 
@@ -211,9 +211,3 @@ def without_removed(settings: Mapping[str, Any], origin: object, prefix: str = "
                 "a bonus of a few lines that does the same. Register it, and remove the setting"
             )
     return {name: value for name, value in settings.items() if name not in removed}
-
-
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return a hint for an error about an unknown name: the nearest known one, or an empty text."""
-    nearest = get_close_matches(str(name), list(known), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""

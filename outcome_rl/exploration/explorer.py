@@ -184,8 +184,11 @@ class Explorer:
             `(answer, count)`: the text of one representative answer of each outcome class, None for "no answer".
 
         Raises:
+            TypeError: the id is no string.
             RuntimeError: this is not rank zero of the process group.
         """
+        if not isinstance(question_id, str):
+            raise TypeError(f"question_id must be a string; got {question_id!r} ({type(question_id).__name__})")
         self._check_rank_zero("seen")
         with self._lock:
             return self._seen(question_id)
@@ -378,7 +381,8 @@ class Explorer:
             if needing:
                 raise ValueError(
                     f"golds or correct must be given, because {needing} requires correctness labels; got neither. Pass "
-                    "one of them, or rewards and settings without it, for a bonus zero_when_all_correct=False"
+                    "one of them; or pass rewards, and choose settings without correctness, such as "
+                    "zero_when_all_correct=False"
                 )
         N = len(batch)
         return _Numbers(

@@ -63,12 +63,19 @@ class Batch:
             if not {str}.issuperset(map(type, column)):  # ten times as fast as looking at each value
                 for value in column:
                     if not isinstance(value, str):
-                        raise TypeError(f"{name} must be strings; got {value!r} ({type(value).__name__}). Use str()")
+                        got = f"{repr(value)[:80]} ({type(value).__name__})"
+                        raise TypeError(f"{name} must be strings; got {got}. {_fix(name, value)}")
 
     @classmethod
     def of(cls, batch: "Batch | Sequence[str]", *columns: Any, **named: Any) -> Self:
         """Return the batch itself, or the batch with these columns: a call takes either."""
         if not isinstance(batch, cls):
+            if unknown := [name for name in named if name not in cls.__dataclass_fields__]:
+                from outcome_rl_kernels.checks import did_you_mean  # not above: workers do without torch
+
+                known = [*cls.__dataclass_fields__]
+                hint = did_you_mean(unknown[0], known)
+                raise TypeError(f"there is no column {unknown[0]!r}{hint}; a batch has {', '.join(known)}")
             return cls(batch, *columns, **named)  # type: ignore[arg-type]
         if any(column is not None for column in (*columns, *named.values())):
             raise TypeError("a Batch has all columns; pass them to Batch, or pass only columns")
@@ -81,3 +88,16 @@ class Batch:
     def examples(self) -> Sequence[Row]:
         """The data rows, empty ones where there are none."""
         return [{}] * len(self) if self.rows is None else self.rows
+
+
+def _fix(name: str, value: object) -> str:
+    """Return what to pass in place of a value that is no string; `str` of most values would pass, and mean nothing."""
+    if value is None and name == "golds":
+        return "Pass '' for a question without a gold answer, or golds=None if no question has one"
+    if isinstance(value, bytes):
+        return "Use .decode()"
+    if isinstance(value, list | tuple | dict):
+        return "Pass the text, such as messages[-1]['content']"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "Use str()"
+    return "Pass text for every response; tokens become text by tokenizer.batch_decode"

@@ -8,6 +8,7 @@ tokens, digits and operations.
 """
 
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -101,8 +102,10 @@ def question_id(prompt: Any) -> str:
         32 hexadecimal digits.
 
     Raises:
-        TypeError: the prompt holds something other than text, such as an image.
+        TypeError: there is no prompt, or it holds something other than text, such as an image.
     """
+    if prompt is None or (isinstance(prompt, float) and math.isnan(prompt)):
+        raise TypeError(f"prompt must be text or a list of messages; got {prompt}: all such rows would be one question")
     return _digest(json.dumps(_as_json(prompt), sort_keys=True, ensure_ascii=False))
 
 

@@ -365,3 +365,18 @@ def test_phrases_are_read_in_any_case(words: str) -> None:
         answer = extract_answer(f"{text} (B)\n\nThat is all.")
         assert answer is not None
         assert (answer.text, answer.source) == ("(B)", "phrase")
+
+
+@pytest.mark.parametrize("denial", ["7", "$7$", "equal to 7", r"\frac12", "correct", "verified"])
+def test_a_denial_cancels_what_was_said_before(denial: str) -> None:
+    assert extract_answer(f"The answer is 7. No wait, the answer is not {denial}.") is None
+    again = extract_answer(f"The answer is not {denial}. So the answer is 8.")
+    assert again is not None
+    assert again.text == "8"
+
+
+@pytest.mark.parametrize("answer", ["not possible", "not enough information", "nothing"])
+def test_an_answer_may_be_a_denial_in_words(answer: str) -> None:
+    found = extract_answer(f"The answer is {answer}.")
+    assert found is not None
+    assert found.text == answer

@@ -30,6 +30,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -38,6 +39,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.advantages.groups import Groups
+from outcome_rl_kernels.checks import did_you_mean
 from outcome_rl_kernels.counts.reference import NO_ANSWER
 from outcome_rl_kernels.registry import add_by_name
 
@@ -101,7 +103,8 @@ def parse_adv_estimator(text: str) -> Estimator:
     if name not in ADV_ESTIMATORS:
         raise ValueError(
             f"adv_estimator must be one of {', '.join(map(repr, ADV_ESTIMATORS))}, with numbers as in "
-            f"'pass_at_k(k=4)'; got {text!r}. Add your own by register_adv_estimator"
+            f"'pass_at_k(k=4)'; got {text!r}{did_you_mean(name.casefold(), ADV_ESTIMATORS)}. Add your own by "
+            "register_adv_estimator"
         )
     estimator = ADV_ESTIMATORS[name]
     function = estimator.function
@@ -109,14 +112,20 @@ def parse_adv_estimator(text: str) -> Estimator:
         call: Any = ast.parse(f"f({numbers or ''})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError("numbers are given by name, and estimators are not added")
-        given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-        if not all(type(number) in (int, float) for number in given.values()):
-            raise ValueError("not a number")
+        given = {str(keyword.arg): _number(keyword.value) for keyword in call.keywords}
         inspect.signature(function).bind(None, **given)
     except (SyntaxError, TypeError, ValueError) as error:
         takes = ", ".join(str(number) for number in list(inspect.signature(function).parameters.values())[1:])
         raise ValueError(f"adv_estimator {name!r} takes ({takes}); got {text!r}: {error}") from error
     return replace(estimator, function=partial(function, **given)) if given else estimator
+
+
+def _number(node: ast.expr) -> float:
+    with suppress(ValueError):
+        value: object = ast.literal_eval(node)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+    raise ValueError("not a number")
 
 
 def check_group_size(estimator: Estimator, n: int) -> None:

@@ -27,6 +27,10 @@ from outcome_rl_kernels.loss.types import (
 )
 
 Rows = Literal["contributing", "active", "all"]
+_OTHERS = (
+    *("bonuses", "answer_mask", "ref_logps", "old_logps", "rollout_weights", "rollout_logps", "entropy_weights"),
+    *("cu_seqlens", "normalizer"),
+)  # optional arguments of a loss that are no settings
 
 
 def token_batch(
@@ -59,7 +63,7 @@ def token_batch(
         The batch, and the mask (N,) of the tokens that the denominator counts.
     """
     device, dtype = operand.device, torch.promote_types(operand.dtype, torch.float32)
-    chosen = check_settings("the loss", settings)
+    chosen = check_settings("the loss", settings, _OTHERS)
     _check_reference(ref_logps, chosen)
     labels = _savable(check_tensor("labels", labels, (torch.int64,), device))
     sequences = _sequences(labels, cu_seqlens)

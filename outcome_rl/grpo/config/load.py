@@ -86,10 +86,13 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         self.deep_construct = True  # an alias inside its own value is then an error
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} occurs twice", node.start_mark)
+        keys: list[Any] = []
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in keys:
+                line = key_node.start_mark.line + 1
+                raise yaml.constructor.ConstructorError(f"the key {key!r} occurs twice, the second time on line {line}")
+            keys.append(key)
         return super().construct_mapping(node, deep)
 
 

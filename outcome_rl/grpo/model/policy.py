@@ -293,13 +293,17 @@ def model_path(config: ModelConfig) -> str:
     """Resolve `model.path` to a folder or a hub name.
 
     Raises:
-        ValueError: it is empty, or names a local folder that does not exist.
+        ValueError: it is empty, or names a local folder that does not exist or holds no model.
     """
     if config.path == "toy":
         return str(policy_dir())
     if is_missing_folder(config.path):
         raise ValueError(
             f"model.path={config.path!r} cannot be loaded: there is no such folder; give a folder, a hub name, or toy"
+        )
+    if Path(config.path).is_dir() and not (Path(config.path) / "config.json").is_file():
+        raise ValueError(
+            f"model.path={config.path!r} cannot be loaded: the folder holds no config.json, so no model of transformers"
         )
     return config.path
 

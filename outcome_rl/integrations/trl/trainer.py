@@ -20,7 +20,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from outcome_rl.exploration.config import ExplorationConfig, did_you_mean
+from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.exploration.explorer import Explorer, device_of_counts
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import with_disagreement
@@ -32,6 +32,7 @@ from outcome_rl.stale_sampler import SamplerCheck
 from outcome_rl.traces import trace
 from outcome_rl.version import __version__
 from outcome_rl_kernels.advantages.estimators import check_group_size
+from outcome_rl_kernels.checks import did_you_mean
 
 logger = logging.getLogger(__name__)
 FOLDER = "exploration"  # in a checkpoint

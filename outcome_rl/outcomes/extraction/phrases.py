@@ -43,9 +43,12 @@ _REASON = re.compile(r",?\s+(?:because|since|which|where|as)\s")
 def phrase(response: str) -> Answer | None:
     """Find the text after the last "answer is" or "answer:", up to the end of its formula, clause or line.
 
-    A later one that says nothing new, `the answer is correct` or cut off, refers to the one before it.
+    A later one that says nothing new, `the answer is correct` or cut off, is ignored, and `the answer is not 7` cancels
+    those before it.
     """
     for match in islice(_phrases(response), _MAX_PHRASES):
+        if _TAKEN_BACK.match(response, match.end()):
+            break
         answer = _said(response, match.end())
         if answer is not None and not _is_prose(answer.text):
             return answer
@@ -108,6 +111,8 @@ def _end_of_list(response: str, end: int) -> int:
 
 _MAX_PHRASES = 4  # each costs a search for its end
 _CHECKED = frozenset(("correct", "right", "verified", "confirmed", "valid", "reasonable"))
+# `not 7`, `not correct`; words that an answer may be, `not possible`, stay one.
+_TAKEN_BACK = re.compile(rf"not\s+(?:(?:equal to\s+)?[-+(]?[0-9$\\]|(?:{'|'.join(sorted(_CHECKED))})\b)", re.IGNORECASE)
 _DENIAL = re.compile(r"\b(?:not|wrong|incorrect|cannot|unknown|unclear)\b|n't\b", re.IGNORECASE)
 
 

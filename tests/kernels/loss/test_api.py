@@ -276,7 +276,9 @@ class TestErrors:
             ({"advantages": None}, TypeError, r"advantages must be a torch\.Tensor; got None\. group_advantages"),
             ({"mask": None}, TypeError, r"mask must be .*; got None\. For all tokens use torch\.ones_like\(labels\)"),
             ({"mask": torch.ones(B, T)}, TypeError, r"mask must have dtype bool; got float32\. Use mask\.bool\(\)"),
-            ({"epsilon": 0.2}, TypeError, "unexpected keyword argument 'epsilon'; it has .*epsilon_low, epsilon_high"),
+            ({"epsilon": 0.2}, TypeError, r"argument 'epsilon'; did you mean .*\?; it has .*epsilon_low, epsilon_high"),
+            ({"bonus": torch.ones(B)}, TypeError, "unexpected keyword argument 'bonus'; did you mean 'bonuses'"),
+            ({"weight": torch.nn.Linear(H, V)}, TypeError, r"got Linear\. Pass its parameter, such as lm_head\.weight"),
             ({"mask": torch.ones(B, T + 1, dtype=torch.bool)}, ValueError, "mask must have the shape of labels"),
             ({"labels": torch.zeros(B, T, dtype=torch.int32)}, TypeError, "labels must have dtype int64; got int32"),
             ({"labels": torch.full((B, T), V)}, ValueError, r"must lie in \[0, 11\); got 11"),
@@ -499,6 +501,7 @@ def test_columns_may_come_from_inference_mode(rows: Any) -> None:
     assert torch.equal(found.loss, plain.loss)
 
 
+@needs_native
 def test_fake_tensors_take_every_layout() -> None:
     call = inputs(torch.float32)
     packed = {
@@ -510,6 +513,7 @@ def test_fake_tensors_take_every_layout() -> None:
             assert linear_policy_loss(**fake).loss.shape == ()
 
 
+@needs_native
 def test_rows_compile_under_a_default_device() -> None:
     call = inputs(torch.float32)
     hidden = call.pop("hidden")

@@ -9,11 +9,12 @@ A file of this folder holds a family: its formula and source, functions in PyTor
 `aggregate` adds the terms that all losses share: rollout weights, answer mask, KL and entropy.
 """
 
+from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from outcome_rl_kernels.checks import check_choice
+from outcome_rl_kernels.checks import check_choice, did_you_mean
 from outcome_rl_kernels.loss.types import LossSettings, TokenLoss, TokenLossFunction
 from outcome_rl_kernels.registry import add_by_name
 
@@ -69,12 +70,15 @@ def is_built_in(chosen: object) -> bool:
     return isinstance(chosen, str) and chosen in _BUILT_IN
 
 
-def check_settings(owner: str, settings: dict[str, Any]) -> LossSettings:
-    """Return the settings given as keyword arguments of `owner`."""
-    known = LossSettings.__dataclass_fields__
-    unknown = [name for name in settings if name not in known]
+def check_settings(owner: str, settings: dict[str, Any], others: Iterable[str] = ()) -> LossSettings:
+    """Return the settings given as keyword arguments of `owner`, which has `others` too."""
+    known = [*others, *LossSettings.__dataclass_fields__]
+    unknown = [name for name in settings if name not in LossSettings.__dataclass_fields__]
     if unknown:
-        raise TypeError(f"{owner} got an unexpected keyword argument {unknown[0]!r}; it has {', '.join(known)}")
+        raise TypeError(
+            f"{owner} got an unexpected keyword argument {unknown[0]!r}{did_you_mean(unknown[0], known)}; it has "
+            f"{', '.join(known)}"
+        )
     checked = LossSettings(**settings)
     token_loss_of(checked.token_loss)
     return checked

@@ -21,6 +21,7 @@ def find_config(source: str, folder: Path) -> Path:
         return preset
     if not path.is_file():
         raise FileNotFoundError(
-            f"no configuration file {path}; give a YAML file or one of the presets: {', '.join(preset_names())}"
+            f"no configuration file {path}{' (a folder)' * path.is_dir()}; give a YAML file or one of the presets: "
+            f"{', '.join(preset_names())}"
         )
     return path
