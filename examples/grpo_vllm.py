@@ -94,7 +94,7 @@ def update(
     the policy to the engine, whose arithmetic differs; without, the step is on-policy, and the ratio is 1.
     """
     tokens = sum(len(one.token_ids) for one in responses)
-    loss, difference = 0.0, 0.0
+    loss, difference, compared = 0.0, 0.0, 0
     for first in range(0, len(responses), options.micro_batch):
         part = slice(first, first + options.micro_batch)
         ids, attention, labels, mask, logps = padded(responses[part], options.pad_id, model.device)
@@ -116,10 +116,12 @@ def update(
         output.loss.backward()
         loss += float(output.loss.detach())
         computed = mask & (output.logps != 0)  # groups without a signal are not computed
-        difference += float(((output.logps - logps).abs() * computed).sum()) / tokens
+        difference += float(((output.logps - logps).abs() * computed).sum())
+        compared += int(computed.sum())
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
+    difference /= max(compared, 1)
     if options.engine == "vllm" and difference > STALE:
         print(f"warning: log-probabilities of vLLM and of the policy differ by {difference:.3f}: are its weights old?")
     found = {"loss": loss, "grad_norm": float(norm)}

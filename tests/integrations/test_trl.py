@@ -276,6 +276,17 @@ def test_a_reward_function_may_tell_what_is_correct(make: Make) -> None:
     assert set(trainer.explorer.solved.values()) == {True}
 
 
+def test_what_a_rollout_returns_replaces_no_column_of_the_data(make: Make) -> None:
+    """TRL writes it into the rows, one value for each completion."""
+
+    def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        return {**saying(r"\boxed{ 7 }")(prompts, trainer), "answer": [str(i) for i in range(len(prompts))]}
+
+    trainer = make(rollout_func=rollout, reward_funcs=says_seven, exploration=ExplorationConfig(bonus="ucb_con"))
+    generate(trainer, 0, 1, 2)  # the golds are 7, 5, 7
+    assert sorted(trainer.explorer.solved.values()) == [False, True, True]
+
+
 def nothing(completions: list[str], **_: Any) -> list[float | None]:
     return [None if i % 4 == 1 else float(i % 2) for i in range(len(completions))]
 
@@ -456,6 +467,20 @@ def test_a_subclass_of_ones_own_calls_one_function(make: Make, monkeypatch: pyte
     monkeypatch.setitem(PartialState._shared_state, "num_processes", 2)
     with pytest.raises(ValueError, match="explorer must have a process_group with several processes"):
         exploration_advantages(output, ["a"] * 12, ["1"] * 12, num_generations=N, **arguments)
+
+
+def test_masked_answers_have_no_part_in_the_ratio_of_a_sequence(make: Make) -> None:
+    """TRL's vespo multiplies the importance ratios of all tokens, also of those that the loss leaves out."""
+    unchanged = ExplorationConfig(bonus="none")
+    output = generate(make(rollout_func=saying(r"\boxed{ 7 }"), exploration=unchanged), 0, 1, 2)
+    output["tool_mask"] = torch.ones_like(output["completion_mask"])
+    output["importance_sampling_ratio"] = torch.full(output["completion_mask"].shape, 0.5)
+    arguments: dict[str, Any] = {"tokenizer": tokenizer(), "num_generations": N}
+    with Explorer(bonus="ucb", answer_mask_mode="all") as explorer:
+        exploration_advantages(output, ["a"] * 12, ["1"] * 12, explorer=explorer, **arguments)
+    masked = output["tool_mask"] == 0
+    assert masked.any()
+    assert torch.equal(output["importance_sampling_ratio"], torch.where(masked, 1.0, 0.5))
 
 
 def logps_of(trainer: Any, output: dict[str, Any]) -> torch.Tensor:

@@ -9,6 +9,7 @@ from peft import LoraConfig
 from trl_runs import Gradients, generate, losses, make_trainer, questions
 
 from outcome_rl import ExplorationConfig
+from outcome_rl.integrations.trl.fused_loss import check_fused_loss
 from outcome_rl.toy import policy_dir
 
 # AdamW would make a step of the rounding of a gradient that is nearly zero, so the second step would compare noise.
@@ -218,6 +219,10 @@ def test_evaluation_takes_it_too(policy: Path, tmp_path: Path) -> None:
         ({"loss_type": "cispo"}, "loss_type='cispo' with epsilon_high below 1"),
         ({"entropy_coef": 0.01, "top_entropy_quantile": 0.5}, "top_entropy_quantile below 1 with an entropy bonus"),
         ({"delta": 1.1}, r"delta below 1 \+ epsilon_high"),
+        (
+            {"importance_sampling_level": "sequence", "top_entropy_quantile": 0.5},
+            "top_entropy_quantile below 1 with ratios of sequences",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -226,3 +231,16 @@ def test_what_it_cannot_express_is_refused(policy: Path, tmp_path: Path, setting
         ValueError, match=f"fused_loss=True cannot be combined with {named}.*. Leave it out to use TRL's"
     ):
         make_trainer(policy, tmp_path, fused_loss=True, **settings)
+
+
+@pytest.mark.parametrize("settings", [{"importance_sampling_level": "sequence"}, {"loss_type": "luspo"}])
+def test_ratios_of_tokens_do_not_multiply_losses_of_sequences(
+    policy: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """TRL's gradient of a token has the mean of its sequence's factors; the loss would be equal all the same."""
+    trainer = make_trainer(policy, tmp_path, fused_loss=True, beta=0.0, **settings)
+    trainer.use_vllm, trainer.args.vllm_importance_sampling_mode = True, "token_truncate"
+    with pytest.raises(ValueError, match="vLLM's importance ratios of tokens with ratios of sequences"):
+        check_fused_loss(trainer)
+    trainer.args.vllm_importance_sampling_mode = "sequence_mask"
+    check_fused_loss(trainer)

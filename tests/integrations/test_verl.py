@@ -238,6 +238,21 @@ def test_settings_that_no_estimator_reads_are_an_error(tmp_path: Path) -> None:
         prepare(verl_config(tmp_path, "algorithm.adv_estimator=grpo", EXPLORE + "bonus=ucb"))
 
 
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean"], "loss_mode=geo_mean, which averages advantages"),
+        ([EXPLORE + "outcome=given"], "outcome=given needs keys"),
+    ],
+)
+def test_what_verl_cannot_follow_is_refused(tmp_path: Path, overrides: list[str], named: str) -> None:
+    chosen = ["algorithm.adv_estimator=outcome_grpo", *overrides]
+    with pytest.raises(ValueError, match=named):
+        prepare(verl_config(tmp_path, *chosen))
+    if "given" not in named:
+        prepare(verl_config(tmp_path, *chosen, EXPLORE + "answer_mask_mode=none"))
+
+
 @pytest.mark.slow
 def test_the_example_is_a_configuration_that_verl_and_the_plugin_accept() -> None:
     script = Path(__file__).resolve().parents[2] / "examples" / "verl" / "run.sh"

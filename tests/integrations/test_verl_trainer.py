@@ -283,7 +283,9 @@ def test_a_question_keeps_its_counts_by_its_id_whatever_its_prompt(make: Make, q
     assert list(trainer._outcome_explorer.solved) == ["dialect:7"]
 
 
-@pytest.mark.parametrize("reward_model", [{}, {"ground_truth": ["1", "2"]}, {"ground_truth": None}])
+@pytest.mark.parametrize(
+    "reward_model", [{}, {"ground_truth": ["1", "2"]}, {"ground_truth": None}, {"ground_truth": " "}]
+)
 def test_without_gold_answers_a_positive_score_is_correct(make: Make, queue: Queue, reward_model: Any) -> None:
     assert gold_answer({"reward_model": reward_model}) is None
     trainer = make(EXPLORE + "bonus=ucb_mean")

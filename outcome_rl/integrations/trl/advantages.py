@@ -176,6 +176,9 @@ def _add(output: dict[str, Any], scored: Scored, turns: list[Turn], tokenizer: A
         # TRL's tool_mask: tokens that the policy sees, but that neither the loss nor its denominators contain.
         written_NT = output.get("tool_mask", torch.ones_like(output["completion_mask"]))
         output["tool_mask"] = written_NT.masked_fill(answer_NT, 0)
+        ratios = output.get("importance_sampling_ratio")
+        if ratios is not None and ratios.shape == answer_NT.shape:  # vespo multiplies the ratios of masked tokens too
+            output["importance_sampling_ratio"] = ratios.masked_fill(answer_NT, 1.0)
         output["num_items_in_batch"] = gather((output["completion_mask"] * output["tool_mask"]).sum()).sum()
     else:
         output["advantages"] = replace(scored, advantages=output["advantages"]).token_advantages(answer_NT)

@@ -44,11 +44,18 @@ def check_fused_loss(trainer: "GRPOTrainer") -> None:
 
     args, config = trainer.args, trainer.model.config.get_text_config()
     level, unbiased_kl = trainer.importance_sampling_level, args.use_bias_correction_kl and trainer.beta != 0
+    # TRL multiplies the loss of a sequence by factors of tokens: their mean reaches the gradient of each token.
+    of_sequences = level == "sequence" or trainer.loss_type == "luspo"
+    corrected = trainer.use_vllm and args.vllm_importance_sampling_correction
     obstacles = obstacles_of(trainer.loss_type, level, trainer.epsilon_high, args.delta, unbiased_kl=unbiased_kl) | {
         "top_entropy_quantile below 1 on several processes": trainer.top_entropy_quantile < 1
         and trainer.accelerator.num_processes > 1,
         "top_entropy_quantile below 1 with an entropy bonus": trainer.top_entropy_quantile < 1
         and trainer._entropy_bonus_enabled,
+        "top_entropy_quantile below 1 with ratios of sequences": trainer.top_entropy_quantile < 1 and of_sequences,
+        "vLLM's importance ratios of tokens with ratios of sequences (set vllm_importance_sampling_mode)": of_sequences
+        and corrected
+        and args.vllm_importance_sampling_mode.startswith("token"),
         "a mixture-of-experts model's auxiliary loss": trainer.aux_loss_enabled,
         "images": trainer._is_vlm,
         "FSDP": trainer.is_fsdp_enabled,

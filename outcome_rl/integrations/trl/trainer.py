@@ -167,6 +167,8 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
                 "the outcome function must have a name, which identifies its counts in checkpoints; wrap it in "
                 "outcome_function(name=..., version=...), or set save_strategy='no'"
             )
+        if self.explorer.matcher.needs_keys:
+            raise ValueError("outcome='given' needs keys, which TRL does not pass; give an outcome function")
         if self.args.save_on_each_node:
             raise ValueError(
                 "save_on_each_node must be False, because only the first process has the outcome classes; save into a "
@@ -236,10 +238,11 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         return rewards
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        rows = [dict(row) for row in inputs]  # TRL adds what a rollout_func returns for each completion
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if self.model.training:
             self._check_sampler()
-            self._record(self._explore(inputs, output))
+            self._record(self._explore(rows, output))
         elif self.log_completions:
             names = [name for name in self._logs["extra"] if name.startswith(_TRACE)]
             self._log_samples({name: [None] * len(self._rewards) for name in names})
@@ -259,23 +262,23 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         if found and self.accelerator.is_main_process:
             self._sampler.check(name, found[-1])
 
-    def _explore(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> Scored:
-        first = self.accelerator.process_index * len(inputs)
-        local = slice(first, first + len(inputs))
+    def _explore(self, rows: list[dict[str, Any]], output: dict[str, Any]) -> Scored:
+        first = self.accelerator.process_index * len(rows)
+        local = slice(first, first + len(rows))
         unscored = self._rewards.isnan().all(dim=1)  # of all ranks
         rewards = self._rewards_of_groups(unscored)
         correct = self._correct_by_reward(unscored)
         scored = exploration_advantages(
             output,
-            [self._columns.id(row) for row in inputs],
-            None if self._columns.golds is None else [self._columns.gold(row) for row in inputs],
+            [self._columns.id(row) for row in rows],
+            None if self._columns.golds is None else [self._columns.gold(row) for row in rows],
             explorer=self.explorer,
             tokenizer=self._tokenizer,
             num_generations=self.num_generations,
             correct=None if correct is None else correct[local].tolist(),
             rewards=rewards[local].tolist(),
             scale="none" if self.scale_rewards == "none" else "std",
-            examples=inputs if self.explorer.matcher.needs_row else None,
+            examples=rows if self.explorer.matcher.needs_row else None,
             logps=self._sampled_logps(output) if "logps" in self.explorer.config.needs else None,
             written=self._written,
         )

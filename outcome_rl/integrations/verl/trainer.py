@@ -6,6 +6,7 @@ written, because verl declares the checkpoint complete last. Validation does not
 """
 
 import functools
+import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -58,7 +59,7 @@ def read_settings(config: Any) -> tuple[ExplorationConfig, str]:
     """Read `algorithm.outcome_exploration` of verl's configuration: the exploration settings, and `id_key`.
 
     Raises:
-        TypeError, ValueError: a setting is unknown, of the wrong type or out of range, or `answer_mask_mode=all`.
+        TypeError, ValueError: a setting is unknown, of the wrong type or out of range, or verl cannot follow it.
     """
     from omegaconf import OmegaConf
 
@@ -67,6 +68,14 @@ def read_settings(config: Any) -> tuple[ExplorationConfig, str]:
     id_key = str(given.pop("id_key", None) or "")
     settings = ExplorationConfig.from_mapping(given, SETTINGS)
     check_mask_mode(settings.answer_mask_mode, "verl")
+    if settings.outcome == "given":
+        raise ValueError(f"{SETTINGS}.outcome=given needs keys, which verl does not pass; give an outcome function")
+    loss = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")
+    if loss == "geo_mean" and settings.answer_mask_mode != "none":
+        raise ValueError(
+            f"{SETTINGS}.answer_mask_mode={settings.answer_mask_mode} cannot be combined with policy_loss.loss_mode="
+            "geo_mean, which averages advantages over a response; set answer_mask_mode=none, or take another loss"
+        )
     return settings, id_key
 
 
@@ -122,6 +131,10 @@ def _around_save_checkpoint(trainer: Any, original: Callable[[], None]) -> None:
     step_folder = Path(trainer.config.trainer.default_local_dir) / f"global_step_{trainer.global_steps}"
     getattr(trainer, _EXPLORER).save(step_folder / FOLDER)
     original()
+    if trainer.config.trainer.get("max_actor_ckpt_to_keep"):  # verl has removed the weights of older steps
+        for older in step_folder.parent.glob("global_step_*"):
+            if (older / FOLDER).is_dir() and older != step_folder and not (older / "actor").exists():
+                shutil.rmtree(older / FOLDER)
 
 
 def _around_compute_advantage(
@@ -301,6 +314,7 @@ def question_id(row: Mapping[str, Any], id_key: str) -> str:
 
 
 def gold_answer(row: Mapping[str, Any]) -> str | None:
-    """Return `reward_model.ground_truth` of a row, None if it is missing or not a single answer."""
+    """Return `reward_model.ground_truth` of a row, None if it is missing, blank or not a single answer."""
     gold = find(row, "reward_model.ground_truth")
-    return str(gold) if isinstance(gold, str | Real) and not isinstance(gold, bool) else None
+    is_answer = isinstance(gold, str | Real) and not isinstance(gold, bool)
+    return str(gold) if is_answer and str(gold).strip() else None
