@@ -215,7 +215,7 @@ def test_accuracy_reward() -> None:
     assert columns["solution"] == solution
     assert columns["gold_parsed"] == [r"\frac{1}{3}", r"\frac{1}{3}", "2x", "2x", "5", "[unparseable]"]
     assert columns["answer_parsed"] == [r"\frac{1}{3}", r"\frac{1}{2}", "2", "x + x", "[unparseable]", "[skipped]"]
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="completions and solution must have one length; got 1 and 2"):
         accuracy_reward(["1"], ["1", "2"])
 
 

@@ -27,9 +27,7 @@ def readme_rows(loss: dict[str, Any]) -> list[str]:
         others = [f"{name} {cell}" for name, row in RIVALS.items() if (cell := _share(section, row))]
         where = f"H200, head of Llama-3.1-8B, {section['case']['tokens']:,} tokens"
         where += ", KL term" if section["case"]["beta"] else ", no KL term"
-        rows.append(
-            f"| {label} | {_share(section, OURS)} | {'; '.join(others)} | {where}; time over its matrix products' |"
-        )
+        rows.append(f"| {label} | {_share(section, OURS)} | {'; '.join(others)} | {where} |")
     return rows
 
 

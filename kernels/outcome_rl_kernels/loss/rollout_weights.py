@@ -44,7 +44,7 @@ def rollout_weights(
         low, high: bounds of the ratio, 0 <= low <= high.
 
     Returns:
-        Weights without gradient, like `logps`, or (B,) for sequences; finite where both log-probabilities are.
+        Weights without gradient, like `logps`, or (B,) for sequences; finite where `high` and the log-probabilities are.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range.
@@ -53,7 +53,7 @@ def rollout_weights(
     check_like("rollout_logps", rollout_logps, FLOATS, "logps", logps)
     check_choice("level", level, ("token", "sequence"))
     check_choice("outside", outside, ("truncate", "mask"))
-    if not 0 <= check_number("low", low) <= check_number("high", high):
+    if not 0 <= check_number("low", low) <= high:
         raise ValueError(f"low and high must satisfy 0 <= low <= high; got {low} and {high}")
     if mask is not None:
         check_like("mask", mask, (torch.bool,), "logps", logps)
