@@ -44,7 +44,7 @@ def rollout_weights(
         low, high: bounds of the ratio, 0 <= low <= high.
 
     Returns:
-        Weights without gradient, like `logps`, or (B,) for sequences; finite where `high` and the log-probabilities are.
+        Weights without gradient, like `logps`, or (B,) for sequences; finite where `high` and the arguments are.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range.
