@@ -7,6 +7,7 @@ baseline; every other method is compared with it, run by run, where model, data 
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -205,11 +206,11 @@ def _verdicts(methods: Mapping[str, Sequence[Measured]], measures: Sequence[str]
 
     def differences(left: str, measure: str) -> Iterable[tuple[Any, float]]:
         paired = [run for run in methods[left] if run.identity.pair in base]
-        tasks = {run.identity.task for run in paired}
+        # Two tasks are no sample of tasks: their mean is compared, over the seeds that both have.
+        tasks, runs_of_seed = len({run.identity.task for run in paired}), Counter(run.identity.seed for run in paired)
         for run in paired:
             _, task, seed = run.identity
-            # Two tasks are no sample of tasks: their mean is compared, over the seeds that both have.
-            if unit == "task" or tasks == {other.identity.task for other in paired if other.identity.seed == seed}:
+            if unit == "task" or runs_of_seed[seed] == tasks:
                 difference = run.figures[measure] - base[run.identity.pair][measure]
                 yield task if unit == "task" else seed, difference
 

@@ -174,6 +174,7 @@ def split(tokens: Tokens, separators: Collection[str]) -> Iterator[Tokens]:
 
 
 def trimmed(tokens: Tokens) -> Tokens:
+    """Return the tokens without spaces before them; plain LaTeX keeps none behind, only those before digits."""
     return tokens[next((i for i, token in enumerate(tokens) if token.kind != "space"), len(tokens)) :]
 
 

@@ -27,6 +27,7 @@ _FOREIGN_WORDS = """
 respuesta réponse resposta risposta antwort ответ odpowied cevap jawaban jibu 答案 故选 답 答え คำตอบ đáp उत्तर
 الجواب الإجابة
 """
+_FOREIGN = _FOREIGN_WORDS.split()
 # A quotation, code, or the number of a JSON object.
 _QUOTED = re.compile(
     r"(?:```(?:json|text|plaintext|latex|tex|math)?\s+|[\"'`])([^\"'`\n]{1,100}?)\s*[\"'`]|(-?[0-9][0-9.]*)(?=\s*\})"
@@ -60,7 +61,7 @@ def phrase(response: str) -> Answer | None:
 def _phrases(response: str) -> Iterator[re.Match[str]]:
     """Yield every "answer is", from the last one up."""
     lowered = response.lower()
-    if any(word in lowered for word in _FOREIGN_WORDS.split()):
+    if any(word in lowered for word in _FOREIGN):
         return reversed([*_FOREIGN_PHRASE.finditer(response)])
     # A search for a word is much faster than one that ignores case.
     found = (_phrases_of_word(response, word) for word in ("nswer", "NSWER", "ption", "PTION", "hoice", "HOICE"))
