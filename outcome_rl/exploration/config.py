@@ -79,8 +79,8 @@ class ExplorationConfig:
     timeout_s: float = setting(5.0, "Seconds that one comparison by math-verify may take.", gt=0)
     grading_limit_s: float = setting(
         600.0,
-        "Seconds that the comparisons of one step, or its calls of an isolated function, may take together; those that "
-        "have not begun then count as different, or as no answer, are logged, and are counted in outcomes/unresolved.",
+        "Seconds that the comparisons of one step, or its calls of an isolated function, may take together. Answers "
+        "whose comparisons or calls have not begun then count as none in this step, and in outcomes/unresolved.",
         gt=0,
     )
     gold_tolerance: bool = setting(

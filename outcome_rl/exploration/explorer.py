@@ -4,11 +4,11 @@ import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from outcome_rl.outcomes.kinds import Outcomes
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
 from outcome_rl_kernels.advantages.groups import Scale
 from outcome_rl_kernels.backends import triton_obstacle
+from outcome_rl_kernels.counts.api import History
 
 
 def device_of_counts(device: torch.device) -> torch.device:
@@ -99,6 +100,11 @@ class Explorer:
         self._known_table = self.counts.table
         self._num_counted = self._num_samples = 0
         self._counting: tuple[Tensor, ...] = ()  # rows that this call counts
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an Explorer is not copied or sent to another process; use state_dict and load_state_dict, or save and load"
+        )
 
     @property
     def solved(self) -> Mapping[str, bool]:
@@ -204,8 +210,7 @@ class Explorer:
         """Return samples, correct samples and different answers of every question sampled so far, by its id."""
         with self._lock:
             ids = list(self._questions)
-            keys_Q = torch.tensor([question_key(question_id) for question_id in ids], dtype=torch.int64)
-            history = self.counts.history(keys_Q.to(self.counts.device))
+            history = _history_of(ids, self.counts)
         rows = zip(history.visits.tolist(), history.successes.tolist(), history.distinct.tolist(), strict=True)
         return {question_id: QuestionHistory(*row) for question_id, row in zip(ids, rows, strict=True)}
 
@@ -214,7 +219,7 @@ class Explorer:
 
         Raises:
             RuntimeError: this is not rank zero of the process group.
-            ValueError: the outcome function has no name.
+            ValueError: the outcome function has no name, or the counts hold other samples than its own.
         """
         self._check_rank_zero("state_dict")
         if not self.matcher.rule:
@@ -223,6 +228,11 @@ class Explorer:
                 "outcome_function(name=..., version=...)(function)"
             )
         with self._lock:
+            if not _is_whole(_history_of(self.solved, self.counts), self.counts):
+                raise ValueError(
+                    "explorer.counts must hold the samples that score and count took, or its state could not be "
+                    "loaded; it holds others. Count these in an OutcomeCounts of your own"
+                )
             return {
                 "counts": self.counts.state_dict(),
                 "outcomes": self.matcher.state_dict(),
@@ -244,9 +254,8 @@ class Explorer:
 
     def _continue(self, state: Mapping[str, Any], counts: OutcomeCounts) -> None:
         solved = state["solved"]
-        keys_Q = torch.tensor([question_key(question_id) for question_id in solved], dtype=torch.int64)
-        history = counts.history(keys_Q.to(counts.device))
-        if not (history.visits > 0).all() or int(history.visits.sum()) != counts.total():
+        history = _history_of(solved, counts)
+        if not _is_whole(history, counts):
             raise ValueError(
                 "the exploration state is damaged: its counts and its solved questions belong to different runs or "
                 f"steps. {saved.FIX}"
@@ -265,7 +274,7 @@ class Explorer:
         Raises:
             FileExistsError: the folder holds other files, or is a file.
             RuntimeError: this is not rank zero of the process group.
-            ValueError: the outcome function has no name.
+            ValueError: as for `state_dict`.
         """
         saved.check_replaceable(Path(folder))
         with saved.paused_garbage_collection():
@@ -546,3 +555,13 @@ class _Numbers(NamedTuple):
 def _question_keys(batch: Batch) -> Tensor:
     key_of = {question_id: question_key(question_id) for question_id in set(batch.question_ids)}
     return torch.tensor([key_of[question_id] for question_id in batch.question_ids], dtype=torch.int64)
+
+
+def _history_of(question_ids: Iterable[str], counts: OutcomeCounts) -> History:
+    keys_Q = torch.tensor([question_key(question_id) for question_id in question_ids], dtype=torch.int64)
+    return counts.history(keys_Q.to(counts.device))
+
+
+def _is_whole(history: History, counts: OutcomeCounts) -> bool:
+    """Return whether the histories of an explorer's questions are all that its counts hold."""
+    return bool((history.visits > 0).all()) and int(history.visits.sum()) == counts.total()

@@ -98,6 +98,7 @@ class Comparisons:
         self._progress = progress
         self._asked: dict[tuple[Text, Text], list[Question]] = {}
         self._verdicts: dict[tuple[Text, Text], Verdict] = {}
+        self._cut: set[tuple[Question, Text]] = set()
 
     def count(self, *verdicts: Verdict) -> int:
         """Return the number of comparisons with one of these results."""
@@ -110,7 +111,7 @@ class Comparisons:
         if (a, b) not in self._verdicts:
             self._asked.setdefault((a, b), []).append(question)
         else:
-            self._quarantine(question, a, b)
+            self._note(question, a, b)
         return True
 
     def run(self) -> None:
@@ -126,12 +127,16 @@ class Comparisons:
         for ((a, b), questions), verdict in zip(self._asked.items(), verdicts, strict=True):
             self._verdicts[a, b] = verdict
             for question in questions:
-                self._quarantine(question, a, b)
+                self._note(question, a, b)
         self._asked.clear()
 
     def equal(self, a: Text, b: Text) -> bool:
         """Return whether two texts are equal; False if they were not compared."""
         return a.identity == b.identity or self._verdicts.get((a, b)) == "equal"
+
+    def is_cut(self, question: Question, text: Text) -> bool:
+        """Return whether there was no time to find the class of a text."""
+        return (question, text) in self._cut
 
     def class_of(self, question: Question, text: Text) -> int | None:
         """Return the key of the first class that a text equals; the class of the gold answer comes first."""
@@ -140,9 +145,11 @@ class Comparisons:
             classes.insert(0, (question.key_of[question.gold.identity], question.gold))
         return next((key for key, representative in classes if self.equal(representative, text)), None)
 
-    def _quarantine(self, question: Question, a: Text, b: Text) -> None:
+    def _note(self, question: Question, a: Text, b: Text) -> None:
         """Exclude the texts of a comparison that hung or failed from later ones, but not a gold answer that passed."""
         verdict = self._verdicts[a, b]
+        if verdict == "cut" and a != ONE:
+            self._cut.add((question, b))
         if verdict in ("timeout", "error"):
             question.apart |= {text.identity for text in (a, b) if text is b or text not in (question.gold, ONE)}
             logger.warning(

@@ -59,14 +59,15 @@ class _Question:
     @classmethod
     def from_state(cls, question_id: str, state: Sequence[Any]) -> Self:
         gold, gold_key, shown = state
-        return cls(gold, gold_key, dict(shown))
+        return cls(gold or None, gold_key if gold else NO_ANSWER, dict(shown))
 
 
 class FunctionMatcher(OutcomeKind):
     """Map responses to outcome keys and correctness by an outcome function.
 
     A response is correct if `is_correct(value, example)` says so. Without such a function the gold answer goes through
-    the outcome function as a response would, and a response with the same outcome is correct. Values that Python calls
+    the outcome function as a response would, and a response with the same outcome is correct; an empty one is none.
+    Values that Python calls
     equal are one outcome; NaN is no answer.
 
     Args:
@@ -141,6 +142,8 @@ class FunctionMatcher(OutcomeKind):
             self._check_works(found)
             for pair in new_golds:
                 self._keep_gold(*pair, results[pair])
+            for question_id in self._without_gold(batch):
+                self._report_gold(question_id, bad="the gold answer '' is empty")
             self._log_failures({pair: one for pair, one in zip(pairs, found, strict=True) if isinstance(one, Failure)})
             keys = [self._keep(question_id, one) for (question_id, _), one in zip(pairs, found, strict=True)]
             gold_keys = [self._questions[question_id].gold_key for question_id in batch.question_ids]
@@ -165,12 +168,14 @@ class FunctionMatcher(OutcomeKind):
         self._ever_worked = self._ever_worked or len(errors) < len(found)
 
     def _new_golds(self, batch: Batch) -> dict[tuple[str, str], Row]:
-        """Return the data rows of the golds that are not known yet, by question and gold."""
+        """Return the data rows of the golds that are not known yet, by question and gold; an empty one is none."""
         new: dict[tuple[str, str], Row] = {}
         if batch.golds is None or self._is_correct is not None:
             return new
         gold_of: dict[str, str] = {}
         for question_id, gold, example in zip(batch.question_ids, batch.golds, batch.examples, strict=True):
+            if not gold.strip():
+                continue
             question = self._questions.get(question_id)
             known = None if question is None else question.gold
             before = gold_of.setdefault(question_id, gold) if known is None else known
@@ -179,6 +184,12 @@ class FunctionMatcher(OutcomeKind):
             if known is None:
                 new.setdefault((question_id, gold), example)
         return new
+
+    def _without_gold(self, batch: Batch) -> list[str]:
+        if batch.golds is None or self._is_correct is not None:
+            return []
+        ids = dict.fromkeys(id_ for id_, gold in zip(batch.question_ids, batch.golds, strict=True) if not gold.strip())
+        return [id_ for id_ in ids if id_ not in self._questions or self._questions[id_].gold is None]
 
     def _keep_gold(self, question_id: str, gold: str, found: Found | Failure) -> None:
         if isinstance(found, Failure) and found.kind == "cut":

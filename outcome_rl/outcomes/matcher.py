@@ -118,8 +118,8 @@ class OutcomeMatcher(OutcomeKind):
                 the golds of earlier calls are used; responses to a question without a gold are not correct.
             progress: called as `progress(done, total)` during pairwise comparisons, the slow part; `total` grows while
                 texts are found that differ from the gold answers.
-            limit_s: seconds that the comparisons may take together; pairs that have not begun by then count as
-                different and are logged. None means no limit.
+            limit_s: seconds that the comparisons may take together. An answer whose comparisons have not begun by then
+                counts as none, and is compared when it comes again. None means no limit.
 
         Returns:
             The `Outcomes`, one entry per row.
@@ -171,7 +171,7 @@ class OutcomeMatcher(OutcomeKind):
                         seen = new.setdefault(question, {})
                         seen[one.identity] = min(one, seen.get(one.identity, one))  # independent of the rows' order
             unresolved = self._decide(new, progress, limit_s)
-            keys = [q.key_of[text.identity] if text.identity else NO_ANSWER for q, text in rows]
+            keys = [q.key_of.get(text.identity, NO_ANSWER) for q, text in rows]
             gold_keys = [q.key_of.get(q.gold.identity, NO_ANSWER) for q in questions]
         keys_N = np.array(keys, dtype=np.int64)
         correct_N = (keys_N == np.array(gold_keys, dtype=np.int64)) & (keys_N != NO_ANSWER)
@@ -191,15 +191,14 @@ class OutcomeMatcher(OutcomeKind):
         return Text(f"r:{answer.strip()}", answer.strip(), True)  # every two texts that differ are checked
 
     def _question(self, question_id: str, gold: str, *, given: bool) -> Question:
-        """Return the question, with its gold answer if one was ever given."""
+        """Return the question, with its gold answer if one was ever given; an empty one is none."""
         question: Question | None = self._questions.get(question_id)
-        is_new = question is None
         if question is None:
             question = self._questions[question_id] = Question(question_id, self._text(""))
-        if not given or question.gold.form == gold != "":
+        if not given or (question.gold.form and gold.strip() in ("", question.gold.form)):
             return question
         text = self._text(gold)
-        if is_new or not (question.gold.identity or question_id in self.bad_golds):  # its first gold
+        if not question.gold.form:  # its first gold
             question.gold = text
             if text.identity and not question.representatives:
                 question.found_class(text)
@@ -251,6 +250,8 @@ class OutcomeMatcher(OutcomeKind):
             comparisons.run()
         for question, texts in order.items():
             for text in sorted(texts, key=lambda text: text != question.gold):
+                if comparisons.is_cut(question, text):
+                    continue
                 key = comparisons.class_of(question, text)
                 if key is None:
                     question.found_class(text)
@@ -258,7 +259,8 @@ class OutcomeMatcher(OutcomeKind):
                     question.key_of[text.identity] = key
         if cut := comparisons.count("cut"):
             logger.warning(
-                "%d comparisons of answers had not begun after %g s, the limit of a step; they count as different.",
+                "%d comparisons of answers had not begun after %g s, the limit of a step; these answers count as none, "
+                "and are compared when they come again.",
                 cut,
                 limit_s,
             )

@@ -1,7 +1,9 @@
 """The state of an Explorer on disk and in memory: it continues a run, and a damaged or foreign one is refused."""
 
+import copy
 import json
 import operator
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -236,3 +238,18 @@ def test_a_state_that_is_refused_changes_nothing() -> None:
     after = explorer.state_dict()
     assert {**after, "counts": 0} == {**before, "counts": 0}
     assert all(torch.equal(after["counts"][n], before["counts"][n]) for n in ("question_keys", "counts"))
+
+
+def test_counts_of_other_calls_are_refused_before_they_are_saved(tmp_path: Path) -> None:
+    explorer = Explorer()
+    explorer.score(["q"], [text(1)], ["1"])
+    explorer.counts.observe(torch.tensor([5]), torch.tensor([6]))
+    with pytest.raises(ValueError, match="the samples that score and count took"):
+        explorer.save(tmp_path / "state")
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_copy_names_what_to_use(copied: Callable[[Explorer], object]) -> None:
+    with pytest.raises(TypeError, match="use state_dict and load_state_dict"):
+        copied(Explorer())

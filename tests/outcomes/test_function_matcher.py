@@ -1,6 +1,7 @@
 """Classification by an outcome function: keys, correctness, failures, golds, state."""
 
 import logging
+import warnings
 from typing import Any
 
 import outcome_functions as functions
@@ -92,6 +93,19 @@ def test_golds_must_agree() -> None:
     matcher.forget(["q"])
     assert matcher.classify(["q"], ["a"], ["b"]).correct.tolist() == [False]
     assert matcher.classify(["q"], ["a"], None).correct.tolist() == [False]
+
+
+def test_an_empty_gold_is_none_until_a_call_gives_one() -> None:
+    """A function may well have an outcome of an empty text."""
+    matcher = FunctionMatcher(functions.length)
+    with pytest.warns(UserWarning, match="'q': the gold answer '' is empty"):
+        outcomes = matcher.classify(["q", "q"], ["", "a b"], ["", " "])
+    assert not outcomes.correct.any()
+    matcher.load_state_dict(matcher.state_dict())
+    with warnings.catch_warnings(action="error"):
+        assert not matcher.classify(["q"], [""], [""]).correct.any()
+    assert matcher.classify(["q", "q"], ["a", "b c"], ["c d", ""]).correct.tolist() == [False, True]
+    assert matcher.bad_golds == {}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from outcome_rl.outcomes.extraction.answer import Answer
 from outcome_rl.outcomes.extraction.response import extract_answer
 from outcome_rl.outcomes.grader import MathVerifyPool
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, outcome_key
-from outcome_rl.outcomes.matcher import OutcomeMatcher
+from outcome_rl.outcomes.matcher import Equivalence, OutcomeMatcher
 
 GENERATIONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "generations"
 
@@ -241,9 +241,36 @@ def test_a_gold_may_be_a_solution(matcher: OutcomeMatcher) -> None:
     assert matcher.classify(["q"], [r"\boxed{72.0}"], ["72"]).correct.all()
 
 
-def test_a_time_limit_of_zero_cuts_every_comparison() -> None:
-    with OutcomeMatcher() as matcher:
-        assert matcher.classify(["q"], [rf"\boxed{{{SIX}}}"], ["6"], limit_s=0).unresolved > 0
+@pytest.mark.parametrize(
+    ("equivalence", "answers", "gold"),
+    [("canonical", ["6", "7", SIX], "6"), (lambda a, b: a.lower() == b.lower(), ["b", "ABC", "abc"], "ABC")],
+)
+def test_what_a_time_limit_cuts_has_no_answer_and_is_asked_again(
+    equivalence: Equivalence, answers: list[str], gold: str
+) -> None:
+    responses = [rf"\boxed{{{answer}}}" for answer in answers]
+    with OutcomeMatcher(equivalence) as matcher, OutcomeMatcher(equivalence) as untimed:
+        cut = matcher.classify(["q"] * 3, responses, [gold] * 3, limit_s=-1)
+        assert cut.unresolved > 0
+        assert not cut.correct[2]
+        assert cut.keys[2] == NO_ANSWER
+        matcher.load_state_dict(json.loads(json.dumps(matcher.state_dict())))
+        again = matcher.classify(["q"] * 3, responses, [gold] * 3)
+        expected = untimed.classify(["q"] * 3, responses, [gold] * 3)
+    assert again.correct.tolist() == expected.correct.tolist()
+    assert again.correct[2]
+    assert again.keys.tolist() == expected.keys.tolist()
+    assert again.unresolved == 0
+
+
+def test_an_empty_gold_is_none_until_a_call_gives_one() -> None:
+    matcher = OutcomeMatcher()
+    with pytest.warns(UserWarning, match="'q': the gold answer '' is empty"):
+        matcher.classify_answers(["q"], ["5"], [""])
+    matcher.load_state_dict(matcher.state_dict())
+    assert matcher.classify_answers(["q"] * 2, ["5", "6"], ["5", " "]).correct.tolist() == [True, False]
+    assert matcher.bad_golds == {}
+    assert matcher.classify_answers(["q"], ["5"], [""]).correct.all()
 
 
 def test_doubtful_gold_is_reported_once_and_used(
