@@ -233,7 +233,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     """
     from outcome_rl.analyze import Report, analyze_file
     from outcome_rl.files import write_json
-    from outcome_rl.tools.sample import average_report, open_sampler, sampling_config
+    from outcome_rl.tools.sample import average_report, file_name, open_sampler, sampling_config
 
     only_our_progress()
     settings = sampling_config(model, data, config, overrides)
@@ -242,7 +242,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     groups = [[source] for source in dict.fromkeys(settings.data.test_files)]
     with open_sampler(settings, groups, out, with_text=True) as (sampler, sets):
         for dataset in sets:
-            path = out / f"{dataset.name.replace(':', '-')}.jsonl"  # a colon is special to other systems and to scp
+            path = out / file_name(dataset)
             with show_progress(dataset.name, "questions") as progress:
                 sampler.fill(path, dataset, settings.rollout.val_kwargs, dataset.name, progress)
             reports[path.name] = analyze_file(
@@ -271,7 +271,10 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     with atomic_folder(out) as scratch:
         path, settings = find_model(model)
         trusted = settings is not None and load_config(str(settings)).model.trust_remote_code
-        policy = Policy.load(ModelConfig(path=path, device="cpu", dtype="float32", trust_remote_code=trusted))
+        model_config = ModelConfig(
+            path=path, device="cpu", dtype="float32", trust_remote_code=trusted, use_remove_padding=False
+        )
+        policy = Policy.load(model_config)
         policy.model.to(getattr(torch, dtype))
         policy.save(scratch)
     num_parameters = sum(parameter.numel() for parameter in policy.model.parameters())

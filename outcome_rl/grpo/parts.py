@@ -3,6 +3,7 @@
 data, model -> explorer, updater -> (checkpoint) -> log, engine -> collector
 """
 
+import hashlib
 import json
 import logging
 import platform
@@ -23,7 +24,7 @@ from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.dtype import with_dtype
-from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.model.policy import Policy, check_context
 from outcome_rl.grpo.rollout.collector import Collector
 from outcome_rl.grpo.rollout.engine import DataParallelEngine, RolloutEngine, check_engine
 from outcome_rl.grpo.run.checkpoint import (
@@ -74,6 +75,7 @@ class Parts:
     log: RunLog
     state: RunState
     identity: dict[str, Any]  # what a checkpoint and the run that continues it must share
+    start: dict[str, str]  # digests of the policy that the run began with, and of its prompts, to share likewise
     resources: ExitStack
 
     @property
@@ -96,8 +98,8 @@ class Parts:
             self.explorer.save(folder / "exploration")
             if pending:
                 (folder / AHEAD).write_text(json.dumps(pending))
-            content = {"run": asdict(self.state), "identity": self.identity, "made with": _versions()}
-            (folder / "state.json").write_text(json.dumps(content))
+            content = {"run": asdict(self.state), "identity": self.identity, "start": self.start}
+            (folder / "state.json").write_text(json.dumps(content | {"made with": _versions()}))
 
         keep, best = self.config.trainer.max_ckpt_to_keep, [step for step, _ in self.best().values()]
         distributed.on_rank_zero(lambda: write_checkpoint(self.checkpoints, self.state.step, fill, keep, best))
@@ -146,11 +148,14 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
         )
         total_steps = config.total_steps(order.steps_per_epoch)
         plan = EvaluationPlan(config, policy.tokenizer)
+        check_context(policy.model.config, plan.longest_prompt(train_set), config.data.max_response_length)
+        start = {"initial weights": policy.digest(), "training prompts": _digest(train_set.prompts)}
         updater = Updater(policy, config, total_steps)  # its reference is the initial policy
         identity = identity_of(config, train_set, plan, explorer.matcher.rule)
         state = RunState()
         if checkpoint is not None:
             check_same_run(saved["identity"], identity, checkpoint)
+            check_same_run(saved.get("start", start), start, checkpoint)
             explorer = load_explorer(config, checkpoint / "exploration")
             resources.callback(explorer.close)
             policy.load_weights(checkpoint / "model")
@@ -181,6 +186,7 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
             log=log,
             state=state,
             identity=identity,
+            start=start,
             resources=resources.pop_all(),
         )
 
@@ -236,6 +242,10 @@ def identity_of(config: TrainConfig, train_set: ProblemSet, plan: EvaluationPlan
     data = {"training data": [train_set], "validation data": plan.validation, "test data": plan.test}
     contents = {name: _contents(sets) for name, sets in data.items()}
     return {**config.identity, **contents, "outcome rule": outcome_rule}
+
+
+def _digest(prompts: Sequence[Sequence[int]]) -> str:
+    return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
 
 
 def _contents(sets: Sequence[ProblemSet]) -> str:

@@ -107,6 +107,7 @@ class Trainer:
             FloatingPointError: more than `trainer.max_skipped_updates` gradients in a row are not finite.
         """
         if not any(sample.trained for sample in batch):
+            self.parts.updater.advance()
             return {}
         state, trainer = self.parts.state, self.parts.config.trainer
         step = state.step + 1
@@ -118,7 +119,7 @@ class Trainer:
             state.skipped_in_a_row += 1
             if state.skipped_in_a_row > trainer.max_skipped_updates:
                 raise
-            logger.warning("step %d: update skipped, %s", step, error)
+            logger.warning("step %d: the rest of the update is skipped, because %s", step, error)
             return {}
         state.skipped_in_a_row = 0
         self._warn_if_answers_are_all(metrics.get("entropy/answer_share", 0.0))

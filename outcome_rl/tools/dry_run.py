@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -13,7 +14,7 @@ from outcome_rl.grpo.data.problems import BatchOrder, load_problems
 from outcome_rl.grpo.data.prompts import tokenize
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.dtype import with_dtype
-from outcome_rl.grpo.model.policy import model_path
+from outcome_rl.grpo.model.policy import check_context, model_path
 from outcome_rl.grpo.parts import check_length, identity_of
 from outcome_rl.grpo.rollout.engine import check_engine
 from outcome_rl.grpo.run.checkpoint import check_same_run, find_run, read_state
@@ -21,21 +22,21 @@ from outcome_rl.grpo.run.evaluation import EvaluationPlan
 from outcome_rl.grpo.run.open_explorer import new_explorer
 from outcome_rl.grpo.run.tracking import check_loggers
 from outcome_rl.rows import SUFFIXES
-from outcome_rl.tools.memory import estimate_memory, memory_lines
+from outcome_rl.tools.memory import MemoryEstimate, estimate_memory, memory_lines
 
 
 def steps_per_epoch(config: TrainConfig) -> int | None:
     """Return the updates of an epoch, or None if counting the problems would need a download.
-
-    Count the prompts that will be dropped because they are too long.
 
     Raises:
         FileNotFoundError, ValueError: bad data, or fewer problems than a batch.
     """
     if not all(_is_local(source) for source in config.data.train_files):
         return None
-    problems = load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers).problems
-    return BatchOrder(len(problems), config.data.train_batch_size, shuffle=False, seed=0).steps_per_epoch
+    problems = load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers)
+    if config.data.overlong_prompts == "filter":
+        problems = tokenize(problems, _tokenizer(config), config.data)
+    return BatchOrder(len(problems.problems), config.data.train_batch_size, shuffle=False, seed=0).steps_per_epoch
 
 
 def refusals(config: TrainConfig) -> Iterator[str]:
@@ -75,7 +76,7 @@ def _check_model(config: TrainConfig) -> None:
     """Build the model without its weights, with its adapters, and check that the files of local weights are whole."""
     folder = Path(model_path(config.model))
     try:
-        estimate_memory(config)
+        _estimate(config)
         if folder.is_dir():
             weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
             if not weights:
@@ -90,14 +91,9 @@ def _check_model(config: TrainConfig) -> None:
 
 def _check_data(config: TrainConfig) -> None:
     """Tokenize the problems that need no download; check that a run in the folder has these data and settings."""
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig
 
-    path, code = model_path(config.model), config.model.trust_remote_code
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=code)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"model.path={config.model.path!r} cannot be loaded: {error}") from error
-    data = config.data
+    tokenizer, data = _tokenizer(config), config.data
     is_local = all(map(_is_local, data.train_files))
     if is_local:
         problems = load_problems(data.train_files, data, needs_answers=config.needs_answers)
@@ -106,12 +102,24 @@ def _check_data(config: TrainConfig) -> None:
     val_files, test_files = ([*filter(_is_local, sources)] for sources in (data.val_files, data.test_files))
     local = replace(data, val_files=val_files, test_files=test_files)
     plan, (checkpoint, _) = EvaluationPlan(replace(config, data=local), tokenizer), find_run(config)
+    if is_local:
+        shape = AutoConfig.from_pretrained(model_path(config.model), trust_remote_code=config.model.trust_remote_code)
+        check_context(shape, plan.longest_prompt(train_set), data.max_response_length)
     if is_local and local == data and checkpoint is not None:
         saved = read_state(checkpoint)
         with config.exploration.matcher() as matcher:
             config = replace(config, model=with_dtype(config.model, saved["identity"].get("model.dtype")))
             check_same_run(saved["identity"], identity_of(config, train_set, plan, matcher.rule), checkpoint)
         check_length(saved["run"]["step"], config.total_steps(order.steps_per_epoch), checkpoint)
+
+
+def _tokenizer(config: TrainConfig) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(model_path(config.model), trust_remote_code=config.model.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"model.path={config.model.path!r} cannot be loaded: {error}") from error
 
 
 def _check_exploration(config: TrainConfig) -> None:
@@ -122,10 +130,24 @@ def _check_exploration(config: TrainConfig) -> None:
         new_explorer(config, problems).close()
 
 
+def _estimate(config: TrainConfig) -> MemoryEstimate | Exception:
+    """Return the estimate, or why the model cannot be computed without weights, which is no obstacle to a run."""
+    try:
+        return estimate_memory(config)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a model raises without weights
+        return error
+
+
 def describe(config: TrainConfig) -> Iterator[str]:
     """Yield the lines that `outcome-rl train --dry-run` prints after the settings."""
     try:
-        yield from memory_lines(estimate_memory(config), config)
+        found = _estimate(config)
+        if isinstance(found, Exception):
+            yield f"Memory: unknown, because the model cannot be computed without weights: {found!r}".split("\\n")[0]
+        else:
+            yield from memory_lines(found, config)
     except (OSError, ValueError) as error:
         reason = str(error).split("\n")[0]
         yield f"Memory: unknown, because the configuration of model.path={config.model.path!r} cannot be read: {reason}"

@@ -20,6 +20,7 @@ from stopped_program import Stop
 from outcome_rl.exploration import saved
 from outcome_rl.files import MANIFEST, seal_folder
 from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.model.policy import Policy
 from outcome_rl.grpo.parts import build
 from outcome_rl.grpo.run.checkpoint import latest_checkpoint
 from outcome_rl.grpo.run.evaluation import evaluate
@@ -443,6 +444,19 @@ def test_changed_evaluation_data_is_not_continued(two_steps: Path, small_config:
         train(small_config(two_steps, *settings))
 
 
+def test_another_initial_model_under_the_same_name_is_not_continued(
+    policy: Policy, small_config: MakeConfig, tmp_path: Path
+) -> None:
+    settings = (f"model.path={tmp_path / 'model'}", "data.val_files=[]", "data.test_files=[]")
+    policy.save(tmp_path / "model")
+    train(small_config(tmp_path, *settings, "trainer.total_training_steps=1"))
+    with torch.no_grad():
+        policy.head_weight.add_(0.01)
+    policy.save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"initial weights: '\w+' before, '\w+' now"):
+        train(small_config(tmp_path, *settings, "trainer.total_training_steps=2"))
+
+
 def test_a_run_may_be_extended(small_config: MakeConfig, tmp_path: Path) -> None:
     data = ("data.val_files=[]", "data.test_files=[]")
     short = small_config(tmp_path / "a", *data, "trainer.total_training_steps=3")
@@ -472,6 +486,8 @@ def test_settings_without_effect_on_results_may_change(
         "trainer.save_freq=1",
         "exploration.workers=2",
         "trainer.log_generations=0",
+        "actor.ppo_micro_batch_size_per_gpu=4",  # after running out of memory, say
+        "model.enable_gradient_checkpointing=true",
     )
     train(small_config(tmp_path, *on_file(tmp_path), *more, "trainer.total_training_steps=3"))
     assert [row["step"] for row in rows(tmp_path / "renamed", "metrics")] == [1, 2, 3]

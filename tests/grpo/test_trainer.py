@@ -374,7 +374,13 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
     metrics = rows(config.run_dir, "metrics")
     assert [row["actor/skipped_updates"] for row in metrics] == [0, 1, 1, 2, 2]
     assert ["actor/loss" in row for row in metrics] == [True, False, True, False, True]
-    assert sum("update skipped, the gradient is not finite" in message for message in caplog.messages) == 2
+    assert (
+        sum(
+            "the rest of the update is skipped, because the gradient is not finite" in message
+            for message in caplog.messages
+        )
+        == 2
+    )
     models = [
         (config.run_dir / "checkpoints" / f"global_step_{step}" / "model" / "model.safetensors").read_bytes()
         for step in range(1, 6)

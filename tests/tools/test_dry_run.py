@@ -14,6 +14,7 @@ from outcome_rl import Explorer
 from outcome_rl.grpo.config.load import load_config
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.tools import dry_run
 from outcome_rl.tools.dry_run import describe, refusals, steps_per_epoch
 from outcome_rl.tools.memory import MemoryEstimate, Part, estimate_memory, kept_for_backward, memory_lines
 from outcome_rl.toy import policy_dir
@@ -164,6 +165,32 @@ def test_steps_are_counted_for_local_problems(tmp_path: Path, small: MakeOverrid
     config = load_config("toy", [f"data.train_files={path}", "data.train_batch_size=8"])
     assert steps_per_epoch(config) == 3
     assert list(describe(config))[-1] == "Steps: 3 per epoch, 150 in all"
+
+
+def test_steps_are_those_of_the_prompts_that_fit(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl"
+    rows = ({"id": i, "problem": "D01 " * (1 if i % 2 else 9), "answer": "1"} for i in range(30))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = ["data.train_batch_size=4", "data.max_prompt_length=8", "data.overlong_prompts=filter"]
+    assert steps_per_epoch(load_config("toy", [f"data.train_files={path}", *settings])) == 3
+
+
+def test_a_model_that_cannot_be_estimated_is_no_obstacle(
+    tmp_path: Path, small: MakeOverrides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(config: TrainConfig) -> None:
+        raise RuntimeError("Expected inputs of BF16 type")
+
+    monkeypatch.setattr(dry_run, "estimate_memory", fail)
+    result = invoke("--config", "toy", "--dry-run", *small(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    assert "# Memory: unknown, because the model cannot be computed without weights: RuntimeError(" in result.stdout
+
+
+def test_a_dry_run_refuses_sequences_longer_than_the_model(tmp_path: Path, small: MakeOverrides) -> None:
+    assert_refused_alike(
+        ["--config", "toy", *small(tmp_path), "data.max_response_length=100000"], "positions of the model"
+    )
 
 
 def test_dry_run_prints_settings_that_can_be_read(tmp_path: Path, small: MakeOverrides) -> None:

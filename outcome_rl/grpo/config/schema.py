@@ -45,7 +45,9 @@ class ModelConfig:
         True, "Train on packed rows without padding. False is for models that cannot, such as state-space models."
     )
     enable_gradient_checkpointing: bool = setting(
-        False, "Recompute activations in the backward pass: less memory, one more forward pass."
+        False,
+        "Recompute activations in the backward pass: less memory, one more forward pass.",
+        affects_results=False,
     )
     lora_rank: int = setting(0, "Rank of LoRA adapters (arXiv:2106.09685; needs peft); 0 trains the whole model.", ge=0)
     lora_alpha: int = setting(16, "LoRA scales its update by lora_alpha / lora_rank.", gt=0)
@@ -175,7 +177,10 @@ class RolloutConfig(SamplingConfig):
         affects_results=False,
     )
     micro_batch_size: int = setting(
-        512, "Largest number of sequences generated at a time, by the engine or by each server.", gt=0
+        512,
+        "Largest number of sequences generated at a time, by the engine or by each server.",
+        gt=0,
+        affects_results=False,
     )
     gpu_memory_utilization: float = setting(
         0.5,
@@ -248,7 +253,8 @@ class OptimConfig:
     lr: float = setting(1e-6, "Peak learning rate.", gt=0)
     lr_warmup_steps: int = setting(0, "Steps of linear warm-up.", ge=0)
     lr_scheduler_type: Literal["constant", "constant_with_warmup", "linear", "cosine"] = setting(
-        "constant_with_warmup", "Schedule of the learning rate, as in transformers.get_scheduler."
+        "constant_with_warmup",
+        "Schedule of the learning rate, as in transformers.get_scheduler; constant warms up too, as in verl.",
     )
     weight_decay: float = setting(0.01, "Decoupled weight decay of AdamW.", ge=0)
     betas: tuple[float, float] = setting((0.9, 0.999), "Decay rates of AdamW's moments.", ge=0, lt=1)
@@ -271,13 +277,21 @@ class ActorConfig:
     )
     ppo_epochs: int = setting(1, "Passes over each batch.", gt=0)
     ppo_micro_batch_size_per_gpu: int = setting(
-        8, "Responses per forward and backward pass; gradients accumulate over the mini-batch.", gt=0
+        8,
+        "Responses per forward and backward pass; gradients accumulate over the mini-batch.",
+        gt=0,
+        affects_results=False,
     )
     use_dynamic_bsz: bool = setting(
-        False, "Fill each forward and backward pass up to ppo_max_token_len_per_gpu tokens instead."
+        False,
+        "Fill each forward and backward pass up to ppo_max_token_len_per_gpu tokens instead.",
+        affects_results=False,
     )
     ppo_max_token_len_per_gpu: int = setting(
-        16384, "Tokens per forward and backward pass, prompts included, with use_dynamic_bsz.", gt=0
+        16384,
+        "Tokens per forward and backward pass, prompts included, with use_dynamic_bsz.",
+        gt=0,
+        affects_results=False,
     )
     use_prefix_grouper: bool = setting(
         True,
@@ -391,9 +405,18 @@ class TrainerConfig:
     total_training_steps: int | None = setting(
         None, "Number of training steps; null is trainer.total_epochs over the data.", gt=0
     )
-    total_epochs: int = setting(1, "Passes over the data, if trainer.total_training_steps is null.", gt=0)
+    total_epochs: int = setting(
+        1,
+        "Passes over the data, if trainer.total_training_steps is null. With dynamic sampling, which draws several "
+        "batches for a step, it gives the steps that as many passes have without it.",
+        gt=0,
+    )
     test_freq: int = setting(
-        -1, "Evaluate on data.val_files every so many steps; -1 only at the end.", ge=1, also=-1, affects_results=False
+        -1,
+        "Evaluate on data.val_files every so many steps; -1 only before and after training.",
+        ge=1,
+        also=-1,
+        affects_results=False,
     )
     entropy_freq: int = setting(
         10,
@@ -401,6 +424,7 @@ class TrainerConfig:
         "without a gradient too; -1 never.",
         ge=1,
         also=-1,
+        affects_results=False,
     )
     save_freq: int = setting(
         25, "Save a checkpoint every so many steps; -1 only at the end.", ge=1, also=-1, affects_results=False
@@ -423,7 +447,10 @@ class TrainerConfig:
         affects_results=False,  # a checkpoint holds the counts themselves
     )
     max_skipped_updates: int = setting(
-        3, "Consecutive updates that may be skipped because the gradient is not finite; one more ends the run.", ge=0
+        3,
+        "Consecutive updates that may be skipped because the gradient is not finite; one more ends the run.",
+        ge=0,
+        affects_results=False,
     )
     seed: int = setting(0, "Seed of the batch order and of sampling.")
     num_threads: int | None = setting(

@@ -46,6 +46,8 @@ def load_problems(
     """
     problems: dict[str, Problem] = {}
     dropped: list[str] = []
+    repeated: list[str] = []
+    other_columns: list[str] = []
     id_sources: dict[str, None] = {}
     seen_at: dict[str, str] = {}
     for source in sources:
@@ -64,9 +66,21 @@ def load_problems(
                     f"({getattr(known, differs)[:60]!r}, here {getattr(problem, differs)[:60]!r}). Ids must be unique: "
                     "exploration counts outcomes by id"
                 )
+            if problem.id in seen_at:
+                repeated.append(where)
+                if str(known.example) != str(problem.example):
+                    other_columns.append(where)
             seen_at.setdefault(problem.id, where)
     if dropped:
         logger.warning("%d problems have an empty answer and are left out: %s", len(dropped), _some(dropped))
+    if other_columns:
+        logger.warning(
+            "%d of %d rows that repeat an id are left out though their other columns differ, which a reward or outcome "
+            "function may read: %s. Give them ids of their own",
+            len(other_columns),
+            len(repeated),
+            _some(other_columns),
+        )
     limit = config.train_max_samples if training else config.val_max_samples
     used = _limited(tuple(problems.values()), limit, config.max_samples_seed)
     if not used:

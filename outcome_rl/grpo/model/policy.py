@@ -1,6 +1,7 @@
 """Causal language model split for the policy loss: the body computes hidden states, the lm_head is a weight."""
 
 import copy
+import hashlib
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self, cast
@@ -81,6 +82,15 @@ class Policy:
         if policy.packs:
             policy._check_packing()
         return policy
+
+    def digest(self) -> str:
+        """Return a digest of up to 1024 numbers of each weight, without adapters and names."""
+        weights = [weight for weight in self.model.parameters() if self.adapters is None or not weight.requires_grad]
+        samples = [
+            weight.detach().flatten()[:: max(1, weight.numel() // 1024)].cpu().contiguous() for weight in weights
+        ]
+        digests = sorted(hashlib.sha256(one.view(torch.uint8).numpy().tobytes()).hexdigest() for one in samples)
+        return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
 
     def frozen_copy(self) -> Self:
         """Return a copy without gradients: the reference policy."""
@@ -287,6 +297,26 @@ class Policy:
         rollouts = [Rollout(ids[:1], [*ids[1:], ids[0]], "") for ids in (first, second)]
         row = pack(PackingPlan.of(rollouts, share_prefixes=True), [0, 1], self.attention_layout)
         return self.packed_hidden(to_device(row, self.device))[len(first) :].float()
+
+
+def check_context(shape: Any, longest_prompt: int, max_response_length: int) -> None:
+    """Check that prompts and responses fit a model with this configuration.
+
+    Raises:
+        ValueError: they have more tokens than the model has positions.
+    """
+    shape = shape.get_text_config()
+    limit = getattr(shape, "max_position_embeddings", None)
+    if not isinstance(limit, int):
+        return
+    rope = getattr(shape, "rope_parameters", None) or {}
+    if rope.get("factor"):  # for llama3 and yarn it applies to the original length
+        limit = max(limit, int(rope["factor"] * rope.get("original_max_position_embeddings", limit)))
+    if longest_prompt + max_response_length > limit:
+        raise ValueError(
+            f"data.max_response_length={max_response_length} and the longest prompt, {longest_prompt} tokens, must fit "
+            f"the {limit} positions of the model. Lower data.max_response_length or data.max_prompt_length"
+        )
 
 
 def model_path(config: ModelConfig) -> str:

@@ -18,7 +18,7 @@ from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.data.problems import BatchOrder, derive_seed
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.engine import RolloutEngine, checked, generate
+from outcome_rl.grpo.rollout.engine import RolloutEngine, check_complete, checked, generate
 from outcome_rl.grpo.types import EngineDied, Fetch, Problem, ProblemSet, Prompts, Rollout, Sample
 from outcome_rl.outcomes.answer_mask import answer_spans
 
@@ -137,9 +137,11 @@ class Collector:
     def _rollouts(self, number: int) -> list[Rollout]:
         """Return the responses of a batch: those sampled ahead, or new ones."""
         if self.pending is None:
-            return generate(self.engine, *self._request(number))
-        rollouts = checked(self.engine, self.pending(), self.order.batch_size, self.config.rollout.n)
-        self.pending = None  # not if the engine died, so that the state is not saved
+            rollouts = generate(self.engine, *self._request(number))
+        else:
+            rollouts = checked(self.engine, self.pending(), self.order.batch_size, self.config.rollout.n)
+            self.pending = None  # not if the engine died, so that the state is not saved
+        check_complete(self.engine, rollouts, self.config)
         return rollouts
 
     def _request(self, number: int) -> tuple[Prompts, SamplingConfig, int, int]:
@@ -157,8 +159,8 @@ class Collector:
         repeated = [problem for problem in problems for _ in range(self.config.rollout.n)]
         texts = [rollout.text for rollout in rollouts]
         logps = None  # engines that run the trained weights themselves compute none
-        if all(rollout.logps for rollout in rollouts):
-            logps = [sum(rollout.logps or ()) / len(rollout.token_ids) for rollout in rollouts]
+        if all(rollout.logps is not None for rollout in rollouts):
+            logps = [sum(rollout.logps or ()) / max(len(rollout.token_ids), 1) for rollout in rollouts]
         scored = self.explorer.score(
             [problem.id for problem in repeated],
             texts,

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -76,6 +76,36 @@ def decode(
         kept_of_response = kept[:length] if sampling.keeps_support else None
         rollouts.append(Rollout.decoded(policy.tokenizer, prompt, drawn[:length], kept=kept_of_response))
     return rollouts
+
+
+@torch.no_grad()
+def check_cache(policy: Policy) -> None:
+    """Check that a token after cached prompts sees them, as it does not where a model takes its state elsewhere.
+
+    The logits may differ from those of whole sequences by rounding, but must differ between two prompts where those do.
+
+    Raises:
+        ValueError: it does not see them.
+    """
+    vocab = policy.head_weight.shape[0]
+    ids = ((torch.arange(7) + vocab // 2) % vocab).tolist()
+    prompts, token = (ids[:2], ids[2:6]), ids[6]
+    stream = _TokenStream(policy, prompts, 1)
+    stream.read_prompts()
+    fed = stream.feed(torch.full((2,), token, device=policy.device))
+    cached_2V = fed[stream.branches_S].float()
+    whole = [policy.hidden(row, torch.ones_like(row))[0, -1] for row in _rows_on(policy.device, prompts, token)]
+    whole_2V = nn.functional.linear(torch.stack(whole), policy.head_weight, policy.head_bias).float()
+    blind = torch.equal(*cached_2V) and not torch.equal(*whole_2V)
+    if blind or not (cached_2V - whole_2V).norm() <= 0.2 * whole_2V.norm():
+        raise ValueError(
+            f"{type(policy.model).__name__} does not continue a prompt from transformers' cache, so it would be "
+            "sampled without its state; set rollout.engine=vllm"
+        )
+
+
+def _rows_on(device: torch.device, prompts: Prompts, token: int) -> list[Tensor]:
+    return [torch.tensor([[*prompt, token]], device=device) for prompt in prompts]
 
 
 class _TokenStream:

@@ -191,6 +191,27 @@ def checked(engine: RolloutEngine, rollouts: list[Rollout], prompts: int, n: int
     return rollouts
 
 
+def check_complete(engine: RolloutEngine, rollouts: list[Rollout], config: TrainConfig) -> None:
+    """Check that training rollouts have all that the settings read.
+
+    Raises:
+        ValueError: they lack log-probabilities or kept tokens.
+    """
+    name, rollout = f"rollout.engine: {type(engine).__name__}", config.rollout
+    readers = {
+        f"rollout.importance_cap={rollout.importance_cap}": rollout.importance_cap is not None,
+        f"exploration.adv_estimator={config.exploration.adv_estimator}": "logps" in config.exploration.needs,
+    }
+    for setting, reads in readers.items():
+        if reads and any(one.logps is None for one in rollouts):
+            raise ValueError(f"{name} must return logps, which {setting} reads; got None")
+    if rollout.keeps_support and any(one.kept is None or len(one.kept) != len(one.token_ids) for one in rollouts):
+        raise ValueError(
+            f"{name} must return the tokens that rollout.top_p={rollout.top_p} and rollout.top_k={rollout.top_k} kept, "
+            "a list for each token of a response"
+        )
+
+
 class DataParallelEngine(RolloutEngine):
     """The engine of this process as one of several that divide the prompts; all processes get all responses."""
 

@@ -5,7 +5,7 @@ from typing import Self
 
 from outcome_rl.grpo.config.schema import SamplingConfig, TrainConfig
 from outcome_rl.grpo.model.policy import Policy
-from outcome_rl.grpo.rollout.decode_loop import decode
+from outcome_rl.grpo.rollout.decode_loop import check_cache, decode
 from outcome_rl.grpo.rollout.engine import RolloutEngine
 from outcome_rl.grpo.rollout.sampling import sample_seeds
 from outcome_rl.grpo.types import Prompts, Rollout
@@ -22,6 +22,8 @@ class TransformersEngine(RolloutEngine):
 
     @classmethod
     def open(cls, policy: Policy, config: TrainConfig) -> Self:
+        with policy.summon_full_params():
+            check_cache(policy)
         return cls(policy, config.rollout.micro_batch_size)
 
     def update_weights(self, policy: Policy) -> None:

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import without_removed
@@ -31,7 +31,15 @@ from outcome_rl.grpo.config.load import default_values
 from outcome_rl.grpo.config.schema import TrainConfig
 from outcome_rl.grpo.run.run_log import has_rows
 
-_State = TypedDict("_State", {"run": dict[str, int], "identity": dict[str, Any], "made with": dict[str, str]})
+_State = TypedDict(
+    "_State",
+    {
+        "run": dict[str, int],
+        "identity": dict[str, Any],
+        "start": NotRequired[dict[str, str]],
+        "made with": dict[str, str],
+    },
+)
 CHECKPOINTS = "checkpoints"  # subfolder of the run's folder
 _NAME = re.compile(r"global_step_(\d+)")
 
@@ -134,8 +142,11 @@ def check_same_run(
     Raises:
         ValueError: they differ; the message names every difference.
     """
-    defaults = {name: value for name, value in default_values().items() if name in current}
-    saved = defaults | without_removed(saved, place, "exploration.")
+    defaults = default_values()
+    saved = {name: value for name, value in saved.items() if name in current or name not in defaults}
+    saved = {name: defaults[name] for name in current if name in defaults} | without_removed(
+        saved, place, "exploration."
+    )
     current = json.loads(json.dumps(current))  # as `saved` was: tuples become lists
     differences = [
         f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"

@@ -57,6 +57,10 @@ class EvaluationPlan:
             for sets in (self.validation, self.test)
         )
 
+    def longest_prompt(self, train_set: ProblemSet) -> int:
+        """Return the tokens of the longest prompt of the run."""
+        return max(len(prompt) for dataset in (train_set, *self._by_name.values()) for prompt in dataset.prompts)
+
     def sets_at(self, step: int, *, is_last: bool) -> Sequence[ProblemSet]:
         """Return the sets that are due after a step; 0 is before the first."""
         if step == 0 or is_last:

@@ -5,6 +5,7 @@ batch --> mini-batches, one optimizer step each (by default one: the whole batch
 """
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -54,7 +55,7 @@ class Updater:
             fused=True,  # one pass, without temporaries of the size of the weights
         )
         self.scheduler = get_scheduler(
-            optim.lr_scheduler_type,
+            "constant_with_warmup" if optim.lr_scheduler_type == "constant" else optim.lr_scheduler_type,
             self.optimizer,
             num_warmup_steps=optim.lr_warmup_steps,
             num_training_steps=total_steps,
@@ -73,7 +74,7 @@ class Updater:
 
         Raises:
             FloatingPointError: the gradient of a mini-batch is not finite. Weights and optimizer are as they were
-                before that mini-batch: by default, before the call.
+                before that mini-batch, which by default is the batch.
         """
         start = time.perf_counter()
         actor, device = self.config.actor, self.policy.device
@@ -94,15 +95,26 @@ class Updater:
                 for mini_batch in chosen
             ]
         totals = UpdateTotals(self.config.rollout.importance_cap, device, entropy=every_token)
-        for epoch in range(actor.ppo_epochs):
-            for mini_batch in chosen:
-                self._update(mini_batch, totals, first_pass=epoch == 0)
+        updates = [(mini_batch, epoch == 0) for epoch in range(actor.ppo_epochs) for mini_batch in chosen]
+        for done, (mini_batch, first_pass) in enumerate(updates):
+            try:
+                self._update(mini_batch, totals, first_pass=first_pass)
+            except FloatingPointError as error:
+                self.advance()
+                if not done:
+                    raise
+                raise FloatingPointError(f"after {done} of its {len(updates)} optimizer steps {error}") from error
         lr = self.scheduler.get_last_lr()[0]
-        self.scheduler.step()
+        self.advance()
         totals.all_reduce_()
         metrics = totals.metrics() | on_host.fractions()
         update_s = time.perf_counter() - start - reference_s
         return {**metrics, "actor/lr": lr, "time/reference_s": reference_s, "time/update_s": update_s}
+
+    def advance(self) -> None:
+        """Go on to the learning rate of the next step; `step` does, so this is for a step without an update."""
+        with warnings.catch_warnings(action="ignore"):  # PyTorch warns of a schedule that begins before the optimizer
+            self.scheduler.step()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that rank zero saves; if the policy is sharded, all processes must call it."""
@@ -136,7 +148,8 @@ class Updater:
         if not grad_norm.isfinite():
             raise FloatingPointError(
                 f"the gradient is not finite (norm {grad_norm.item()}, loss {loss.item()}); the weights are as they "
-                "were. Lower actor.optim.lr or actor.kl_loss_coef, or look for non-finite weights in the model"
+                "were before it. Lower actor.optim.lr or actor.kl_loss_coef, or look for non-finite weights in the "
+                "model"
             )
         self.optimizer.step()
         self.weights.copy_to_model()

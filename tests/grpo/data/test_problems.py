@@ -152,6 +152,14 @@ def test_identical_rows_are_one_problem(tmp_path: Path) -> None:
     assert load(source).problems == PROBLEMS
 
 
+def test_repeated_rows_with_other_columns_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    row = {"id": "a", "problem": "p", "answer": "1"}
+    path = write(tmp_path / "data.jsonl", [row | {"tests": "T1"}, row | {"tests": "T1"}, row | {"tests": "T2"}])
+    assert [problem.example["tests"] for problem in load(path).problems] == ["T1"]
+    assert "1 of 2 rows that repeat an id are left out though their other columns differ" in caplog.text
+    assert "data.jsonl:3" in caplog.text or "row 3" in caplog.text
+
+
 def test_conflicts_are_found_across_files(tmp_path: Path) -> None:
     first = write(tmp_path / "a.jsonl", ROWS)
     second = write(tmp_path / "b.jsonl", [{**ROWS[0], "answer": "1"}])

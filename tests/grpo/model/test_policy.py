@@ -26,7 +26,7 @@ from transformers import (
 
 from outcome_rl.grpo.config.schema import ModelConfig
 from outcome_rl.grpo.distributed import choose_device
-from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.model.policy import Policy, check_context
 
 GROUPED = {**SIZES, "num_key_value_heads": 2}
 GPT2 = GPT2Config(vocab_size=80, n_embd=16, n_layer=1, n_head=2, eos_token_id=2, bos_token_id=1)
@@ -87,6 +87,32 @@ def test_logits_that_are_processed_after_the_head_are_refused(config: PreTrained
 def test_the_same_architecture_without_a_cap_is_accepted(saved: Saved) -> None:
     config = Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=None)
     assert Policy.load(ModelConfig(path=str(saved(config)), device="cpu", dtype="float32")).head_bias is None
+
+
+@pytest.mark.parametrize(
+    ("more", "limit"),
+    [
+        ({}, 64),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}, 128),
+        (
+            {
+                "rope_parameters": {
+                    "rope_type": "yarn",
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 64,
+                    "rope_theta": 1e4,
+                }
+            },
+            256,
+        ),
+    ],
+    ids=["plain", "linear", "yarn"],
+)
+def test_sequences_longer_than_the_model_are_refused(more: dict[str, Any], limit: int) -> None:
+    shape = LlamaConfig(**GROUPED, max_position_embeddings=64, **more)
+    check_context(shape, limit - 40, 40)
+    with pytest.raises(ValueError, match=rf"must fit the {limit} positions of the model"):
+        check_context(shape, limit - 39, 40)
 
 
 def test_a_model_without_a_head_is_refused(shared_policy: Policy) -> None:

@@ -1,5 +1,6 @@
 """The decode loop equals `generate` for every kind of cache, however the batch is split."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,6 +10,10 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    Mamba2Config,
+    Mamba2ForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     masking_utils,
@@ -16,6 +21,7 @@ from transformers import (
 
 from outcome_rl.grpo.config.schema import RolloutConfig, SamplingConfig
 from outcome_rl.grpo.model.policy import Policy
+from outcome_rl.grpo.rollout.decode_loop import check_cache
 from outcome_rl.grpo.rollout.transformers_engine import TransformersEngine
 from outcome_rl.toy import DialectTask
 
@@ -49,6 +55,25 @@ def any_policy(request: pytest.FixtureRequest, shared_policy: Policy) -> Policy:
         for parameter in model.parameters():  # far from uniform, so that an error shows
             parameter.mul_(4)
     return Policy(model, shared_policy.tokenizer)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_check_of_the_cache_accepts_models_that_take_it(any_policy: Policy, dtype: torch.dtype) -> None:
+    check_cache(Policy(copy.deepcopy(any_policy.model).to(dtype), any_policy.tokenizer))
+
+
+@pytest.mark.parametrize("kind", ["mamba", "mamba2"])
+def test_a_model_that_keeps_its_state_elsewhere_is_refused(kind: str, shared_policy: Policy) -> None:
+    """transformers drops `past_key_values`, which it does not take, so it would see only the newest token."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 103, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}
+    model = (
+        MambaForCausalLM(MambaConfig(**sizes))
+        if kind == "mamba"
+        else Mamba2ForCausalLM(Mamba2Config(**sizes, num_heads=4, head_dim=16, n_groups=1))
+    )
+    with pytest.raises(ValueError, match="ForCausalLM does not continue a prompt from transformers' cache"):
+        check_cache(Policy(model, shared_policy.tokenizer))
 
 
 def sampled(policy: Policy, micro_batch: int, n: int = 5, **settings: Any) -> list[list[int]]:

@@ -168,6 +168,33 @@ def test_an_engine_whose_log_probabilities_fit_no_tokens_is_named(small: MakeOve
         assert ("a log-probability for each token", "for all rollouts or for none")[number] in result.stderr
 
 
+def test_an_engine_without_what_a_setting_reads_is_named(small: MakeOverrides, tmp_path: Path) -> None:
+    """Else the run would go on without the setting's effect."""
+    (tmp_path / "silent_engine.py").write_text(OWN_ENGINE.replace("tokens, logps)", "tokens)"))
+    engine = f"rollout.engine={tmp_path}/silent_engine.py:Parrot"
+    for setting in ("rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness"):
+        result = invoke("--config", "toy", *small(tmp_path), engine, setting)
+        assert result.exit_code == 2
+        assert f"rollout.engine: Parrot must return logps, which {setting} reads; got None" in result.stderr
+
+
+def test_an_engine_that_returns_no_kept_tokens_is_named(small: MakeOverrides, tmp_path: Path) -> None:
+    source = OWN_ENGINE.replace("def __init__", "returns_support = True\n\n    def __init__")
+    (tmp_path / "unkept_engine.py").write_text(source)
+    engine = f"rollout.engine={tmp_path}/unkept_engine.py:Parrot"
+    result = invoke("--config", "toy", *small(tmp_path), engine, "rollout.top_p=0.8")
+    assert result.exit_code == 2
+    assert "Parrot must return the tokens that rollout.top_p=0.8 and rollout.top_k=" in result.stderr
+
+
+def test_an_empty_response_has_a_mean_log_probability(small: MakeOverrides, tmp_path: Path) -> None:
+    source = OWN_ENGINE.replace("prompt, tokens, logps)", "prompt, tokens * (_ % 2), logps * (_ % 2))")
+    (tmp_path / "empty_engine.py").write_text(source)
+    engine = f"rollout.engine={tmp_path}/empty_engine.py:Parrot"
+    result = invoke("--config", "toy", *small(tmp_path), engine, "exploration.adv_estimator=unlikeliness")
+    assert result.exit_code == 0, result.stderr
+
+
 def test_an_engine_that_returns_too_few_responses_is_named(small: MakeOverrides, tmp_path: Path) -> None:
     """Else every later response would be scored for another question."""
     (tmp_path / "short_engine.py").write_text(OWN_ENGINE.rstrip() + "[1:]\n")

@@ -265,6 +265,33 @@ def test_the_schedule_is_followed(base: Policy, batch: list[Sample], make_config
     assert [updater.step(batch)["actor/lr"] for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
 
 
+def test_a_constant_schedule_warms_up(base: Policy, batch: list[Sample], make_config: MakeConfig) -> None:
+    config = make_config("actor.optim.lr_scheduler_type=constant", "actor.optim.lr_warmup_steps=2")
+    updater = Updater(clone(base), config, total_steps=4)
+    assert [updater.step(batch)["actor/lr"] for _ in range(4)] == pytest.approx([0.0, LR / 2, LR, LR])
+
+
+def test_a_step_without_an_update_advances_the_schedule(
+    base: Policy, grouped: list[Sample], make_config: MakeConfig
+) -> None:
+    config = make_config("actor.optim.lr_scheduler_type=linear", "actor.ppo_mini_batch_size=1")
+    updater = Updater(clone(base), config, total_steps=4)
+    before = updater.policy.head_weight.detach().clone()
+    updater.advance()
+    calls: list[int] = []
+
+    def second_is_nan(gradient: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return gradient * torch.nan if len(calls) == 2 else gradient
+
+    hook = updater.policy.head_weight.register_hook(second_is_nan)
+    with pytest.raises(FloatingPointError, match=r"after 1 of its \d+ optimizer steps the gradient is not finite"):
+        updater.step(grouped)
+    hook.remove()
+    assert not torch.equal(updater.policy.head_weight, before)  # by the first mini-batch
+    assert updater.step(grouped)["actor/lr"] == pytest.approx(LR / 2)
+
+
 def test_a_small_step_in_bfloat16_is_not_rounded_away(batch: list[Sample], make_config: MakeConfig) -> None:
     """A step of 1e-6 would change hardly any bfloat16 weight; it changes all masters."""
     policy = Policy.load(ModelConfig(path="toy", device="cpu", dtype="bfloat16"))
