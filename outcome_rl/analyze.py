@@ -279,7 +279,7 @@ def _samples(
         raise ValueError(f"{where}: {has}. {_LAYOUT}")
     (name,) = present
     if name in ONE:
-        return [(extract(_text(row, name, where)), _label(row, against, where))]
+        return [(extract(_text(row, name, where)), _label(row, against, where, row))]
     samples = row[name]
     if not isinstance(samples, list) or not samples:
         raise ValueError(
@@ -297,7 +297,7 @@ def _samples(
         fields = {"text": sample} if isinstance(sample, str) else sample
         answer = _answer(fields, from_text, extract, place)
         labelled = fields if labels is None else {against: labels[index]}
-        found.append((answer, _label(labelled, against, place)))
+        found.append((answer, _label(labelled, against, place, row)))
     return found
 
 
@@ -323,14 +323,14 @@ def _text(row: dict[str, Any], name: str, where: str) -> str:
     return text
 
 
-def _label(fields: Mapping[str, Any], against: str, where: str) -> bool | None:
+def _label(fields: Mapping[str, Any], against: str, where: str, row: Mapping[str, Any]) -> bool | None:
     """Return a label of the file: `correct` is a boolean, 0 or 1, another field any number; None without one."""
     value = find(fields, against)
     if value is None:
         if against != LABEL:
             if against in field_names(fields):
                 raise ValueError(f"{where}: field {against!r} must be a number or a boolean; got null. Drop the row")
-            near = difflib.get_close_matches(against, [*field_names(fields)], n=3, cutoff=0)
+            near = difflib.get_close_matches(against, {*field_names(fields), *field_names(row)}, n=3, cutoff=0)
             raise ValueError(f"{where}: has no field {against!r}; the nearest are {', '.join(map(repr, near))}")
         return None
     if not isinstance(value, bool | int | float) or (against == LABEL and value not in (0, 1)) or value != value:

@@ -58,6 +58,10 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield where, row
 
 
+class _SeveralGolds(Exception):
+    """A row of lighteval accepts several answers."""
+
+
 def in_usual_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Return a row of samples of lm-evaluation-harness or lighteval with the fields `id`, `gold`, `responses` and, for
     one response that a metric calls right or wrong, `correct`; any other row unchanged.
@@ -67,6 +71,11 @@ def in_usual_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
     """
     try:
         return _in_usual_fields(row)
+    except _SeveralGolds as error:
+        raise ValueError(
+            f"{where}: must have one gold answer; lighteval's gold_index names {len(error.args[0])}, such as "
+            f"{error.args[0][:3]}. Leave the row out, or score it with the metric of the file"
+        ) from error
     except (IndexError, KeyError, TypeError) as error:
         tool = "lm-evaluation-harness" if "resps" in row else "lighteval"
         raise ValueError(
@@ -83,6 +92,8 @@ def _in_usual_fields(row: dict[str, Any]) -> dict[str, Any]:
         doc, metrics = row["doc"], row.get("metric") or {}
         gold = doc.get("gold_index")
         golds = [doc["choices"][i] for i in (gold if isinstance(gold, list) else [gold])]
+        if len(set(golds)) > 1:
+            raise _SeveralGolds(golds)
         usual = {"id": doc.get("id") or None, "prompt": doc.get("query"), "gold": golds[0]}
         usual["responses"] = list(row["model_response"]["text"])
     else:

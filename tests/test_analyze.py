@@ -359,6 +359,22 @@ def test_details_of_lighteval(tmp_path: Path) -> None:
     assert questions[1].labels == [True]
 
 
+def test_a_row_of_lighteval_with_several_golds_is_refused(tmp_path: Path) -> None:
+    doc = {"query": "a root of x^2 = 4", "choices": ["2", "-2", "2"], "gold_index": [0, 1]}
+    row = {"doc": doc, "model_response": {"text": [r"\boxed{-2}"]}}
+    with pytest.raises(ValueError, match=r"must have one gold answer; lighteval's gold_index names 2, .*'-2'"):
+        read_samples(write_rows(tmp_path / "details.jsonl", [row]))
+    doc["gold_index"] = [0, 2]
+    (question,) = read_samples(write_rows(tmp_path / "equal.jsonl", [row]))
+    assert question.gold == "2"
+
+
+def test_near_names_of_a_label_are_those_of_the_row_too(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [{"id": "a", "gold": "5", "samples": [r"\boxed{5}"], "rewards": [1]}])
+    with pytest.raises(ValueError, match=r"has no field 'reward'; the nearest are .*'rewards'"):
+        analyze_file(path, against="reward")
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -76,12 +76,17 @@ class ExplorationRewards:
                 "--disable-grpo-std-normalization"
             )
         self.explorer.length_setting = "--rollout-max-response-len"
-        raw_rewards = [float(sample.get_reward_value(args)) for sample in samples]
         rollouts = {  # of the samples that count
             i: _rollout(one, i)
             for i, one in enumerate(samples)
             if not one.remove_sample and one.status.name != "ABORTED"
         }
+        if missing := next((one for i, one in enumerate(samples) if i in rollouts and one.reward is None), None):
+            raise ValueError(
+                f"every sample that is not aborted must have a reward; one of the prompt {str(missing.prompt)[:80]!r} "
+                "has None. Set remove_sample, or give it one"
+            )
+        raw_rewards = [0.0 if one.reward is None else float(one.get_reward_value(args)) for one in samples]
         advantages = [0.0] * len(samples)
         if not rollouts:
             return raw_rewards, advantages
@@ -95,7 +100,7 @@ class ExplorationRewards:
             golds_of_all(self.explorer, golds, "label"),
             [raw_rewards[i] for i in last.values()],
             group_ids=[sample.group_index for sample in chosen],
-            rows=[{**sample.metadata, "prompt": sample.prompt, "label": sample.label} for sample in chosen],
+            rows=[{**(sample.metadata or {}), "prompt": sample.prompt, "label": sample.label} for sample in chosen],
         )
         origin = id_source(self.id_key, within_source=False)
         scale: Scale = "std" if args.grpo_std_normalization else "none"
@@ -114,9 +119,10 @@ class ExplorationRewards:
                     "more than its prompt"
                 )
             return question_id(sample.prompt)
-        if self.id_key not in sample.metadata:
+        if self.id_key not in (sample.metadata or {}):
             raise ValueError(
-                f"id_key={self.id_key!r} must be in the metadata of every sample; one has {sorted(sample.metadata)}"
+                f"id_key={self.id_key!r} must be in the metadata of every sample; one has "
+                f"{sorted(sample.metadata or {})}"
             )
         return str(sample.metadata[self.id_key])
 

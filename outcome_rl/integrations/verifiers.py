@@ -30,7 +30,7 @@ from outcome_rl.rows import filled_text
 from outcome_rl_kernels.advantages.groups import Scale
 
 if TYPE_CHECKING:
-    from verifiers.v1 import Trace
+    from verifiers.v1 import MessageNode, Trace
 
 
 def assign_advantages(
@@ -42,7 +42,7 @@ def assign_advantages(
     question_ids: Sequence[str] | None = None,
     scale: Scale = "std",
 ) -> Scored:
-    """Score N traces by their last model turn, count them, and set `advantages` of every sampled node.
+    """Score N traces by their root agent's last turn, count them, and set `advantages` of every sampled node.
 
     All sampled tokens of a trace get `advantages + bonuses`, except answer tokens, which `answer_mask_mode` decides.
     A question's traces in this call are one group, with `Trace.reward` as rewards. An outcome function gets the text of
@@ -61,9 +61,9 @@ def assign_advantages(
         The scored batch, with `metrics`; no gradient.
 
     Raises:
-        ValueError: a trace has no task key or no sampled token, failed, or lacks a reward; its data has no field
-            `answer_key`, or something else than one answer there; or `answer_mask_mode="all"`: advantages cannot take
-            tokens out of a denominator.
+        ValueError: a trace has no task key, no sampled token or no turn of its root agent, failed, or lacks a reward;
+            its data has no field `answer_key`, or something else than one answer there; or `answer_mask_mode="all"`:
+            advantages cannot take tokens out of a denominator.
     """
     check_mask_mode(explorer.config.answer_mask_mode, "verifiers")
     sampled = [[node for node in trace.nodes if any(node.mask)] for trace in traces]
@@ -86,7 +86,7 @@ def assign_advantages(
                 f"{trace.task.type} has {sorted(trace.task.data.model_dump(exclude_none=True))}. Name one, or pass "
                 "None to use reward > 0"
             )
-    last = [nodes[-1] for nodes in sampled]
+    last = [_last_turn(trace, i) for i, trace in enumerate(traces)]
     ids = [[token for token, chosen in zip(node.token_ids, node.mask, strict=True) if chosen] for node in last]
     batch = Batch(
         [f"{trace.task.type}:{trace.task.key}" for trace in traces] if question_ids is None else question_ids,
@@ -98,11 +98,26 @@ def assign_advantages(
     scored = score(explorer, batch, id_source="types and keys of verifiers' tasks", scale=scale)
     rows = scored.token_advantages(scored.answer_mask(tokenizer, ids)).tolist()
     whole = (scored.advantages + scored.bonuses).tolist()
-    for nodes, row, advantage in zip(sampled, rows, whole, strict=True):
+    for nodes, turn, row, advantage in zip(sampled, last, rows, whole, strict=True):
         for node in nodes:
             node.advantages = [advantage] * sum(node.mask)
-        nodes[-1].advantages = row[: sum(nodes[-1].mask)]
+        turn.advantages = row[: sum(turn.mask)]
     return scored
+
+
+def _last_turn(trace: "Trace", index: int) -> "MessageNode":
+    """Return the node of the root agent's last turn: nodes of sub-agents and of rejected attempts may come after it."""
+    trained = [node for branch in trace.branches if branch.trainable for node in branch.nodes if any(node.mask)]
+    places = {id(node): place for place, node in enumerate(trace.nodes)}
+    trained.sort(key=lambda node: places[id(node)])
+    if trace.root_reply is not None:
+        trained = [node for node in trained if str(node.message.content or "").strip() == trace.last_reply]
+    if not trained:
+        raise ValueError(
+            f"traces[{index}] must have the root agent's last turn among its sampled, trainable nodes; none has the "
+            f"text {trace.last_reply[:80]!r}. Leave the trace out"
+        )
+    return trained[-1]
 
 
 def _gold(trace: "Trace", answer_key: str) -> str:

@@ -1,5 +1,6 @@
 """Samples of the base policy on the training questions: what as many of them would have solved and found."""
 
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from outcome_rl.analyze import classify_samples, read_samples
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.metrics import pass_at_k
 from outcome_rl.outcomes.keys import NO_ANSWER
+
+logger = logging.getLogger(__name__)
 
 
 class BaseSamples(NamedTuple):
@@ -74,6 +77,13 @@ class BaseSamples(NamedTuple):
 
 def _classified(path: Path, exploration: ExplorationConfig) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     matcher = exploration.matcher()
+    if matcher.needs_row:
+        logger.warning(
+            "--base: exploration.outcome=%s gets the rows of %s, which lack the columns of the data; a function that "
+            "reads these finds other outcomes",
+            exploration.outcome,
+            path,
+        )
     questions = read_samples(path, from_text=not matcher.reads_answers, extract=matcher.extract)
     with matcher:
         outcomes, _ = classify_samples(matcher, questions)

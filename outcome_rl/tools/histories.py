@@ -158,8 +158,11 @@ def _trl_rows(history: Sequence[Mapping[str, Any]]) -> Rows:
     rows: Rows = {}
     for row in history:
         numbers = _finite(row)
-        if "epoch" in numbers:  # TRL counts from 0 to the number of epochs; the others give the index of the epoch
-            numbers["epoch"] = max(math.ceil(numbers["epoch"] - 1e-6) - 1, 0)
+        # TRL counts from 0 to the number of epochs; the others give the index of the epoch. A row within an epoch, as
+        # `logging_steps` may leave, has drawn fewer samples.
+        passes = numbers.pop("epoch", 0.0)
+        if round(passes) >= 1 and abs(passes - round(passes)) < 1e-6:
+            numbers["epoch"] = round(passes) - 1
         if "entropy" in numbers:
             numbers["entropy/all"] = numbers["entropy"]
         rows.setdefault(int(row["step"]), {}).update(numbers)

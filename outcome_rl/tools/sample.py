@@ -117,6 +117,11 @@ class Sampler:
         return {"answer": None if answer is None else answer.text}
 
 
+def file_name(dataset: ProblemSet) -> str:
+    """Return the name of a data set's file of samples; a colon is special to other systems and to scp."""
+    return f"{dataset.name.replace(':', '-')}.jsonl"
+
+
 @contextmanager
 def open_sampler(
     config: TrainConfig, groups: Sequence[Sequence[str]], out: Path, *, with_text: bool, **more: object
@@ -136,7 +141,7 @@ def open_sampler(
     config = replace(config, model=with_dtype(config.model, (recorded or {}).get("model.dtype")))
     engine_class = check_engine(config, trains=False)
     sets = [load_problems(group, config.data, training=False, needs_answers=config.needs_answers) for group in groups]
-    names = [dataset.name for dataset in sets]
+    names = [file_name(dataset) for dataset in sets]
     if len(set(names)) < len(names):
         raise ValueError(f"two sources share a name, and so a file of samples: {', '.join(names)}; rename one")
     depends = ("model.", "data.", "rollout.", "trainer.seed")

@@ -22,14 +22,15 @@ class Sample:
     prompt: str
     response: str
     label: str | None
-    reward: float
-    metadata: dict[str, Any] = field(default_factory=dict)
+    reward: float | None
+    metadata: dict[str, Any] | None = field(default_factory=dict)
     rollout_id: int | None = None
     remove_sample: bool = False
     multimodal_inputs: Any = None
     status: Enum = Status.COMPLETED
 
     def get_reward_value(self, args: Any) -> float:
+        assert self.reward is not None  # slime would raise a TypeError
         return self.reward
 
 
@@ -103,6 +104,16 @@ def test_slime_errors_name_what_to_change() -> None:
     mixed[1].label = None
     with pytest.raises(ValueError, match="label must be one answer in all rows or in none"):
         ExplorationRewards(outcome="outcome_functions:last_word")(ARGS, mixed)
+
+
+def test_slime_samples_without_a_reward_were_aborted() -> None:
+    samples = [*group(0, "2+2", "4", ["4", "5"], metadata=None), Sample(0, "2+2", "", "4", None, None)]
+    with pytest.raises(ValueError, match=r"must have a reward; one of the prompt '2\+2' has None"):
+        ExplorationRewards()(ARGS, samples)
+    samples[-1].status = Status.ABORTED
+    raw, advantages = ExplorationRewards(bonus="none")(ARGS, samples)
+    assert raw == [1.0, 0.0, 0.0]
+    assert advantages == pytest.approx([0.707, -0.707, 0.0], abs=1e-3)
 
 
 def test_slime_without_labels_takes_positive_rewards() -> None:

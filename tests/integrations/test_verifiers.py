@@ -9,12 +9,40 @@ import pytest
 import torch
 import verifiers.v1 as vf
 from verifiers.v1 import verify_boxed_math_answer as theirs
-from verifiers_traces import TOKENIZER, Data, make
+from verifiers.v1.semantic import ParentLink
+from verifiers_traces import TOKENIZER, Data, make, turn
 
 from outcome_rl import NO_ANSWER, Explorer, OutcomeCounts, group_advantages, outcome_key, question_key
 from outcome_rl.integrations.verifiers import assign_advantages, verify_boxed_math_answer
 
 ANSWERS = {"27": ["27", "5", "5"], "3": ["1", None, "3"]}  # gold -> answers
+
+
+def branched(reply: str, later: str, *, is_root: bool) -> vf.Trace[Data]:
+    """A trace whose root answers, before a turn of a sub-agent or of a compaction that the harness did not take."""
+    trace = make("27", reply, float(reply == "27"))
+    if is_root:
+        trace.root_reply = f" \\boxed{{ {reply} }}"
+    turn(trace, "D12 39 ^ 9 =>", f"\\boxed{{ {later} }}")
+    trace.nodes[2].parent = None
+    if not is_root:
+        trace.nodes[3].semantic_parents.append(ParentLink(node=1, type="compaction_attempt"))
+    return trace
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_the_answer_is_the_root_agents(is_root: bool) -> None:
+    traces = [branched(reply, "5", is_root=is_root) for reply in ("27", "3")]
+    explorer = Explorer(bonus="none")
+    scored = assign_advantages(traces, explorer, TOKENIZER)
+    assert scored.correct.tolist() == [True, False]
+    assert explorer.seen("Sum:" + str(traces[0].task.key)) == [("27", 1), ("3", 1)]
+    for trace, advantage in zip(traces, scored.advantages.tolist(), strict=True):
+        assert 0.0 in trace.nodes[1].advantages  # the answer's tokens
+        assert trace.nodes[3].advantages == pytest.approx([advantage] * sum(trace.nodes[3].mask))
+    traces[0].root_reply = "said elsewhere"
+    with pytest.raises(ValueError, match=r"traces\[0\] must have the root agent's last turn.*'said elsewhere'"):
+        assign_advantages(traces, explorer, TOKENIZER)
 
 
 def step(turns: int = 1) -> list[vf.Trace[Data]]:

@@ -218,6 +218,14 @@ def test_a_page_of_three_stacks(runs: dict[str, list[Path]], tmp_path: Path) -> 
     assert "best@k, drawn with replacement" in missing
 
 
+def test_rows_within_an_epoch_are_not_at_its_end(tmp_path: Path) -> None:
+    """15 steps an epoch, logged every 10: only every second epoch ends with a row."""
+    history = [{"step": step, "epoch": step / 15, SOLVED: step / 100} for step in range(10, 61, 10)]
+    (tmp_path / "state.json").write_text(json.dumps(history))
+    ((one,), _) = read_histories([f"trl={tmp_path / 'state.json'}"], n=8)
+    assert one.by_samples(SOLVED) == {2 * 8: 0.3, 4 * 8: 0.6}
+
+
 def test_runs_that_stop_early_share_the_steps_that_all_have() -> None:
     long, short = (
         History(str(last), "method", {step: {SOLVED: 0.1 * step} for step in range(1, last + 1)}, {}, None, False)

@@ -237,6 +237,18 @@ def test_one_process_per_folder(claimed: Path) -> None:
         pass
 
 
+def test_two_sets_of_one_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("toy-test.jsonl").write_text('{"id": 1, "problem": "D01 1 @ 1 # 1 =>", "answer": "1"}')
+    sources = ["toy:test", "toy-test.jsonl"]
+    config = sampling_config("toy", sources)
+    with (
+        pytest.raises(ValueError, match=r"two sources share a name, .*: toy-test\.jsonl, toy-test\.jsonl; rename one"),
+        open_sampler(config, [[source] for source in sources], tmp_path / "out", with_text=True),
+    ):
+        pass
+
+
 def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -244,7 +256,7 @@ def test_two_sets_of_one_name_are_refused(tmp_path: Path) -> None:
     sources = [str(tmp_path / name / "test.jsonl") for name in "ab"]
     config = sampling_config("toy", sources)
     with (
-        pytest.raises(ValueError, match=r"two sources share a name, .*: test, test; rename one"),
+        pytest.raises(ValueError, match=r"two sources share a name, .*: test\.jsonl, test\.jsonl; rename one"),
         open_sampler(config, [[source] for source in sources], tmp_path / "out", with_text=True),
     ):
         pass
