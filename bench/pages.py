@@ -20,7 +20,7 @@ from experiments.paper.measures import Results, solved
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
 from experiments.smollm2 import countdown, hard
 from experiments.smollm2 import record as smollm2
-from experiments.smollm2.study import means_table, rows_table
+from experiments.smollm2.study import draw_training, means_table, rows_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -42,6 +42,7 @@ def main() -> None:
     if medium.cells:
         grid.draw(read(grid.PREDICTIONS), medium, ROOT / "docs" / "predictions.png")
     smollm2.draw(read(SMOLLM2)["figures"], ROOT / "docs" / "smollm2.png")
+    draw_training(hard.STUDY, ROOT / "docs" / "smollm2-hard.png")
 
 
 def pages() -> dict[Path, str]:

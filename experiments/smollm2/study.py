@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from bench.result_file import write_result
 from experiments.judged import interval
+from experiments.paper.figures import COLOURS, draw_curve, finish_axes, save_small
 from experiments.paper.tables import label, table
 from experiments.smollm2.model import make_model
 from experiments.smollm2.record import spread
@@ -209,6 +211,28 @@ def means_table(study: Study) -> str:
     if len(units) == study.plan.warm_starts:
         note = "Mean and standard deviation over the warm starts. Only the differences in the table above were judged."
     return f"\n{table(['', *measures], lines)}\n{note}\n"
+
+
+def draw_training(study: Study, path: Path) -> None:
+    """Draw the curves over the samples drawn, and the base samples at their end: means, and lowest to highest."""
+    plan, units = study.plan, range(study.plan.warm_starts)
+    per_step = plan.batch * plan.n // plan.questions
+    records = {
+        method: [json.loads(result_file(study, unit, method).read_text())["figures"] for unit in units]
+        for method in study.methods
+    }
+    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
+    titles = {"solved": "Training questions solved so far", "answers": "Different answers to a question so far"}
+    for axes, (name, title) in zip(figure.subplots(1, len(titles)), titles.items(), strict=True):
+        for method, found in records.items():
+            curves = [one["curves"][name] for one in found]
+            samples = range(per_step, per_step * plan.steps + 1, per_step)
+            draw_curve(axes, samples, curves, LABELS.get(method) or label(method), COLOURS[method], "-")
+        ends = [[one["base"][name]] for one in records[GRPO]]
+        draw_curve(axes, [per_step * plan.steps], ends, LABELS[BASE], COLOURS[BASE], "o")
+        finish_axes(axes, title, "samples per question", legend=name == "solved")
+    axes.set_yscale("log")
+    save_small(figure, path, dpi=100)
 
 
 def _done(study: Study) -> int:
