@@ -24,6 +24,7 @@ from outcome_rl.exploration.questions import QuestionHistory, Questions
 from outcome_rl.exploration.ranks import from_rank_zero
 from outcome_rl.exploration.scored import Scored
 from outcome_rl.outcomes.batch import Batch
+from outcome_rl.outcomes.fork_locks import lock_of
 from outcome_rl.outcomes.keys import NO_ANSWER, question_key
 from outcome_rl.outcomes.kinds import Outcomes
 from outcome_rl_kernels import GroupRule, OutcomeCounts, group_advantages
@@ -95,7 +96,7 @@ class Explorer:
         self.id_source = ""
         self.length_setting = ""
         self._warned_unmasked = self._warned_unanswered = False
-        self._lock = threading.RLock()
+        self._lock = lock_of(self, threading.RLock)
         # Numbers of pairs and samples in `_known_table`; asking a table on a GPU would synchronise.
         self._known_table = self.counts.table
         self._num_counted = self._num_samples = 0
