@@ -58,10 +58,6 @@ def read_objects(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield where, row
 
 
-class _SeveralGolds(Exception):
-    """A row of lighteval accepts several answers."""
-
-
 def in_usual_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Return a row of samples of lm-evaluation-harness or lighteval with the fields `id`, `gold`, `responses` and, for
     one response that a metric calls right or wrong, `correct`; any other row unchanged.
@@ -70,12 +66,7 @@ def in_usual_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
         ValueError: it has fields of one of them, but not all that are needed; `where` is the row, for the error.
     """
     try:
-        return _in_usual_fields(row)
-    except _SeveralGolds as error:
-        raise ValueError(
-            f"{where}: must have one gold answer; lighteval's gold_index names {len(error.args[0])}, such as "
-            f"{error.args[0][:3]}. Leave the row out, or score it with the metric of the file"
-        ) from error
+        return _in_usual_fields(row, where)
     except (IndexError, KeyError, TypeError) as error:
         tool = "lm-evaluation-harness" if "resps" in row else "lighteval"
         raise ValueError(
@@ -83,7 +74,7 @@ def in_usual_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
         ) from error
 
 
-def _in_usual_fields(row: dict[str, Any]) -> dict[str, Any]:
+def _in_usual_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
     if "resps" in row and "target" in row:
         responses = [text for one in row["resps"] for text in (one if isinstance(one, list) else [one])]
         metrics = {name: row.get(name) for name in row.get("metrics") or ["exact_match"]}
@@ -93,7 +84,10 @@ def _in_usual_fields(row: dict[str, Any]) -> dict[str, Any]:
         gold = doc.get("gold_index")
         golds = [doc["choices"][i] for i in (gold if isinstance(gold, list) else [gold])]
         if len(set(golds)) > 1:
-            raise _SeveralGolds(golds)
+            raise ValueError(
+                f"{where}: must have one gold answer; lighteval's gold_index names {len(golds)}, such as {golds[:3]}. "
+                "Leave the row out, or score it with the metric of the file"
+            )
         usual = {"id": doc.get("id") or None, "prompt": doc.get("query"), "gold": golds[0]}
         usual["responses"] = list(row["model_response"]["text"])
     else:

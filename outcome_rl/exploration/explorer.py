@@ -229,7 +229,7 @@ class Explorer:
                 "outcome_function(name=..., version=...)(function)"
             )
         with self._lock:
-            if not _is_whole(_history_of(self.solved, self.counts), self.counts):
+            if not _is_whole(_history_of(self._questions, self.counts), self.counts):
                 raise ValueError(
                     "explorer.counts must hold the samples that score and count took, or its state could not be "
                     "loaded; it holds others. Count these in an OutcomeCounts of your own"

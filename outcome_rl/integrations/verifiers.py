@@ -86,7 +86,7 @@ def assign_advantages(
                 f"{trace.task.type} has {sorted(trace.task.data.model_dump(exclude_none=True))}. Name one, or pass "
                 "None to use reward > 0"
             )
-    last = [_last_turn(trace, i) for i, trace in enumerate(traces)]
+    last = [_last_turn(trace, nodes, i) for i, (trace, nodes) in enumerate(zip(traces, sampled, strict=True))]
     ids = [[token for token, chosen in zip(node.token_ids, node.mask, strict=True) if chosen] for node in last]
     batch = Batch(
         [f"{trace.task.type}:{trace.task.key}" for trace in traces] if question_ids is None else question_ids,
@@ -105,19 +105,18 @@ def assign_advantages(
     return scored
 
 
-def _last_turn(trace: "Trace", index: int) -> "MessageNode":
+def _last_turn(trace: "Trace", sampled: "Sequence[MessageNode]", index: int) -> "MessageNode":
     """Return the node of the root agent's last turn: nodes of sub-agents and of rejected attempts may come after it."""
-    trained = [node for branch in trace.branches if branch.trainable for node in branch.nodes if any(node.mask)]
-    places = {id(node): place for place, node in enumerate(trace.nodes)}
-    trained.sort(key=lambda node: places[id(node)])
+    trained = {id(node) for branch in trace.branches if branch.trainable for node in branch.nodes}
+    turns = [node for node in sampled if id(node) in trained]
     if trace.root_reply is not None:
-        trained = [node for node in trained if str(node.message.content or "").strip() == trace.last_reply]
-    if not trained:
+        turns = [node for node in turns if str(node.message.content or "").strip() == trace.last_reply]
+    if not turns:
         raise ValueError(
             f"traces[{index}] must have the root agent's last turn among its sampled, trainable nodes; none has the "
             f"text {trace.last_reply[:80]!r}. Leave the trace out"
         )
-    return trained[-1]
+    return turns[-1]
 
 
 def _gold(trace: "Trace", answer_key: str) -> str:

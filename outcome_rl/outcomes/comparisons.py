@@ -146,7 +146,11 @@ class Comparisons:
         return next((key for key, representative in classes if self.equal(representative, text)), None)
 
     def _note(self, question: Question, a: Text, b: Text) -> None:
-        """Exclude the texts of a comparison that hung or failed from later ones, but not a gold answer that passed."""
+        """Note what a comparison without a result means for a question.
+
+        The texts of one that hung or failed are excluded from later ones, but not a gold answer that passed. The class
+        of a text stays open where there was no time.
+        """
         verdict = self._verdicts[a, b]
         if verdict == "cut" and a != ONE:
             self._cut.add((question, b))

@@ -5,7 +5,7 @@ It has the methods of `OutcomeMatcher`, which compares the final answers of math
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -67,8 +67,7 @@ class FunctionMatcher(OutcomeKind):
 
     A response is correct if `is_correct(value, example)` says so. Without such a function the gold answer goes through
     the outcome function as a response would, and a response with the same outcome is correct; an empty one is none.
-    Values that Python calls
-    equal are one outcome; NaN is no answer.
+    Values that Python calls equal are one outcome; NaN is no answer.
 
     Args:
         function: `(response, example) -> value | Outcome | None`, see `functions`, or its name as `load_function` takes
@@ -170,10 +169,8 @@ class FunctionMatcher(OutcomeKind):
     def _new_golds(self, batch: Batch) -> dict[tuple[str, str], Row]:
         """Return the data rows of the golds that are not known yet, by question and gold; an empty one is none."""
         new: dict[tuple[str, str], Row] = {}
-        if batch.golds is None or self._is_correct is not None:
-            return new
         gold_of: dict[str, str] = {}
-        for question_id, gold, example in zip(batch.question_ids, batch.golds, batch.examples, strict=True):
+        for question_id, gold, example in self._golds(batch):
             if not gold.strip():
                 continue
             question = self._questions.get(question_id)
@@ -185,10 +182,14 @@ class FunctionMatcher(OutcomeKind):
                 new.setdefault((question_id, gold), example)
         return new
 
-    def _without_gold(self, batch: Batch) -> list[str]:
+    def _golds(self, batch: Batch) -> Iterable[tuple[str, str, Row]]:
+        """Return question, gold and data row of every response, where golds decide."""
         if batch.golds is None or self._is_correct is not None:
-            return []
-        ids = dict.fromkeys(id_ for id_, gold in zip(batch.question_ids, batch.golds, strict=True) if not gold.strip())
+            return ()
+        return zip(batch.question_ids, batch.golds, batch.examples, strict=True)
+
+    def _without_gold(self, batch: Batch) -> list[str]:
+        ids = dict.fromkeys(question_id for question_id, gold, _ in self._golds(batch) if not gold.strip())
         return [id_ for id_ in ids if id_ not in self._questions or self._questions[id_].gold is None]
 
     def _keep_gold(self, question_id: str, gold: str, found: Found | Failure) -> None:

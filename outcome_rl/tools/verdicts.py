@@ -18,8 +18,8 @@ otherwise.
 
 "Not zero" and "within the margin" are two families of tests over all the claims that are decided together. Each family
 is corrected by Holm's method (1979), so that each has a false verdict in at most 5 % of the studies. Student's t needs
-measures that are fine beside their spread. With three seeds and few questions differences are equal by chance,
-and more studies have one (in simulations with three seeds 12 % with 4 questions, 6 % with 30).
+measures that are fine beside their spread. With three seeds and few questions differences are equal by chance, and more
+studies have one (in simulations with three seeds 12 % with 4 questions, 6 % with 30).
 """
 
 import math

@@ -94,7 +94,8 @@ def check_cache(policy: Policy) -> None:
     stream.read_prompts()
     fed = stream.feed(torch.full((2,), token, device=policy.device))
     cached_2V = fed[stream.branches_S].float()
-    whole = [policy.hidden(row, torch.ones_like(row))[0, -1] for row in _rows_on(policy.device, prompts, token)]
+    rows = [torch.tensor([[*prompt, token]], device=policy.device) for prompt in prompts]
+    whole = [policy.hidden(row, torch.ones_like(row))[0, -1] for row in rows]
     whole_2V = nn.functional.linear(torch.stack(whole), policy.head_weight, policy.head_bias).float()
     blind = torch.equal(*cached_2V) and not torch.equal(*whole_2V)
     if blind or not (cached_2V - whole_2V).norm() <= 0.2 * whole_2V.norm():
@@ -102,10 +103,6 @@ def check_cache(policy: Policy) -> None:
             f"{type(policy.model).__name__} does not continue a prompt from transformers' cache, so it would be "
             "sampled without its state; set rollout.engine=vllm"
         )
-
-
-def _rows_on(device: torch.device, prompts: Prompts, token: int) -> list[Tensor]:
-    return [torch.tensor([[*prompt, token]], device=device) for prompt in prompts]
 
 
 class _TokenStream:

@@ -143,14 +143,13 @@ def check_same_run(
         ValueError: they differ; the message names every difference.
     """
     defaults = default_values()
-    saved = {name: value for name, value in saved.items() if name in current or name not in defaults}
-    saved = {name: defaults[name] for name in current if name in defaults} | without_removed(
-        saved, place, "exploration."
-    )
+    ignored = defaults.keys() - current.keys()  # settings that an earlier version compared
+    shared = {name: value for name, value in defaults.items() if name in current}
+    saved = shared | without_removed(saved, place, "exploration.")
     current = json.loads(json.dumps(current))  # as `saved` was: tuples become lists
     differences = [
         f"{key}: {saved.get(key)!r} before, {current.get(key)!r} now"
-        for key in sorted(saved.keys() | current.keys())
+        for key in sorted((saved.keys() | current.keys()) - ignored)
         if saved.get(key) != current.get(key)
     ]
     if differences:
