@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from outcome_rl.outcomes.canonical.latex import COUNTER, mended, plain_latex
 from outcome_rl.outcomes.canonical.lexer import Tokens, TooLarge, names_of, tokenize, words_in
+from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import canonical_text, real_number
 
 QUALIFIER = re.compile(
@@ -100,6 +101,7 @@ _CONSTANTS = ("e", "i", "d")
 _NUMERIC = ("q:", "r:", "c:")  # beginnings of the canonical texts of numbers
 
 
+@total(lambda a, b: True)
 def refuted(a: str, b: str) -> bool:
     """Return whether texts or values show that two answers differ: dots or a condition in only one, or other values.
 

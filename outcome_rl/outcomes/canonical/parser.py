@@ -458,13 +458,13 @@ class _Parser(TokenReader):
             end = next((i for i in range(opening, len(self.tokens)) if self.tokens[i].text == r"\}"), opening)
             self.tokens[end], self.position = _CLOSE, opening
         operands = self.arguments()
-        if name == "cbrt" and len(operands) == 1:
-            return ("^", operands[0], ("/", _ONE, ("number", Fraction(3))))
-        if name == "root" and len(operands) == 2:
-            return ("^", operands[0], ("/", _ONE, operands[1]))
         least, most = _ARITIES.get(name, (1, 1))
         if not least <= len(operands) <= most:
             raise NotUnderstood(f"{name} of {len(operands)} arguments")
+        if name == "cbrt":
+            return ("^", operands[0], ("/", _ONE, ("number", Fraction(3))))
+        if name == "root":
+            return ("^", operands[0], ("/", _ONE, operands[1]))
         return ("call", name, *operands)
 
     def series(self, operator: str) -> Tree:
@@ -561,7 +561,7 @@ _BARS = ("|", r"\|")
 _INDEX = re.compile(r"[_^{}()',]+")
 _BEFORE_NUMBERS = frozenset((r"\pm", r"\mp", r"\times", r"\cdot", r"\div", r"\lfloor", r"\lceil"))
 _FUNCTION_LETTERS = frozenset("fghFGHP") | {rf"\{name}" for name in ("phi", "varphi", "psi", "sigma", "Gamma", "zeta")}
-_ARITIES = {"max": (2, 99), "min": (2, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2)}
+_ARITIES = {"max": (2, 99), "min": (2, 99), "gcd": (2, 99), "lcm": (2, 99), "binomial": (2, 2), "root": (2, 2)}
 _BEFORE_DIGITS = frozenset((")", "|", "'", r"\pi", *(f"\\{name}" for name in GREEK)))
 _COMMA, _CLOSE = Token("symbol", ","), Token("symbol", ")")
 _DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))

@@ -7,6 +7,7 @@ they count.
 import re
 from functools import lru_cache
 
+from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import canonical_text, real_number
 from outcome_rl.outcomes.tolerance.quantities import quantities_differ
 from outcome_rl.outcomes.tolerance.within import within_tolerance
@@ -21,6 +22,7 @@ _UNIT_LIKE = re.compile("[A-Za-z$]")
 
 
 @lru_cache(maxsize=1 << 13)
+@total(lambda gold, answer: True)
 def contradicts(gold: str, answer: str) -> bool:
     """Return whether both texts name a coordinate, or both a unit, and these differ.
 
@@ -40,6 +42,7 @@ def contradicts(gold: str, answer: str) -> bool:
     return quantities_differ(gold, answer)
 
 
+@total(lambda a, b: True)
 def says_another_value(a: str, b: str) -> bool:
     """Return whether one text is a sentence whose value is another number than the other text.
 

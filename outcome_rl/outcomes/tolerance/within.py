@@ -12,6 +12,7 @@ from functools import lru_cache
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS_IN_TEXT, unwrap_text
 from outcome_rl.outcomes.canonical.lexer import Incomparable, tokenize, units_in
 from outcome_rl.outcomes.canonical.notations import is_word
+from outcome_rl.outcomes.guard import total
 from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, Tag, canonical_text, plain_text, real_number
 from outcome_rl.outcomes.refutation import QUALIFIER
 from outcome_rl.outcomes.tolerance.chemistry import same_chemistry
@@ -67,6 +68,7 @@ _PERCENTAGE = re.compile(r"\$?([^%$=<>]*[0-9}]) ?\\?%\$?")
 
 
 @lru_cache(maxsize=1 << 13)
+@total(lambda gold, answer: False)
 def within_tolerance(gold: str, answer: str) -> bool:
     r"""Return whether an answer agrees with a gold answer, generously.
 
