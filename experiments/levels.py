@@ -15,8 +15,18 @@ import numpy as np
 
 from experiments import claims
 from experiments.judged import interval, judge_rows
-from experiments.paper.claims import differences_by_unit
-from experiments.paper.measures import BASE, BASE16, Contrast, Record, Results, distinct_on_common_unsolved, of, solved
+from experiments.paper.claims import MEASURES, PLANNED, differences_by_unit
+from experiments.paper.measures import (
+    BASE,
+    BASE16,
+    Contrast,
+    Measure,
+    Record,
+    Results,
+    distinct_on_common_unsolved,
+    of,
+    solved,
+)
 from experiments.paper.plan import CONFIRM, HARD, SAMPLING_LONG
 from experiments.paper.tables import label, table
 from experiments.smollm2 import record as smollm2
@@ -58,10 +68,12 @@ def results(name: str) -> Results:
     return Results(json.loads((PAPER / name / "records.json").read_text()))
 
 
-def language_model_rows() -> list[Record]:
+def language_model_rows(measures: Mapping[str, Measure] = MEASURES) -> list[Record]:
     """Judge all claims that `confirm` or `hard` can answer, as one family."""
     confirm, hard = results(CONFIRM.name), results(HARD.name)
-    return judge_rows(lambda row: per_unit(differences_by_unit(hard if row.split == "hard" else confirm, row)))
+    return judge_rows(
+        lambda row: per_unit(differences_by_unit(hard if row.split == "hard" else confirm, row, measures))
+    )
 
 
 def claims_table(levels: Levels) -> str:
@@ -113,7 +125,18 @@ def decided_count() -> str:
         split: [row["word"] != UNDECIDED for row in rows if row["split"] == split] for split in ("medium", "hard")
     }
     parts = ", ".join(f"{sum(each)} of {len(each)} on {split} questions" for split, each in by_split.items())
-    return f"**{decided} of {len(rows)} comparisons are decided**: {parts}.\n"
+    planned = [row for row in language_model_rows(PLANNED) if row["differences"]]
+    changed = [
+        f"{label(one['left'])} - {label(one['right'])}, {one['measure']}: {two['word']} instead of {one['word']}"
+        for one, two in zip(rows, planned, strict=True)
+        if one["word"] != two["word"]
+    ]
+    differ = f" ({'; '.join(changed)})" if changed else ", the same"
+    return (
+        f'**{decided} of {len(rows)} comparisons are decided**: {parts}. "Final" is the last checkpoint, as in the '
+        "paper. The plan `confirm` had fixed the mean of the last three evaluations: by it "
+        f"{sum(row['word'] != UNDECIDED for row in planned)} are decided{differ}.\n"
+    )
 
 
 def contradictions_table(levels: Levels) -> str:

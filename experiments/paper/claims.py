@@ -5,7 +5,7 @@ policy that they start from.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from experiments import claims
@@ -22,6 +22,7 @@ from experiments.paper.measures import (
     final,
     late,
     of,
+    planned_final,
     solved,
 )
 from experiments.paper.plan import Cell
@@ -34,11 +35,15 @@ def solved_early(run: Record) -> float:
     return float(curve[max(1, round(claims.EARLY * len(curve))) - 1])
 
 
-def late_change(run: Record) -> float:
-    """Return the change of test pass@32 from the evaluation nearest to `claims.EARLY` of the steps to the end."""
-    tests = [row for row in evaluations(run, TEST) if row["step"] > 0]
-    early = min(tests, key=lambda row: abs(row["step"] - claims.EARLY * tests[-1]["step"]))
-    return final(32)(run) - float(early["pass_at_k"]["32"])
+def late_change(last: Measure) -> Measure:
+    """Return the measure of the change of test pass@32 from the evaluation nearest to `claims.EARLY` to `last`."""
+
+    def change(run: Record) -> float:
+        tests = [row for row in evaluations(run, TEST) if row["step"] > 0]
+        early = min(tests, key=lambda row: abs(row["step"] - claims.EARLY * tests[-1]["step"]))
+        return last(run) - float(early["pass_at_k"]["32"])
+
+    return change
 
 
 def entropy_gap(run: Record) -> float:
@@ -53,13 +58,19 @@ MEASURES: dict[str, Measure] = {
     "best pass@32": best(32),
     "final pass@1": final(1),
     "final pass@32": final(32),
-    "late pass@32": late_change,
+    "late pass@32": late_change(final(32)),
     "entropy incorrect": late("entropy_incorrect"),
     "entropy gap": entropy_gap,
     "group answers unsolved": late("group_never_solved"),
     "group answers failed": late("group_unsolved"),
     "group answers": late("group_all"),
 }
+PLANNED: dict[str, Measure] = MEASURES | {
+    "final pass@1": planned_final(1),
+    "final pass@32": planned_final(32),
+    "late pass@32": late_change(planned_final(32)),
+}
+"""The measures as the plans fixed them: in `confirm` and `grid`, "final" is the mean of the last three evaluations."""
 
 
 class Unit(NamedTuple):
@@ -69,7 +80,9 @@ class Unit(NamedTuple):
     policy: str
 
 
-def differences_by_unit(results: Results, row: claims.Row) -> Iterator[tuple[Unit, float | None]]:
+def differences_by_unit(
+    results: Results, row: claims.Row, measures: Mapping[str, Measure] = MEASURES
+) -> Iterator[tuple[Unit, float | None]]:
     """Yield left minus right of a claim for each unit and seed; nothing where the plan lacks a method or a split."""
     methods = {BASE, BASE16, claims.NOTHING, *results.records["plan"]["methods"]}
     if not {row.claim.left, row.claim.right} <= methods:
@@ -79,18 +92,20 @@ def differences_by_unit(results: Results, row: claims.Row) -> Iterator[tuple[Uni
         cells = [Cell(*unit, split) for split in splits]
         if not set(cells) <= set(results.cells):
             continue
-        by_split = [list(_differences(results, row, cell)) for cell in cells]
+        by_split = [list(_differences(results, row, cell, measures)) for cell in cells]
         for values in zip(*by_split, strict=True):
             first, *others = (math.nan if value is None else value for value in values)
             yield unit, first - sum(others)
 
 
-def _differences(results: Results, row: claims.Row, cell: Cell) -> Iterator[float | None]:
+def _differences(
+    results: Results, row: claims.Row, cell: Cell, measures: Mapping[str, Measure]
+) -> Iterator[float | None]:
     """Yield the difference of each seed."""
     left = results.runs(cell, row.claim.left)
     if row.claim.right == claims.NOTHING:
-        yield from map(MEASURES[row.measure], left)
+        yield from map(measures[row.measure], left)
         return
-    contrast = distinct_on_common_unsolved if row.measure == "answers unsolved" else of(MEASURES[row.measure])
+    contrast = distinct_on_common_unsolved if row.measure == "answers unsolved" else of(measures[row.measure])
     for pair in zip(left, results.runs(cell, row.claim.right), strict=True):
         yield contrast(*pair)

@@ -25,8 +25,8 @@ from experiments.mechanism import matched
 from experiments.mechanism.policy import Rates
 from experiments.mechanism.study import Runs, run_methods
 from experiments.mechanism.training import Method
-from experiments.paper.claims import MEASURES
-from experiments.paper.measures import Results
+from experiments.paper.claims import MEASURES, PLANNED
+from experiments.paper.measures import Measure, Results
 from experiments.paper.plan import ALL, CONFIRM, GRID, METHODS_TABLE, SUMS
 from experiments.paper.tables import label, table
 from outcome_rl.files import write_json
@@ -106,7 +106,7 @@ def model_errors(rates: Rates) -> dict[str, dict[str, float]]:
         offsets, noises, spreads = [], [], []
         for name in BONUSES:
             model = _model_differences(runs, Row(name, GRPO, measure), matched.PLAN.instances)
-            by_seed = [_differences(results, Row(name, GRPO, measure), seed) for seed in CONFIRM.seeds]
+            by_seed = [_differences(results, Row(name, GRPO, measure), seed, PLANNED) for seed in CONFIRM.seeds]
             errors = [[lm - m for lm, m in zip(one, model, strict=True)] for one in by_seed]
             offsets.append(statistics.fmean(error for one in errors for error in one))
             noises += [statistics.variance(one) for one in errors]
@@ -198,9 +198,9 @@ def _model_differences(runs: Runs, row: Row, instances: Sequence[int]) -> list[f
     ]
 
 
-def _differences(results: Results, row: Row, seed: int) -> list[float]:
+def _differences(results: Results, row: Row, seed: int, measures: Mapping[str, Measure]) -> list[float]:
     """Return left minus right, one entry a rule table, of the trainings with a seed."""
-    measure = MEASURES[row.measure]
+    measure = measures[row.measure]
 
     def values(method: str) -> Iterator[float]:
         for cell in results.cells:
@@ -237,28 +237,35 @@ def results() -> Results:
     )
 
 
-def measured(row: Row, found: Results) -> list[float]:
+def measured(row: Row, found: Results, measures: Mapping[str, Measure] = MEASURES) -> list[float]:
     """Return the measured differences of a row, one a rule table."""
     (seed,) = GRID.seeds
-    return _differences(found, row, seed)
+    return _differences(found, row, seed, measures)
 
 
-def verdicts_of(predictions: Mapping[str, Any], found: Results) -> list[Verdict] | None:
+def verdicts_of(
+    predictions: Mapping[str, Any], found: Results, measures: Mapping[str, Measure] = MEASURES
+) -> list[Verdict] | None:
     """Judge the rows; None before all rule tables of the plan are done."""
     if {cell.instance for cell in found.cells} != set(GRID.instances):
         return None
     rows = predictions["rows"]
     return judge(
         [
-            Case(measured(row, found), 1 if predicted["mean"] > 0 else -1, claims.MEASURES[row.measure].margin)
+            Case(
+                measured(row, found, measures), 1 if predicted["mean"] > 0 else -1, claims.MEASURES[row.measure].margin
+            )
             for row, predicted in zip(ROWS, rows, strict=True)
         ]
     )
 
 
 def grid_table(predictions: Mapping[str, Any], found: Results) -> str:
-    """Return predicted and measured differences, with intervals and verdicts, in Markdown."""
-    judged = verdicts_of(predictions, found)
+    """Return predicted and measured differences, with intervals and verdicts, in Markdown.
+
+    The last column has what the plan had fixed, the mean of the last three evaluations, where that is another measure.
+    """
+    judged, planned = verdicts_of(predictions, found), verdicts_of(predictions, found, PLANNED)
     lines = []
     for i, (row, predicted) in enumerate(zip(ROWS, predictions["rows"], strict=True)):
         values = measured(row, found)
@@ -271,9 +278,10 @@ def grid_table(predictions: Mapping[str, Any], found: Results) -> str:
                 f"{predicted['power']:.2f}",
                 interval(values),
                 judged[i].word if judged else "",
+                f"{planned[i].mean:+.4f}, {planned[i].word}" if planned and row.measure.startswith("final") else "",
             ]
         )
-    heading = ["method", "against", "measure", "predicted", "power", "measured", "verdict"]
+    heading = ["method", "against", "measure", "predicted", "power", "measured", "verdict", "mean of the last three"]
     picture = "\n![Measured against predicted differences, by measure](../../docs/predictions.png)\n"
     return (
         agreement(predictions, found)

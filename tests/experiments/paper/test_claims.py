@@ -16,6 +16,7 @@ from experiments.paper.measures import (
     final,
     late,
     of,
+    planned_final,
 )
 from experiments.paper.plan import ABLATIONS, FULL, METHODS, TOY, Cell
 from outcome_rl.tools.verdicts import estimate, per_unit
@@ -55,7 +56,7 @@ def test_twice_the_samples_are_compared_with_twice_the_base_samples() -> None:
     assert words["RL solves questions faster than base sampling at first", "solved early", "medium"] == "seen"
 
 
-def test_final_figures_are_means_over_the_last_evaluations_of_the_plan() -> None:
+def test_final_is_the_last_checkpoint_and_planned_final_the_mean_that_the_plan_fixed() -> None:
     one, three = (
         Results(records(plan=replace(PLAN, test_freq=2, final_evaluations=count))).runs(
             Cell(0, "strong", "hard"), "none"
@@ -64,8 +65,8 @@ def test_final_figures_are_means_over_the_last_evaluations_of_the_plan() -> None
     )
     for last, mean in zip(one, three, strict=True):
         values = [row["pass_at_k"]["1"] for row in last["evaluations"] if row["dataset"] == "test"]
-        assert final(1)(last) == values[-1]
-        assert final(1)(mean) == pytest.approx(sum(values[-3:]) / 3)
+        assert final(1)(last) == final(1)(mean) == planned_final(1)(last) == values[-1]
+        assert planned_final(1)(mean) == pytest.approx(sum(values[-3:]) / 3)
 
 
 @pytest.mark.parametrize("split", ["medium", "hard", "hard-medium"])
@@ -99,7 +100,7 @@ def test_measures_by_hand() -> None:
         ],
     }
     assert solved_early(run) == pytest.approx(0.1)  # step 2 of 14
-    assert late_change(run) == pytest.approx(0.6 - 0.9)
+    assert late_change(final(32))(run) == pytest.approx(0.6 - 0.9)
     assert entropy_gap(run) == pytest.approx(0.2)
 
 
