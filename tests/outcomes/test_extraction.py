@@ -1,6 +1,7 @@
 """Extraction: each rule, the order of the rules, spans, hostile input, and agreement with published extractions."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -307,6 +308,40 @@ def test_balanced_box_after_any_text(before: str, inside: str) -> None:
 @pytest.mark.timeout(20)  # a megabyte takes milliseconds; quadratic behaviour takes minutes
 def test_hostile_text_is_bounded(unit: str) -> None:
     extract_answer((unit * (1_000_000 // len(unit) + 1))[:1_000_000])
+
+
+ANNOUNCEMENTS = (
+    "The answer is 5",
+    "Answer:",
+    "The answer to",
+    "**Final Answer**",
+    "#### 5",
+    "A: 5",
+    "<answer>5",
+    "(A)",
+)
+ANNOUNCEMENTS += (
+    '{"answer": 5',
+    "Therefore x is 5",
+    "The area is 5",
+    "答案是 5",
+    r"\boxed{5}",
+    r"\boxed",
+    "</think>5",
+    "x = 5",
+)
+RUNS = " \t\n\r\xa0\u200b\u3000aé中😊ا1,.。-*_#`$\\{}()[]<>/|:=;'\"!?&~^+\x00\ud800"
+
+
+@pytest.mark.parametrize("announcement", ANNOUNCEMENTS)
+@pytest.mark.timeout(60)
+def test_runs_of_a_character_take_linear_time(announcement: str) -> None:
+    for character in RUNS:
+        run = character * (MAX_CHARS - 100)
+        for text in (f"{announcement}{run}x", f"{announcement}{run}x.\n{announcement}", f"{run}{announcement} 7."):
+            start = time.process_time()
+            extract_answer(text)
+            assert time.process_time() - start < 0.5, (character, text[-9:])  # quadratic: ten seconds or more
 
 
 def test_type_error_names_the_type() -> None:

@@ -6,7 +6,7 @@ from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, SENTENCE_END, Ans
 
 _CLAUSE_END = re.compile(rf"{SENTENCE_END.pattern}|,(?= so the(?:re)? )")
 _CONCLUSION = re.compile(
-    r"[ \t*_]*(?:so|consequently|finally|overall|in conclusion|因此|所以|故|答案?[:：]|∴|\$?\\therefore"
+    r"[ \t*_]*+(?:so|consequently|finally|overall|in conclusion|因此|所以|故|答案?[:：]|∴|\$?\\therefore"
     r"|por (?:lo )?tanto|portanto|donc|ainsi|daher|folglich|следовательно|итак"
     r"|(?:das ergebnis|le résultat|[eo]l? resultado)\b"
     r"|(?:the )?(?:final )?(?:result|solution) ?(?:is|equals|=|:)|[^.!?\n]{0,100}\b(?:therefore|thus|hence)\b)",
@@ -89,7 +89,10 @@ def _last_line(response: str) -> tuple[list[int], int]:
     if start and (is_call or _OFFER.match(response, start)):
         end = len(response[:start].rstrip())
         start = response.rfind("\n", 0, end) + 1
-    return [start, *(stop.end() for stop in _CLAUSE_END.finditer(response, start, max(end - 1, 0)))], end
+    return [
+        start,
+        *(stop.end() for stop in _CLAUSE_END.finditer(response, max(start, end - _MAX_CONCLUSION), end - 1)),
+    ], end
 
 
 def _is_sentence(response: str, start: int, end: int) -> bool:

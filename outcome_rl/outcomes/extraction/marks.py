@@ -53,7 +53,7 @@ _NUMBER_ONLY = re.compile(
 
 
 _LINE_ONLY = re.compile(
-    r"[*]{0,2}(?:\([A-J]\)|[A-J][.:)])[ \t]+(?![^\n]*(?:\b[A-J]\b|\b(?:is|are|was|were|we|let|said)\b))[^\n]{1,60}"
+    r"[*]{0,2}(?:\([A-J]\)|[A-J][.:)])[ \t]++(?![^\n]*(?:\b[A-J]\b|\b(?:is|are|was|were|we|let|said)\b))[^\n]{1,60}"
     r"|[A-Za-z](?:_[0-9A-Za-z])?[ \t]*=[ \t]*[-−]?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?"
 )
 _SUM_ONLY = re.compile(

@@ -9,7 +9,7 @@ from outcome_rl.outcomes.extraction.answer import DIGIT, SENTENCE_END, Answer, a
 
 _IS = (
     r"(?:\s+(?:to|for|of)\s[^.:=\n0-9\\$]{1,60}?)?"
-    r"\s+(?:is|are|equals|becomes|comes out (?:to|at)(?: be)?|(?:should|would|must|will) be)\b"
+    r"(?<=\S)\s++(?:is|are|equals|becomes|comes out (?:to|at)(?: be)?|(?:should|would|must|will) be)\b"
     r"(?:,?\s+(?:also|clearly|exactly|given by|hence|indeed|just|now|simply|then|therefore|thus)\b,?)?\s*:?"
 )
 # `"final_answer": 7`, `the correct option is (B)`; `at pos` of a match sees what is before it.
@@ -38,7 +38,8 @@ _COPULA = re.compile(r"(?<=[0-9$)}])(?:입니다|이다|です|である)\b")
 _LABEL = re.compile(
     r"(\(?[A-J]\)|[A-J](?=[.:]))(?:[.:)]|(?<=\)))[ \t]+(?=[A-Za-z'(])(?![^\n]*\b[A-J]\b[).:]?)[^0-9\n$\\]*(?:\n|\Z)"
 )
-_REASON = re.compile(r",?\s+(?:because|since|which|where|as)\s")
+# What stands before the word is stripped, so that a run of spaces is read once.
+_REASON = re.compile(r"(?<=\s)(?:because|since|which|where|as)\s")
 
 
 def phrase(response: str) -> Answer | None:
