@@ -1,13 +1,14 @@
 """Compare outcome keys with other graders: accuracy, agreement with published verdicts, throughput, time of a step.
 
     python -m bench.outcomes --data FOLDER
+    python -m bench.outcomes --data FOLDER --rules        # what each rule decides (`bench.rules`)
+    python -m bench.outcomes --data FOLDER --reports 3    # reported answers by class
 
 The data are labelled pairs of answers (pairs/pairs_tests.jsonl) and model generations (generations/*.jsonl). Throughput
 is that of one process; all graders take the same rows in turns, and start every round with empty caches.
 """
 
 import argparse
-import json
 import logging
 import re
 import statistics
@@ -19,9 +20,11 @@ from typing import Any
 import numpy as np
 from sympy.core.cache import clear_cache
 
+from bench import rules
 from bench.graders import BASELINES
-from bench.result_file import add_out, write_result
-from outcome_rl import OutcomeMatcher, equivalent, extract_answer
+from bench.result_file import add_out, read_rows, write_result
+from bench.rules import answer_in
+from outcome_rl import OutcomeMatcher, equivalent
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.canonical.latex import UNIT_WORDS
 
@@ -53,9 +56,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rows", type=int, default=600, help="rows of each file that are timed (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement (%(default)s)")
+    parser.add_argument("--rules", action="store_true", help="switch each rule off in turn, and nothing else")
+    parser.add_argument(
+        "--reports", type=int, const=0, nargs="?", metavar="N", help="reported answers by class, and N that are wrong"
+    )
     add_out(parser)
     options = parser.parse_args(argv)
     logging.disable(logging.WARNING)  # golds that need a look, and comparisons that are in the figures
+    if options.reports is not None:
+        print(rules.report_table(options.data, options.reports))
+        return
+    if options.rules:
+        found = rules.measure(options.data)
+        print(f"{rules.table(found)}\nwrote {write_result(options.out, 'outcome-rules', {}, found)}")
+        return
     figures = {
         "pairs": measure_pairs(options.data / "pairs" / "pairs_tests.jsonl"),
         "generations": {path.stem: measure_file(path) for path in sorted((options.data / "generations").iterdir())},
@@ -71,20 +85,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"wrote {write_result(options.out, 'outcomes', config, figures)}")
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
-def answer_in(text: str) -> str:
-    """Return the answer that a text marks, or else the text."""
-    answer = extract_answer(text)
-    return text if answer is None else answer.text
-
-
 def measure_pairs(path: Path) -> dict[str, dict[str, float]]:
     """Measure agreement with the labels of all rows that are neither suspect nor a matter of convention."""
-    rows = [row for row in read(path) if not row.get("suspect") and not row.get("convention")]
+    rows = [row for row in read_rows(path) if not row.get("suspect") and not row.get("convention")]
     golds, predictions = ([answer_in(row[side]) for row in rows] for side in ("gold", "pred"))
     expected = np.array([row["expected"] for row in rows])
     verdicts = {}
@@ -114,7 +117,7 @@ def forget() -> None:
 
 def samples(path: Path) -> Iterator[tuple[str, str | None, str, dict[str, Any]]]:
     """Yield (question id, answer, gold, sample) of every sample."""
-    for question in read(path):
+    for question in read_rows(path):
         for sample in question["samples"]:
             answer = sample["answer"]
             yield question["question_id"], None if answer is None else str(answer), str(question["gold"]), sample
