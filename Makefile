@@ -8,6 +8,7 @@ SITE   := $(VENV)/.site
 VLLM   := .venv-vllm
 OLDEST := .venv-oldest
 INTEGRATIONS := .venv-integrations
+OLDER_TRL := 1.14.1 1.15.0
 ARGS   ?=
 
 # Tests start hundreds of processes; without bytecode each would compile every module again.
@@ -89,13 +90,19 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt setup.py CMakeLists.txt $(wi
 test-integrations: $(INTEGRATIONS)/.ready ## Run the tests of the plug-ins on the real stacks, in an environment of their own (2 GB)
 	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -n auto --dist loadfile tests/integrations \
 		tests/experiments/smollm2/test_countdown.py $(ARGS)
+	for version in $(OLDER_TRL); do PYTHONPATH=$(CURDIR)/$(INTEGRATIONS)/trl-$$version OMP_NUM_THREADS=1 \
+		$(INTEGRATIONS)/bin/python -m pytest -n auto --dist load --trl $$version \
+		tests/integrations/test_trl.py tests/integrations/test_trl_compatibility.py $(ARGS) || test $$? -eq 5 || exit; done
 
+# Each older TRL is one wheel in a folder of its own, first on the path, over the same environment.
 $(INTEGRATIONS)/.ready: pyproject.toml constraints-integrations.txt tests/integrations/no-deps-requirements.txt setup.py CMakeLists.txt $(wildcard kernels/csrc/*)
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints-integrations.txt peft pytest pytest-timeout pytest-xdist --editable '.[train,trl,reasoning-gym]'
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--requirement tests/integrations/no-deps-requirements.txt
+	for version in $(OLDER_TRL); do $(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--upgrade --target $(INTEGRATIONS)/trl-$$version trl==$$version || exit; done
 	@touch $@
 
 check-native: install ## Run the tests of the C++ under ASan, UBSan and TSan, two minutes; needs GCC with its sanitizers

@@ -1,6 +1,6 @@
 """Outcome-based exploration in TRL: a GRPO script with another trainer class and one argument more.
 
-    pip install 'trl>=1.16,<1.17'
+    pip install 'trl>=1.14,<1.17'
     python examples/trl_grpo.py --steps 16
 
 The policy and the questions are the toy ones, so this runs anywhere in a minute or two; for a real model and real

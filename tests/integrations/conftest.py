@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,16 @@ if TYPE_CHECKING:
     from trl_runs import Make
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing here needs the hub; it ends TRL's telemetry too
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--trl", help="the version of TRL that must be the one that is imported")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    wanted = config.getoption("--trl")
+    if wanted and (found := version("trl")) != wanted:
+        raise pytest.UsageError(f"--trl {wanted}, but TRL {found} comes first on the path")
 
 
 @pytest.fixture(autouse=True, scope="session")

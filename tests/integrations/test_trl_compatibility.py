@@ -1,5 +1,6 @@
-"""A TRL that is missing, of another version, or rewritten by another package."""
+"""A TRL that is missing, that was not tried, or that another package has rewritten."""
 
+import logging
 import subprocess
 import sys
 
@@ -9,33 +10,43 @@ from trl import GRPOTrainer
 from outcome_rl.integrations.trl import compatibility
 
 
-@pytest.mark.parametrize("version", ["1.16.0", "1.16.3", "1.16.0.dev0"])
-def test_versions_that_fit(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    monkeypatch.setattr(compatibility, "version", lambda name: version)
-    compatibility.check_trl()
-
-
-@pytest.mark.parametrize("version", ["1.15.2", "1.17.0", "0.24.0", "nightly"])
-def test_another_version_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    monkeypatch.setattr(compatibility, "version", lambda name: version)
-    with pytest.raises(ImportError, match=rf"{version} is installed: pip install 'trl>=1.16,<1.17'"):
-        compatibility.check_trl()
-
-
-def test_its_absence_is_an_error_with_the_command_before_any_other_import() -> None:
+def run_without_trl(statement: str) -> subprocess.CompletedProcess[str]:
     code = (
-        "import importlib.metadata as m\n"
-        "def missing(name): raise m.PackageNotFoundError(name)\n"
-        "m.version = missing\n"
-        "import outcome_rl.integrations.trl"
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'trl': raise ModuleNotFoundError(f'No module named {name}', name=name)\n"
+        f"sys.meta_path.insert(0, Missing())\n{statement}"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-    message = "needs TRL, which is not installed here: pip install 'trl>=1.16,<1.17'"
-    assert done.stderr.strip().endswith(message), done.stderr
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
 
 
-def test_trls_trainer_has_every_method_to_build_on() -> None:
+def test_the_function_for_your_own_subclass_is_imported_without_trl() -> None:
+    done = run_without_trl("from outcome_rl.integrations.trl import exploration_advantages as f; print(f.__name__)")
+    assert done.stdout == "exploration_advantages\n", done.stderr
+
+
+def test_the_trainer_without_trl_is_one_sentence_with_the_command() -> None:
+    done = run_without_trl("from outcome_rl.integrations.trl import OutcomeGRPOTrainer")
+    message = "ImportError: OutcomeGRPOTrainer needs TRL, which is not installed here: pip install 'trl>=1.14,<1.17'"
+    assert done.stderr.strip().splitlines()[-1] == message, done.stderr
+
+
+def test_trls_trainer_has_every_method_to_build_on(caplog: pytest.LogCaptureFixture) -> None:
     compatibility.check_hooks(GRPOTrainer)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("version", ["1.13.2", "1.17.0", "2.0.0", "nightly"])
+def test_a_version_that_was_not_tried_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str
+) -> None:
+    monkeypatch.setattr(compatibility, "version", lambda name: version)
+    with caplog.at_level(logging.WARNING):
+        compatibility.check_hooks(GRPOTrainer)
+    (message,) = caplog.messages
+    assert version in message
+    assert "only trl>=1.14,<1.17 was tried" in message
 
 
 def test_a_rewritten_trainer_is_refused_with_the_method_that_differs() -> None:
@@ -47,3 +58,29 @@ def test_a_rewritten_trainer_is_refused_with_the_method_that_differs() -> None:
         compatibility.check_hooks(Rewritten)
     with pytest.raises(TypeError, match=r"_generate_and_score_completions\(self, inputs\), which does not exist here"):
         compatibility.check_hooks(object)
+
+
+@pytest.mark.parametrize(
+    ("given", "fits"),
+    [
+        (lambda self, a, b: 0, True),
+        (lambda self, a, b, c=0: 0, True),
+        (lambda self, a, *rest: 0, True),  # as TRL 1.14 has one of them
+        (lambda self, a, **rest: 0, False),
+        (lambda self, b, a: 0, False),
+        (lambda self, a: 0, False),
+    ],
+)
+def test_parameters_that_fit(monkeypatch: pytest.MonkeyPatch, given: object, fits: bool) -> None:
+    monkeypatch.setattr(compatibility, "HOOKS", {"method": ("self", "a", "b")})
+    trainer = type("Trainer", (), {"method": given})
+    if fits:
+        compatibility.check_hooks(trainer)
+    else:
+        with pytest.raises(TypeError, match=r"method\(self, a, b\), which takes"):
+            compatibility.check_hooks(trainer)
+
+
+def test_the_forward_pass_takes_images_by_these_names() -> None:
+    names = compatibility.forward_inputs(GRPOTrainer)
+    assert {"pixel_values", "image_grid_thw", "num_images", "token_type_ids", "mm_token_type_ids"} <= names

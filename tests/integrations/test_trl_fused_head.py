@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import trl.kernels
 import trl.trainer.utils
 from torch import Tensor
 from trl import GRPOTrainer
@@ -55,6 +56,12 @@ def test_it_takes_the_place_of_trls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", TRLs)  # restored after the test
     use_fused_head()
     assert trl.trainer.utils._ChunkedLogProbFunction is ChunkedLogProbFunction
+
+
+def test_a_trl_without_that_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(trl.kernels, "ChunkedLogProbFunction")
+    with pytest.raises(ImportError, match=r"use_fused_head needs trl\.kernels\.ChunkedLogProbFunction"):
+        use_fused_head()
 
 
 def test_trls_trainer_learns_the_same_with_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ OLD_LOGPS = 1e-4
 def run(
     policy: Path, folder: Path, *, fused_loss: bool, exact: bool = False, **settings: Any
 ) -> tuple[Any, list[dict[str, torch.Tensor]]]:
+    torch.manual_seed(0)  # of an adapter's weights, which TRL 1.14 draws before it sets its seed
     trainer, gradients = make_trainer(policy, folder, fused_loss=fused_loss, **settings), Gradients()
     if exact:
         for model in filter(None, (trainer.model, getattr(trainer, "ref_model", None))):

@@ -1,13 +1,27 @@
 """Outcome-based exploration in TRL: `OutcomeGRPOTrainer` in place of `GRPOTrainer`.
 
-`exploration_advantages` does the same in one call, for your own subclass of `GRPOTrainer`.
+`exploration_advantages` does the same in one call, for your own subclass of `GRPOTrainer`; it does not import TRL.
 """
 
-from outcome_rl.integrations.trl.compatibility import check_trl
+from typing import TYPE_CHECKING, Any
 
-check_trl()  # before the modules below import TRL, whose absence or version would show as another error
+from outcome_rl.integrations.trl.advantages import exploration_advantages
 
-from outcome_rl.integrations.trl.advantages import exploration_advantages  # noqa: E402
-from outcome_rl.integrations.trl.trainer import OutcomeGRPOTrainer  # noqa: E402
+if TYPE_CHECKING:
+    from outcome_rl.integrations.trl.trainer import OutcomeGRPOTrainer
 
 __all__ = ["OutcomeGRPOTrainer", "exploration_advantages"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "OutcomeGRPOTrainer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from outcome_rl.integrations.trl.trainer import OutcomeGRPOTrainer
+    except ModuleNotFoundError as error:
+        if error.name != "trl":
+            raise
+        from outcome_rl.integrations.trl.compatibility import TRIED
+
+        raise ImportError(f"OutcomeGRPOTrainer needs TRL, which is not installed here: pip install '{TRIED}'") from None
+    return OutcomeGRPOTrainer

@@ -1,15 +1,19 @@
-"""Checks of the installed TRL: its version, and the methods that `OutcomeGRPOTrainer` overrides.
+"""Checks of the installed TRL: the methods that `OutcomeGRPOTrainer` builds on.
 
 TRL has no interface for advantages, so the trainer overrides private methods, which any release may change and another
-package may rewrite. Both checks run before any work is done.
+package may rewrite. The check asks for these methods and their parameters, not for a version, before any work is done.
 """
 
 import inspect
+import logging
 import re
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import KeysView, Sequence
+from importlib.metadata import version
 
-OLDEST, NEWEST = (1, 16), (1, 16)
-WANTED = f"trl>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
+logger = logging.getLogger(__name__)
+
+OLDEST, NEWEST = (1, 14), (1, 16)  # that the tests run
+TRIED = f"trl>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
 
 # The methods of GRPOTrainer that OutcomeGRPOTrainer overrides, with the parameters that it relies on.
 HOOKS = {
@@ -23,38 +27,40 @@ HOOKS = {
 }
 
 
-def check_trl() -> None:
-    """Check the version of TRL without importing it.
-
-    Raises:
-        ImportError: TRL is not installed, or has another version.
-    """
-    try:
-        found = version("trl")
-    except PackageNotFoundError:
-        raise ImportError(
-            f"outcome_rl.integrations.trl needs TRL, which is not installed here: pip install '{WANTED}'"
-        ) from None
-    numbers = re.match(r"(\d+)\.(\d+)", found)
-    if numbers is None or not OLDEST <= (int(numbers[1]), int(numbers[2])) <= NEWEST:
-        raise ImportError(
-            f"outcome_rl.integrations.trl works with {WANTED}, and {found} is installed: pip install '{WANTED}'"
-        )
-
-
 def check_hooks(trainer: type) -> None:
-    """Check that a `GRPOTrainer` has the methods that `OutcomeGRPOTrainer` overrides.
+    """Check that a `GRPOTrainer` has the methods that `OutcomeGRPOTrainer` overrides; warn of a TRL that was not tried.
 
     Raises:
         TypeError: one is missing or takes other parameters, as after another package has rewritten the class.
     """
     for name, expected in HOOKS.items():
         method = getattr(trainer, name, None)
-        found = () if method is None else tuple(inspect.signature(method).parameters)
-        if found[: len(expected)] != expected:
-            has = f"takes ({', '.join(found)})" if found else "does not exist"
+        found = [] if method is None else [*inspect.signature(method).parameters.values()]
+        if not _takes(found, expected):
+            has = f"takes ({', '.join(map(str, found))})" if found else "does not exist"
             raise TypeError(
                 f"OutcomeGRPOTrainer overrides {trainer.__module__}.{trainer.__qualname__}.{name}"
                 f"({', '.join(expected)}), which {has} here. Another package may have replaced TRL's trainer: import "
-                f"this one first, or install the TRL that it is made for: pip install '{WANTED}'"
+                f"this one first, or install a TRL that was tried: pip install '{TRIED}'"
             )
+    installed = version("trl")
+    numbers = re.match(r"(\d+)\.(\d+)", installed)
+    if numbers is None or not OLDEST <= (int(numbers[1]), int(numbers[2])) <= NEWEST:
+        logger.warning("TRL %s has the methods that outcome_rl needs, but only %s was tried", installed, TRIED)
+
+
+def _takes(parameters: Sequence[inspect.Parameter], expected: Sequence[str]) -> bool:
+    for position, name in enumerate(expected):
+        if position == len(parameters) or parameters[position].kind is inspect.Parameter.VAR_KEYWORD:
+            return False
+        if parameters[position].kind is inspect.Parameter.VAR_POSITIONAL:
+            return True
+        if parameters[position].name != name:
+            return False
+    return True
+
+
+def forward_inputs(trainer: type) -> KeysView[str]:
+    """Return the names of what TRL's forward pass takes, images included; TRL 1.14 has them in a second method."""
+    method = getattr(trainer, "_full_logits_logps", None) or trainer._get_per_token_logps_and_entropies  # type: ignore[attr-defined]
+    return inspect.signature(method).parameters.keys()

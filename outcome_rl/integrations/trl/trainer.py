@@ -4,7 +4,6 @@ Everything is TRL's except this: after a generation batch is scored, its outcome
 its advantages; the explorer's state is saved in TRL's checkpoints and restored from them.
 """
 
-import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ from outcome_rl.exploration.scored import Scored
 from outcome_rl.integrations.adapter import with_disagreement
 from outcome_rl.integrations.trl.advantages import exploration_advantages
 from outcome_rl.integrations.trl.columns import Columns
-from outcome_rl.integrations.trl.compatibility import check_hooks
+from outcome_rl.integrations.trl.compatibility import check_hooks, forward_inputs
 from outcome_rl.integrations.trl.fused_loss import add_policy_loss, check_fused_loss, fused_policy_loss
 from outcome_rl.stale_sampler import SamplerCheck
 from outcome_rl.traces import trace
@@ -333,9 +332,9 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
         is_token = torch.arange(completion_ids.shape[1], device=ids.device) < lengths
         mask = torch.cat([output["prompt_mask"], is_token], dim=1)
         size = self.args.per_device_train_batch_size
-        images = {name: output[name] for name in inspect.signature(method).parameters.keys() & output.keys()}
+        images = {name: output[name] for name in forward_inputs(GRPOTrainer) & output.keys()}
         with torch.no_grad():
-            logps: Tensor = method(self.model, ids, mask, completion_ids.shape[1], size, **images)[0]
+            logps: Tensor = method(self.model, ids, mask, completion_ids.shape[1], batch_size=size, **images)[0]
         return logps
 
     def _record(self, scored: Scored) -> None:
