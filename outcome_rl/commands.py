@@ -77,6 +77,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         default="bfloat16",
         help="dtype of the weights (default: %(default)s); checkpoints have model.dtype",
     )
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="allow the model to run its own code, if you trust it"
+    )
     parser = add("report", report, "write one HTML page of one or more runs")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run")
     parser.add_argument(
@@ -257,12 +260,12 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     print(printable(f"{out}/ holds the samples and summary.json"))
 
 
-def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32"]) -> None:
+def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32"], trust_remote_code: bool) -> None:
     """Write a checkpoint as a Hugging Face folder, with tokenizer, for transformers and vLLM."""
     import torch
 
     from outcome_rl.files import atomic_folder
-    from outcome_rl.grpo.config.load import load_config
+    from outcome_rl.grpo.config.load import leaves, read_yaml
     from outcome_rl.grpo.config.schema import ModelConfig
     from outcome_rl.grpo.model.policy import Policy
     from outcome_rl.tools.find_model import find_model
@@ -270,9 +273,14 @@ def export(model: str, out: Path, dtype: Literal["bfloat16", "float16", "float32
     only_our_progress()
     with atomic_folder(out) as scratch:
         path, settings = find_model(model)
-        trusted = settings is not None and load_config(str(settings)).model.trust_remote_code
+        asked = settings is not None and dict(leaves(read_yaml(settings))).get("model.trust_remote_code")
+        if asked and not trust_remote_code:
+            raise ValueError(
+                f"{settings} has model.trust_remote_code=true: the model may have its own code, which runs only if you "
+                "allow it. Add --trust-remote-code if you trust the model"
+            )
         model_config = ModelConfig(
-            path=path, device="cpu", dtype="float32", trust_remote_code=trusted, use_remove_padding=False
+            path=path, device="cpu", dtype="float32", trust_remote_code=trust_remote_code, use_remove_padding=False
         )
         policy = Policy.load(model_config)
         policy.model.to(getattr(torch, dtype))

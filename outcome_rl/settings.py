@@ -42,6 +42,14 @@ class Setting:
     bounds: tuple[tuple[str, float], ...]  # such as (">", 0) and ("<=", 1)
     also: float | None
     affects_results: bool
+    only_from_user: bool
+
+    @property
+    def needs_user(self) -> bool:
+        """Whether the value is one that only the user may give: it names code to run, or a machine to talk to."""
+        if not self.only_from_user:
+            return False
+        return ":" in self.value if isinstance(self.value, str) else bool(self.value)
 
     @property
     def range(self) -> str:
@@ -108,6 +116,7 @@ def setting(
     le: float | None = None,
     also: float | None = None,
     affects_results: bool = True,
+    only_from_user: bool = False,
 ) -> T:
     """Declare a setting: a dataclass field that knows its range, help text and effect on results.
 
@@ -120,6 +129,9 @@ def setting(
         also: a number that is allowed outside the bounds, such as -1 for "all".
         affects_results: whether a run computes something else under another value. If not, a run that continues a
             checkpoint may change it.
+        only_from_user: whether a value may name code to run ("module:function", true for a boolean) or a machine to
+            talk to. Such a value is taken from the command line, from a file that the user names as settings, or from
+            the caller, and never from the folder of a run or of saved counts.
     """
     if not help.strip():
         raise ValueError("help must describe the setting; got an empty text")
@@ -129,6 +141,7 @@ def setting(
         "bounds": tuple((sign, bound) for sign, bound in given if bound is not None),
         "also": also,
         "affects_results": affects_results,
+        "only_from_user": only_from_user,
     }
     if isinstance(default, list | dict | set):
         return field(default_factory=lambda: copy.deepcopy(default), metadata={_KEY: metadata})
@@ -146,6 +159,19 @@ def settings_of(config: Any, prefix: str = "") -> Iterator[Setting]:
     kind = config if isinstance(config, type) else type(config)
     defaults = {one.name: _default(one) for one in fields(kind)}
     yield from _walk(kind, defaults if kind is config else vars(config), defaults, prefix)
+
+
+def needing_user(config: Any, values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return those of the values, name -> value, that only the user may give; see `Setting.needs_user`.
+
+    Args:
+        config, prefix: as for `settings_of`.
+        values: read from a file; not checked yet.
+    """
+    given = {
+        one.name: replace(one, value=values[one.name]) for one in settings_of(config, prefix) if one.name in values
+    }
+    return {name: one.value for name, one in given.items() if one.needs_user}
 
 
 def with_values(config: T, values: Mapping[str, Any], prefix: str = "") -> T:

@@ -30,11 +30,13 @@ class ExplorationConfig:
         "grpo",
         f"Advantage from rewards and outcomes: {', '.join(ADV_ESTIMATORS)}, with numbers as in pass_at_k(k=4), or your "
         "own by register_adv_estimator, as module:function.",
+        only_from_user=True,
     )
     bonus: str = setting(
         "ucb_con",
         f"Exploration bonus: {', '.join(BONUSES)}, your own by register_bonus, as module:function, or several joined "
         'by "+".',
+        only_from_user=True,
     )
     coef: float | list[float] = setting(0.1, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
     baseline: float = setting(0.5, "Baseline b0 of ucb_con; the paper uses 1 for easy and 0.5 for medium data.")
@@ -62,16 +64,19 @@ class ExplorationConfig:
         "Outcome of a response: math is the final answer; module:function names a function (response, example) -> "
         "outcome or None, where example is the data row, or a class of outcome_rl.outcomes.kinds; given takes the keys "
         "of Batch(outcome_keys=...).",
+        only_from_user=True,
     )
     is_correct: str | Callable[..., Any] = setting(
         "",
         "With an outcome function: module:function names a function (outcome, example) -> bool; empty compares with "
         "the outcome of the gold answer.",
+        only_from_user=True,
     )
     equivalence: Literal["canonical", "math_verify"] | Judge = setting(
         "canonical",
         "When two answers are the same: canonical compares canonical texts and asks math-verify about the rest, "
         "math_verify asks it about every pair, as the paper did; in Python also a function (a, b) -> bool.",
+        only_from_user=True,
     )
     workers: int | None = setting(
         None, "Number of math-verify processes; null starts one per CPU core.", gt=0, affects_results=False

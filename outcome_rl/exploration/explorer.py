@@ -294,8 +294,8 @@ class Explorer:
     ) -> Self:
         """Load an explorer from a folder that `save` wrote, in this stack or another.
 
-        Functions that the saved settings name as "module:function" are imported. Pass `config` for a
-        folder that you do not trust.
+        A folder gives data, never code: settings that were functions, or that name them as "module:function", must be
+        passed again, such as `outcome="tasks:sign"`.
 
         Args:
             folder: the folder.
@@ -305,7 +305,7 @@ class Explorer:
         Raises:
             FileNotFoundError: the folder lacks a file.
             TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, a
-                setting is wrong, or was a function and is not given.
+                setting is wrong, or was or names a function and is not given.
         """
         read = partial(cls._load, Path(folder), config, device, process_group, settings)
         return saved.read_unreplaced(Path(folder), read, discard=cls.close)
@@ -321,7 +321,7 @@ class Explorer:
     ) -> Self:
         state = saved.read_state(folder)
         if config is None:
-            saved.check_functions(folder, state["config"] | settings)
+            saved.check_functions(folder, {name: one for name, one in state["config"].items() if name not in settings})
             config = ExplorationConfig.from_mapping(state["config"] | settings, str(folder / saved.STATE_FILE))
         explorer = cls(config, device=device, process_group=process_group, **settings)
         try:

@@ -10,6 +10,7 @@ from typing import Any, TypedDict, TypeVar
 from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
 from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
+from outcome_rl.settings import needing_user
 from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.snapshot import write_snapshot
 
@@ -81,14 +82,14 @@ def write_state(folder: Path, config: ExplorationConfig, state: dict[str, Any]) 
 
 
 def check_functions(folder: Path, settings: dict[str, Any]) -> None:
-    """Raise a ValueError where a saved setting was a function that is not given now: functions are not saved."""
+    """Raise a ValueError where a saved setting was a function or names one: a folder gives data, never code."""
     missing = {name: value for name, value in settings.items() if str(value).startswith(_FUNCTION)}
+    missing |= needing_user(ExplorationConfig, settings)
     if missing:
-        values = ", ".join(f"{name} = the {value}" for name, value in missing.items())
+        values = ", ".join(f"{name} = {value!r}" for name, value in missing.items())
         given = ", ".join(f"{name}=..." for name in missing)
         raise ValueError(
-            f"{folder} was saved with {values}, and functions are not saved. Pass {given} to load, or settings that "
-            "name them as 'module:function'"
+            f"{folder} was saved with {values}. A folder gives data, and no functions: pass {given} to load"
         )
 
 

@@ -43,7 +43,8 @@ def sampling_config(
         overrides: `key=value`.
 
     Raises:
-        ValueError: wrong settings, among them those of training samples, or no problems.
+        ValueError: wrong settings, among them those of training samples, no problems, or a setting of the checkpoint's
+            run that only the user may give (`load_config`).
     """
     of_training = {one.name for one in settings_of(SamplingConfig, "rollout.")}
     for override in overrides:
@@ -62,7 +63,7 @@ def sampling_config(
         fixed += [f"data.train_files={given}", f"data.test_files={given}", "data.val_max_samples=-1"]
     elif start is None:
         raise ValueError(f"{model} is not the checkpoint of a run, so it names no test data: give --data")
-    config = load_config(start, [*fixed, *overrides])
+    config = load_config(start, [*fixed, *overrides], trusted=start != trained_with)
     if not config.data.test_files:
         config = replace(config, data=replace(config.data, test_files=config.data.val_files))
     if not config.data.test_files:

@@ -46,8 +46,8 @@ def find_unsolved(folder: Path, config: Mapping[str, Any]) -> Unsolved | str | N
     outcome = settings.get("outcome", "math")
     if outcome not in NAMED:
         return f"not listed, because exploration.outcome={outcome} is a function, which a report does not import"
-    read = ExplorationConfig(outcome=outcome, equivalence=settings.get("equivalence", "canonical"))
     try:
+        read = ExplorationConfig(outcome=outcome, equivalence=settings.get("equivalence", "canonical"))
         with Explorer.load(checkpoint / "exploration", read) as explorer:
             return _unsolved(explorer)
     except (OSError, ValueError) as error:

@@ -99,7 +99,10 @@ def test_state_belongs_to_its_function(tmp_path: Path) -> None:
     named = Explorer(outcome="outcome_functions:last_word")
     words(named, "x a", "b")
     named.save(tmp_path / "named")
-    assert Explorer.load(tmp_path / "named").seen("q") == named.seen("q")
+    with pytest.raises(ValueError, match=r"outcome_functions:last_word.*A folder gives data"):
+        Explorer.load(tmp_path / "named")
+    loaded = Explorer.load(tmp_path / "named", outcome="outcome_functions:last_word")
+    assert loaded.seen("q") == named.seen("q")
     passed = Explorer(outcome=functions.last_word)
     words(passed, "x a", "b")
     passed.save(tmp_path / "passed")

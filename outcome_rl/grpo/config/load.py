@@ -15,10 +15,12 @@ import yaml  # type: ignore[import-untyped]
 from outcome_rl.exploration.config import without_removed
 from outcome_rl.grpo.config.presets import find_config
 from outcome_rl.grpo.config.schema import TrainConfig
-from outcome_rl.settings import Setting, settings_of, with_values
+from outcome_rl.settings import Setting, needing_user, settings_of, with_values, yaml_text
 
 
-def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
+def load_config(
+    source: str | Path | None = None, overrides: Sequence[str] = (), *, trusted: bool = True
+) -> TrainConfig:
     """Load the defaults, then a YAML file or preset, then `key=value` overrides.
 
     Args:
@@ -26,15 +28,33 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
             another one, a preset or a path from its folder, that it changes.
         overrides: such as `rollout.n=16` or `data.train_files=[a.jsonl,b.jsonl]`; text is taken literally, so that a
             prompt template may hold braces and colons.
+        trusted: whether the user named `source` as settings. The file of a run's folder gives data: what names code, or
+            a machine to talk to (`Setting.needs_user`), must come from `overrides`.
 
     Raises:
         FileNotFoundError: no such file or preset.
-        ValueError: an unknown key (with the nearest valid one), a value of the wrong type or out of range, or settings
-            that contradict each other.
+        ValueError: an unknown key (with the nearest valid one), a value of the wrong type or out of range, settings
+            that contradict each other, or one that only the user may give.
     """
     known = {one.name: one for one in settings_of(TrainConfig)}
-    layers = _with_bases(find_config(str(source), Path())) if source is not None else []
-    layers += [(f"override {override!r}", _parse_override(override, known)) for override in overrides]
+    of_file = _values(_with_bases(find_config(str(source), Path())) if source is not None else [], known)
+    of_user = _values([(f"override {override!r}", _parse_override(override, known)) for override in overrides], known)
+    refused = {} if trusted else needing_user(TrainConfig, of_file)
+    if unasked := " ".join(f"{name}={yaml_text(value)}" for name, value in refused.items() if name not in of_user):
+        raise ValueError(
+            f"{source} names code or a server, which only you can do, since a folder gives data: add {unasked} to the "
+            "command if you trust it, or give other values"
+        )
+    try:
+        config = with_values(TrainConfig(), of_file | of_user)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    config.check()
+    return config
+
+
+def _values(layers: Sequence[tuple[str, Mapping[str, Any]]], known: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return name -> value of the layers, (origin, settings), of which a later one replaces an earlier one."""
     values = {}
     for origin, layer in layers:
         settings = without_removed(dict(leaves(layer)), origin, "exploration.")
@@ -45,12 +65,7 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
                     values[key] = known[key].parse(value)
                 except (TypeError, ValueError) as error:
                     raise ValueError(f"{origin}: {error}") from error
-    try:
-        config = with_values(TrainConfig(), values)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-    config.check()
-    return config
+    return values
 
 
 def to_yaml(config: TrainConfig) -> str:

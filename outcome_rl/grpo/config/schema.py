@@ -40,7 +40,7 @@ class ModelConfig:
         "in rounding.",
     )
     device: str = setting("auto", 'PyTorch device; "auto" takes a GPU if there is one.', affects_results=False)
-    trust_remote_code: bool = setting(False, "Allow the model to run code from the hub.")
+    trust_remote_code: bool = setting(False, "Allow the model to run code from the hub.", only_from_user=True)
     use_remove_padding: bool = setting(
         True, "Train on packed rows without padding. False is for models that cannot, such as state-space models."
     )
@@ -136,6 +136,7 @@ class RewardConfig:
         "",
         'Function (response, example) -> number, as "module:function" or "path.py:function"; example is the row of the '
         "data. Its values shape the advantages. The answers still decide outcomes, correctness and evaluations.",
+        only_from_user=True,
     )
 
 
@@ -169,12 +170,14 @@ class RolloutConfig(SamplingConfig):
         "transformers",
         "Rollout engine: transformers samples with the trained weights themselves, vllm with a vLLM that receives them "
         "after every step; module:Class is your own, a subclass of RolloutEngine.",
+        only_from_user=True,
     )
     servers: list[str] = setting(
         [],
         "Addresses (http://host:port) of vLLM servers that sample instead of an engine on this machine; needs "
         "engine=vllm. The environment variable VLLM_API_KEY holds their key.",
         affects_results=False,
+        only_from_user=True,
     )
     micro_batch_size: int = setting(
         512,
@@ -305,6 +308,7 @@ class ActorConfig:
         "vanilla",
         "Token loss, under verl's names: vanilla (PPO), gspo, geo_mean (GMPO), cispo and the others of docs/math.md; "
         "your own by register_token_loss, or module:function.",
+        only_from_user=True,
     )
     clip_ratio_low: float = setting(0.2, "The ratio is clipped at 1 minus this.", ge=0, le=1)
     clip_ratio_high: float = setting(

@@ -1,0 +1,143 @@
+"""A folder gives data, never code: what its files name is not imported by a command that reads it."""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from command_line import Result, invoke
+
+from outcome_rl import ExplorationConfig, Explorer, cli
+from outcome_rl.exploration.saved import STATE_FILE
+from outcome_rl.files import seal_folder
+from outcome_rl.grpo.config.schema import TrainConfig
+from outcome_rl.grpo.run.checkpoint import latest_checkpoint
+from outcome_rl.settings import Setting, settings_of
+
+SMALL = {"data.val_max_samples": 1, "data.test_files": [], "data.max_response_length": 4, "rollout.val_kwargs.n": 1}
+COMMANDS = {
+    "eval": ("--out", "out"),
+    "hard-set": ("--out", "out", "--k", "1"),
+    "export": ("out",),
+    "compare": (),
+    "report": ("--out", "report.html"),
+}
+SLOW = [pytest.param("report", marks=pytest.mark.nightly)]
+ALL = [*settings_of(TrainConfig)]
+FROM_USER = [one for one in ALL if one.only_from_user]
+
+
+def takes_text(one: Setting) -> bool:
+    """Whether a setting can hold the name of a function; choices cannot."""
+    kinds = get_args(one.type) or (one.type,)
+    return str in kinds or one.only_from_user or any(get_origin(kind) is list for kind in kinds)
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A stranger's run in the working directory, with a module that leaves a file when it is imported."""
+    shutil.copytree(finished, tmp_path / "run")
+    for name, value in SMALL.items():
+        write(tmp_path / "run", name, value)
+    # An absolute name: `transformers` copies a model's own code elsewhere before it runs it.
+    code = f"from pathlib import Path\nPath({str(tmp_path)!r}, 'ran').touch()\nraise ValueError\n"
+    (tmp_path / "canary.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path / "run"
+    sys.modules.pop("canary", None)
+
+
+def write(run: Path, name: str, value: Any) -> None:
+    content = yaml.safe_load((run / "config.yaml").read_text())
+    section = content
+    *sections, leaf = name.split(".")
+    for one in sections:
+        section = section[one]
+    section[leaf] = value
+    (run / "config.yaml").write_text(yaml.safe_dump(content))
+
+
+def bring_own_code(run: Path) -> None:
+    """Let the model of a run's checkpoint have its own code."""
+    checkpoint = latest_checkpoint(run / "checkpoints")
+    assert checkpoint is not None
+    config = json.loads((checkpoint / "model" / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "canary.Config", "AutoModelForCausalLM": "canary.Model"}
+    (checkpoint / "model" / "config.json").write_text(json.dumps(config))
+    shutil.copy("canary.py", checkpoint / "model" / "canary.py")
+    seal_folder(checkpoint)
+
+
+def call(command: str, *more: str) -> Result:
+    return invoke(cli.main, command, "run", *COMMANDS[command], *more)
+
+
+def ran() -> bool:
+    return Path("ran").exists()
+
+
+def value_for(one: Setting) -> Any:
+    return True if one.type is bool else ["http://127.0.0.1:9"] if "servers" in one.name else "canary.py:run"
+
+
+@pytest.mark.parametrize("command", [*[*COMMANDS][:-1], *SLOW])
+@pytest.mark.parametrize("one", FROM_USER, ids=lambda one: one.name)
+def test_no_command_runs_what_a_folder_names(run: Path, one: Setting, command: str) -> None:
+    write(run, one.name, value_for(one))
+    if one.name == "model.trust_remote_code":
+        bring_own_code(run)
+    result = call(command)
+    assert not ran()
+    reads = command in ("eval", "hard-set") or (command == "export" and one.type is bool)
+    assert result.exit_code == (2 if reads else 0), result.stderr
+    if command in ("eval", "hard-set"):
+        assert one.name in result.stderr
+        assert result.stderr.count("\n") == 1
+    elif reads:
+        assert "--trust-remote-code" in result.stderr
+
+
+@pytest.mark.parametrize("name", [one.name for one in ALL if takes_text(one) and not one.only_from_user])
+def test_no_other_setting_names_code(run: Path, name: str) -> None:
+    for value in ("canary:run", "canary.py:run"):
+        write(run, name, value)
+        call("eval")
+        assert not ran(), value
+
+
+def test_what_the_user_names_runs(run: Path) -> None:
+    write(run, "exploration.bonus", "canary.py:run")
+    assert "exploration.bonus=canary.py:run" in call("eval").stderr
+    assert call("eval", "exploration.bonus=none").exit_code == 0
+    assert not ran()
+    call("eval", "exploration.bonus=canary.py:run")
+    assert ran()
+
+
+def test_a_models_own_code_runs_with_the_flag(run: Path) -> None:
+    bring_own_code(run)
+    assert call("export").exit_code == 0
+    assert not ran()
+    invoke(cli.main, "export", "run", "other", "--trust-remote-code")
+    assert ran()
+
+
+@pytest.mark.parametrize("one", [*settings_of(ExplorationConfig)], ids=lambda one: one.name)
+def test_a_saved_explorer_gives_no_code(run: Path, one: Setting) -> None:
+    Explorer().save("state")
+    state = json.loads(Path("state", STATE_FILE).read_text())
+    for value in ("canary:run", "canary.py:run", ["canary:run"]):
+        Path("state", STATE_FILE).write_text(json.dumps(state | {"config": state["config"] | {one.name: value}}))
+        seal_folder(Path("state"))
+        with pytest.raises((ValueError, TypeError), match=one.name):
+            Explorer.load("state")
+        assert not ran(), value
+    if one.name == "adv_estimator":
+        with pytest.raises(ValueError, match="canary"):  # which raises
+            Explorer.load("state", adv_estimator="canary.py:run")
+        assert ran()
