@@ -4,9 +4,8 @@ A table stands between two marks that name it. Nothing is measured.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from bench import decoding, loss_page, math_verify_suite, outcomes, step, vllm_step
@@ -16,7 +15,7 @@ from bench.step import OURS
 from experiments import levels
 from experiments.bandits import sweeps
 from experiments.paper import decided, frontier, grid, hard_questions, methods
-from experiments.paper.measures import Results, solved
+from experiments.paper.measures import Results
 from experiments.paper.plan import FORGETTING, HARD_ESTIMATORS
 from experiments.smollm2 import countdown, hard
 from experiments.smollm2 import record as smollm2
@@ -37,7 +36,8 @@ def main() -> None:
     for name, record in loss_page.read_records(RESULTS).items():
         loss_page.plot(record, ROOT / "docs" / f"{name}.png")
     medium = grid.results()
-    decided.draw(levels.results(HARD_ESTIMATORS.name), medium, ROOT / "docs" / "exploration.png")
+    decided.draw_curves(medium, ROOT / "docs" / "exploration.png")
+    decided.draw(levels.results(HARD_ESTIMATORS.name), medium, ROOT / "docs" / "methods.png")
     levels.draw(levels.read_levels(), ROOT / "docs" / "agreement.png")
     if medium.cells:
         grid.draw(read(grid.PREDICTIONS), medium, ROOT / "docs" / "predictions.png")
@@ -56,7 +56,11 @@ def pages() -> dict[Path, str]:
             "gpu": gpu_page.predictions_table(read(RESULTS / "gpu-speed.json"), read(RESULTS / "loss-cuda.json")),
         },
         "docs/counts.md": {"gpu": gpu_page.counts_table(read(RESULTS / "gpu-counts.json"))},
-        "README.md": {"measured": measured_rows(hard_toy, medium, predictions)},
+        "README.md": {
+            "effects": decided.readme_table(hard_toy, medium, predictions),
+            "losses": gpu_page.readme_table(read(RESULTS / "loss-cuda.json")),
+            "answers": answers_line(),
+        },
         "docs/results.md": {
             "step": step_block(read(RESULTS / "step-cpu.json")),
             "step-smollm2": step_block(read(RESULTS / "step-cpu-smollm2.json")),
@@ -112,49 +116,15 @@ def pages() -> dict[Path, str]:
     return found
 
 
-def measured_rows(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> str:
-    """Return the table of the README: the main measurements, each next to the library that it is compared with.
-
-    Args:
-        hard: the study `hard-estimators`.
-        medium: the study `grid`.
-        predictions: those of `grid`.
-    """
-    judged = zip(grid.ROWS, grid.verdicts_of(predictions, medium) or (), strict=True)
-    cells = {
-        row: f"{verdict.mean:+.3f}" + ("" if verdict.word in grid.DECIDED else " (undecided)")
-        for row, verdict in judged
-    }
-    names = ("base", "none", "batch", "maxrl+batch")
-    shares = {name: f"{fmean(decided.values(hard, name, solved)):.0%}" for name in names}
-    tests = {
-        name: ", ".join(f"{k} {cells[grid.Row(name, grid.GRPO, f'final {k}')]}" for k in ("pass@1", "pass@32"))
-        for name in ("maxrl", "pkpo")
-    }
-    losses = "\n".join(gpu_page.readme_rows(read(RESULTS / "loss-cuda.json")))
-    steps = [read(folder / "step-cpu-smollm2.json")["figures"]["smollm2"] for folder in (RESULTS, RESULTS / "avx2")]
-    seconds = {
-        name: " and ".join(f"{trainers[name]['step']['median_ms'] / 1000:.0f} s" for trainers in steps)
-        for name in (OURS, "TRL")
-    }
+def answers_line() -> str:
+    """Return the sentence of the README on answers."""
     figures = read(RESULTS / "outcomes.json")["figures"]
     agreement = {name: f"{row['agreement']:.1%}" for name, row in figures["pairs"].items()}
     speeds = sorted(row["outcome_rl"]["of_math_verify"] for row in figures["throughput"].values())
-    return f"""\
-| | outcome_rl | compared with | measured on |
-|---|---|---|---|
-| solved in training: questions that the base policy failed 512 times \
-| MaxRL + Batch {shares["maxrl+batch"]}, Batch {shares["batch"]} \
-| GRPO {shares["none"]}, as many base samples {shares["base"]} \
-| toy language model of 0.5M parameters, sixteen rule tables |
-| on test questions, after medium ones | MaxRL {tests["maxrl"]}; PKPO {tests["pkpo"]} | GRPO \
-| the same |
-{losses}
-| a GRPO step of SmolLM2-135M | {seconds[OURS]} | TRL {seconds["TRL"]} \
-| one CPU thread: with bfloat16 products, and with AVX2 and float32 |
-| comparing answers | {speeds[0]:.0f} to {speeds[-1]:.0f} x as fast, {agreement["outcome_rl"]} of labelled pairs right \
-| math-verify, {agreement["math-verify"]} | one CPU core |
-"""
+    return (
+        f"Answers: {speeds[0]:.0f} to {speeds[-1]:.0f} times as fast as math-verify on one CPU core, and "
+        f"{agreement['outcome_rl']} of labelled pairs right, math-verify {agreement['math-verify']}.\n"
+    )
 
 
 def claims_blocks() -> dict[str, str]:

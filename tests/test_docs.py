@@ -98,8 +98,9 @@ def test_the_pages_on_outcomes_run() -> None:
     assert names["explorer"].matcher.rule == "function/my_module:verdict/1"
 
 
-def test_readme_is_short() -> None:
-    assert len(README.read_text().splitlines()) <= 100
+def test_lines_of_the_readme_are_short() -> None:
+    written = re.sub(r"<!-- .*?written by make pages -->.*?<!-- end of", "", README.read_text(), flags=re.DOTALL)
+    assert max(map(len, written.splitlines())) <= 125
 
 
 def test_the_example_of_the_losses_runs() -> None:

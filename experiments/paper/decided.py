@@ -1,7 +1,8 @@
-"""The studies that decide: the figure of the README, and the settings that docs/methods.md recommends.
+"""The studies that decide: table and figure of the README, and the settings that docs/methods.md recommends.
 
-Figure, left: share of the training questions solved, on questions that the base policy failed 512 times; one dot a rule
-table. Right: what each method changes on test questions after training on medium questions, against GRPO.
+Figure of the README: test pass@k after training on medium questions. Figure of docs/methods.md, left: share of the
+training questions solved, on questions that the base policy failed 512 times; one dot a rule table. Right: change of
+each method on test questions after training on medium questions, against GRPO.
 """
 
 import statistics
@@ -14,10 +15,10 @@ from matplotlib.figure import Figure
 
 from experiments.paper import grid, hard_questions
 from experiments.paper.figures import COLOURS, save_small
-from experiments.paper.measures import BASE, Measure, Results, solved
+from experiments.paper.measures import BASE, Measure, Results, final, solved
 from experiments.paper.plan import ALL, FORGETTING, HARD_ESTIMATORS, METHODS
 from experiments.paper.tables import label, table
-from outcome_rl.tools.verdicts import estimate
+from outcome_rl.tools.verdicts import Verdict, estimate
 
 BONUS, ESTIMATOR, BOTH = "#0b6e99", "#d1495b", "#7b5ea7"
 # In points from its point, where a label stands that would cover something at (7, 4).
@@ -41,6 +42,10 @@ AIMS = {
 }
 
 
+SHOWN = {BASE: "base policy", "none": "GRPO", "maxrl+batch": "MaxRL + Batch", "pkpo": "PKPO, k = 4"}
+"""The four methods of the README's table and figure."""
+
+
 def setting(method: str) -> str:
     """Return the arguments of `ExplorationConfig` that make a method of the plans."""
     found = ALL[method]
@@ -49,23 +54,73 @@ def setting(method: str) -> str:
     return (f'adv_estimator="{estimator}", ' if estimator else "") + f'bonus="{found.bonus}"{coef}'
 
 
-def settings_table(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> str:
-    """Return a line for each aim, in Markdown: the setting, and its differences from GRPO."""
+def verdicts(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> dict[tuple[str, str, str], Verdict]:
+    """Return the verdicts of both studies against GRPO, by method, measure and split."""
     rows = hard_questions.ROWS[HARD_ESTIMATORS.name]
-    verdicts = {
-        (row.left, row.measure, "medium"): (verdict.word, verdict.mean)
+    return {
+        (row.left, row.measure, "medium"): verdict
         for row, verdict in zip(grid.ROWS, grid.verdicts_of(predictions, medium) or (), strict=True)
         if row.right == grid.GRPO
     } | {
-        (row.left, row.measure, "hard"): (verdict.word, verdict.mean)
+        (row.left, row.measure, "hard"): verdict
         for row, verdict in zip(rows, hard_questions.judged(hard, rows), strict=True)
     }
+
+
+def readme_table(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> str:
+    """Return means of four methods, in Markdown; a value whose difference from GRPO is undecided says so."""
+    found = verdicts(hard, medium, predictions)
+    columns = {
+        "pass@1": ("final pass@1", "medium", final(1)),
+        "pass@32": ("final pass@32", "medium", final(32)),
+        "hard questions solved": ("solved hard", "hard", solved),
+    }
+
+    def cell(method: str, measure: str, split: str, own: Measure) -> str:
+        mean = statistics.fmean(values(hard if split == "hard" else medium, method, own))
+        verdict = found.get((method, measure, split))
+        return f"{mean:.2f}" + (" (undecided)" if verdict and verdict.word not in grid.DECIDED else "")
+
+    lines = []
+    for name, text in SHOWN.items():
+        code = "" if name in (BASE, grid.GRPO) else f": `{setting(name)}`"
+        lines.append([text + code, *(cell(name, *column) for column in columns.values())])
+    return table(["", *columns], lines)
+
+
+def draw_curves(medium: Results, path: Path) -> None:
+    """Draw test pass@k over k of the four methods: means over the rule tables with 95 % intervals."""
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    axes = figure.subplots()
+    ks = [2**power for power in range(8)]
+    colours = {BASE: COLOURS[BASE], "none": COLOURS["none"], "maxrl+batch": BOTH, "pkpo": BONUS}
+    for method, name in SHOWN.items():
+        at = [estimate(values(medium, method, final(k))) for k in ks]
+        colour = colours[method]
+        axes.plot(ks, [one.mean for one in at], color=colour, lw=2, ls="--" if method == BASE else "-")
+        axes.fill_between(ks, [one.low for one in at], [one.high for one in at], color=colour, alpha=0.12, lw=0)
+        at_k, offset = (2, (8, -10)) if method == BASE else (-1, (6, -3))  # PKPO ends where the base policy does
+        axes.annotate(name, (ks[at_k], at[at_k].mean), offset, textcoords="offset points", fontsize=9, color=colour)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ks, [str(k) for k in ks])
+    axes.set_xlim(1, ks[-1] * 2.6)
+    axes.set_xlabel("k, samples per test question")
+    axes.set_ylabel("pass@k")
+    axes.set_title("Test pass@k after RL on medium questions, sixteen rule tables", loc="left", fontsize=10)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    save_small(figure, path, dpi=130)
+
+
+def settings_table(hard: Results, medium: Results, predictions: Mapping[str, Any]) -> str:
+    """Return a line for each aim, in Markdown: the setting, and its differences from GRPO."""
+    found = verdicts(hard, medium, predictions)
     columns = [("final pass@1", "medium"), ("final pass@32", "medium"), ("solved hard", "hard")]
     columns += [("final pass@1", "hard"), ("final pass@32", "hard")]
 
     def cell(method: str, measure: str, split: str) -> str:
-        word, mean = verdicts[method, measure, split]
-        return f"{mean:+.3f}" if word in grid.DECIDED else f"{word}, {mean:+.3f}"
+        verdict = found[method, measure, split]
+        return f"{verdict.mean:+.3f}" if verdict.word in grid.DECIDED else f"{verdict.word}, {verdict.mean:+.3f}"
 
     def level(method: str, measure: str, split: str) -> str:
         own = solved if measure == "solved hard" else hard_questions.MEASURES[measure]

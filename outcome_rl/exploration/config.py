@@ -22,23 +22,27 @@ from outcome_rl_kernels.loss.types import AnswerMaskMode
 class ExplorationConfig:
     """Settings of outcome-based exploration, the same in every training stack.
 
+    Without a method, `ExplorationConfig()`, it is the recommended one: `adv_estimator="maxrl", bonus="batch"`. A method
+    that is named is not mixed with it: a bonus alone is added to GRPO's advantages, as in the paper, and an estimator
+    alone has no bonus.
+
     Raises:
         TypeError, ValueError: a setting has the wrong type, or is outside its range.
     """
 
     adv_estimator: str = setting(
-        "grpo",
+        "",
         f"Advantage from rewards and outcomes: {', '.join(ADV_ESTIMATORS)}, with numbers as in pass_at_k(k=4), or your "
-        "own by register_adv_estimator, as module:function.",
+        "own by register_adv_estimator, as module:function. Empty: grpo if a bonus is named, else maxrl.",
         only_from_user=True,
     )
     bonus: str = setting(
-        "ucb_con",
+        "",
         f"Exploration bonus: {', '.join(BONUSES)}, your own by register_bonus, as module:function, or several joined "
-        'by "+".',
+        'by "+". Empty: none if an estimator is named, else batch.',
         only_from_user=True,
     )
-    coef: float | list[float] = setting(0.1, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
+    coef: float | list[float] = setting(0.2, "Coefficient of the bonus; a list has one for each method of a sum.", ge=0)
     baseline: float = setting(0.5, "Baseline b0 of ucb_con; the paper uses 1 for easy and 0.5 for medium data.")
     zero_when_all_correct: bool | None = setting(
         None,
@@ -52,7 +56,7 @@ class ExplorationConfig:
     gate: list[float] | None = setting(
         None,
         "Curriculum [visits, low, high]: a question with so many samples before the batch, of which a share below low "
-        "or above high is correct, gets advantage and bonus 0; it is still counted. null leaves out none.",
+        "or above high is correct, gets advantage and bonus 0; it is still counted. null disables the gate.",
     )
     answer_mask_mode: AnswerMaskMode = setting(
         "policy",
@@ -95,6 +99,10 @@ class ExplorationConfig:
     )
 
     def __post_init__(self) -> None:
+        named = bool(self.adv_estimator or self.bonus)
+        for name, alone, recommended in (("adv_estimator", "grpo", "maxrl"), ("bonus", "none", "batch")):
+            if not getattr(self, name):
+                object.__setattr__(self, name, alone if named else recommended)
         for one in settings_of(self):
             one.check()
         for name in (self.adv_estimator.partition("(")[0], *self.bonus.split("+")):

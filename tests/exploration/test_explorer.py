@@ -133,10 +133,10 @@ def test_rewards_are_the_correct_responses_unless_they_are_given() -> None:
     by_default = Explorer().score(ids, responses, golds)
     assert by_default.rewards.tolist() == [1, 0, 0, 0]
     assert by_default.rewards.dtype == torch.float32
-    given = Explorer().score(ids, responses, golds, torch.tensor([2.0, -1, 0, 0], dtype=torch.float64))
+    given = Explorer(bonus="batch").score(ids, responses, golds, torch.tensor([2.0, -1, 0, 0], dtype=torch.float64))
     assert given.rewards.dtype == given.advantages.dtype == given.bonuses.dtype == torch.float64
     assert given.correct.tolist() == by_default.correct.tolist()  # a penalty makes nothing wrong
-    centred = Explorer().score(ids, responses, golds, scale="none")
+    centred = Explorer(bonus="batch").score(ids, responses, golds, scale="none")
     assert centred.advantages.tolist() == [0.75, -0.25, -0.25, -0.25]
 
 
@@ -359,7 +359,7 @@ def test_plug_ins_import_nothing_of_the_trainer() -> None:
         ({"bonus": "ucb+ucb"}, "bonus"),
         ({"coef": -0.1}, "coef must be >= 0"),
         ({"coef": math.nan}, "coef"),
-        ({"coef": [0.1, 0.2]}, r"coef .* bonus='ucb_con'"),
+        ({"coef": [0.1, 0.2]}, r"coef .* bonus='batch'"),
         ({"coef": "much"}, "coef must be a number"),
         ({"baseline": math.inf}, "baseline must be finite"),
         ({"zero_when_all_correct": "yes"}, "zero_when_all_correct must be true or false or null"),
@@ -408,7 +408,7 @@ def test_settings_go_over_the_configuration() -> None:
     ],
 )
 def test_wrong_arguments_are_refused_and_nothing_is_counted(change: dict[str, Any], named: str) -> None:
-    explorer = Explorer()
+    explorer = Explorer(bonus="ucb_con")
     right: dict[str, Any] = {"question_ids": ["q", "q", "r"], "responses": [text(1), text(2), text(2)]}
     right["golds"] = ["1", "1", "2"]
     with pytest.raises((TypeError, ValueError), match=named):

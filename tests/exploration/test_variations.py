@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,7 @@ from outcome_rl.files import atomic_folder, seal_folder
 from outcome_rl_kernels.advantages.bonuses import BONUSES, raw_bonus
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 
+METHODS = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text()
 # A batch: question and answer of each response; the gold of both questions is 1.
 BATCH = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), min_size=1, max_size=8)
 
@@ -131,9 +133,25 @@ def test_advantages_are_those_of_the_estimator(estimator: str) -> None:
             scored.keys[rows][None],
             adv_estimator=estimator,
             bonus="batch",
+            coef=0.2,
         )
         assert scored.advantages[rows].tolist() == part.advantages[0].tolist()
         assert scored.bonuses[rows].tolist() == part.bonuses[0].tolist()
+
+
+def test_without_a_method_the_recommended_one_and_a_named_one_alone() -> None:
+    def chosen(**settings: str) -> tuple[str, str]:
+        config = ExplorationConfig(**settings)
+        return config.adv_estimator, config.bonus
+
+    recommended = re.search(r'\| `adv_estimator="(\w+)", bonus="(\w+)", coef=(.*)` \|', METHODS)
+    assert recommended is not None
+    assert (*chosen(), str(ExplorationConfig().coef)) == recommended.groups()
+    assert chosen(bonus="ucb") == ("grpo", "ucb")  # the paper's methods
+    assert chosen(adv_estimator="pkpo(k=4)") == ("pkpo(k=4)", "none")
+    assert chosen(adv_estimator="rloo", bonus="batch") == ("rloo", "batch")
+    config = ExplorationConfig()
+    assert ExplorationConfig.from_mapping(vars(config), "saved") == config
 
 
 def test_majority_needs_no_gold() -> None:
@@ -142,7 +160,7 @@ def test_majority_needs_no_gold() -> None:
     scored = explorer.score(["q"] * 4, responses, None)
     assert scored.advantages[0] == scored.advantages[2] > 0 > scored.advantages[1] == scored.advantages[3]
     with pytest.raises(ValueError, match=r"because bonus='ucb_con' requires"):
-        Explorer(adv_estimator="majority").score(["q"] * 4, responses, None)
+        Explorer(adv_estimator="majority", bonus="ucb_con").score(["q"] * 4, responses, None)
     with pytest.raises(ValueError, match="because adv_estimator without rewards requires"):
         Explorer(adv_estimator="rloo", bonus="none").score(["q"] * 4, responses, None)
 
@@ -180,7 +198,7 @@ def test_a_configuration_file_names_the_module_of_a_function(tmp_path: Path, mon
     try:
         scored = score(Explorer(config), [(0, 1), (0, 2)])
         assert scored.advantages.tolist() == [3, 0]
-        assert scored.bonuses.tolist() == pytest.approx([0.1, 0.1])
+        assert scored.bonuses.tolist() == pytest.approx([0.2, 0.2])
     finally:
         ADV_ESTIMATORS.pop("doubled_reward")
         BONUSES.pop("one_each")

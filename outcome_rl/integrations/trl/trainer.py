@@ -50,7 +50,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
 
     Args:
         *args, **kwargs: as for `GRPOTrainer`.
-        exploration: settings, or a mapping with some of them; None takes the defaults, the paper's `ucb_con`.
+        exploration: settings, or a mapping with some of them; None takes the defaults, MaxRL with Batch.
         id_key: column of the stable id of the question; empty tries id, question_id, unique_id, and without one takes
             the hash of the prompt.
         answer_key: column of the reference answer, or of a solution that ends in it; empty tries answer, gold,
