@@ -239,13 +239,14 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     from outcome_rl.tools.sample import average_report, file_name, open_sampler, sampling_config
 
     only_our_progress()
-    settings = sampling_config(model, data, config, overrides)
     out = out or Path("evals") / Path(model).name
+    folder = out.absolute()  # a user's function may change the working directory
+    settings = sampling_config(model, data, config, overrides)
     reports: dict[str, Report] = {}
     groups = [[source] for source in dict.fromkeys(settings.data.test_files)]
-    with open_sampler(settings, groups, out, with_text=True) as (sampler, sets):
+    with open_sampler(settings, groups, folder, with_text=True) as (sampler, sets):
         for dataset in sets:
-            path = out / file_name(dataset)
+            path = folder / file_name(dataset)
             with show_progress(dataset.name, "questions") as progress:
                 sampler.fill(path, dataset, settings.rollout.val_kwargs, dataset.name, progress)
             reports[path.name] = analyze_file(
@@ -256,7 +257,7 @@ def evaluate(model: str, overrides: Sequence[str], data: Sequence[str], config: 
     if len(reports) > 1:
         reports["average over the data sets"] = average_report(list(reports.values()))
     print_reports(reports)
-    write_json(out / "summary.json", {"model": model, "reports": reports})
+    write_json(folder / "summary.json", {"model": model, "reports": reports})
     print(printable(f"{out}/ holds the samples and summary.json"))
 
 
@@ -389,6 +390,8 @@ def analyze(files: Sequence[Path], json_out: Path | None, from_text: bool, again
         raise FileNotFoundError(f"--json {json_out}: the folder {json_out.parent} does not exist.")
     if json_out is not None and json_out.is_dir():
         raise IsADirectoryError(f"--json {json_out} is a folder; give a file")
+    if json_out not in (None, Path("-")):
+        json_out = json_out.absolute()  # a user's function may change the working directory
     reports = {}
     for file in files:
         with show_progress(file.name, "comparisons") as progress:

@@ -17,6 +17,7 @@ import outcome_rl
 from experiments.smollm2 import countdown
 from outcome_rl import Explorer, GroupRule, group_advantages, linear_policy_loss
 from outcome_rl.exploration.config import ExplorationConfig
+from outcome_rl.grpo.config.schema import RewardConfig
 from outcome_rl.grpo.data.reward import RewardFunction
 from outcome_rl.grpo.types import Problem
 from outcome_rl.metrics import SampleSummary
@@ -270,7 +271,7 @@ def test_the_reward_function_of_the_training_page_runs(tmp_path: Path) -> None:
     (block,) = re.findall(r"```python\n((?:(?!```).)*?def reward.*?)```", (DOCS / "training.md").read_text(), re.DOTALL)
     (tmp_path / "rewards_of_the_page.py").write_text(block)
     problem = Problem("q", "?", "4", example={"answer": "4"})
-    reward = RewardFunction(f"{tmp_path}/rewards_of_the_page.py:reward")
+    reward = RewardFunction(RewardConfig(f"{tmp_path}/rewards_of_the_page.py:reward"))
     assert reward(["it is 4", "none", "4" * 3000], [problem] * 3) == [1.0, 0.0, 0.5]
 
 

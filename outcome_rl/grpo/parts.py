@@ -123,12 +123,14 @@ def build(config: TrainConfig, announce: Callable[[str], None] = lambda phase: N
     distributed.check(config)
     engine_class = check_engine(config)
     check_loggers(config.trainer.logger)
-    reward = RewardFunction(config.reward.function) if config.reward.function else None
+    reward = RewardFunction(config.reward) if config.reward.function else None
     if config.trainer.num_threads is not None:
         torch.set_num_threads(config.trainer.num_threads)
     announce(f"reading {', '.join(config.data.train_files)}")
     problems = load_problems(config.data.train_files, config.data, needs_answers=config.needs_answers)
     with ExitStack() as resources:  # released here if anything below raises
+        if reward is not None:
+            resources.callback(reward.close)
         resources.enter_context(distributed.process_group(config))
         distributed.on_rank_zero(lambda: resources.enter_context(only_run_in(config.run_dir)))
         distributed.on_rank_zero(lambda: remove_unfinished(config.run_dir / CHECKPOINTS))

@@ -22,6 +22,7 @@ from outcome_rl.outcomes.functions import (
     check_callable,
     identity,
     load_function,
+    not_ending_the_process,
     value_of,
     wrapped,
 )
@@ -223,7 +224,8 @@ class FunctionMatcher(OutcomeKind):
             return key == gold_key
         value = value_of(found.text)
         try:
-            return boolean("is_correct", self._is_correct(value, example))
+            with not_ending_the_process():
+                return boolean("is_correct", self._is_correct(value, example))
         except Exception as error:
             error.add_note(f"is_correct was called with {value!r:.200} and the row {dict(example)!r:.500}")
             raise

@@ -15,7 +15,8 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -110,7 +111,9 @@ class OutcomeFunction:
             return [_attempt(len(row[0]), self.function, *row) for row in zip(responses, examples, strict=True)]
         try:
             results = self.function(responses, examples)
-        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - the run goes on, and the outcome is logged
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: the run goes on, and the outcome is logged
             return [Failure("error", describe(error))] * len(responses)
         results = results.tolist() if hasattr(results, "tolist") else results
         # A set has an order of its own, and a dictionary gives its keys.
@@ -237,8 +240,24 @@ def _attempt(length: int, function: Callable[..., Any], *arguments: Any) -> Foun
     """Bring the result for a response of that many characters to its canonical form."""
     try:
         return found(function(*arguments), length)
-    except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as above
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - as above
         return Failure("error", describe(error))
+
+
+@contextmanager
+def not_ending_the_process() -> Iterator[None]:
+    """Turn what a user's function raises to end the process, such as SystemExit, into a RuntimeError.
+
+    Ctrl-C still ends it.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"{describe(error)}, which would end the run; return a value instead") from error
 
 
 def describe(error: BaseException) -> str:

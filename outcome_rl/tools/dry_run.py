@@ -46,7 +46,7 @@ def refusals(config: TrainConfig) -> Iterator[str]:
         lambda: distributed.choose_device(config.model.device),
         lambda: check_engine(config),
         lambda: check_loggers(config.trainer.logger),
-        lambda: config.reward.function and RewardFunction(config.reward.function),
+        lambda: config.reward.function and RewardFunction(config.reward),
         lambda: find_run(config),
         lambda: _check_writable(config.run_dir),
         lambda: steps_per_epoch(config),

@@ -1,5 +1,6 @@
 """Explorer with outcome functions: counting, masks, correctness, given keys, state, and hostile functions."""
 
+import asyncio
 import json
 import warnings
 from pathlib import Path
@@ -133,3 +134,20 @@ def test_settings_that_do_not_fit() -> None:
         Explorer(outcome="no_such_module:f")
     with pytest.raises(TypeError, match="outcome"):
         Explorer(outcome=3)
+
+
+@pytest.mark.parametrize("end", [SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_what_would_end_the_process_is_an_error_of_the_function(end: type[BaseException]) -> None:
+    def outcome(response: str, example: Any) -> str:
+        if response == "end":
+            raise end
+        return response
+
+    explorer = Explorer(outcome=outcome)
+    assert words(explorer, "end", "a").unresolved == 1
+    judged = Explorer(outcome=lambda response, example: response, is_correct=lambda value, example: outcome(value, {}))
+    with pytest.raises(RuntimeError, match=f"{end.__name__}.*would end the run"):
+        words(judged, "end", gold=None)
+    stopped = Explorer(outcome=lambda response, example: exec("raise KeyboardInterrupt"))
+    with pytest.raises(KeyboardInterrupt):
+        words(stopped, "a")

@@ -476,3 +476,25 @@ def test_an_engine_with_other_log_probabilities_is_named_once(
     assert min(row["rollout/logp_diff_mean"] for row in rows(config.run_dir, "metrics")) > rounding_limit(torch.float32)
     warnings = [message for message in caplog.messages if message.startswith("rollout/logp_diff_mean is")]
     assert len(warnings) == 1 - overlap
+
+
+def test_a_reward_that_changes_the_folder_moves_nothing(
+    small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    body = f"import os\nos.chdir({str(tmp_path / 'elsewhere')!r})\ndef one(response, example):\n    return 1\n"
+    (tmp_path / "folders.py").write_text(body)
+    short = ("trainer.total_training_steps=2", "data.val_files=[]", "data.test_files=[]", "trainer.save_freq=1")
+    for steps in (1, 2):
+        monkeypatch.chdir(tmp_path)
+        own = (
+            "trainer.default_local_dir=runs",
+            "reward.function=folders.py:one",
+            f"trainer.total_training_steps={steps}",
+        )
+        config = small_config(tmp_path, *short, *own, "reward.isolated=true")
+        train(config)
+    rows = [json.loads(line)["step"] for line in (tmp_path / "runs" / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [1, 2]
+    assert {path.name for path in (tmp_path / "runs" / "run" / "checkpoints").iterdir()} >= {"global_step_2"}
+    assert [*(tmp_path / "elsewhere").iterdir()] == []

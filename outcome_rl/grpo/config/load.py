@@ -4,6 +4,7 @@ An unknown key is an error that names the nearest valid one. All text is literal
 prompt may hold LaTeX.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
@@ -45,8 +46,11 @@ def load_config(
             f"{source} names code or a server, which only you can do, since a folder gives data: add {unasked} to the "
             "command if you trust it, or give other values"
         )
+    values = of_file | of_user
+    place = "trainer.default_local_dir"
+    values[place] = os.path.abspath(values.get(place, known[place].default))  # user code may change the folder
     try:
-        config = with_values(TrainConfig(), of_file | of_user)
+        config = with_values(TrainConfig(), values)
     except TypeError as error:
         raise ValueError(str(error)) from error
     config.check()

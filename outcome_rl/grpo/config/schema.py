@@ -138,6 +138,16 @@ class RewardConfig:
         "data. Its values shape the advantages. The answers still decide outcomes, correctness and evaluations.",
         only_from_user=True,
     )
+    isolated: bool = setting(
+        False,
+        "Call the function in worker processes on all cores, a process for each response: a call that reaches "
+        "timeout_s or memory_mb, or ends its process, gives reward 0 and counts in reward/failed. The function is "
+        "imported without the environment variables of the run.",
+    )
+    timeout_s: float = setting(5.0, "Longest time of an isolated call, in seconds.", gt=0)
+    memory_mb: int = setting(
+        4096, "Address space of an isolated call, in MiB, modules that the function imports included.", gt=0
+    )
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,42 @@
 """The user's reward function, which shapes advantages; outcomes still follow only from the answers."""
 
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from outcome_rl.grpo import distributed
+from outcome_rl.grpo.config.schema import RewardConfig
 from outcome_rl.grpo.types import Problem
-from outcome_rl.outcomes.functions import load_function
+from outcome_rl.outcomes.functions import Failure, load_function, not_ending_the_process, value_of
+from outcome_rl.outcomes.isolated import Isolated, isolated
+
+logger = logging.getLogger(__name__)
 
 
 class RewardFunction:
-    """A function `(response, example) -> number`, called on rank zero for one response after another.
+    """A function `(response, example) -> number`, called on rank zero.
 
-    `response` is the text without special tokens, and `example` the row of the data, with all its columns.
+    `response` is the text without special tokens, and `example` the row of the data, with all its columns. It is called
+    for one response after another, or with `reward.isolated` in worker processes, for several at a time.
+
+    Attributes:
+        isolated: whether it runs in worker processes.
+        failed: number of responses of the last call whose process reached a limit or ended; their reward is 0.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, config: RewardConfig) -> None:
         """Import the function that `reward.function` names.
 
         Raises:
-            ValueError: there is no such function, or it does not take two arguments.
+            ValueError: there is no such function, it does not take two arguments, or a worker cannot import it.
         """
-        self._name = name
+        self._name = config.function
+        self.isolated, self.failed = config.isolated, 0
         try:
-            self._call: Callable[[str, Mapping[str, Any]], Any] = load_function(name, "(response, example)")
+            self._call: Any = load_function(config.function, "(response, example)")
+            if config.isolated:
+                self._call = isolated(self._call, timeout_s=config.timeout_s, memory_mb=config.memory_mb)
         except ValueError as error:
             raise ValueError(f"reward.function: {error}") from error
 
@@ -31,22 +44,64 @@ class RewardFunction:
         """Return the reward of each response to its problem, the same on all ranks; all of them must call it.
 
         Raises:
-            RuntimeError: the function raised an exception, which is the cause.
+            RuntimeError: the function raised an exception, which is the cause, or tried to end the process.
             ValueError: it returned no finite number.
         """
-        pairs = zip(responses, problems, strict=True)
-        return distributed.on_rank_zero(lambda: [self._reward(response, problem) for response, problem in pairs])
+        rewards, self.failed = distributed.on_rank_zero(lambda: self._rewards(responses, problems))
+        return rewards
 
-    def _reward(self, response: str, problem: Problem) -> float:
-        where = f"reward.function={self._name}, question {problem.id!r}"
+    def close(self) -> None:
+        """End the worker processes."""
+        if isinstance(self._call, Isolated):
+            self._call.close()
+
+    def _rewards(self, responses: Sequence[str], problems: Sequence[Problem]) -> tuple[list[float], int]:
+        if not isinstance(self._call, Isolated):
+            pairs = zip(responses, problems, strict=True)
+            return [self._number(problem, self._value(response, problem)) for response, problem in pairs], 0
+        failures: list[str] = []
+        rewards = []
+        results = self._call.call(responses, [problem.example for problem in problems])
+        for result, response, problem in zip(results, responses, problems, strict=True):
+            if not isinstance(result, Failure):
+                rewards.append(self._number(problem, value_of(result.text) if result.text else None))
+            elif result.kind == "error":
+                raise RuntimeError(f"{self._where(problem)}: {result.reason}. It got the response {response!r}")
+            else:
+                failures.append(f"{self._where(problem)}: {result.reason}")
+                rewards.append(0.0)
+        if failures:
+            logger.warning("%d of %d responses get reward 0; %s", len(failures), len(responses), failures[0])
+        return rewards, len(failures)
+
+    def _value(self, response: str, problem: Problem) -> Any:
         try:
-            value = self._call(response, problem.example)
+            with not_ending_the_process():
+                return self._call(response, problem.example)
         except Exception as error:
-            raise RuntimeError(f"{where}: {type(error).__name__}: {error}. It got the response {response!r}") from error
+            raise RuntimeError(
+                f"{self._where(problem)}: {type(error).__name__}: {error}. It got the response {response!r}"
+            ) from error
+
+    def _number(self, problem: Problem, value: Any) -> float:
         try:
             reward = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             reward = math.nan
         if not math.isfinite(reward):
-            raise ValueError(f"{where}: must return a finite number; got {value!r}. Return 0.0 for a bad response")
+            raise ValueError(
+                f"{self._where(problem)}: must return a finite number; got {_shown(value)}. Return 0.0 for a bad "
+                "response"
+            )
         return reward
+
+    def _where(self, problem: Problem) -> str:
+        return f"reward.function={self._name}, question {problem.id!r}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value of any type as a text of bounded length."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # noqa: BLE001 - Python prints no integer of so many digits, and a class may raise anything
+        return f"a {type(value).__name__}"

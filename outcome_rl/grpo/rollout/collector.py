@@ -67,6 +67,7 @@ class Collector:
         scored_batches: list[Scored] = []
         informative: list[Sample] = []
         rollout_s = outcomes_s = 0.0
+        failed_rewards = 0
         while len(scored_batches) < most and len(informative) < wanted * n:
             start = time.perf_counter()
             number = drawn + len(scored_batches) + 1
@@ -75,6 +76,7 @@ class Collector:
             new, scored = self.score([self.dataset.problems[i] for i in self.order.batch(number)], rollouts)
             self.counted = number
             samples += new
+            failed_rewards += 0 if self.reward is None else self.reward.failed
             scored_batches.append(scored)
             for first in range(0, len(new), n):
                 group = new[first : first + n]
@@ -85,6 +87,8 @@ class Collector:
         if self.config.rollout.overlap and not is_last:
             self.pending = self.engine.start(*self._request(self.counted + 1))
         metrics = self._metrics(samples, scored_batches)
+        if self.reward is not None and self.reward.isolated:
+            metrics["reward/failed"] = failed_rewards
         if filter_groups.enable:
             metrics["sampling/batches"] = len(scored_batches)
             metrics["sampling/informative_groups"] = len(informative) / len(samples)
