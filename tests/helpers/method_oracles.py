@@ -132,6 +132,30 @@ def beta_bernoulli(group: Group) -> Numbers:
     return (group.correct - p) / (math.sqrt(p * (1 - p)) + EPS)
 
 
+def w_reinforce(group: Group, weight: float) -> Numbers:
+    return np.where(group.correct, weight, -1.0)
+
+
+def mgpo(group: Group, strength: float) -> Numbers:
+    """D_ME(p) = p ln(p / .5) + (1 - p) ln((1 - p) / .5), the paper's equations 4 and 5."""
+    p = np.mean(group.correct)
+    return grpo(group) * math.exp(-strength * sum(q * math.log(q / 0.5) for q in (p, 1 - p) if q > 0))
+
+
+def meds(group: Group, alpha: float, beta: float) -> Numbers:
+    """r - min(alpha ln(|C| + 1), beta), C the samples so far with the same wrong answer."""
+    shaped = group.rewards.copy()
+    for i in np.flatnonzero(~group.correct):
+        size = group.counts[i] + np.sum((group.keys == group.keys[i]) & ~group.correct)
+        shaped[i] -= min(alpha * math.log(size + 1), beta)
+    return standardised(shaped)
+
+
+def rl_zvp(group: Group) -> Numbers:
+    """The groups that its token loss leaves alone; marks are too small for a tolerance."""
+    return grpo(group)
+
+
 Draw = Callable[[np.random.Generator], Any]
 # Name -> the formula, and how its numbers are drawn.
 ESTIMATORS: dict[str, tuple[Callable[..., Numbers], dict[str, Draw]]] = {
@@ -156,6 +180,10 @@ ESTIMATORS: dict[str, tuple[Callable[..., Numbers], dict[str, Draw]]] = {
     "rare_correct": (rare_correct, {"alpha": lambda draw: draw.uniform(0, 1.5)}),
     "bbg": (bbg, {"k": lambda draw: int(draw.integers(2, 40)), "tau": lambda draw: draw.uniform(0, 0.2)}),
     "beta_bernoulli": (beta_bernoulli, {}),
+    "w_reinforce": (w_reinforce, {"weight": lambda draw: draw.uniform(0, 1)}),
+    "mgpo": (mgpo, {"strength": lambda draw: draw.uniform(0, 5)}),
+    "meds": (meds, {"alpha": lambda draw: draw.uniform(0, 0.5), "beta": lambda draw: draw.uniform(0, 1)}),
+    "rl_zvp": (rl_zvp, {}),
 }
 BONUSES = ("none", "ucb", "ucb_mean", "ucb_con", "batch", "batch_positive")
 

@@ -16,13 +16,18 @@
 | `rare_correct`   | `grpo`, for correct samples times c m_i^-alpha / sum of m_j^-alpha        | 2608.03467      |
 | `bbg`            | `grpo` times u(c) / u(1), 0 where u(c) < tau (n + 1)                      | 2606.15455      |
 | `beta_bernoulli` | (correct_i - P) / (sqrt(P (1 - P)) + eps)                                 | 2603.18444      |
+| `w_reinforce`    | correct: weight; wrong: -1                                                | 2506.01347      |
+| `mgpo`           | `grpo` times exp(-strength KL(c/n || 1/2)), of Bernoulli variables        | 2511.06221      |
+| `meds`           | `grpo` of r_i, less min(alpha ln(N_i + w_i + 1), beta) for wrong samples  | 2604.11297      |
+| `rl_zvp`         | `grpo`; marks where all rewards are equal, for `loss.zero_variance`       | 2509.21880      |
 
 p is pass@k of the group, q the probability that k - 1 of the other samples are all wrong, s = sqrt(p (1 - p)) + eps.
 c of the n samples are correct, m_i of them with the answer of sample i; u(c) = E[k (1 - x)^(k-1)] for x from
 Beta(c + 1, n - c + 1); P is the mean of Beta(1, 1) after all samples of the question so far, this group's included.
+N_i is how often the answer of sample i was seen before, and w_i how many wrong samples of the group have it.
 An estimator is a function of `Groups` and of named numbers, which a setting gives as in "pass_at_k(k=4)". It does not
-synchronise with the host. A group whose samples it cannot distinguish gets exactly 0, except from `beta_bernoulli`;
-tied samples share their mean rank.
+synchronise with the host. A group whose samples it cannot distinguish gets exactly 0, except from `beta_bernoulli`,
+`w_reinforce` and `rl_zvp`; tied samples share their mean rank.
 """
 
 import ast
@@ -38,7 +43,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.advantages.groups import Groups
+from outcome_rl_kernels.advantages.groups import MARK, Groups
 from outcome_rl_kernels.checks import did_you_mean
 from outcome_rl_kernels.counts.reference import NO_ANSWER
 from outcome_rl_kernels.registry import add_by_name
@@ -289,6 +294,43 @@ def beta_bernoulli(groups: Groups) -> Tensor:
     p_B1, q_B1 = successes_B1.to(dtype) / total_B1, (total_B1 - successes_B1).to(dtype) / total_B1
     deviations_Bn = torch.where(correct_Bn, q_B1, -p_B1)
     return deviations_Bn if groups.scale == "none" else deviations_Bn / ((p_B1 * q_B1).sqrt() + _eps(groups))
+
+
+@register_adv_estimator("w_reinforce", needs=("correct",))
+def w_reinforce(groups: Groups, *, weight: float = 0.1) -> Tensor:
+    """Have no baseline: a group whose samples are all correct, or all wrong, has a gradient too."""
+    return torch.full_like(groups.rewards, -1.0).masked_fill_(groups.correct, weight)
+
+
+@register_adv_estimator("mgpo", needs=("rewards", "correct"))
+def mgpo(groups: Groups, *, strength: float = 1.0) -> Tensor:
+    if not strength >= 0:
+        raise ValueError(f"strength of adv_estimator 'mgpo' must be >= 0; got {strength}")
+    advantages_Bn = grpo(groups)
+    p_B1 = _mean(groups.correct.to(advantages_Bn.dtype))
+    divergence_B1 = math.log(2) + torch.xlogy(p_B1, p_B1) + torch.xlogy(1 - p_B1, 1 - p_B1)
+    return advantages_Bn * torch.exp(-strength * divergence_B1)
+
+
+@register_adv_estimator("meds", needs=("rewards", "correct", "history"))
+def meds(groups: Groups, *, alpha: float = 0.1, beta: float = 0.5) -> Tensor:
+    """Lower the reward of a wrong answer by how often it was given, in the past and in the group."""
+    if not (alpha >= 0 and beta >= 0):
+        raise ValueError(f"alpha and beta of adv_estimator 'meds' must be >= 0; got {alpha} and {beta}")
+    assert groups.counts is not None  # by `needs`
+    dtype, wrong_Bn = groups.rewards.dtype, ~groups.correct
+    kind = torch.promote_types(dtype, torch.float32)  # penalties of a group differ in their last digits
+    times_Bn = (groups.counts + groups.alike(wrong_Bn)).to(kind)
+    penalties_Bn = (alpha * times_Bn.log1p()).clamp(max=beta) * wrong_Bn
+    return grpo(groups._replace(rewards=groups.rewards.to(kind) - penalties_Bn)).to(dtype)
+
+
+@register_adv_estimator("rl_zvp", needs=("rewards", "correct"))
+def rl_zvp(groups: Groups) -> Tensor:
+    """Mark a group of equal rewards: MARK for correct samples, -MARK for wrong ones, too small to move a policy."""
+    is_flat_B1 = (groups.rewards == groups.rewards[:, :1]).all(dim=1, keepdim=True)
+    marks_Bn = torch.full_like(groups.rewards, -MARK).masked_fill_(groups.correct, MARK)
+    return torch.where(is_flat_B1, marks_Bn, grpo(groups))
 
 
 def _eps(groups: Groups) -> float:

@@ -9,6 +9,7 @@ from outcome_rl_kernels.counts.reference import NO_ANSWER
 
 NoAnswerRule = Literal["no_bonus", "own_class"]
 Scale = Literal["std", "none"]
+MARK = 2.0**-100  # advantage of a sample whose group has no signal, with the sign of its correctness
 
 
 class Groups(NamedTuple):

@@ -17,7 +17,8 @@ from outcome_rl_kernels.advantages import bonuses, estimators
 from outcome_rl_kernels.advantages.estimators import ADV_ESTIMATORS
 
 RUNS = 100  # of each estimator: more than 500 groups
-NEW = ["f_grpo", "rs_grpo", "rare_correct", "bbg", "beta_bernoulli"]
+NEW = ["f_grpo", "rs_grpo", "rare_correct", "bbg", "beta_bernoulli", "w_reinforce", "mgpo", "meds", "rl_zvp"]
+ZERO_WITHOUT_SIGNAL = [name for name in NEW if name not in ("beta_bernoulli", "w_reinforce", "rl_zvp")]
 
 
 def test_every_method_has_a_formula_here() -> None:
@@ -96,13 +97,34 @@ def test_lower_precisions_follow_float64(name: str, dtype: torch.dtype) -> None:
         assert ((rounded.double() - exact) / size).abs().max() <= 16 * torch.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("name", NEW[:-1])
+@pytest.mark.parametrize("name", ZERO_WITHOUT_SIGNAL)
 @pytest.mark.parametrize("n", [1, 3, 49])
 @pytest.mark.parametrize("reward", [0.0, 0.1, 1.0])
 def test_a_group_of_equal_samples_gets_exactly_zero(name: str, n: int, reward: float) -> None:
     rewards = torch.full((1, n), reward)
-    found = group_advantages(rewards, torch.zeros(1).long(), torch.ones(1, n).long(), adv_estimator=name, bonus="none")
+    found = group_advantages(
+        rewards, torch.zeros(1).long(), torch.ones(1, n).long(), OutcomeCounts(), adv_estimator=name, bonus="none"
+    )
     assert (found.advantages == 0).all()
+
+
+def test_groups_of_equal_rewards_are_marked_by_correctness() -> None:
+    rewards = torch.tensor([[1.0, 1, 1], [0, 0, 0], [1, 0, 0]], dtype=torch.float64)
+    keys = torch.arange(9).view(3, 3)
+    found = group_advantages(rewards, torch.arange(3), keys, adv_estimator="rl_zvp", bonus="none").advantages
+    plain = group_advantages(rewards, torch.arange(3), keys, adv_estimator="grpo", bonus="none").advantages
+    assert found[0].tolist() == [2**-100] * 3
+    assert found[1].tolist() == [-(2**-100)] * 3
+    assert torch.equal(found[2], plain[2])
+
+
+def test_a_wrong_answer_costs_more_the_more_often_it_was_given() -> None:
+    """All wrong, so that GRPO learns nothing: 9 of 10 earlier samples said 4, and the group says 4, 5."""
+    counts = OutcomeCounts()
+    counts.observe(torch.tensor([7]), torch.tensor([[4] * 9 + [6]]))
+    columns = torch.zeros(1, 2), torch.tensor([7]), torch.tensor([[4, 5]])
+    (often, never) = group_advantages(*columns, counts, adv_estimator="meds", bonus="none").advantages[0].tolist()
+    assert often < 0 < never
 
 
 @pytest.mark.parametrize("name", NEW)
@@ -111,6 +133,7 @@ def test_compiled_estimators_equal_eager_ones(name: str) -> None:
     batch = columns_of(random_batch(random_method(name, draw), draw))
     visits = torch.full((len(batch["rewards"]), 1), 9)
     groups = Groups(batch["rewards"], batch["correct"], batch["outcome_keys"], visits=visits, successes=visits - 4)
+    groups = groups._replace(counts=batch["outcome_keys"] % 5)
     function = ADV_ESTIMATORS[name].function
     compiled = torch.compile(function, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(groups), function(groups))
@@ -123,6 +146,9 @@ def test_compiled_estimators_equal_eager_ones(name: str) -> None:
         ("f_grpo(gamma=-1)", "gamma"),
         ("rs_grpo(beta=0)", "beta"),
         ("bbg(k=1)", "k of adv_estimator 'bbg'"),
+        ("mgpo(strength=-1)", "strength"),
+        ("meds(alpha=-1)", "alpha and beta"),
+        ("meds", "adv_estimator 'meds' needs counts"),
     ],
 )
 def test_refused_estimators_count_nothing(estimator: str, match: str) -> None:
