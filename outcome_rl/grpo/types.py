@@ -59,7 +59,7 @@ class Rollout(NamedTuple):
     token_ids: Sequence[int]  # the end token included
     text: str
     # Log-probabilities of the tokens at the temperature of sampling, by the arithmetic of the engine that sampled them;
-    # None where that arithmetic is the policy's own.
+    # NaN for a token of which the engine returned none. None where that arithmetic is the policy's own.
     logps: Sequence[float] | None = None
     # The tokens that top-k and top-p kept for each token, itself among them; None where they are off.
     kept: Sequence[Sequence[int]] | None = None

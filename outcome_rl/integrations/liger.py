@@ -119,7 +119,7 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
             old_per_token_logps: (B, T), or None on-policy.
             ref_input, ref_weight, ref_bias: hidden states and head of the reference.
             vllm_is_ratio: (B, T), (B, 1) or (B,) weights of the policy term; one per sequence where the ratio is the
-                sequence's, and one per token for "vespo".
+                sequence's, and one per token for "vespo". NaN, from an engine that returned no log-probability, is 1.
             num_items_in_batch: active tokens of the whole batch on all processes, by which "dapo" divides (times
                 the number of processes); None takes the mask's, added up over processes.
 
@@ -147,6 +147,8 @@ class LigerFusedLinearGRPOLoss(torch.nn.Module):
                     temperature=self.temperature,
                     mask=mask,
                 )
+        if vllm_is_ratio is not None:
+            vllm_is_ratio = vllm_is_ratio.masked_fill(vllm_is_ratio.isnan(), 1.0)
         if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and vllm_is_ratio.shape[1] == 1:
             vllm_is_ratio = vllm_is_ratio[:, 0]
         if vllm_is_ratio is not None and vllm_is_ratio.dim() == 2 and self.importance_sampling_level == "sequence":

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from outcome_rl_kernels.checks import is_readable
 from outcome_rl_kernels.loss.losses import is_built_in, token_loss_of
-from outcome_rl_kernels.loss.ratios import importance_ratios
+from outcome_rl_kernels.loss.ratios import bounded, importance_ratios, is_bounded
 from outcome_rl_kernels.loss.types import LossInputs, LossSettings, TokenBatch
 
 
@@ -87,17 +87,17 @@ def is_default(batch: TokenBatch) -> bool:
     return (
         settings.token_loss == "ppo"
         and settings.delta is None
-        and settings.log_ratio_clamp is None
         and (plain_kl or settings.beta == 0)
         and (batch.entropy_weights is None or settings.entropy_coef == 0)
     )
 
 
 def kl_divergence(logps: Tensor, ref_logps: Tensor, settings: LossSettings) -> Tensor:
-    """Return the per-token estimate of KL(policy || reference): k1 `lp - ref`, k2 `(lp - ref)^2 / 2`, k3 as above."""
-    log_ratios = ref_logps - logps
-    if settings.log_ratio_clamp is not None:
-        log_ratios = log_ratios.clamp(-settings.log_ratio_clamp, settings.log_ratio_clamp)
+    """Return the per-token estimate of KL(policy || reference): k1 `lp - ref`, k2 `(lp - ref)^2 / 2`, k3 as above.
+
+    The log-ratio is `bounded`.
+    """
+    log_ratios = bounded(ref_logps - logps, settings)
     if settings.kl_penalty == "k1":
         kl = -log_ratios
     elif settings.kl_penalty == "k2":
@@ -127,6 +127,10 @@ def metrics(logps: Tensor, entropies: Tensor, batch: TokenBatch, counted: Tensor
     chosen = token_loss_of(inputs.settings.token_loss)
     ratios = (chosen.ratios or importance_ratios)(logps, inputs)
     columns = {"ratio_mean": ratios, "entropy": entropies}
+    others = [other for other in (inputs.old_logps, batch.ref_logps) if other is not None]
+    if others:
+        beyond = torch.stack([is_bounded(logps, other, inputs.settings) for other in others]).any(dim=0)
+        columns["clamp_fraction"] = beyond.to(ratios.dtype)
     if batch.ref_logps is not None:
         columns["kl"] = _kl_term(logps, batch.ref_logps, inputs)
     if inputs.old_logps is not None and chosen.clipped is not None:  # on-policy the ratio is 1
@@ -143,7 +147,7 @@ def metrics(logps: Tensor, entropies: Tensor, batch: TokenBatch, counted: Tensor
     }
     in_denominator = computed if counted is inputs.active else counted.sum()
     numbers = {"computed_tokens": computed, "active_tokens": in_denominator}
-    return {"kl": zero, "clip_fraction": zero} | means | numbers
+    return {"kl": zero, "clip_fraction": zero, "clamp_fraction": zero} | means | numbers
 
 
 def sum_active(values: Tensor, active: Tensor | None) -> Tensor:

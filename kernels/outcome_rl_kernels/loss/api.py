@@ -54,7 +54,7 @@ class LossOptions(TypedDict, total=False):
     loss_agg: LossAggregation
     normalizer: float | Tensor | None
     entropy_coef: float
-    log_ratio_clamp: float | None
+    log_ratio_clamp: float
     kl_clamp: float | None
     cu_seqlens: Tensor | None
 
@@ -63,8 +63,11 @@ class PolicyLossOutput(NamedTuple):
     """Loss and diagnostics; only `loss` carries a gradient.
 
     `logps` and `entropies` have the shape of the labels and are 0 on tokens that were not computed. `metrics` holds 0-d
-    tensors: `kl`, `ratio_mean`, `entropy` (means over the computed tokens), `clip_fraction` (share of the computed
-    policy tokens whose ratio is clipped), `active_tokens` (tokens that the denominator counts) and `computed_tokens`.
+    tensors: means over the computed tokens, `kl` (of what `beta` multiplies: the estimate `kl_penalty`, bounded, with
+    `unbiased_kl` times the ratio; 0 without `ref_logps`), `ratio_mean` and `entropy`; `clip_fraction`, the share of
+    the computed tokens with a policy term at which the token loss's own clip stops the gradient (0 on-policy, and for a
+    loss without a clip); `clamp_fraction`, the share of the computed tokens whose log-ratio to the old or the reference
+    policy lies beyond `log_ratio_clamp`; `active_tokens` (tokens that the denominator counts) and `computed_tokens`.
     """
 
     loss: Tensor
@@ -160,8 +163,11 @@ def linear_policy_loss(
             batch. Default None.
         entropy_coef: coefficient of the entropy, which is subtracted: a positive one raises the entropy, a negative one
             lowers it. Default 0.
-        log_ratio_clamp, kl_clamp: bounds on |log-ratio| and |KL| of a token; verl uses 20 and 10. None (default) is
-            off.
+        log_ratio_clamp: in (0, 40], bound on |lp - old_lp| and |ref_lp - lp|, of "gspo" and "gmpo" on the mean over the
+            sequence. Beyond it the gradient through the log-ratio is 0, and `metrics["clamp_fraction"]` counts the
+            token. Default 20, as in verl: without a bound, one log-ratio beyond 88, or a log-probability of -inf,
+            would make all gradients NaN.
+        kl_clamp: > 0, bound on |KL| of a token; verl uses 10. None (default) is off.
         cu_seqlens: (S + 1,) int, bounds of the packed sequences; `B` above is then S. Default None.
 
     Returns:

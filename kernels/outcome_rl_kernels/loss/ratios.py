@@ -6,7 +6,7 @@ All take and return one value per token, (R,), and differentiate.
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.loss.types import LossInputs, Sequences
+from outcome_rl_kernels.loss.types import LossInputs, LossSettings, Sequences
 
 
 def exp(x: Tensor) -> Tensor:
@@ -14,11 +14,24 @@ def exp(x: Tensor) -> Tensor:
     return torch.expm1(x) + 1 if x.dtype == torch.float64 else torch.exp(x)  # in float32, e^-17 is lost beside 1
 
 
+def bounded(log_ratios: Tensor, settings: LossSettings) -> Tensor:
+    """Return log-ratios within +-`log_ratio_clamp`; those beyond the bound have gradient 0, as of `torch.clamp`.
+
+    Every log-ratio passes here before its exponential: an infinite ratio times the gradient 0 of a branch that a clip
+    did not select is NaN, in every weight, although the loss is finite.
+    """
+    return log_ratios.clamp(-settings.log_ratio_clamp, settings.log_ratio_clamp)
+
+
+def is_bounded(logps: Tensor, other_logps: Tensor, settings: LossSettings) -> Tensor:
+    """Return for each token, bool, whether its log-ratio to another policy lies beyond the bound."""
+    return (logps - other_logps).abs() > settings.log_ratio_clamp
+
+
 def log_ratios(logps: Tensor, inputs: LossInputs) -> Tensor:
-    """Return lp - old_lp of each token, within `log_ratio_clamp`; on-policy 0, with the gradient of lp."""
+    """Return lp - old_lp of each token, `bounded`; on-policy 0, with the gradient of lp."""
     old_logps = logps.detach() if inputs.old_logps is None else inputs.old_logps
-    clamp = inputs.settings.log_ratio_clamp
-    return logps - old_logps if clamp is None else (logps - old_logps).clamp(-clamp, clamp)
+    return bounded(logps - old_logps, inputs.settings)
 
 
 def importance_ratios(logps: Tensor, inputs: LossInputs) -> Tensor:
@@ -27,15 +40,14 @@ def importance_ratios(logps: Tensor, inputs: LossInputs) -> Tensor:
 
 
 def sequence_ratios(logps: Tensor, inputs: LossInputs) -> Tensor:
-    """Return for each token exp(mean over its sequence of lp - old_lp).
+    """Return for each token exp(mean over its sequence of lp - old_lp), the mean `bounded`.
 
     Each token keeps its own gradient: sg(s) exp(lp - sg(lp)), GSPO's token variant and verl's.
     """
     if inputs.old_logps is None:
         return importance_ratios(logps, inputs)
-    log_ratios = logps - logps.detach() + mean_by_sequence((logps - inputs.old_logps).detach(), inputs)
-    clamp = inputs.settings.log_ratio_clamp
-    return exp(log_ratios if clamp is None else log_ratios.clamp(-clamp, clamp))
+    means = mean_by_sequence((logps - inputs.old_logps).detach(), inputs)
+    return exp(bounded(logps - logps.detach() + means, inputs.settings))
 
 
 def clipped_surrogate(ratios: Tensor, inputs: LossInputs) -> Tensor:

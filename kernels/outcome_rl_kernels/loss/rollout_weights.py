@@ -6,6 +6,8 @@ the policy's log-probability of a sampled token and mu the engine's:
     w = exp(lp - mu)                               of a token
     w = exp(sum over the sequence of lp - mu)      of a sequence
 
+A token whose mu is NaN is not corrected: its lp - mu is 0. The exponent is within +-20, as in verl.
+
 | outside="truncate"               | outside="mask"                             |
 |----------------------------------|--------------------------------------------|
 | clip(w, low, high): TIS          | w within [low, high], else 0: MIS, IcePop  |
@@ -20,6 +22,7 @@ import torch
 from torch import Tensor
 
 from outcome_rl_kernels.checks import FLOATS, check_choice, check_like, check_number, check_tensor
+from outcome_rl_kernels.loss.types import LOG_RATIO_CLAMP
 
 
 @torch.no_grad()
@@ -37,14 +40,15 @@ def rollout_weights(
 
     Args:
         logps: (B, T), or any shape for tokens; log-probabilities of the sampled tokens under the policy.
-        rollout_logps: like `logps`, under the engine that sampled.
+        rollout_logps: like `logps`, under the engine that sampled; NaN where the engine returned none, as some do late
+            in training for tokens of probability near 1.
         mask: bool like `logps`, True on completion tokens; needed for sequences.
         level: the ratio of a token, or of a whole sequence.
         outside: a ratio outside [low, high] is moved to the nearer bound, or its weight is 0.
         low, high: bounds of the ratio, 0 <= low <= high.
 
     Returns:
-        Weights without gradient, like `logps`, or (B,) for sequences; finite where `high` and the arguments are.
+        Weights without gradient, like `logps`, or (B,) for sequences; finite unless `logps` are NaN.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type, dtype, shape, device or range.
@@ -57,12 +61,12 @@ def rollout_weights(
         raise ValueError(f"low and high must satisfy 0 <= low <= high; got {low} and {high}")
     if mask is not None:
         check_like("mask", mask, (torch.bool,), "logps", logps)
-    log_ratios = logps - rollout_logps
+    log_ratios = (logps - rollout_logps).masked_fill(rollout_logps.isnan(), 0)
     if level == "sequence":
         if mask is None or logps.dim() != 2:
             raise ValueError("level='sequence' needs logps of shape (B, T), and a mask")
         log_ratios = log_ratios.where(mask, 0).sum(dim=1)
-    ratios = log_ratios.exp()
+    ratios = log_ratios.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp()
     if outside == "truncate":
         return ratios.clamp(low, high)
     return ratios.masked_fill((ratios < low) | (ratios > high), 0)

@@ -57,6 +57,12 @@ def expm1(x):
 
 
 @triton.jit
+def _bounded(log_ratio, most):
+    """`ratios.bounded`; NaN stays."""
+    return tl.where(log_ratio < -most, -most, tl.where(log_ratio > most, most, log_ratio))
+
+
+@triton.jit
 def _row_statistics(row_ptr, vocabulary, scale, EVICTION: tl.constexpr, BLOCK_V: tl.constexpr, LOAD_V: tl.constexpr):
     """m, S and mean of a row."""
     LANES: tl.constexpr = BLOCK_V // LOAD_V
@@ -222,6 +228,7 @@ def _default_loss_kernel(
     inverse_temperature,
     ratio_low,
     ratio_high,
+    log_ratio_clamp,
     beta,
     entropy_coef,
     BLOCK_V: tl.constexpr,
@@ -242,14 +249,16 @@ def _default_loss_kernel(
             logp, entropy = _logp_and_entropy(label_logit, maximum, total, mean, inverse_temperature)
 
             advantage = tl.load(advantages_ptr + row)
-            ratio = tl.exp(logp - (tl.load(old_logps_ptr + row) if old_logps_ptr is not None else logp))
+            log_ratio = logp - (tl.load(old_logps_ptr + row) if old_logps_ptr is not None else logp)
+            bounded = _bounded(log_ratio, log_ratio_clamp)
+            ratio = tl.exp(bounded)
             gain = ratio * advantage
             clipped_ratio = tl.where(ratio < ratio_low, ratio_low, tl.where(ratio > ratio_high, ratio_high, ratio))
             clipped_gain = clipped_ratio * advantage
             # The part of the gradient that reaches the ratio: a minimum halves it between equal arguments, of which the
             # clipped one passes its half on only where it is the ratio itself.
             is_tie = (clipped_gain == gain) & (clipped_ratio != ratio)
-            part = tl.where(clipped_gain < gain, 0.0, tl.where(is_tie, 0.5, 1.0))
+            part = tl.where((clipped_gain < gain) | (bounded != log_ratio), 0.0, tl.where(is_tie, 0.5, 1.0))
             loss = -tl.where(clipped_gain < gain, clipped_gain, gain)
             logp_grad = -gain * part
             if rollout_weights_ptr is not None:
@@ -262,9 +271,10 @@ def _default_loss_kernel(
                 logp_grad = tl.where(is_answer, 0.0, logp_grad)
             if ref_logps_ptr is not None:
                 log_ratio = tl.load(ref_logps_ptr + row) - logp
-                excess = expm1(log_ratio)
-                loss += beta * (excess - log_ratio)
-                logp_grad -= beta * excess
+                bounded = _bounded(log_ratio, log_ratio_clamp)
+                excess = expm1(bounded)
+                loss += beta * (excess - bounded)
+                logp_grad -= tl.where(bounded == log_ratio, beta * excess, 0.0)
             weight = tl.load(weights_ptr + row)
             entropy_grad = None
             if entropy_coef is not None:
@@ -362,6 +372,7 @@ def default_loss_rows(rows: LogitRows, batch: TokenBatch, grad_RV: Tensor | None
         # Triton would compile anew for integers.
         ratio_low=float(1 - settings.epsilon_low),
         ratio_high=float(1 + settings.epsilon_high),
+        log_ratio_clamp=float(settings.log_ratio_clamp),
         beta=float(settings.beta),
         entropy_coef=float(settings.entropy_coef) or None,
     )

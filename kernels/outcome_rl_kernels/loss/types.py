@@ -27,7 +27,9 @@ _CHOICES = {
     "loss_agg": get_args(LossAggregation),
     "unbiased_kl": (True, False),
 }
-_OFF = ("delta", "log_ratio_clamp", "kl_clamp")  # None switches it off
+_OFF = ("delta", "kl_clamp")  # None switches it off
+LOG_RATIO_CLAMP = 20.0  # verl's
+_MOST_LOG_RATIO = 40.0  # the square of its exponential, a KL times a ratio, is still a float32 number
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class LossSettings:
     delta: float | None = None
     loss_agg: LossAggregation = "token-mean"
     entropy_coef: float = 0.0
-    log_ratio_clamp: float | None = None
+    log_ratio_clamp: float = LOG_RATIO_CLAMP
     kl_clamp: float | None = None
 
     def __post_init__(self) -> None:
@@ -99,10 +101,10 @@ class LossSettings:
             raise ValueError(
                 f"delta bounds the ratio of negative advantages from above and must be > 1; got {self.delta}"
             )
-        for name in ("log_ratio_clamp", "kl_clamp"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be > 0 or None; got {value}")
+        if not 0 < self.log_ratio_clamp <= _MOST_LOG_RATIO:
+            raise ValueError(f"log_ratio_clamp must lie in (0, {_MOST_LOG_RATIO:g}]; got {self.log_ratio_clamp}")
+        if self.kl_clamp is not None and not self.kl_clamp > 0:
+            raise ValueError(f"kl_clamp must be > 0 or None; got {self.kl_clamp}")
 
 
 SETTINGS = tuple(field.name for field in fields(LossSettings))

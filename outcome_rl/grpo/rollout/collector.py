@@ -7,6 +7,7 @@ section 3.2) leaves such groups out and continues to sample until it has a batch
 - The rule is the gradient, not the rewards: a group of only wrong answers stays if its bonuses explore.
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,7 +165,8 @@ class Collector:
         texts = [rollout.text for rollout in rollouts]
         logps = None  # engines that run the trained weights themselves compute none
         if all(rollout.logps is not None for rollout in rollouts):
-            logps = [sum(rollout.logps or ()) / max(len(rollout.token_ids), 1) for rollout in rollouts]
+            known = [[logp for logp in rollout.logps or () if not math.isnan(logp)] for rollout in rollouts]
+            logps = [sum(values) / max(len(values), 1) for values in known]
         scored = self.explorer.score(
             [problem.id for problem in repeated],
             texts,

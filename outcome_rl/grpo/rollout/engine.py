@@ -4,7 +4,9 @@
 class attributes of `RolloutEngine`; nothing else in the library knows its name.
 """
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
 from typing import ClassVar, NamedTuple, Self
 
@@ -172,6 +174,9 @@ def generate(
 def checked(engine: RolloutEngine, rollouts: list[Rollout], prompts: int, n: int) -> list[Rollout]:
     """Return the rollouts, which must be n for each prompt, all with a log-probability for each token or all without.
 
+    A single token may lack one, as None or NaN: some engines return such late in training, for tokens of probability
+    near 1. It is NaN in the result, which `rollout_weights` does not correct and metrics count.
+
     Raises:
         ValueError: they are not.
     """
@@ -188,7 +193,13 @@ def checked(engine: RolloutEngine, rollouts: list[Rollout], prompts: int, n: int
                 f"{name} must return a log-probability for each token; rollout {index} has {len(rollout.logps)} for "
                 f"{len(rollout.token_ids)} tokens"
             )
-    return rollouts
+    return [rollout if rollout.logps is None else _without_none(rollout, rollout.logps) for rollout in rollouts]
+
+
+def _without_none(rollout: Rollout, logps: Sequence[float | None]) -> Rollout:
+    if None not in logps:
+        return rollout
+    return rollout._replace(logps=[math.nan if logp is None else logp for logp in logps])
 
 
 def check_complete(engine: RolloutEngine, rollouts: list[Rollout], config: TrainConfig) -> None:

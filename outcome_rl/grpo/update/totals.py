@@ -8,6 +8,7 @@ from torch import Tensor
 from outcome_rl.grpo import distributed
 from outcome_rl.grpo.update.microbatches import MicroBatch
 from outcome_rl_kernels import PolicyLossOutput
+from outcome_rl_kernels.loss.types import LOG_RATIO_CLAMP
 
 
 class UpdateTotals:
@@ -19,9 +20,11 @@ class UpdateTotals:
         self.importance_cap = importance_cap
         self.reports_entropy = entropy
         self.updates = zeros(3)  # number; sums of losses and of gradient norms
-        self.tokens = zeros(5)  # number; sums of KL and ratio; number of the policy term, of these clipped
+        # Number; sums of KL and ratio; number beyond the bound of the log-ratio; of the policy term, of these clipped.
+        self.tokens = zeros(6)
         self.entropy = zeros(3, 2)  # (sum, number) of incorrect responses, of correct ones, and of answers
-        self.mismatch = zeros(4)  # with the engine: number of tokens; sums of |lp - mu| and weight; number at the cap
+        # With the engine: number of tokens; sums of |lp - mu| and weight; number at the cap, and without mu.
+        self.mismatch = zeros(5)
         self.largest_mismatch = zeros(1)
         self.off_policy = False
 
@@ -31,7 +34,8 @@ class UpdateTotals:
         tokens = metrics["computed_tokens"]
         policy_tokens = micro_batch.policy_tokens
         clipped = metrics["clip_fraction"] * policy_tokens
-        parts = [tokens, metrics["kl"] * tokens, metrics["ratio_mean"] * tokens, policy_tokens, clipped]
+        of_tokens = [metrics[name] * tokens for name in ("kl", "ratio_mean", "clamp_fraction")]
+        parts = [tokens, *of_tokens, policy_tokens, clipped]
         self.tokens += torch.stack([part.double() for part in parts])
         self.off_policy |= old_logps_M is not None
         if not first_pass:
@@ -45,12 +49,14 @@ class UpdateTotals:
             self._add_mismatch(output.logps if old_logps_M is None else old_logps_M, micro_batch.engine_logps_M)
 
     def _add_mismatch(self, logps_M: Tensor, engine_logps_M: Tensor) -> None:
-        """Compare the policy's log-probabilities lp of sampled tokens with the engine's, mu."""
-        difference_M = (logps_M.detach() - engine_logps_M).double()
+        """Compare the policy's log-probabilities lp of sampled tokens with the engine's, mu, as `rollout_weights`."""
+        missing_M = engine_logps_M.isnan()
+        difference_M = (logps_M.detach() - engine_logps_M).double().masked_fill(missing_M, 0)
+        difference_M = difference_M.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP)
         ratio_M, distance_M = difference_M.exp(), difference_M.abs()
         cap = torch.inf if self.importance_cap is None else self.importance_cap
         number = torch.ones_like(ratio_M).sum()
-        parts = [number, distance_M.sum(), ratio_M.clamp(max=cap).sum(), (ratio_M > cap).sum()]
+        parts = [number, distance_M.sum(), ratio_M.clamp(max=cap).sum(), (ratio_M > cap).sum(), missing_M.sum()]
         self.mismatch += torch.stack([part.double() for part in parts])
         self.largest_mismatch = torch.maximum(self.largest_mismatch, distance_M.max()[None])
 
@@ -68,20 +74,26 @@ class UpdateTotals:
 
         - `actor/loss`, `actor/kl` (to the reference), `actor/grad_norm` (before clipping);
         - of several updates `actor/ratio_mean` and `actor/clip_fraction`;
+        - `actor/clamp_fraction`, the share of tokens whose log-ratio to the old or reference policy is beyond +-20,
+          if there are any;
         - `entropy/all`, `entropy/correct`, `entropy/incorrect`: of responses of that kind, in the first pass, if every
           token is computed; `entropy/answer_share`, the share of the sum that lies on answer tokens, if some are masked
           and computed;
-        - with an engine that has its own arithmetic, `rollout/logp_diff_mean` and `rollout/logp_diff_max`, and with
-          importance weights their mean `rollout/importance_mean` and the share of tokens at the cap,
-          `rollout/importance_clipped`.
+        - with an engine that has its own arithmetic, `rollout/logp_diff_mean` and `rollout/logp_diff_max` (of
+          differences within +-20), and with importance weights their mean `rollout/importance_mean` and the share of
+          tokens at the cap, `rollout/importance_clipped`; `rollout/logp_missing`, the share of tokens of which the
+          engine returned no log-probability, or NaN, if there are any.
         """
         sums = torch.cat([self.updates, self.tokens, self.entropy.flatten(), self.mismatch, self.largest_mismatch])
-        on_host = torch.split(sums.cpu(), [3, 5, 6, 5])
-        (updates, losses, norms), (tokens, kl, ratio, policy_tokens, clipped) = (part.tolist() for part in on_host[:2])
+        on_host = torch.split(sums.cpu(), [3, 6, 6, 6])
+        (updates, losses, norms), of_tokens = (part.tolist() for part in on_host[:2])
+        tokens, kl, ratio, beyond, policy_tokens, clipped = of_tokens
         found = {"actor/loss": losses / updates, "actor/kl": kl / max(tokens, 1), "actor/grad_norm": norms / updates}
         if self.off_policy:
             found["actor/ratio_mean"] = ratio / max(tokens, 1)
             found["actor/clip_fraction"] = clipped / max(policy_tokens, 1)
+        if beyond:
+            found["actor/clamp_fraction"] = beyond / tokens
         incorrect, correct, answers = on_host[2].view(3, 2)
         every = incorrect + correct
         for kind, (total, number) in (("all", every), ("correct", correct), ("incorrect", incorrect)):
@@ -89,9 +101,11 @@ class UpdateTotals:
                 found[f"entropy/{kind}"] = float(total / number)
         if answers[1] and every[0]:
             found["entropy/answer_share"] = float(answers[0] / every[0])
-        number, distance, weight, at_cap, largest = on_host[3].tolist()
+        number, distance, weight, at_cap, missing, largest = on_host[3].tolist()
         if number:
             found |= {"rollout/logp_diff_mean": distance / number, "rollout/logp_diff_max": largest}
             if self.importance_cap is not None:
                 found |= {"rollout/importance_mean": weight / number, "rollout/importance_clipped": at_cap / number}
+            if missing:
+                found["rollout/logp_missing"] = missing / number
         return found

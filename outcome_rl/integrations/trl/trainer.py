@@ -239,6 +239,7 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         rows = [dict(row) for row in inputs]  # TRL adds what a rollout_func returns for each completion
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        self._correct_without_missing(output)
         if self.model.training:
             self._check_sampler()
             self._record(self._explore(rows, output))
@@ -246,6 +247,19 @@ class OutcomeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not insta
             names = [name for name in self._logs["extra"] if name.startswith(_TRACE)]
             self._log_samples({name: [None] * len(self._rewards) for name in names})
         return output
+
+    def _correct_without_missing(self, output: dict[str, Any]) -> None:
+        """Set TRL's importance weights to 1 where the engine's log-probability is NaN, and count such tokens."""
+        weights, sampled = output.get("importance_sampling_ratio"), output.get("sampling_per_token_logps")
+        if weights is None or sampled is None:
+            return
+        output["importance_sampling_ratio"] = weights.masked_fill(weights.isnan(), 1.0)
+        mask = output["completion_mask"].bool()
+        missing = self.accelerator.gather((sampled.isnan() & mask).sum()).sum().item()
+        if missing:
+            tokens = self.accelerator.gather(mask.sum()).sum().item()
+            mode = "train" if self.model.training else "eval"
+            self._metrics[mode]["sampling/logp_missing"].append(missing / tokens)
 
     def _check_sampler(self) -> None:
         """Warn once of a stale sampler, by TRL's own metric, which is there with vLLM's importance sampling.

@@ -1,5 +1,6 @@
 """Samples depend on prompts, settings and seed alone, and end with their end tokens; users may bring an engine."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -166,6 +167,21 @@ def test_an_engine_whose_log_probabilities_fit_no_tokens_is_named(small: MakeOve
         result = invoke("--config", "toy", *small(tmp_path), f"rollout.engine={tmp_path}/odd_engine_{number}.py:Parrot")
         assert result.exit_code == 2
         assert ("a log-probability for each token", "for all rollouts or for none")[number] in result.stderr
+
+
+def test_a_token_without_a_log_probability_neither_ends_a_run_nor_corrects(
+    small: MakeOverrides, tmp_path: Path
+) -> None:
+    """vLLM returns NaN, and JSON null, late in training for tokens of probability near 1."""
+    source = OWN_ENGINE.replace("[-1.0] * len(tokens)", "[None, float('nan')] + [-1.0] * (len(tokens) - 2)")
+    (tmp_path / "forgetful_engine.py").write_text(source)
+    engine = f"rollout.engine={tmp_path}/forgetful_engine.py:Parrot"
+    more = ("rollout.importance_cap=2.0", "exploration.adv_estimator=unlikeliness")
+    result = invoke("--config", "toy", *small(tmp_path), engine, *more)
+    assert result.exit_code == 0, result.stderr
+    for row in rows(tmp_path / "run", "metrics"):
+        assert math.isfinite(row["actor/grad_norm"])
+        assert 0 < row.get("rollout/logp_missing", 1) < 1
 
 
 def test_an_engine_without_what_a_setting_reads_is_named(small: MakeOverrides, tmp_path: Path) -> None:

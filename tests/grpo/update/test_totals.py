@@ -43,10 +43,25 @@ def test_without_a_cap_there_are_no_weights() -> None:
     assert mismatch(totals_of(None, [slice(0, 5)])) == pytest.approx(expected)
 
 
+def test_tokens_without_a_log_probability_of_the_engine_are_counted() -> None:
+    totals = UpdateTotals(2.0, torch.device("cpu"))
+    totals.add_update(torch.tensor(2.0), torch.tensor(3.0))
+    totals._add_mismatch(LOGPS, torch.tensor([torch.nan, -2.0, -torch.inf, -3.0, -0.1]))
+    assert mismatch(totals) == pytest.approx(
+        {
+            "rollout/logp_diff_mean": 20 / 5,
+            "rollout/logp_diff_max": 20.0,
+            "rollout/importance_mean": (4 + 2) / 5,
+            "rollout/importance_clipped": 1 / 5,
+            "rollout/logp_missing": 1 / 5,
+        }
+    )
+
+
 def test_figures_are_means_over_updates_and_tokens() -> None:
     totals = totals_of(None, [])
     totals.add_update(torch.tensor(-1.0), torch.tensor(1.0))
-    totals.tokens += torch.tensor([8, 2, 9, 4, 1])
+    totals.tokens += torch.tensor([8, 2, 9, 2, 4, 1])
     totals.entropy += torch.tensor([[7.0, 4], [2, 4], [6, 3]])
     totals.off_policy = True
     assert totals.metrics() == {
@@ -55,6 +70,7 @@ def test_figures_are_means_over_updates_and_tokens() -> None:
         "actor/grad_norm": 2.0,
         "actor/ratio_mean": 1.125,
         "actor/clip_fraction": 0.25,
+        "actor/clamp_fraction": 0.25,
         "entropy/all": 1.125,
         "entropy/correct": 0.5,
         "entropy/incorrect": 1.75,

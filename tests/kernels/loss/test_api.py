@@ -450,6 +450,7 @@ class TestRows:
                 "kl",
                 "ratio_mean",
                 "clip_fraction",
+                "clamp_fraction",
                 "entropy",
                 "active_tokens",
                 "computed_tokens",

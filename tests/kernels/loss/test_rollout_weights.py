@@ -32,6 +32,24 @@ def test_by_hand(options: dict[str, Any], expected: list[Any]) -> None:
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_a_missing_log_probability_is_no_correction(level: Any) -> None:
+    missing = torch.tensor([[False, True, False], [True, False, False]])
+    found = rollout_weights(LOGPS, LOGPS.masked_fill(missing, math.nan), MASK, level=level)
+    assert torch.equal(found, torch.ones_like(found))
+    engine = LOGPS - RATIOS.log()
+    found = rollout_weights(LOGPS, engine.masked_fill(missing, math.nan), MASK, level=level, high=9.0)
+    expected = RATIOS.masked_fill(missing, 1.0)
+    torch.testing.assert_close(found, expected if level == "token" else expected.where(MASK, 1).prod(dim=1))
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("engine", [-math.inf, -1e4, 1e4])
+def test_weights_are_finite_whatever_the_engine_returned(level: Any, engine: float) -> None:
+    found = rollout_weights(LOGPS, LOGPS.new_full((2, 3), engine), MASK, level=level, high=math.inf)
+    torch.testing.assert_close(found, torch.full_like(found, math.exp(math.copysign(20, -engine))))
+
+
 @given(
     seed=st.integers(0, 1000),
     level=st.sampled_from(["token", "sequence"]),

@@ -38,7 +38,9 @@ def _binary_kl(logps: Tensor, old_logps: Tensor) -> Tensor:
     """Return KL((p_old, 1 - p_old) || (p, 1 - p)) with the sign of p - p_old."""
     others, old_others = (-torch.expm1(values) for values in (logps, old_logps))
     tiny = 1e-8  # as in verl: a token of probability 1 leaves nothing to the others
-    kl = old_logps.exp() * (old_logps - logps) + old_others * torch.log((old_others + tiny) / (others + tiny))
+    old_probs = old_logps.exp()
+    of_token = (old_probs * (old_logps - logps)).masked_fill(old_probs == 0, 0.0)  # not 0 * -inf
+    kl = of_token + old_others * torch.log((old_others + tiny) / (others + tiny))
     return kl.copysign(logps - old_logps)
 
 

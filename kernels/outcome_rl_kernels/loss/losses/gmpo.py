@@ -7,25 +7,29 @@ arXiv:2507.20673. The ratio is bounded upwards where A > 0, and downwards elsewh
 import torch
 from torch import Tensor
 
-from outcome_rl_kernels.loss.ratios import exp, log_ratios, mean_by_sequence
+from outcome_rl_kernels.loss.ratios import bounded, exp, importance_ratios, mean_by_sequence
 from outcome_rl_kernels.loss.types import LossInputs, TokenLoss
 
 
 def gmpo(logps: Tensor, entropies: Tensor, inputs: LossInputs) -> Tensor:
-    kept = _bounded_log_ratios(logps, inputs)
     if inputs.old_logps is None:
-        return -inputs.advantages * exp(kept)
-    return -inputs.advantages * exp(kept - kept.detach() + mean_by_sequence(kept.detach(), inputs))
+        return -inputs.advantages * importance_ratios(logps, inputs)
+    log_ratios, kept = _log_ratios_and_kept(logps, inputs)
+    own = (logps - logps.detach()).where(kept == log_ratios, 0)  # 0, with the gradient of tokens that are not clipped
+    return -inputs.advantages * exp(bounded(own + mean_by_sequence(kept, inputs), inputs.settings))
 
 
 def clipped(logps: Tensor, inputs: LossInputs) -> Tensor:
-    return (_bounded_log_ratios(logps, inputs) != log_ratios(logps, inputs)) & (inputs.advantages != 0)
+    log_ratios, kept = _log_ratios_and_kept(logps, inputs)
+    return (kept != log_ratios) & (inputs.advantages != 0)
 
 
-def _bounded_log_ratios(logps: Tensor, inputs: LossInputs) -> Tensor:
-    ratios, settings = log_ratios(logps, inputs), inputs.settings
-    low, high = ratios.clamp(min=-settings.epsilon_low), ratios.clamp(max=settings.epsilon_high)
-    return torch.where(inputs.advantages > 0, high, low)
+def _log_ratios_and_kept(logps: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+    """Return the log-ratios of the tokens, and what the clip leaves of them, without gradient."""
+    settings = inputs.settings
+    log_ratios = logps.detach() - (logps.detach() if inputs.old_logps is None else inputs.old_logps)
+    low, high = log_ratios.clamp(min=-settings.epsilon_low), log_ratios.clamp(max=settings.epsilon_high)
+    return log_ratios, torch.where(inputs.advantages > 0, high, low)
 
 
 LOSSES = {"gmpo": TokenLoss(gmpo, needs_sequences=True, scales_with_advantage=True, clipped=clipped)}

@@ -32,7 +32,7 @@ def vespo(
         raise ValueError(f"k_positive, lambda_positive, k_negative and lambda_negative must be >= 0; got {numbers}")
 
     def weights(logps: Tensor, inputs: LossInputs) -> Tensor:
-        ratios = log_ratios(logps.detach(), inputs).clamp(-_MOST, _MOST)
+        ratios = log_ratios(logps.detach(), inputs)
         if inputs.rollout_weights is not None:
             ratios = ratios + inputs.rollout_weights.log().clamp(_LEAST, _MOST)
         log_w = sum_by_sequence(ratios, inputs).clamp(_LEAST, _MOST)

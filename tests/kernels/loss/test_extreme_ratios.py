@@ -1,0 +1,138 @@
+"""Log-probabilities of other policies that are far off or -inf: finite gradients, those of float64, on every backend.
+
+A clip leaves a branch unselected, whose gradient 0 must not meet an infinite ratio. Log-ratios lie well on one side of
+each bound, so that float32 and float64 decide alike.
+"""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from loss_cases import AGGREGATIONS, TOKEN_LOSSES, needs_native
+from torch import Tensor
+
+from outcome_rl_kernels import policy_loss
+
+BACKENDS = [
+    "reference",
+    pytest.param("native", marks=needs_native),
+    pytest.param("triton", marks=pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")),  # NumPy interprets
+]
+S, T, V = 3, 4, 7
+NEAR = [-1.5, -0.5, -0.1, 0.0, 0.1, 0.5, 1.5]
+# Infinite: the other's log-probability is -inf. With the odd digits no mean over a sequence lies on a bound.
+FAR = [-1e4, -1e3, -200.037, -89.037, -61.037, -31.037, 31.037, 61.037, 89.037, 200.037, 1e3, 1e4, math.inf]
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "token_loss": st.sampled_from(TOKEN_LOSSES),
+        "kl_penalty": st.sampled_from(["k1", "k2", "k3"]),
+        "beta": st.sampled_from([0.0, 0.1]),
+        "unbiased_kl": st.booleans(),
+        "delta": st.sampled_from([None, 3.0]),
+        "kl_clamp": st.sampled_from([None, 10.0]),
+        "log_ratio_clamp": st.sampled_from([20.0, 20.0, 5.0]),
+        "loss_agg": st.sampled_from(AGGREGATIONS),
+        "entropy_coef": st.sampled_from([0.0, 0.05]),
+        "temperature": st.sampled_from([1.0, 0.5]),
+    }
+)
+
+
+RANDOM = {"deadline": None, "phases": [Phase.explicit, Phase.generate]}  # the seed is no smaller for being shrunk
+
+
+def case_of(seed: int, chosen: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return logits (S, T, V) and the other arguments: half of the distances are far, one in four labels impossible."""
+    g = torch.Generator().manual_seed(seed)
+
+    def of(values: list[float]) -> Tensor:
+        return torch.tensor(values)[torch.randint(len(values), (S, T), generator=g)]
+
+    logits = torch.randn(S, T, V, generator=g)
+    labels = torch.randint(V, (S, T), generator=g)
+    sunk = torch.rand(S, T, generator=g) < 0.25  # far below the other tokens, so that log-ratios are negative
+    logits.scatter_add_(2, labels[..., None], torch.where(sunk, -1e4 * chosen["temperature"], 0.0)[..., None])
+    logps = (logits / chosen["temperature"]).double().log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+
+    def other() -> Tensor:
+        far = of(FAR)
+        distances = torch.where(torch.rand(S, T, generator=g) < 0.5, of(NEAR), far)
+        # A log-probability of -1e4 is a float32 number to .001 only.
+        return torch.where(sunk, -torch.rand(S, T, generator=g), (logps - distances).float())
+
+    advantages = torch.randn(S, T, generator=g) * (torch.rand(S, T, generator=g) < 0.8)
+    arguments = {
+        "labels": labels,
+        "advantages": advantages,
+        "mask": torch.rand(S, T, generator=g) < 0.9,
+        "old_logps": other(),
+        "rollout_weights": torch.rand(S, T, generator=g),
+        "rollout_logps": other(),
+    }
+    return logits, arguments | ({"ref_logps": other()} if chosen["beta"] else {})
+
+
+def gradient(logits: Tensor, impl: str, arguments: dict[str, Any]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    leaf = logits.clone().requires_grad_()
+    output = policy_loss(leaf, impl=impl, **arguments)
+    output.loss.backward()
+    assert leaf.grad is not None
+    return output.loss.detach(), leaf.grad, output.metrics
+
+
+def check(seed: int, chosen: dict[str, Any], impl: str) -> None:
+    logits, arguments = case_of(seed, chosen)
+    loss, grad, metrics = gradient(logits, impl, arguments | chosen)
+    truth, exact, of_truth = gradient(logits.double(), "reference", arguments | chosen)
+    assert loss.isfinite()
+    assert grad.isfinite().all()
+    assert all(value.isfinite() for value in metrics.values())
+    # A ratio of e^20 is off by 20 roundings of float32, and so is a gradient; sums cancel. A mean over a sequence
+    # is off by the rounding of a log-ratio of 1e4, and its exponential by as much.
+    tolerance = 1e-2 if chosen["token_loss"] in ("gspo", "gmpo", "vespo") else 2e-5
+    # The unbiased KL multiplies a ratio of e^20 by a difference of log-probabilities, whose rounding stays.
+    least = 1e-6 + (5e-8 * math.exp(chosen["log_ratio_clamp"]) if chosen["unbiased_kl"] else 0)
+    torch.testing.assert_close(loss.double(), truth, rtol=tolerance, atol=tolerance + T * S * least)
+    for ours, theirs in zip(grad.double().flatten(0, 1), exact.flatten(0, 1), strict=True):
+        assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max() + least
+        assert ours.abs().max() < 1e-9 or theirs.any()
+    assert metrics["clamp_fraction"].item() == pytest.approx(of_truth["clamp_fraction"].item())
+
+
+@pytest.mark.parametrize("impl", BACKENDS)
+@settings(max_examples=70, **RANDOM)
+@given(seed=st.integers(0, 2**31), chosen=SETTINGS)
+def test_gradients_are_finite_and_those_of_float64(impl: str, seed: int, chosen: dict[str, Any]) -> None:
+    check(seed, chosen, impl)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("impl", BACKENDS)
+@settings(max_examples=10_000, **RANDOM)
+@given(seed=st.integers(0, 2**31), chosen=SETTINGS)
+def test_ten_thousand_cases_of_each_backend(impl: str, seed: int, chosen: dict[str, Any]) -> None:
+    check(seed, chosen, impl)
+
+
+@pytest.mark.parametrize("impl", BACKENDS)
+@pytest.mark.parametrize(("distance", "advantage"), [(math.inf, 1.0), (89.0, 1.0), (-1e4, -1.0), (math.inf, 0.0)])
+def test_a_clipped_token_has_no_gradient_however_far_it_is(impl: str, distance: float, advantage: float) -> None:
+    """The loss was finite and right, and every gradient NaN."""
+    logits = torch.tensor([[[0.0, 0.0 if distance > 0 else -1e4]] * 2])
+    logps = logits.log_softmax(-1)[..., 1]
+    arguments = {
+        "labels": torch.ones(1, 2, dtype=torch.int64),
+        "advantages": torch.tensor([[advantage, 1.0]]),
+        "mask": torch.ones(1, 2, dtype=torch.bool),
+        "old_logps": logps - torch.tensor([[distance, 0.0]]),
+    }
+    loss, grad, metrics = gradient(logits, impl, arguments)
+    assert loss.isfinite()
+    assert not grad[0, 0].any()
+    torch.testing.assert_close(grad[0, 1], torch.tensor([0.25, -0.25] if distance > 0 else [0.5, -0.5]))
+    assert metrics["clamp_fraction"].item() == 0.5
