@@ -38,51 +38,34 @@ def never(*_: Any) -> bool:
     return False
 
 
+def always(*_: Any) -> bool:
+    return True
+
+
 def same(text: str) -> str:
     return text
 
 
 def rules() -> dict[str, Sequence[Change]]:
     """Return the rules that can be switched off, by name."""
-    from outcome_rl.outcomes import refutation
+    from outcome_rl.outcomes import refutation, tolerance
     from outcome_rl.outcomes.canonical import latex, notations, number_words, respelled
-    from outcome_rl.outcomes.tolerance import (
-        chemistry,
-        contradictions,
-        quantities,
-        same_families,
-        same_pieces,
-        same_solutions,
-        same_values,
-        spellings,
-        within,
-        words,
-    )
 
     def nothing(*_: Any) -> None:
         return None
 
+    def nothings(*_: Any) -> frozenset[str]:
+        return frozenset()
+
     return {
-        "all of tolerance": [(within.within_tolerance, never), (contradictions.contradicts, never)],
-        "rounding": [(within._rounds_to, never)],
-        "labels and units of one side": [(within._readings, lambda plain: set())],
-        "quantities": [(within._same_quantity, never)],
-        "contradictions": [(contradictions.contradicts, never), (contradictions.says_another_value, never)],
-        "units that differ": [(quantities.quantities_differ, never)],
-        "counted nouns": [(within._numbers_said, lambda plain: set())],
-        "one function": [(within._same_function, never)],
-        "sequences in brackets": [(within._same_sequence, never)],
-        "products of units": [(within._without_units, same)],
-        "approximations": [(within._is_rounded, never)],
-        "words: sentences": [(words.said, lambda text: set())],
-        "words: letters, names, parts": [(words.same_words, never)],
-        "chemistry": [(chemistry.same_chemistry, never)],
-        "pieces": [(same_pieces.same_pieces, never)],
-        "families": [(same_families.same_families, never)],
-        "solutions": [(same_solutions.same_solutions, never)],
-        "values": [(same_values.same_values, never)],
-        "spellings of tolerance": [(spellings.respelled, same)],
-        "refutation": [(refutation.refuted, never)],
+        "all of tolerance": [(tolerance.within_tolerance, never), (tolerance.contradicts, never)],
+        "rounding": [(tolerance._rounds_to, never)],
+        "labels of one side": [(tolerance._readings, nothings)],
+        "units of one side": [(tolerance._without_unit, nothings)],
+        "units of both sides": [(tolerance.sizes, nothings)],
+        "one function": [(tolerance._same_function, never)],
+        "vote of math-verify counts always": [(refutation.refuted, never)],
+        "vote of math-verify counts never": [(refutation.refuted, always)],
         "spellings of keys": [(respelled.respelled, same)],
         "mends": [(latex.mended, same)],
         "number words": [(number_words.number_in_words, nothing)],
@@ -233,8 +216,8 @@ def difference(base: tuple[list[Case], Any, Any], off: tuple[list[Case], Any, An
     return {
         "keys": int(np.sum(keys != off[1])),
         "correct": len(changed),
-        "won": sum(cases[i].expected == correct[i] for i in changed),
-        "lost": sum(cases[i].expected == off[2][i] for i in changed),
+        "won": sum(cases[i].expected is bool(correct[i]) for i in changed),
+        "lost": sum(cases[i].expected is bool(off[2][i]) for i in changed),
         "rows": [[cases[i].answer, cases[i].gold] for i in changed[:4]],
     }
 

@@ -26,8 +26,7 @@ from outcome_rl.outcomes.grader import MAX_LOGGED_CHARS, MathVerifyPool, Verdict
 from outcome_rl.outcomes.keys import NO_ANSWER, OUTCOME_RULE, Tag, canonical_text, is_open
 from outcome_rl.outcomes.kinds import OutcomeKind, Outcomes, golds_differ
 from outcome_rl.outcomes.refutation import refuted
-from outcome_rl.outcomes.tolerance.contradictions import contradicts, says_another_value
-from outcome_rl.outcomes.tolerance.within import within_tolerance
+from outcome_rl.outcomes.tolerance import contradicts, within_tolerance
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class OutcomeMatcher(OutcomeKind):
         workers: number of math-verify processes, by default one per CPU; they start at the first comparison.
         timeout_s: time limit of one comparison, in seconds.
         gold_tolerance: whether an answer that agrees with the gold answer but for rounding, labels or units counts as
-            correct (`tolerance.within`). It has no effect unless `equivalence` is "canonical". Keys stay
+            correct (`tolerance`). It has no effect unless `equivalence` is "canonical". Keys stay
             strict: such an answer keeps a separate outcome.
 
     Attributes:
@@ -275,10 +274,7 @@ class OutcomeMatcher(OutcomeKind):
                 return results
             # math-verify drops words and dots, so an equality may be refuted by the texts or their values.
             checked = zip(pairs, results, strict=True)
-            return [
-                "different" if result == "equal" and (refuted(*pair) or says_another_value(*pair)) else result
-                for pair, result in checked
-            ]
+            return ["different" if result == "equal" and refuted(*pair) else result for pair, result in checked]
         judge = self._judge
 
         def verdict(a: str, b: str) -> Verdict:

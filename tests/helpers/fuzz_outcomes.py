@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from outcome_rl.outcomes import keys
 from outcome_rl.outcomes.extraction.response import extract_answer
-from outcome_rl.outcomes.tolerance.within import within_tolerance
+from outcome_rl.outcomes.tolerance import within_tolerance
 
 COMMANDS = r"""
 \frac \dfrac \sqrt \binom \sin \arcsin \tan \ln \log \exp \lfloor \rfloor \pi \infty \theta \pm \mp \cdot \times \div

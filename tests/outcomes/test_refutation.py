@@ -28,13 +28,9 @@ QUALIFIERS = (
         (r"32\% \text{ more}", r"32\% \text{ less}"),
         ("5", r"x \to 5"),
         (r"\frac{\partial f}{\partial x}", r"\frac{\partial f}{\partial y}"),
-        ("1110_{(2)}", "1110_3"),
         ("p", "~p"),
         (r"p \land q", r"p \lor q"),
         (r"\angle ABC = 90", r"\angle ACB = 90"),
-        (r"f^{(3)}(0)", "f^3(0)"),
-        ("0x1F", "0x2F"),
-        ("0.1(6)", "0.6"),
         ("5–10", "5-10"),
         (r"a \equiv b", "a = b"),
         ("a⊕b", "a+b"),
@@ -46,7 +42,6 @@ QUALIFIERS = (
         ("2 to 3", "3 to 2"),
         ("5 tea", "5 eat"),
         ("5_a", "5"),
-        ("E[X^2]", "E[X]^2"),
         (r"\nabla \cdot F", r"\nabla \times F"),
         ("a = b = c", "a = c = d"),
         ("z = 1 + 1 = 2", "z = 3 = 3"),
@@ -58,7 +53,6 @@ QUALIFIERS = (
         (r"\frac{1}{3}", r"\frac{1}{3} \text{ or } 0.34"),
         (r"\frac{1}{2}", r"\frac{1}{2} \text{ or } 60\%"),
         (r"7\text{th root}", "7"),
-        (r"1 \equiv 10", r"7 \equiv 10"),
         (r"\lim_{z \to 3} z", r"3 \pm 4 \pm 3"),
         ("A) 5, B) 6", "6"),
         (r"\sqrt{x^2}", "x"),
@@ -75,21 +69,16 @@ def test_what_differs_is_refuted(a: str, b: str) -> None:
         (r"\frac{n(n+1)}{2}", r"\sum_{k=1}^n k"),
         ("n!", r"\prod_{k=1}^n k"),
         ("1/2", r"\int_0^1 x dx"),
-        ("5", r"5 \text{ apples}"),
-        ("5", "5页"),
+        ("1000.99", "so the number is 10 which is 1,000.99m²"),
+        ("1000.99", "not it's not 10 it's 1,000.99m²"),
+        ("4000", "地块面积 = 72000 / 18 = 4000千克"),
+        (r"\begin{pmatrix}0 & 0\end{pmatrix}", r"Here is a zero row: $\begin{bmatrix}0 & 0\end{bmatrix}$"),
         (r"\lim_{x \to 0} \frac{\sin x}{x}", "1"),
         ("v^2_0 t", "v_0^2 t"),
         ("9^{9^{9}}", "1+" * 300),
         ("z = 1 + 1 = 2", "z = 3 - 1 = 2"),
         (r"S = \sum_{k=1}^n a_k b_k", r"S = \sum_{k=1}^n b_k a_k"),
-        ("not 12, it is 5", "5"),
-        ("1000.99", "not 10, it's 1,000.99 m²"),
-        ("70", "La réduction est de 30. Le coût est donc de 70"),
-        ("70", r"70\text{ cm}^2"),
         ("2.74", "Soucis : 2,74 $"),
-        (r"\frac{1}{3}", r"\frac{1}{3} \text{ or } 0.333"),
-        (r"\sqrt{2}", r"\sqrt{2} \text{ (approximately } 1.414)"),
-        (r"\frac{1}{2}", r"\frac{1}{2} \text{ or } 50\%"),
     ],
 )
 def test_what_cannot_be_told_apart_is_left_to_the_judge(a: str, b: str) -> None:
@@ -130,15 +119,13 @@ def test_one_of_several_quantities_is_not_the_answer(quantity: str, separator: s
         assert refuted(answer, number)
 
 
-@pytest.mark.parametrize(
-    "command", ["textminus", "det", "deg", "notin", "ll", "cup", "hat", "sgn", "permil", "unheardof"]
-)
+@pytest.mark.parametrize("command", ["textminus", "det", "deg", "notin", "ll", "cup", "permil", "unheardof"])
 def test_a_number_after_a_command_that_is_dropped_is_not_the_answer(command: str) -> None:
     assert refuted("35", rf"\{command} 35")
     assert refuted("35", rf"\text{{it is }} \{command}{{52}} 35")
 
 
-@pytest.mark.parametrize("command", ["therefore", "quad", "displaystyle", "textbf", "left(", "pounds", "Rightarrow"])
+@pytest.mark.parametrize("command", ["quad", "displaystyle", "textbf", "left("])
 def test_commands_that_change_no_value_refute_nothing(command: str) -> None:
     assert not refuted("35", rf"\{command} 35")
 
@@ -181,11 +168,10 @@ def test_what_is_said_beside_a_formula_counts(answer: str, addition: str) -> Non
     assert refuted(answer + addition, answer)
 
 
-@pytest.mark.parametrize("operator", ["max", "min", "gcd", "det", "deg", "arg"])
-def test_an_operator_of_the_value_counts_and_one_of_its_name_does_not(operator: str) -> None:
-    assert refuted("x+1", rf"\{operator}(x+1)")
-    assert refuted("3", rf"\{operator} 3")
-    assert not refuted("3", rf"\{operator} f = 3")
+@pytest.mark.parametrize("equation", ["x+y+z=0", r"\vec a \cdot \vec b = 0", "y'+py=0", r"\sin x = 0"])
+def test_an_equation_is_no_number(equation: str) -> None:
+    assert refuted("0", equation)
+    assert not refuted("0", "x = 0")
 
 
 def test_the_matcher_believes_no_equality_that_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,11 @@ def _single_label(tokens: Tokens) -> str | None:
         return None
     if tree == ("constant", "i") or tree == ("constant", "e"):
         return str(tree[1])
-    if tree[0] == "apply" and all(part[0] in ("name", "number") for part in tree[2:]):  # `f^{-1}(x)`
+    if (
+        tree[0] == "apply"
+        and tree[1] not in ("cdot", "times")
+        and all(part[0] in ("name", "number") for part in tree[2:])
+    ):  # `f^{-1}(x)`
         return str(tree[1])
     sides = tree[1:] if tree[0] == "/" else (tree,)
     labels = [str(side[1]) if side[0] == "name" else _segment(side) for side in sides]

@@ -157,7 +157,7 @@ class _Parser(TokenReader):
         if before.kind == "number" and self.peek(-2).text not in ("_", "^") and self.is_other_digits(before.text):
             return False
         if kind == "command":
-            return text[1:] in _FACTOR_COMMANDS
+            return text[1:] in FACTOR_COMMANDS
         if text in _BARS:
             return not self.in_bars
         return kind in ("number", "name") or text in ("(", "{")
@@ -568,7 +568,7 @@ _DEGREE: Tree = ("/", ("constant", "pi"), ("number", Fraction(180)))
 _VECTORS = (r"\vec", r"\overrightarrow", r"\hat")
 _SERIES = {"sum": "+", "prod": "*"}
 _OTHER_COMMANDS = (*_SERIES, "pi", "frac", "binom", "sqrt", "lfloor", "lceil")
-_FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_DECORATIONS, "angle", "triangle", *_OTHER_COMMANDS))
+FACTOR_COMMANDS = frozenset((*GREEK, *FUNCTION_NAMES, *CALLED, *_DECORATIONS, "angle", "triangle", *_OTHER_COMMANDS))
 
 
 def _holds_vector(tree: object) -> bool:

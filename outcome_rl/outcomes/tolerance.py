@@ -1,0 +1,344 @@
+r"""Generous comparison with a gold answer, for correctness only: rounding, labels and units, quantities in other units.
+
+Outcome keys are strict, because equality of outcomes has to be transitive. Correctness may be more generous: the gold
+answer `3, 4` accepts `p = 3, q = 4`, and `180.67` accepts `\frac{542}{3}`. A label or unit that one text lacks may be
+dropped; those of both texts have to agree.
+"""
+
+import re
+import unicodedata
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from outcome_rl.outcomes.canonical.latex import mended
+from outcome_rl.outcomes.guard import total
+from outcome_rl.outcomes.keys import MAX_ANSWER_CHARS, canonical_text, plain_text, real_number
+
+MIN_DIGITS = 3
+"""Significant digits that a decimal gold answer needs to be one that was rounded: 0.46 is not 0.5."""
+
+QUALIFIER = re.compile(
+    r"\b(?:if|unless|except|without|least|most|more|less|fewer|greater|higher|lower|over|under|above|below|up"
+    r"|between|about|approximately|almost|nearly|exactly|only|all|never|no|not|nor|neither|dozens?|half|halves|thirds?"
+    r"|quarters?|fourths?|\w{3,}ths?|twice|double|triple|squared|cubed|minus|negative|mod|base|remainder|ago|before"
+    r"|factorial|choose|plus|gross|lakhs?|crores?|myriads?|[bm]l?n|trn|tn|k|ppm|bps|basis|neg|upwards?|onwards?|so|and|or"
+    r"|binary|hex|hexadecimal|octal|inverse|reciprocal|conjugate|excluding|incorrect|impossible|undefined|inclusive"
+    r"|exclusive|thousands?|[mbtr]+illions?|permutations?|tens|hundreds?|grand|zeros|fold|times|pairs?|couples?|scores?)\b"
+    r"|以[上下内內外]|分之|[倍多余餘半不]|左右|至[少多]|超[过過]|[万萬亿億百十折成]|千(?![克米瓦])|이상|이하|미만|약|배|반"
+)
+"""Words that restrict, compare, scale or change the number beside them: `5 dozen` and `5 or more` are not 5."""
+
+# Dimension, size, names of the unit. A name in two lines has two readings: `5 cents` are of a dollar or of a euro.
+_TABLE = """
+length 1e-9 nm nanometer nanometre
+length 0.001 mm millimeter millimetre 毫米
+length 0.01 cm centimeter centimetre 厘米
+length 0.1 dm decimeter decimetre 分米
+length 1 m meter metre 米
+length 1000 km kilometer kilometre 千米 公里
+length 0.0254 in inch
+length 0.3048 ft foot feet
+length 0.9144 yd yard
+length 1609.344 mi mile
+time 0.001 ms millisecond
+time 1 s sec second 秒
+time 60 min minute 分 分钟 分鐘 분
+time 3600 h hr hour 小时 小時 时间 時間 시간
+time 86400 day 天 日 일
+time 604800 week 周 星期
+months 1 month 月
+months 12 yr year 年
+mass 0.001 mg milligram 毫克
+mass 1 g gram 克
+mass 1000 kg kilogram 千克 公斤
+mass 1000000 t tonne 吨
+mass 28.349523125 oz ounce
+mass 453.59237 lb pound
+volume 0.001 ml mL milliliter millilitre 毫升
+volume 1 l L liter litre 升
+dollars 0.01 cent ¢
+dollars 1 dollar $ USD 美元
+euros 0.01 cent
+euros 1 euro € EUR 欧元
+sterling 1 pound £ GBP 英镑
+yuan 1 yuan ¥ 元 块 CNY RMB
+yen 1 yen ¥ 円 日元 JPY
+won 1 won ₩ 원
+rupees 1 rupee ₹ Rs INR
+rubles 1 ruble ₽ руб
+energy 1 J joule
+energy 1000 kJ
+energy 4184 kcal
+energy 1.602176634e-19 eV
+power 1 W watt
+power 1000 kW
+force 1 N newton
+force 1000 kN
+pressure 1 Pa
+pressure 1000 kPa
+pressure 1000000 MPa
+amount 0.001 mmol
+amount 1 mol mole
+charge 0.001 mC
+charge 1 C coulomb
+current 0.001 mA
+current 1 A amp ampere
+voltage 0.001 mV
+voltage 1 V volt
+voltage 1000 kV
+frequency 1 Hz
+frequency 1000 kHz
+frequency 1000000 MHz
+frequency 1000000000 GHz
+"""
+_UNITS: dict[str, list[tuple[str, Fraction]]] = {}
+for _dimension, _size, *_names in map(str.split, _TABLE.strip().splitlines()):
+    for _name in _names:
+        _UNITS.setdefault(_name, []).append((_dimension, Fraction(_size)))
+_NAMES = "|".join(map(re.escape, sorted(_UNITS, key=len, reverse=True)))
+_FACTOR = re.compile(rf"(square|sq|cubic|cu|平方|立方)?({_NAMES})(?:e?s|\.)?([²³])?")
+_EXPONENTS = {"square": 2, "sq": 2, "平方": 2, "²": 2, "cubic": 3, "cu": 3, "立方": 3, "³": 3}
+_NEUTRAL = re.compile(r"(?:square|cubic|sq\.?|cu\.?)?units?[²³]?|(?:平方|立方)?单位")
+
+_DELIMITERS, _DOLLARS = re.compile(r"\\[()\[\]]"), re.compile(r"(?<!\\)\$")
+_SPACES = re.compile(r"(?:\\[ ,;:!]|~|\s|\\q?quad(?![A-Za-z]))+")
+_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mbox) *\{([^{}]*)\}")
+_DEGREES = re.compile(r"\^ *\{? *\\circ *\}?|°|\\degrees?(?![A-Za-z])")
+_POWER = re.compile(r"(?<=[^\W\d_]) *\^ *\{?([23])\}?")
+_PRODUCT = re.compile(r"(?<=[^\W\d_]) *(?:\\cdot|\\times)(?![A-Za-z]) *(?=[A-Za-z])")
+_PREFIX = re.compile(
+    r"(-?) *(\\?[$€£¥₹₩₽]|\\(?:euro|pounds|yen)(?![A-Za-z])|Rs\.?|USD|EUR|GBP|INR|CNY|RMB|JPY) *(?=[\d.])"
+)
+_ORDINAL = re.compile(r"(?:st|nd|rd|th)\W*$")
+_PLURAL = re.compile(r"(?<=ch)es\b|(?<=[a-z]{2})s\b")
+_SUM = re.compile(r"(?:\d+(?:\.\d+)? ?[^\W\d_]{1,8}\.?,?(?: (?=and)| |$)?(?:and )?){2,4}")
+_TERM = re.compile(r"(\d+(?:\.\d+)?) ?([^\W\d_]{1,8})")
+
+Readings = frozenset[tuple[str, Fraction]]
+"""What a quantity may be: its dimension, such as `length^2` or `mass/volume`, and its size in base units."""
+
+
+class Quantity(NamedTuple):
+    """A number and the unit behind it, as written; without a unit it is a number."""
+
+    number: str
+    unit: str
+
+
+@lru_cache(maxsize=1 << 13)  # the gold answer of many responses
+def quantity(answer: str) -> Quantity | None:
+    """Return the number and the unit of an answer; None of anything else, such as `5 dozen` or `5 or more`."""
+    text = _without_markup(answer)
+    prefix = _PREFIX.match(text)
+    if prefix is not None:
+        text = f"{prefix[1]}{text[prefix.end() :]}"
+    end = len(text)
+    while end and (text[end - 1].isalpha() or text[end - 1] in " /.·²³-%$€£¥¢₹₩₽°()"):
+        end -= 1
+    command = re.match("[A-Za-z]+", text[end:]) if text[:end].endswith("\\") else None  # `\pi` is no unit
+    end += len(command[0]) if command else len(text[end:]) - len(text[end:].lstrip(")"))
+    number, unit = text[:end].strip(), text[end:].strip(" .")
+    is_glued = len(unit) == 1 and unit.isascii() and unit.isalpha() and text[end : end + 1] != " "
+    if is_glued or (unit and (_ORDINAL.search(number) or not _is_unit(unit))):
+        return None
+    if prefix is not None:
+        unit = f"{prefix[2].removeprefix(chr(92)).rstrip('.')}{'/' if unit else ''}{unit.removeprefix('per ')}"
+    return None if real_number(canonical_text(number)) is None else Quantity(number, unit)
+
+
+def _without_markup(answer: str) -> str:
+    """Return an answer with its units as words: `5\\text{ cm}^2` as `5 cm²`, `30^\\circ` as `30 degree`."""
+    text = _DELIMITERS.sub("", mended(unicodedata.normalize("NFC", answer)).replace("$$", ""))
+    if len(_DOLLARS.findall(text)) % 2 == 0:
+        text = _DOLLARS.sub("", text)  # they delimit a formula
+    text = _DEGREES.sub(" degree ", _TEXT.sub(r" \1 ", text))
+    text = _PRODUCT.sub("·", _POWER.sub(lambda power: "²³"[int(power[1]) - 2], text))
+    return _SPACES.sub(" ", text.replace("￥", "¥").replace(r"\%", "%")).strip(" .")
+
+
+def _is_unit(unit: str) -> bool:
+    """Whether words behind a number are a unit or a noun; fewer than three letters have to be a known unit."""
+    if unit in "%$€£¥¢₹₩₽" or readings_of(unit):
+        return True
+    is_word = sum(map(str.isalpha, unit)) > 2 or not unit.isascii()
+    return is_word and QUALIFIER.search(unit.casefold()) is None
+
+
+@lru_cache(maxsize=1 << 12)
+def readings_of(unit: str) -> Readings:
+    """Return dimension and size of a known unit such as `km/h` or `square cm`; nothing for any other."""
+    name = re.sub(r" per ", "/", {"mph": "mile/hour", "°": "degree", "%": "percent"}.get(unit, unit))
+    found: set[tuple[str, Fraction]] = {("", Fraction(1))}
+    for i, part in enumerate(name.split("/")):
+        factor = _FACTOR.fullmatch(re.sub(r"[ .](?=.)", "", part.strip()))
+        if factor is None:
+            return frozenset()
+        exponent = (_EXPONENTS.get(factor[1]) or _EXPONENTS.get(factor[3]) or 1) * (-1 if i else 1)
+        found = {
+            (f"{dimension}*{kind}^{exponent}", size * one**exponent)
+            for dimension, size in found
+            for kind, one in _UNITS[factor[2]]
+        }
+    return frozenset(found)
+
+
+@lru_cache(maxsize=1 << 13)
+def sizes(answer: str) -> Readings:
+    """Return what a quantity may be; nothing for a text that is none, or a number.
+
+    A unit without a size is a dimension of its own: `5 apples` are no `5 pears`. A sum of several units, `1 hour 30
+    minutes`, is one quantity.
+    """
+    text = _without_markup(answer)
+    if _SUM.fullmatch(f"{text} "):
+        terms = [(Fraction(number), readings_of(unit)) for number, unit in _TERM.findall(text)]
+        kinds = [dict(readings) for _, readings in terms]
+        shared = set(kinds[0]).intersection(*kinds)
+        if len(terms) > 1 and shared:
+            ranks = [[kind[dimension] for kind in kinds] for dimension in sorted(shared)]
+            if any(sorted(rank, reverse=True) != rank or len(set(rank)) < len(rank) for rank in ranks):
+                return frozenset()  # `3 m and 5 m` are two lengths
+            return frozenset(
+                (dimension, sum((n * kind[dimension] for (n, _), kind in zip(terms, kinds, strict=True)), Fraction(0)))
+                for dimension in shared
+            )
+    one = quantity(answer)
+    value = None if one is None else real_number(canonical_text(one.number))
+    if one is None or value is None or not one.unit or _NEUTRAL.fullmatch(one.unit.replace(" ", "")):
+        return frozenset()
+    known = readings_of(one.unit) or {(_PLURAL.sub("", one.unit.casefold()), Fraction(1))}
+    return frozenset((dimension, value * size) for dimension, size in known)
+
+
+_COORDINATE = re.compile(r"\$?\s*(x|y|z|r|\\theta|\\phi|\\rho)\s*=[^=]+")
+
+
+@lru_cache(maxsize=1 << 13)
+@total(lambda gold, answer: True)
+def contradicts(gold: str, answer: str) -> bool:
+    """Return whether both texts name a coordinate, or both a unit, and these differ.
+
+    Keys drop names and units, because most answers leave them out: `2` is `x = 2` and `y = 2`.
+
+    Args:
+        gold, answer: answers with equal keys.
+    """
+    coordinates = _COORDINATE.fullmatch(gold), _COORDINATE.fullmatch(answer)
+    if coordinates[0] and coordinates[1]:
+        return coordinates[0][1] != coordinates[1][1]
+    if max(len(gold), len(answer)) > MAX_ANSWER_CHARS:
+        return False
+    one = sizes(gold)
+    other = sizes(answer) if one else one
+    return bool(one and other) and one.isdisjoint(other)
+
+
+_INTEGER = re.compile("-?[0-9]+")
+_NAME = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
+_LABEL = re.compile(
+    rf"(?:m?\\angle ?[A-Z]{{1,3}}|{_NAME}(?:\({_NAME}\))?|[A-Z]{{2,3}}|\|[^|=]*\||\\text\{{[^{{}}]*\}})"
+    r"=(?P<value>[^=<>]+)"
+)
+_TUPLE_LABEL = re.compile(r"\([^()=]*\)=\((?P<values>[^=]*)\)")
+_FUNCTION = re.compile(r"[A-Za-z]\((?P<variable>[a-z])\)=(?P<value>[^=]+)")
+_SEPARATOR = re.compile(r"[,;]|\\text\{ ?and ?\}")
+_DECIMAL = re.compile(
+    r"(?P<digits>-?[0-9]*\.[0-9]+)"
+    r"(?:[eE](?P<e>[-+]?[0-9]{1,3})|(?:\\times|\\cdot) ?10\^\{?(?P<power>-?[0-9]{1,3})\}?)?"
+)
+# Behind four digits or more without a separator a comma separates no thousands, and hardly a list.
+_DECIMAL_COMMA = re.compile(r"(-?[0-9]{4,}),([0-9]{2})")
+
+
+@lru_cache(maxsize=1 << 13)
+@total(lambda gold, answer: False)
+def within_tolerance(gold: str, answer: str) -> bool:
+    r"""Return whether an answer agrees with a gold answer of another key.
+
+    It does if it rounds to a decimal gold answer, if only one of the two has labels, a unit or a noun, or if both are
+    one quantity in different units; docs/outcomes.md has the table of all of them, and of what does not agree.
+
+    Texts of more than `MAX_ANSWER_CHARS` agree with nothing.
+
+    Args:
+        gold: the gold answer.
+        answer: the answer of a response.
+    """
+    if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(answer):
+        return False  # equal ones have one key
+    if max(len(gold), len(answer)) > MAX_ANSWER_CHARS:
+        return False  # as keys leave them unread
+    one, other = sizes(gold), sizes(answer)
+    if one and other and not one.isdisjoint(other):
+        return True
+    if _rounds_to(answer, gold):
+        return True
+    if one and other:
+        return False
+    gold_plain, answer_plain = plain_text(gold), plain_text(answer)
+    keys = canonical_text(gold), canonical_text(answer)
+    return (
+        keys[0] in _readings(answer_plain) | _without_unit(answer)
+        or keys[1] in _readings(gold_plain) | _without_unit(gold)
+        or _same_function(gold_plain, answer_plain)
+    )
+
+
+def _rounds_to(answer: str, gold: str) -> bool:
+    """Whether an answer is a number that rounds to a decimal gold answer, which has to have enough digits."""
+    stated, given = quantity(gold), quantity(answer)
+    decimal = None if stated is None else _DECIMAL.fullmatch(plain_text(stated.number))
+    if stated is None or given is None or decimal is None:
+        return False
+    units = [readings_of(one.unit) or frozenset(((one.unit, Fraction(1)),)) for one in (stated, given) if one.unit]
+    value = real_number(canonical_text(given.number))
+    if len(decimal["digits"].lstrip("-0.").replace(".", "")) < MIN_DIGITS or value is None:
+        return False
+    if len(units) == 2 and units[0].isdisjoint(units[1]):
+        return False
+    scale = Fraction(10) ** int(decimal["e"] or decimal["power"] or 0)
+    places = len(decimal["digits"].partition(".")[2])
+    return bool(abs(value - Fraction(decimal["digits"]) * scale) * 2 * 10**places <= scale)
+
+
+@lru_cache(maxsize=1 << 13)
+def _without_unit(answer: str) -> frozenset[str]:
+    """Return the canonical texts of a quantity's number: of degrees in radians, of a percentage over 100 too."""
+    one = quantity(answer)
+    if one is None or not one.unit:
+        return frozenset()
+    numbers = [one.number]
+    if one.unit == "degree":
+        numbers.append(rf"({one.number}) \cdot \pi / 180")
+    elif one.unit == "%":
+        numbers.append(f"({one.number})/100")
+    return frozenset(map(canonical_text, numbers))
+
+
+@lru_cache(maxsize=1 << 13)
+def _readings(plain: str) -> frozenset[str]:
+    """Return the canonical texts that plain LaTeX stands for without its labels."""
+    readings = set()
+    if labelled := _TUPLE_LABEL.fullmatch(plain):
+        readings.add(canonical_text(labelled["values"]))
+    labels = [_LABEL.fullmatch(part.strip()) for part in _SEPARATOR.split(plain)]
+    values = [label["value"] for label in labels if label is not None]
+    if len(values) == len(labels):
+        readings.add(canonical_text(", ".join(values)))
+        if len(values) == 1:
+            readings |= _without_unit(values[0])
+    if comma := _DECIMAL_COMMA.fullmatch(plain):
+        readings.add(canonical_text(f"{comma[1]}.{comma[2]}"))
+    return frozenset(readings - {""})
+
+
+def _same_function(gold: str, answer: str) -> bool:
+    """Whether two texts define the same function up to the variable's name."""
+    values = []
+    for text in (gold, answer):
+        if function := _FUNCTION.fullmatch(text):
+            variable = rf"(?<![A-Za-z\\]){function['variable']}(?![A-Za-z])"
+            if function["variable"] == "x" or not re.search(r"(?<![A-Za-z\\])x(?![A-Za-z])", function["value"]):
+                values.append(canonical_text(re.sub(variable, "x", function["value"])))
+    return len(values) == 2 and values[0] == values[1]

@@ -1,1 +1,0 @@
-"""Generous comparison with a gold answer, for correctness only: `within` decides, by units, values and notation."""
