@@ -24,7 +24,15 @@ BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 NAME = r"(?<![A-Za-z\\])[A-Za-z](?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?\s*=\s*"
 _NAME_BEFORE = re.compile(rf"{NAME}\Z")
 _MAX_NAME = 40
-SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)|[。！？]|<[|｜]")
+_STOPS = r"(?<=[\n。！？।۔])|(?<=[.!?])(?=\s|$)|(?<=<)[|｜]"
+SENTENCE_END = re.compile(rf"[\n.!?。！？।۔<](?:{_STOPS})")  # the search for a set is fast
+CLAUSE_END = re.compile(rf"[\n.!?。！？।۔<,](?:{_STOPS}|(?<=,)(?= so the(?:re)? ))")
+# Words that change the number beside them.
+QUALIFYING = re.compile(
+    r"\b(?:half|twice|double|triple|dozens?|(?:thousand|[mbtr]+illion|lakh|crore)s?|more|less|fewer|least|most|between"
+    r"|squared?|cubed?|root|logarithm|inverse|percent|about|nearly|almost)\b",
+    re.IGNORECASE,
+)
 SPECIAL_TOKEN = re.compile(r"<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:eos|bos|pad|unk|(?:end|start)_of_turn)>")
 
 
@@ -52,9 +60,12 @@ def answer_at(response: str, start: int, end: int, source: AnswerSource) -> Answ
     while start < end and (response[end - 1] in _CLOSING or response[end - 1].isspace()):
         end -= 1
     start, end = stripped(response, start, end)
+    if _IN_BRACKETS.fullmatch(response, start, end):
+        start, end = start + 1, end - 1
     return Answer(response[start:end], start, end, source) if start < end else None
 
 
+_IN_BRACKETS = re.compile(r"\[[A-J]\]")  # a choice
 _EMPHASIS = "*_`"
 _CLOSING = _EMPHASIS + ".,;:!。，；："
 

@@ -2,12 +2,16 @@ r"""The last `\boxed{...}` of a response, or the last ones that are one answer."
 
 import re
 
-from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, Answer, stripped, with_name
+from outcome_rl.outcomes.extraction.answer import BOX, DIGIT, NAME, Answer, stripped, with_name
 
-# `\boxed{}`, or `\boxed` in a sentence about it.
-EMPTY_BOX = re.compile(r"\\(?:boxed|fbox)(?:\s*\{\s*\}|(?![A-Za-z]|\s*\{))")
+# A placeholder: `...`, `your answer`, `{}` of a program.
+_NOTHING = r"[\s?_.…]*+(?:\{+\}+|\\[lc]?dots|(?i:(?:the |your )?(?:final )?(?:answer|ans|result)(?: here)?))?[\s?_.…]*+"
+PLACEHOLDER = re.compile(_NOTHING)
+# A box with nothing or a placeholder in it, or `\boxed` in a sentence about it.
+EMPTY_BOX = re.compile(rf"\\(?:boxed|fbox)(?:\s*\{{{_NOTHING}\}}|(?![A-Za-z]|\s*\{{))")
 # Alternatives are tried in order: a box, an escaped character (so that `\{` is no brace), a brace.
 _BOX_TOKEN = re.compile(r"(\\(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
+_PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{\s*+([^\\{}\s](?:[^\\{}\n]*[^\\{}\s])?)\s*\}")
 _BARE_BOX = re.compile(r"(?:[^\s$\\]+|\\(?![)\]]|boxed|fbox))+")
 _MAX_BARE = 100
 # Text allowed between boxes that form one answer: `\boxed{2}$ and $\boxed{3}`. An "or" may introduce a restatement.
@@ -23,6 +27,9 @@ def last_box(response: str, first: int) -> Answer | None:
         response: the text.
         first: where its first box begins.
     """
+    only = _PLAIN_BOX.match(response, first)
+    if only and BOX.search(response, only.end()) is None:
+        return Answer(only[1], *only.span(1), "boxed")
     open_groups: list[tuple[int, int] | None] = []  # (start of the command, start of the content) of a box; else None
     open_boxes = 0
     found: tuple[int, int] | None = None

@@ -2,9 +2,17 @@
 
 import re
 
-from outcome_rl.outcomes.extraction.answer import DIGIT, NAME, SENTENCE_END, Answer, answer_at, bare, with_name
+from outcome_rl.outcomes.extraction.answer import (
+    CLAUSE_END,
+    DIGIT,
+    NAME,
+    QUALIFYING,
+    Answer,
+    answer_at,
+    bare,
+    with_name,
+)
 
-_CLAUSE_END = re.compile(rf"{SENTENCE_END.pattern}|,(?= so the(?:re)? )")
 _CONCLUSION = re.compile(
     r"[ \t*_]*+(?:so|consequently|finally|overall|in conclusion|因此|所以|故|答案?[:：]|∴|\$?\\therefore"
     r"|por (?:lo )?tanto|portanto|donc|ainsi|daher|folglich|следовательно|итак"
@@ -24,12 +32,6 @@ _QUANTITY = re.compile(
     r"|(?<![A-Za-z0-9_.^√])(?<![-+−×·*/^] )(?<![0-9a-z)][-+−×·*/])"  # no part of a formula
     rf"(?>[-−]?[$€£]?(?=[0-9]){_TERM}(?:\s?(?:[-+−×·*^/])\s?{_TERM})*(?:\s?\\?%)?)"
     r"(?![√π(]|\\[a-z]|\s?[-+−×·*/<>≤≥]\s?[A-Za-z(√π\\$])"
-)
-# Words that change the number beside them.
-_QUALIFYING = re.compile(
-    r"\b(?:half|twice|double|triple|dozens?|(?:thousand|[mbtr]+illion|lakh|crore)s?|more|less|fewer|least|most|between"
-    r"|squared?|cubed?|root|logarithm|inverse|percent|about|nearly|almost)\b",
-    re.IGNORECASE,
 )
 # Between the quantities of a list, and the signs of a formula around one.
 _LISTED = re.compile(rf"\s*(?:[,;]\s*(?:(?:and|or)\s+)?|(?:and|or)\s+)(?:{NAME})?")
@@ -73,12 +75,21 @@ def statement(response: str) -> Answer | None:
     """Read a last sentence that states a value and at most a unit behind it, such as `The area is 21 square m`."""
     starts, end = _last_line(response)
     found = _STATEMENT.fullmatch(response, starts[-1], end)
-    if found is None or _UNSETTLED.search(found["unit"]) or _QUALIFYING.search(found["unit"].replace(" square", "")):
+    if found is None or _UNSETTLED.search(found["unit"]) or QUALIFYING.search(found["unit"].replace(" square", "")):
         return None
     subject = response[found.start() : found.start("formula" if found["formula"] else "number")]
-    if _UNSETTLED.search(subject.replace(" of ", " ")) or _QUALIFYING.search(subject):
+    if _UNSETTLED.search(subject.replace(" of ", " ")) or QUALIFYING.search(subject):
         return None
     return answer_at(response, *found.span("formula" if found["formula"] else "number"), "conclusion")
+
+
+def only_quantity(response: str) -> Answer | None:
+    """Read the one quantity of a last sentence behind the reasoning, such as `That gives 18`."""
+    starts, end = _last_line(response)
+    if end - starts[-1] > _MAX_CONCLUSION or _UNSETTLED.search(response, starts[-1], end):
+        return None
+    span = _concluded(response, starts[-1], end)
+    return span and answer_at(response, *span, "conclusion")
 
 
 def _last_line(response: str) -> tuple[list[int], int]:
@@ -91,7 +102,7 @@ def _last_line(response: str) -> tuple[list[int], int]:
         start = response.rfind("\n", 0, end) + 1
     return [
         start,
-        *(stop.end() for stop in _CLAUSE_END.finditer(response, max(start, end - _MAX_CONCLUSION), end - 1)),
+        *(stop.end() for stop in CLAUSE_END.finditer(response, max(start, end - _MAX_CONCLUSION), end - 1)),
     ], end
 
 

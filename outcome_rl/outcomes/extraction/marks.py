@@ -2,48 +2,46 @@
 
 import re
 
-from outcome_rl.outcomes.extraction.answer import Answer, answer_at, bare, last_match
+from outcome_rl.outcomes.extraction.answer import QUALIFYING, Answer, answer_at, bare, last_match
 
-_TAG_END = re.compile(r"</((?:final_?)?answer)>|\[/((?:FINAL_?)?ANSWER)\]", re.IGNORECASE)
+_TAG_END = re.compile(r"</((?:final_?)?answer|final)>|\[/((?:FINAL_?)?ANSWER)\]", re.IGNORECASE)
 
 
-def tag(response: str) -> Answer | None:
+def tag(text: str) -> Answer | None:
     """Find the last complete `<answer>...</answer>` or `[ANSWER]...[/ANSWER]`."""
-    close = last_match(_TAG_END, response) if "</" in response or "[/" in response else None
+    close = last_match(_TAG_END, text) if "</" in text or "[/" in text else None
     if close is None:
         return None
     opening = f"<{close[1]}>" if close[1] else f"[{close[2]}]"
-    start = response.rfind(opening, 0, close.start())
-    return None if start < 0 else answer_at(response, start + len(opening), close.start(), "tag")
+    start = text.rfind(opening, 0, close.start())
+    return None if start < 0 else answer_at(text, start + len(opening), close.start(), "tag")
 
 
-# One token that holds a digit, and the noun of a number: `#### Step 1` is a Markdown heading, not a GSM8K answer.
-_HASH = re.compile(r"^####[ \t]*(?=\S*[0-9])(\S+|[-$€£]?[0-9][0-9.,/]*(?: [a-z]+){1,2})[ \t]*$", re.MULTILINE)
+# GSM8K's mark, anywhere; `#### Step 1` is a Markdown heading. What follows begins with a number, or names it: `x = 18`.
+_HASH = re.compile(
+    r"####[ \t]*+((?:[^\s#]*[0-9][^\s#]*|[^=\n#]{1,60}=[ \t]*[-−]?[0-9][0-9.,/]*)(?: [0-9]+/[0-9]+)?)"
+    r"((?:[ \t]+\(?[a-z]+\)?){1,4})?[ \t`]*(?:$|(?=####))|^# ([-−]?[0-9][0-9.,]*)\Z",
+    re.MULTILINE,
+)
 
 
-def hash_line(response: str) -> Answer | None:
-    """Find the last line of the form `#### 42` (GSM8K)."""
-    last = last_match(_HASH, response) if "####" in response else None
-    return None if last is None else answer_at(response, *last.span(1), "hash")
+def hash_mark(text: str) -> Answer | None:
+    """Find the last mark of the form `#### 42` (GSM8K), or a last line `# 42`."""
+    last = last_match(_HASH, text) if "# " in text or "####" in text else None
+    if last is None:
+        return None
+    start, end = last.span(3 if last[3] else 1)
+    return answer_at(text, start, last.end(2) if last[2] and QUALIFYING.search(last[2]) else end, "hash")
 
 
-_HEADING = re.compile(r"^[ \t#*_]*(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_:]*$", re.IGNORECASE | re.MULTILINE)
+_HEADING = re.compile(r"^[ \t#]*+(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t:]*$", re.IGNORECASE | re.MULTILINE)
 
 
-def heading(response: str) -> Answer | None:
+def heading(text: str) -> Answer | None:
     """Read what follows a last heading "Final Answer", if it is the answer only."""
-    last = last_match(_HEADING, response) if "nswer" in response or "NSWER" in response else None
-    answer = last and bare(response[last.end() :], last.end())
+    last = last_match(_HEADING, text) if "nswer" in text or "NSWER" in text else None
+    answer = last and bare(text[last.end() :], last.end())
     return answer and answer._replace(source="phrase")
-
-
-_LINE = re.compile(r"[ \t*]*(?:(?:A|(?:[Ff]inal )?[Rr]esult):|Ans[.:])[ \t*]*(\S[^\n]*)")
-
-
-def last_line(response: str) -> Answer | None:
-    """Read a last line `A: 42`, the form of few-shot prompts that alternate `Q:` and `A:`, or `Result: 42`."""
-    last = _LINE.match(response, response.rfind("\n") + 1)
-    return None if last is None else answer_at(response, *last.span(1), "line")
 
 
 _NUMBER_ONLY = re.compile(
@@ -64,8 +62,9 @@ _SUM_ONLY = re.compile(
 
 def choice_with_text(text: str) -> Answer | None:
     """Read a choice with its text that is the whole text: `B. 9.8 m/s`."""
-    is_choice = text[:3].strip("(*")[:1].isupper() and _LINE_ONLY.fullmatch(text.strip(" \n*."))
-    return answer_at(text, 0, len(text), "line") if is_choice and "=" not in text[:4] else None
+    whole = text.strip(" \n*.")
+    is_choice = whole[:2].strip("(")[:1].isupper() and _LINE_ONLY.fullmatch(whole)
+    return answer_at(text, 0, len(text), "line") if is_choice and "=" not in whole[:4] else None
 
 
 def only_number(text: str) -> Answer | None:

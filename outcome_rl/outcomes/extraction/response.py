@@ -19,10 +19,11 @@ from outcome_rl.outcomes.extraction.answer import (
     moved,
     stripped,
 )
-from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, last_box
-from outcome_rl.outcomes.extraction.conclusions import bold, conclusion, statement
-from outcome_rl.outcomes.extraction.marks import choice_with_text, hash_line, heading, last_line, only_number, tag
-from outcome_rl.outcomes.extraction.phrases import phrase
+from outcome_rl.outcomes.extraction.boxes import EMPTY_BOX, PLACEHOLDER, last_box
+from outcome_rl.outcomes.extraction.conclusions import bold, conclusion, only_quantity, statement
+from outcome_rl.outcomes.extraction.marks import choice_with_text, hash_mark, heading, only_number, tag
+from outcome_rl.outcomes.extraction.phrases import labelled, phrase, result
+from outcome_rl.outcomes.extraction.view import blank, view
 
 MAX_CHARS = 1 << 16
 """Number of characters searched at the end of a response: more than 20,000 tokens."""
@@ -61,17 +62,19 @@ def extract_answer(response: str) -> Answer | None:
 
 def _answer_in_turns(text: str) -> Answer | None:
     """Return the answer in a text that ends where the model yields its turn."""
+    if len(text) <= _MAX_ONLY and (answer := only_number(text)):
+        return answer
     thought = _end_of_reasoning(text)
     if thought and (answer := _before_next_question(text[thought:], thought) or _final(text[thought:], thought)):
         return answer
     return (
         (None if thought else _before_next_question(text, 0))
         or _answer_in(text, 0)
-        or only_number(text)
         or _before_next_question(text, 0, weak=True)
     )
 
 
+_MAX_ONLY = 40
 # Base models go on with the next question of a few-shot prompt, or with the user's turn.
 _TURN_END = re.compile(
     r"<\|(?:im_end|eot_id|endoftext|end_of_text|return)\|>|<｜end▁of▁sentence｜>|</s>|<(?:eos|end_of_turn)>"
@@ -119,22 +122,46 @@ def after_reasoning(response: str) -> str:
 
 def _final(text: str, offset: int) -> Answer | None:
     """Return the answer of what follows the reasoning, which begins at `offset`; it may be the answer only."""
-    return _answer_in(text, offset) or bare(text, offset)
+    if answer := _answer_in(text, offset):
+        return answer
+    seen = view(text)
+    answer = bare(seen, 0) or choice_with_text(seen) or only_quantity(text)
+    return answer and moved(answer._replace(text=text[answer.start : answer.end]), offset)
 
 
 def _answer_in(text: str, offset: int) -> Answer | None:
     """Return the answer of a text that begins at `offset` of another one."""
-    first_box = BOX.search(text)
-    if first_box and (answer := last_box(text, first_box.start())):
-        return moved(answer, offset)
-    read = _without_boxes(text) if first_box else text
-    answer = next(filter(None, (rule(read) for rule in _FALLBACKS)), None)
+    read = text
+    if first_box := BOX.search(text):
+        answer = last_box(text, first_box.start())
+        if answer and PLACEHOLDER.fullmatch(answer.text):
+            answer = last_box(EMPTY_BOX.sub(blank, text), first_box.start())
+        if answer:
+            return moved(_named_after(text, answer) or answer, offset)
+        read = _without_boxes(text)
+    answer = tag(read)
+    if answer and "\n" in answer.text:
+        answer = _answer_in(answer.text, answer.start) or answer
+    if answer is None:
+        seen = view(read)
+        answer = next(filter(None, (rule(seen if of_view else read) for rule, of_view in _FALLBACKS)), None)
     return answer and moved(answer._replace(text=text[answer.start : answer.end]), offset)
+
+
+def _named_after(text: str, box: Answer) -> Answer | None:
+    """Return the choice or number that a line `Answer: D` behind the last box names."""
+    if text.rfind("nswer", box.end) < 0:
+        return None
+    seen = view(text)
+    answer = labelled(seen, box.end)
+    if answer is None or bare(answer.text, 0) is None:
+        return None
+    return answer._replace(text=text[answer.start : answer.end])
 
 
 def _without_boxes(text: str) -> str:
     """Blank the boxes without content, and drop the sentence in which a box was cut off and what follows it."""
-    text = EMPTY_BOX.sub(lambda box: " " * len(box[0]), text)
+    text = EMPTY_BOX.sub(blank, text)
     if cut_off := BOX.search(text):
         stop = last_match(SENTENCE_END, text[: cut_off.start()])
         text = text[: stop.end()].rstrip() if stop else ""
@@ -143,9 +170,11 @@ def _without_boxes(text: str) -> str:
     return text.rstrip()
 
 
-# `</think>` of DeepSeek and Qwen, `[/THINK]` of Mistral, `<|end_of_thought|>`, the final channel of gpt-oss.
+# `</think>` of DeepSeek and Qwen, `[/THINK]` of Mistral, `<|end_of_thought|>`, the final channel of gpt-oss; and the
+# text of a tool, which answers nothing.
 _REASONING_END = re.compile(
-    r"</(?:[a-z]+:)?(?:think|thinking|thought|reasoning|reflection|analysis)>|\[/THINK\]|<\|end_of_thought\|>"
+    r"</(?:[a-z]+:)?(?:think|thinking|thought|reasoning|reflection|analysis|tool_call|tool_response)>"
+    r"|\[/THINK\]|<\|end_of_thought\|>"
     r"|<\|channel\|>final<\|message\|>|◁/think▷|assistantfinal(?![a-z])",
     re.IGNORECASE,
 )
@@ -172,14 +201,13 @@ def _end_of_text(response: str) -> int:
     return end
 
 
-# Rules for a text without spaces at its end.
-_FALLBACKS: tuple[Callable[[str], Answer | None], ...] = (
-    tag,
-    hash_line,
-    heading,
-    phrase,
-    conclusion,
-    last_line,
-    bold,
-    statement,
+# Rules for a text without spaces at its end, and whether they read its view.
+_FALLBACKS: tuple[tuple[Callable[[str], Answer | None], bool], ...] = (
+    (hash_mark, True),
+    (heading, True),
+    (phrase, True),
+    (conclusion, False),
+    (result, True),
+    (bold, False),
+    (statement, False),
 )
