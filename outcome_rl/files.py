@@ -27,6 +27,7 @@ MANIFEST = "MANIFEST"
 _SCRATCH = ".unfinished-"
 _DIRECT = re.compile(r"/dev/(?:stdout|stderr|fd/.*)|/proc/.*")
 _ABANDONED_S = 86_400.0
+_ATTEMPTS = 10  # to replace a folder that other writers replace, too
 
 
 @contextmanager
@@ -77,6 +78,7 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
         raise FileExistsError(f"{path} exists, and nothing is overwritten; remove it or choose another folder")
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
+    _put_back(path)
     scratch = _scratch(path)
     _remove(scratch)
     scratch.mkdir()
@@ -295,16 +297,46 @@ def _sync(path: Path) -> None:
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Swap two folders in one step on Linux, in two renames where the system or the file system cannot."""
+    """Swap two folders in one step on Linux, in two renames where the system or the file system cannot.
+
+    Between the two renames the old folder is where `standing` finds it. Another writer may put it back meanwhile.
+    """
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     if rename is not None and rename(here, os.fsencode(new), here, os.fsencode(old), swap) == 0:
         return
-    aside = old.with_name(f"{_SCRATCH}replaced-{old.name}")
-    _remove(aside)
-    old.rename(aside)
-    new.rename(old)
-    aside.rename(new)
+    aside = _aside(old)
+    for attempt in range(_ATTEMPTS):
+        try:
+            _put_back(old)
+            _remove(aside)  # older than the folder that stands
+            with suppress(FileNotFoundError):
+                old.rename(aside)
+            new.rename(old)
+            break
+        except BaseException as error:
+            with suppress(OSError):
+                _put_back(old)
+            if not isinstance(error, OSError) or attempt == _ATTEMPTS - 1:
+                raise
+    with suppress(OSError):  # another writer has removed it
+        aside.rename(new)
+
+
+def standing(path: Path) -> Path:
+    """Return the place of a folder that `atomic_folder` writes: a kill between two renames leaves it beside `path`."""
+    aside = _aside(Path(os.path.realpath(path)))
+    return aside if not path.exists() and aside.exists() else path
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{_SCRATCH}replaced-{_digest(path.name)}-{path.name[-30:]}.old")
+
+
+def _put_back(path: Path) -> None:
+    """Give a folder its name again if it was left between two renames."""
+    if (place := standing(path)) != path:
+        place.rename(path)
 
 
 def _remove(path: Path) -> None:

@@ -307,7 +307,7 @@ class Explorer:
             TypeError, ValueError: a file is damaged or foreign, the counts were made under another outcome rule, a
                 setting is wrong, or was or names a function and is not given.
         """
-        read = partial(cls._load, Path(folder), config, device, process_group, settings)
+        read = partial(cls._load, config=config, device=device, process_group=process_group, settings=settings)
         return saved.read_unreplaced(Path(folder), read, discard=cls.close)
 
     @classmethod

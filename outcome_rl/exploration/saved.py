@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar
 
 from outcome_rl.declared import check_types
 from outcome_rl.exploration.config import ExplorationConfig
-from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder
+from outcome_rl.files import MANIFEST, atomic_folder, check_folder, seal_folder, standing
 from outcome_rl.settings import needing_user
 from outcome_rl_kernels.counts.reference import CountEntries
 from outcome_rl_kernels.counts.snapshot import write_snapshot
@@ -117,8 +117,10 @@ def read_state(folder: Path) -> dict[str, Any]:
     return state
 
 
-def read_unreplaced(folder: Path, read: Callable[[], T], discard: Callable[[T], None]) -> T:
+def read_unreplaced(folder: Path, read: Callable[[Path], T], discard: Callable[[T], None]) -> T:
     """Return what `read` makes of a folder, read again while another process replaces the folder meanwhile.
+
+    `read` gets the place where the folder stands, which is another one after a kill between two renames.
 
     Raises:
         FileNotFoundError, ValueError: as `read` does, or the folder was replaced every time.
@@ -126,8 +128,8 @@ def read_unreplaced(folder: Path, read: Callable[[], T], discard: Callable[[T], 
     for _ in range(MAX_READS):
         seal = _seal(folder)
         try:
-            result = read()
-        except (FileNotFoundError, ValueError):
+            result = read(standing(folder))
+        except Exception:  # a file that shrinks while it is read has errors of its own
             if _seal(folder) == seal:
                 raise
             continue
@@ -140,7 +142,7 @@ def read_unreplaced(folder: Path, read: Callable[[], T], discard: Callable[[T], 
 def _seal(folder: Path) -> tuple[int, int] | None:
     """Return inode and time of the manifest, which change when another process replaces the state; None without one."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        manifest = (folder / MANIFEST).stat()
+        manifest = (standing(folder) / MANIFEST).stat()
         return manifest.st_ino, manifest.st_mtime_ns
     return None
 

@@ -16,7 +16,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -201,7 +201,7 @@ def load_function(name: str, arguments: str = "") -> Callable[..., Any]:
     if file is not None and not file.is_file():
         raise ValueError(f"{name}: there is no file {module}; give its path from the current folder")
     try:
-        found: Any = _import(module, os.getcwd()) if file is None else _import(file.stem, str(file.parent))
+        found: Any = _import(module) if file is None else _import(file.stem, str(file.parent))
     except ImportError as error:
         raise ValueError(f"{name}: {error}; put the module on PYTHONPATH or into the current folder") from error
     except (Exception, SystemExit) as error:
@@ -225,12 +225,16 @@ def load_function(name: str, arguments: str = "") -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _import(module: str, folder: str) -> ModuleType:
-    """Import a module, and use a folder only as a last resort: files next to data must not become modules."""
+def _import(module: str, folder: str = "") -> ModuleType:
+    """Import a module, and use a folder, by default the current one, only as a last resort: files next to data must
+    not become modules.
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError:
-        if folder in sys.path:
+        with suppress(FileNotFoundError):  # the current folder was deleted
+            folder = folder or os.getcwd()
+        if not folder or folder in sys.path:
             raise
     sys.path.append(folder)
     return import_module(module)

@@ -130,7 +130,7 @@ class WorkerPool:
                 continue
             busy = sum(worker.task is not None for worker in self._pool)
             while len(self._pool) < min(self.workers, busy + len(waiting)):
-                self._pool.append(_Worker(self._command))
+                self._pool.append(_Worker.start(self._command))
             for worker in self._pool:
                 idle = worker.ready and worker.task is None
                 if waiting and idle and worker.send(*waiting[0], limit_s, self.grace_s):
@@ -166,11 +166,26 @@ class WorkerPool:
 class _Worker:
     """Worker process with the task that it is doing."""
 
+    @classmethod
+    def start(cls, command: list[str]) -> Self:
+        """Start a process.
+
+        Raises:
+            RuntimeError: there is no such program, or the system starts none.
+        """
+        if not command[0]:
+            raise RuntimeError("workers do not start: sys.executable is empty; set it to the path of Python")
+        try:
+            return cls(command)
+        except OSError as error:
+            raise RuntimeError(f"workers do not start: {error}") from error
+
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=None if _is_open(2) else subprocess.DEVNULL,
             bufsize=0,
             start_new_session=True,  # Ctrl-C must reach only the caller
             env=_environment(),
@@ -213,8 +228,11 @@ class _Worker:
             reply = json.loads(line)
         except (ValueError, RecursionError):
             reply = None
-        if not self.ready and reply == {"ready": True} and not rest:
-            return {"ready": True}
+        if not self.ready and isinstance(reply, dict) and not rest:
+            if reply == {"ready": True}:
+                return {"ready": True}
+            if "failed" in reply:
+                return {"verdict": "error", "reason": f"the worker raised {str(reply['failed'])[:500]}"}
         if self.task is None or rest or not isinstance(reply, dict) or reply.pop("id", None) != self._id:
             return {"verdict": "error", "reason": "the worker wrote something other than the reply to its task"}
         return reply
@@ -263,7 +281,16 @@ def _environment() -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")}
     # Results of sympy may depend on the order of sets; threads would need address space for nothing.
     fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return inherited | fixed | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    paths = [os.fspath(path) for path in sys.path if isinstance(path, str | os.PathLike)]
+    return inherited | fixed | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 _INHERITED = frozenset(

@@ -33,12 +33,15 @@ def serve(memory_mib: int, alarm_s: float, load: Callable[[], Handler]) -> None:
     """Answer tasks until the input ends.
 
     Args:
-        memory_mib: limit of the address space, in MiB; macOS has none that works.
+        memory_mib: limit of the address space, in MiB, or the limit of this machine if that is lower; macOS has none
+            that works.
         alarm_s: longest time of a task whose parent was killed, in seconds.
         load: does slow set-up before the time limit starts, and returns the handler.
     """
     if sys.platform != "darwin":
-        resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20))
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = memory_mib << 20 if hard == resource.RLIM_INFINITY else min(memory_mib << 20, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a parent that is gone reads no reply: end without a traceback
     # The pipes carry tasks and replies only: other input is empty, and other output goes to stderr.
@@ -49,7 +52,12 @@ def serve(memory_mib: int, alarm_s: float, load: Callable[[], Handler]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     worker, parent = os.getpid(), os.getppid()
     try:
-        answer = load()
+        try:
+            answer = load()
+        except BaseException as error:
+            if os.getpid() == worker:
+                write_line(replies, {"failed": f"{type(error).__name__}: {error}"[:300]})
+            raise
         write_line(replies, {"ready": True})
         for line in _lines(tasks, parent):
             message = json.loads(line)
